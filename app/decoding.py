@@ -30,7 +30,7 @@ class Decoding:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class DecodedPrompt:
     """One decoded prompt. ``seconds`` and ``prefill`` leave observing and logging out."""
 
     request: RunRequest
@@ -69,7 +69,7 @@ class Result:
         }
 
 
-def decode(job: Decoding, prompt: str, watch: Watch = lambda *_: None) -> Result:
+def decode(job: Decoding, prompt: str, watch: Watch = lambda *_: None) -> DecodedPrompt:
     """Decode one prompt, logging it if the job says so; an interrupted log keeps what it has.
 
     Raises UserError when the prompt does not fit or the log cannot be written.
@@ -90,4 +90,6 @@ def decode(job: Decoding, prompt: str, watch: Watch = lambda *_: None) -> Result
         ids = new_tokens(rounds)
         log.finish(text, clock.seconds, prefill_seconds=clock.prefill, token_ids=ids, **job.footer)
     budget = run.header.settings["budget"]
-    return Result(request, budget, tuple(rounds), tuple(ids), text, clock.seconds, clock.prefill)
+    return DecodedPrompt(
+        request, budget, tuple(rounds), tuple(ids), text, clock.seconds, clock.prefill
+    )

@@ -151,8 +151,8 @@ def block_causal(
 ) -> Tensor:
     """A block-causal model on finished ``blocks`` and the current ``state`` → [L, V].
 
-    ``layout``: shift, clean, size (the block length), as ``core.diffusion.target.Layout`` has them,
-    and for its ``left`` the id of the mask.
+    ``layout``: shift, clean, size (the block length), as ``core.diffusion.target.BlockLayout`` has
+    them, and for its ``left`` the id of the mask.
     """
     if "left" in layout:
         return gated(

@@ -77,7 +77,10 @@ def test_variants_are_trained_judged_alike_and_not_trained_again(folder, command
 
 
 def test_a_row_that_was_cut_short_is_made_again(tmp_path):
-    rows = [ablate.Row(name, 1.0, 2, 3, 0.5, ["new"], {ablate.CHAIN: [[1, 2]]}) for name in "abc"]
+    rows = [
+        ablate.VariantResult(name, 1.0, 2, 3, 0.5, ["new"], {ablate.CHAIN: [[1, 2]]})
+        for name in "abc"
+    ]
     table = tmp_path / "table.jsonl"
     assert ablate.read_rows(table) == {}
     for row in rows[:2]:
@@ -149,7 +152,7 @@ def test_a_mixture_is_a_folder_of_shards_and_leaves_out_what_is_held_out(folder,
     for path in shard_paths(shards)[:1]:
         (few / path.name).symlink_to(path)
     held_out = prompts(corpus.test)
-    mixed = ablate.corpus_of(ablate.Variant("few", text=few), shards, 2)
+    mixed = ablate.corpus_of(ablate.TrainingVariant("few", text=few), shards, 2)
     there = prompts(Corpus(few, 0).train)
     assert prompts(mixed.train) == there - held_out and there & held_out
     assert [len(d) for d in mixed.test] == [len(d) for d in corpus.test]
@@ -162,7 +165,7 @@ def test_a_mixture_is_a_folder_of_shards_and_leaves_out_what_is_held_out(folder,
 def test_greedy_and_drawn_answers_are_distinguished(folder):
     shards = folder / "run" / "shards"
     whole, greedy, drawn = (
-        ablate.corpus_of(ablate.Variant("", greedy=kind), shards, 0).train
+        ablate.corpus_of(ablate.TrainingVariant("", greedy=kind), shards, 0).train
         for kind in (None, True, False)
     )
     assert len(greedy) + len(drawn) == len(whole)

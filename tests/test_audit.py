@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from analysis.experiments import audit, distribution
-from analysis.experiments.audit import Difference, Margin, Plain, first_difference, tie_bound
-from analysis.experiments.bench import Plan, Timing, _schedule, rows, with_baselines
+from analysis.experiments.audit import Margin, Mismatch, Plain, first_difference, tie_bound
+from analysis.experiments.bench import Timing, Workload, _schedule, rows, with_baselines
 from analysis.experiments.variants import Variant
 from core.decoding.decode import Decoder
 from core.decoding.engine import Engine
@@ -86,7 +86,7 @@ def test_a_wrong_token_is_found(engine, monkeypatch):
 def test_first_difference_and_ended_texts():
     expected = Plain((1, 2, 3), (Margin(0.5, 0.0), Margin(0.1, 0.25)))
     assert first_difference(expected, [1, 2, 3]) is None
-    assert first_difference(expected, [1, 2, 9]) == Difference(2, 3, 9, Margin(0.1, 0.25))
+    assert first_difference(expected, [1, 2, 9]) == Mismatch(2, 3, 9, Margin(0.1, 0.25))
     assert first_difference(expected, [1, 2, 9]).tied  # type: ignore[union-attr]
     short = first_difference(expected, [1])
     assert short is not None and (short.plain, short.method) == (2, None) and not short.tied
@@ -97,8 +97,8 @@ def test_no_tie_is_allowed_in_float32_nor_without_a_gap():
     # 17 lies in [16, 32): one unit in the last of bfloat16's 8 binary places is 16 / 128
     assert tie_bound(17.0, torch.bfloat16) == 4 * 16 / 128
     assert tie_bound(17.0, torch.float16) == 4 * 16 / 1024
-    assert not Difference(3, 1, 2, Margin(0.0, 0.0)).tied
-    assert not Difference(0, 1, 2, Margin(math.nan, 0.5)).tied
+    assert not Mismatch(3, 1, 2, Margin(0.0, 0.0)).tied
+    assert not Mismatch(0, 1, 2, Margin(math.nan, 0.5)).tied
 
 
 def scene(logits, sampling):
@@ -118,7 +118,7 @@ def test_the_bound_is_of_the_best_logits_size_whatever_else_stands_there(dtype):
             logits[0, 4], logits[0, 9] = best, best - 4
             found = audit.margin(scene(logits, Sampling()))
             assert found == Margin(4.0, tie_bound(best, dtype))
-            assert not Difference(3, 4, 9, found).tied
+            assert not Mismatch(3, 4, 9, found).tied
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.7, seed=3)])
@@ -242,7 +242,7 @@ def test_audit_command_ends_0_when_lossless(capsys, folders):
 
 def test_audit_command_ends_1_when_a_token_differs(capsys, folders, monkeypatch):
     def wrong(expected, got):
-        return Difference(3, 1, 2, Margin(2.0, 0.0))
+        return Mismatch(3, 1, 2, Margin(2.0, 0.0))
 
     monkeypatch.setattr(audit, "first_difference", wrong)
     words = ["audit", "dflash", "--prompt", "hi", "--max-new-tokens", "8", "--budget", "4"]
@@ -281,7 +281,7 @@ def test_bench_command_compares_on_the_same_tokens(capsys, folders):
 def test_the_order_changes_and_everybody_runs_equally_often():
     field = with_baselines(("ar", "ddtree", "dflash"), (8, 16))
     assert [v.name for v in field][3:] == ["ddtree B=8", "ddtree B=16", "dflash B=64"]
-    turns = list(_schedule(Plan(("a", "b"), RunRequest(""), repeats=3), field))
+    turns = list(_schedule(Workload(("a", "b"), RunRequest(""), repeats=3), field))
     assert len(turns) == 2 * 3 * len(field)
     assert {turns.count((p, v)) for p in (0, 1) for v in field} == {3}
     firsts = [turns[i * len(field)][1] for i in range(6)]

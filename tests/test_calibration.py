@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from analysis.collected import collect as collecting
-from analysis.collected.calibrate import Plan, anchors, averaged, calibrate, continuations, marginal
+from analysis.collected.calibrate import (
+    CalibrationPlan,
+    anchors,
+    averaged,
+    calibrate,
+    continuations,
+    marginal,
+)
 from analysis.collected.calibration import curves, read_table
 from analysis.measures.tables import COVERAGE
 from core.decoding.engine import Engine
@@ -19,7 +26,7 @@ from tests import toys
 from tests.test_whatif import source
 from tests.toys_on_disk import BYTES, save_toys
 
-PLAN = Plan(anchors=6, continuations=5, seeds=2, new_tokens=12)
+PLAN = CalibrationPlan(anchors=6, continuations=5, seeds=2, new_tokens=12)
 PROMPTS = [list(toys.PROMPT), [1, 2, 3]]
 
 
@@ -104,7 +111,7 @@ def test_the_numbers_are_those_of_independent_passes(measured, tmp_path):
 def test_a_drafter_whose_states_are_paths_is_measured_too(tmp_path):
     """Along continuations that it may never have listed."""
     deep = toys.PathDrafter((*toys.PROMPT, *toys.plain(40)))
-    table = calibrate(source({"deep": deep}), PROMPTS[:1], tmp_path, Plan(2, 4, 1, 12))
+    table = calibrate(source({"deep": deep}), PROMPTS[:1], tmp_path, CalibrationPlan(2, 4, 1, 12))
     own = table[table["series"] == "deep"]
     assert own["depth"].max() == deep.max_depth and own["tvd"].between(0, 1).all()
     text = Journal(tmp_path / FILE).get("texts")["texts"][0]
@@ -139,13 +146,13 @@ def test_it_goes_on_where_it_was_and_is_the_same(measured, tmp_path):
     assert (tmp_path / FILE).read_bytes().startswith(before)
     pd.testing.assert_frame_equal(again, table)
     with pytest.raises(UserError, match="another measurement"):
-        calibrate(source(), PROMPTS, tmp_path, Plan(7, 5, 2, 12))
+        calibrate(source(), PROMPTS, tmp_path, CalibrationPlan(7, 5, 2, 12))
 
 
 def test_other_weights_are_another_measurement(tmp_path):
     """Work that is kept is one drafter's, as its weights stand; a file tells which they were."""
     target, drafter = save_toys(tmp_path)
-    asked = Plan(2, 2, 1, 8)
+    asked = CalibrationPlan(2, 2, 1, 8)
 
     def source():
         return collecting.source_of(Engine(str(target), "cpu", drafter), ["dflash"], {})
@@ -155,7 +162,9 @@ def test_other_weights_are_another_measurement(tmp_path):
     calibrate(source(), PROMPTS, tmp_path / "measured", asked)  # the same, whoever loaded it
     path = tmp_path / "x.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        collecting.collect(first, PROMPTS[1], path, collecting.Plan(40, 8), report=interrupted)
+        collecting.collect(
+            first, PROMPTS[1], path, collecting.CollectionPlan(40, 8), report=interrupted
+        )
     assert (tmp_path / "x.safetensors.partial").is_dir()
     FORM.save_model(
         toys.dflash_model(7, torch.float32, mask_token_id=BYTES - 1, vocab_size=BYTES), drafter
@@ -163,9 +172,9 @@ def test_other_weights_are_another_measurement(tmp_path):
     with pytest.raises(UserError, match="another measurement"):
         calibrate(source(), PROMPTS, tmp_path / "measured", asked)
     trained = source()
-    made = collecting.collect(trained, PROMPTS[1], path, collecting.Plan(40, 8))
+    made = collecting.collect(trained, PROMPTS[1], path, collecting.CollectionPlan(40, 8))
     alone = collecting.collect(
-        trained, PROMPTS[1], tmp_path / "y.safetensors", collecting.Plan(40, 8)
+        trained, PROMPTS[1], tmp_path / "y.safetensors", collecting.CollectionPlan(40, 8)
     )
     np.testing.assert_array_equal(made.arrays["dflash.ids"], alone.arrays["dflash.ids"])
     old, new = (s.about["weights"]["dflash"]["sha256"] for s in (first, trained))
@@ -213,12 +222,12 @@ def test_curves_are_means_with_intervals_and_the_deviation_over_seeds(measured):
 
 def test_anchors_are_spread_over_seeds_and_prompts():
     places = [range(8, 19), range(3, 8)]
-    found = anchors(Plan(9, 4, 3), places)
+    found = anchors(CalibrationPlan(9, 4, 3), places)
     assert [a.number for a in found] == list(range(9))
     assert [a.seed for a in found] == [0, 1, 2] * 3
     assert {a.prompt for a in found} == {0, 1}
     assert all((8, 3)[a.prompt] <= a.position < (19, 8)[a.prompt] for a in found)
-    assert found == anchors(Plan(9, 4, 3), places)
+    assert found == anchors(CalibrationPlan(9, 4, 3), places)
 
 
 def test_a_text_that_ends_at_once_has_no_anchor(tmp_path):
@@ -234,15 +243,21 @@ def test_a_text_that_ends_at_once_has_no_anchor(tmp_path):
 
 def calibrated(prompt, folder):
     """The target's own text on a prompt."""
-    calibrate(source(), [prompt], folder, Plan(1, 1, 1, 12))
+    calibrate(source(), [prompt], folder, CalibrationPlan(1, 1, 1, 12))
     return Journal(folder / FILE).get("texts")["texts"][0]
 
 
 @pytest.mark.parametrize(
     ("plan", "words"),
-    [(Plan(0), "anchors"), (Plan(4, 0), "continuations"), (Plan(4, 4, 0), "seeds"),
-     (Plan(2, 4, 3), "3 seeds"), (Plan(4, 4, 1, 0), "new tokens"), (Plan(4, 4, 1, 9, 0), "depths")],
-)  # fmt: skip
+    [
+        (CalibrationPlan(0), "anchors"),
+        (CalibrationPlan(4, 0), "continuations"),
+        (CalibrationPlan(4, 4, 0), "seeds"),
+        (CalibrationPlan(2, 4, 3), "3 seeds"),
+        (CalibrationPlan(4, 4, 1, 0), "new tokens"),
+        (CalibrationPlan(4, 4, 1, 9, 0), "depths"),
+    ],
+)
 def test_a_plan_out_of_range_is_one_sentence(plan, words, tmp_path):
     with pytest.raises(UserError, match=words):
         calibrate(source(), PROMPTS, tmp_path, plan)

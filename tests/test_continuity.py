@@ -15,7 +15,7 @@ from core.drafting.session import FactorisedSession
 from core.errors import UserError
 from core.methods.dart import CONTEXT, NOTES, TERM_NGRAM, TERM_Q, ContinuityOptions
 from core.methods.dart.search import ContinuitySearch, load
-from core.ngram import Options, build_store
+from core.ngram import BuildOptions, build_store
 from core.rounds.draft import Candidates
 from tests import toys
 from tests.ngram_reference import count_grams, store_of
@@ -329,7 +329,7 @@ class Facts:
 @pytest.fixture
 def store_file(tmp_path):
     path = tmp_path / "grams.safetensors"
-    build_store([[1, 2, 3, 1, 2, 3]], path, VOCABULARY, Options(tokenizer="one"))
+    build_store([[1, 2, 3, 1, 2, 3]], path, VOCABULARY, BuildOptions(tokenizer="one"))
     return str(path)
 
 

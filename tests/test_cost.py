@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.collected.collect import Plan, collect
+from analysis.collected.collect import CollectionPlan, collect
 from analysis.collected.whatif import SimulatedRun, Simulation
 from analysis.experiments.cost import (
     PIECEWISE,
     QUADRATIC,
     Cost,
-    Point,
+    ForwardTime,
     Stage,
     best,
     bushy,
@@ -36,7 +36,7 @@ SIZES = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257)
 
 
 def points(law):
-    return [Point(n, law(n), law(n), law(n)) for n in SIZES]
+    return [ForwardTime(n, law(n), law(n), law(n)) for n in SIZES]
 
 
 @settings(max_examples=20)
@@ -128,7 +128,7 @@ def test_the_stages_that_are_timed_are_a_real_rounds(kind, collected, monkeypatc
 
 
 def test_a_text_of_one_round_can_be_timed(tmp_path):
-    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", Plan(2, 48))
+    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", CollectionPlan(2, 48))
     simulation, drafter = Simulation(made, "ddtree"), toys.dflash_drafter()
     method = Decoder("ddtree", drafter, simulation.builder)
     (staged,) = stages(simulation, method, toys.target(layers=drafter.layers), [64], 3)

@@ -8,7 +8,7 @@ import torch
 
 from analysis.measures.probe import observe
 from core.methods.dart.drafter import DartDrafter
-from core.methods.dart.model import Head, Prefix, feature_layers
+from core.methods.dart.model import Head, PrefixRows, feature_layers
 from core.models.layers import Rope
 from tests import toys
 from tests.test_dflash import assert_close, listed, log_q, mlp, norm, numbers, rotate
@@ -164,7 +164,7 @@ def test_blocks_side_by_side_equal_blocks_alone():
     ends = torch.tensor([0, 5, 6, 19])
     prefix = model.prefix(features, embedded)
     context = model.project(prefix, torch.arange(20))
-    own = Prefix(prefix.inputs[ends], prefix.residual[ends])
+    own = PrefixRows(prefix.inputs[ends], prefix.residual[ends])
     together = model(own, ends, context, torch.arange(20)[None] < ends[:, None])
     for index, end in enumerate(ends.tolist()):
         w = model.state_dict()

@@ -15,7 +15,7 @@ from core.diffusion import adapter as adapters
 from core.diffusion import models
 from core.diffusion.adapter import AdapterConfig, load_adapter, save_adapter
 from core.diffusion.models import llada_name, load_diffusion
-from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
+from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, BlockLayout
 from core.errors import UserError
 from core.models import checkpoint, embedded
 from core.models.hub import SMALL_FILES, WEIGHTS, Source
@@ -378,7 +378,7 @@ def test_bd3lm_equals_the_reference(tmp_path, tied, length):
     state = random_state(shapes)
     language = load_diffusion(str(a2d_folder(tmp_path, state, tie_word_embeddings=tied)), "cpu")
     target, prompt, run = language.target, toys.PROMPT[:length], a2d_run(state)
-    assert isinstance(target, BlockCausalTarget) and target.layout == Layout(False, "block")
+    assert isinstance(target, BlockCausalTarget) and target.layout == BlockLayout(False, "block")
     assert language.block == 32 and target.mask_id == MASK
     target.begin(prompt, 12, 4)
     finished = []

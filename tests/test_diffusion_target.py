@@ -16,15 +16,15 @@ from core.diffusion.denoise import denoise
 from core.diffusion.draft_graph import make_graph
 from core.diffusion.nfe import denoised_tokens
 from core.diffusion.request import DenoiseSettings
-from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
+from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, BlockLayout
 from core.errors import UserError
 from core.rounds.blocks import MASKED
 from tests import diffusion_reference as reference
 from tests import toys
 
 MASK = toys.VOCABULARY - 1
-LAYOUTS = [Layout(shift, clean) for shift in (False, True) for clean in ("block", "causal")]
-LAYOUTS += [Layout(shift=True, clean="causal", left=True)]
+LAYOUTS = [BlockLayout(shift, clean) for shift in (False, True) for clean in ("block", "causal")]
+LAYOUTS += [BlockLayout(shift=True, clean="causal", left=True)]
 # Hugging Face norms and rotates in float32, whatever the model, and the toys amplify. Rows that see
 # one token too many or too few differ by 1e-2 and more.
 EXACT = {"rtol": 0, "atol": 2e-4}

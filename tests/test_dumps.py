@@ -9,14 +9,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from analysis.collected.calibrate import Plan as CalibratePlan
-from analysis.collected.calibrate import calibrate, given_texts
-from analysis.collected.collect import Plan, collect, source_of
+from analysis.collected.calibrate import CalibrationPlan, calibrate, given_texts
+from analysis.collected.collect import CollectionPlan, collect, source_of
 from analysis.collected.given import Answer
 from analysis.drafters.diagnosis import diagnose
-from analysis.drafters.measuring import Kept, Text, dumped, measure, passage_of
+from analysis.drafters.measuring import AnsweredPrompt, Kept, dumped, measure, passage_of
 from analysis.drafters.trials import Trial
-from analysis.drafters.wiring import Plan as ProbePlan
+from analysis.drafters.wiring import ProbePlan
 from app import cli
 from core.decoding.dumps import dump_files, read_dump, reading_of
 from core.decoding.engine import Engine
@@ -72,7 +71,7 @@ def test_the_ends_say_of_the_kept_states_what_the_target_says(place):
 
 
 def test_a_collection_is_that_of_the_whole_target_but_for_its_tail(place, tmp_path):
-    plan = Plan(COUNT, 48, given=place.given)
+    plan = CollectionPlan(COUNT, 48, given=place.given)
     made = []
     for name, engine, kept in (("a", place.whole, None), ("b", place.ends, place.reading())):
         source = source_of(engine, ["ddtree"], {})
@@ -89,7 +88,7 @@ def test_a_collection_is_that_of_the_whole_target_but_for_its_tail(place, tmp_pa
 
 def test_calibration_along_the_kept_text_is_that_of_the_probe(place, tmp_path):
     source = source_of(place.ends, ["ddtree"], {})
-    plan = CalibratePlan(12, 1, 1, COUNT)
+    plan = CalibrationPlan(12, 1, 1, COUNT)
     table = calibrate(source, [PROMPT], tmp_path, plan, given=[place.given], kept=[place.reading])
     assert set(table["series"]) == {"dflash"} and set(table["continuations"]) == {1}
     places = np.array(sorted(set(table["position"]))) - len(PROMPT)
@@ -105,7 +104,7 @@ def test_a_diagnosis_is_that_of_the_whole_target_without_what_was_not_kept(place
     parts = (place.drafter.layers, COUNT, None, len(PROMPT))
     names, kept = dumped(language, [place.file], *parts)
     found = diagnose(place.ends, "ddtree", names, plan, lambda *_: None, kept=kept).wiring
-    text = Text("given", tuple(PROMPT), tuple(place.answer))
+    text = AnsweredPrompt("given", tuple(PROMPT), tuple(place.answer))
     whole = Kept({("given", COUNT): text})
     wanted = diagnose(place.whole, "ddtree", ["given"], plan, lambda *_: None, kept=whole).wiring
     np.testing.assert_allclose(found.configured.tvd, wanted.configured.tvd, atol=1e-5)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from analysis.drafters.wiring import Plan, Probe
+from analysis.drafters.wiring import ProbePlan, WiringProbe
 from analysis.experiments.drafted import Text, accepted, observed
 from core.decoding.along import Setup, read
 from core.decoding.engine import Engine
@@ -167,12 +167,12 @@ def test_a_run_opens_no_socket():
 @pytest.mark.parametrize("method", ["ddtree", "treeflash", "dart", "eagle3", "hydra"])
 def test_no_shipped_drafter_is_accused_of_being_miswired(engine, method):
     drafter = engine.load_drafter(choose(method))
-    found = Probe(engine.prepare(), drafter, WIRING_PROMPTS, Plan(64, 4)).run()
+    found = WiringProbe(engine.prepare(), drafter, WIRING_PROMPTS, ProbePlan(64, 4)).run()
     assert found.faults == () and found.configured.tau > 1.2
 
 
 def test_a_shipped_drafter_with_its_layers_in_reverse_is_told_so(engine):
     drafter = copy.copy(engine.load_drafter(choose("eagle3")))
     drafter.layers = drafter.layers[::-1]
-    found = Probe(engine.prepare(), drafter, WIRING_PROMPTS, Plan(64, 4)).run()
+    found = WiringProbe(engine.prepare(), drafter, WIRING_PROMPTS, ProbePlan(64, 4)).run()
     assert found.nearest.trial.name == "layers in reverse order"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from analysis.experiments import bench, drafted, tabulate
-from analysis.experiments.family import Accepted, Cell, Measured, Timed, entries
+from analysis.experiments.family import Accepted, Cell, TemperatureResults, Timed, entries
 from analysis.experiments.prompts import Prompt
 from analysis.experiments.variants import Variant
 from analysis.measures.probe import observe
@@ -126,7 +126,7 @@ def test_times_are_ratios_on_the_same_prompt():
                2: Cell(Accepted(lengths[2], [1, 1], [0.3, 0.7], [0.2, 0.1]))},
     }  # fmt: skip
     generate = {0: timed(4.0, 10, 1, 0), 1: timed(10.0, 10, 1, 0)}
-    _, row = entries(Measured(0.0, prompts, cells, generate))
+    _, row = entries(TemperatureResults(0.0, prompts, cells, generate))
     assert (row.texts, row.timed, row.same, row.agree) == (3, 2, 2, 0)
     assert row.tau == pytest.approx(9 / 6)
     assert row.tvd == pytest.approx([1.4 / 4, 0.7]) and row.coverage == pytest.approx([0.4, 0.1])

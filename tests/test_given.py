@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from analysis.collected.calibrate import Plan as CalibratePlan
-from analysis.collected.calibrate import calibrate, given_texts
-from analysis.collected.collect import Plan, collect
+from analysis.collected.calibrate import CalibrationPlan, calibrate, given_texts
+from analysis.collected.collect import CollectionPlan, collect
 from analysis.collected.collection import Collection
 from analysis.collected.given import NEAR, Answer
 from analysis.collected.whatif import Simulation, simulate
@@ -53,7 +52,7 @@ def answer(tokens=SERVED, words=False) -> Answer:
 
 
 def collected(path, tokens=SERVED, count=COUNT, **more):
-    plan = Plan(count, 48, given=answer(tokens, **more))
+    plan = CollectionPlan(count, 48, given=answer(tokens, **more))
     return collect(source(), PROMPT, path, plan, "hello")
 
 
@@ -64,7 +63,7 @@ def given(tmp_path_factory):
 
 def test_the_targets_own_text_given_is_the_text_it_writes(tmp_path):
     """All but the tail, where the target goes on by itself either way."""
-    own = collect(source(), PROMPT, tmp_path / "a.safetensors", Plan(COUNT, 48), "hello")
+    own = collect(source(), PROMPT, tmp_path / "a.safetensors", CollectionPlan(COUNT, 48), "hello")
     same = collected(tmp_path / "b.safetensors", OWN)
     assert own.header.given is None and same.header.given.off == ()
     assert own.arrays.keys() == same.arrays.keys()
@@ -156,7 +155,7 @@ def _percent(collection) -> str:
 
 
 def test_a_plain_collection_is_written_as_ever(tmp_path):
-    made = collect(source(), PROMPT, tmp_path / "a.safetensors", Plan(9, 9))
+    made = collect(source(), PROMPT, tmp_path / "a.safetensors", CollectionPlan(9, 9))
     assert "given" not in json.loads(made.header.to_json()) and made.given == ""
 
 
@@ -172,7 +171,9 @@ def test_a_plain_collection_is_written_as_ever(tmp_path):
 )
 def test_what_cannot_be_drafted_is_one_sentence(tokens, plan, says, tmp_path):
     with pytest.raises(UserError, match=says):
-        collect(source(), PROMPT, tmp_path / "x", replace(Plan(given=answer(tokens)), **plan))
+        collect(
+            source(), PROMPT, tmp_path / "x", replace(CollectionPlan(given=answer(tokens)), **plan)
+        )
     if not plan:
         with pytest.raises(UserError, match=says):
             calibrate(source(), [PROMPT], tmp_path / "c", CALIBRATE, given=[answer(tokens)])
@@ -193,7 +194,7 @@ def test_a_damaged_account_of_it_is_one_sentence(change, tmp_path, given):
         Collection.load(path)
 
 
-CALIBRATE = CalibratePlan(anchors=6, continuations=3, seeds=1, new_tokens=12)
+CALIBRATE = CalibrationPlan(anchors=6, continuations=3, seeds=1, new_tokens=12)
 
 
 def test_anchors_of_calibrate_lie_in_a_given_text(tmp_path):

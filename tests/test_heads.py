@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from analysis.collected.collect import Plan, collect
+from analysis.collected.collect import CollectionPlan, collect
 from analysis.collected.whatif import simulate
 from core.decoding.decode import Decoder
 from core.drafting.builders import best_first, grow
@@ -288,7 +288,7 @@ def test_a_medusa_checkpoint_holds_the_accuracies_on_held_out_texts(shards, tmp_
 def test_a_simulated_run_is_the_real_one(method, budget, tmp_path):
     """Medusa's lists depend on the depth alone, so a collected file holds all of them."""
     drafter, path = toys.medusa_drafter(), tmp_path / "x.safetensors"
-    made = collect(source({"medusa": drafter}), toys.PROMPT, path, Plan(40, 48))
+    made = collect(source({"medusa": drafter}), toys.PROMPT, path, CollectionPlan(40, 48))
     options = {"published": True} if method == "medusa" else {}
     found = simulate(made, method, budget, options)
     builder = published() if method == "medusa" else best_first

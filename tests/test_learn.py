@@ -308,7 +308,7 @@ def test_the_last_chapter_shows_the_reports_numbers(made: dict):
 
 
 def test_every_method_was_judged_at_two_budgets_and_both_temperatures():
-    found = measured.Measured()
+    found = measured.CourseMeasurements()
     for method in measured.TREES:
         for sampling in ("greedy", "T=1"):
             assert {16, 64} <= {rate.budget for rate in found.some(method, sampling=sampling)}
@@ -319,13 +319,13 @@ def test_every_method_was_judged_at_two_budgets_and_both_temperatures():
 
 
 def test_measurements_that_are_missing_or_broken_are_one_sentence(tmp_path: Path):
-    found = measured.Measured(tmp_path)
+    found = measured.CourseMeasurements(tmp_path)
     for name in ("curves", "bench", "spiffy"):
         with pytest.raises(UserError, match=r"cannot be read"):
             getattr(found, name)
     with pytest.raises(UserError, match=r"no τ of ddtree at B = 64"):
         found.at("ddtree")
-    found = measured.Measured(tmp_path)
+    found = measured.CourseMeasurements(tmp_path)
     (tmp_path / "tau-one.json").write_text("{")
     with pytest.raises(UserError, match=r"tau-one\.json cannot be read"):
         _ = found.rates

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from core.methods.sps.model import Adapter, DraftConfig, first_layers
+from core.methods.sps.model import DraftAdapter, DraftConfig, first_layers
 from core.models import llama
 from core.models.chat_template import render_turn
 from core.models.fast_layers import use_fast_layers
@@ -81,7 +81,7 @@ def test_only_the_wanted_hidden_states_are_kept(ours):
 
 
 def test_its_first_layers_make_a_draft_model(ours):
-    part = first_layers(ours, Adapter(DraftConfig(2)))
+    part = first_layers(ours, DraftAdapter(DraftConfig(2)))
     assert part.config.num_hidden_layers == 2 and ours.config.num_hidden_layers == LAYERS
     whole = ours(torch.tensor([PROMPT]), output_hidden_states=[2]).hidden_states[2]
     normed = ours.model.norm(whole)

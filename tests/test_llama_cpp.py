@@ -56,7 +56,7 @@ def engine(tmp_path_factory):
 
 def test_its_clock_stands_beside_ours(engine):
     request = RunRequest("", "ar", max_new_tokens=8, timed=False)
-    plan = bench.Plan(("hello",), request, repeats=2)
+    plan = bench.Workload(("hello",), request, repeats=2)
     field = bench.with_baselines([LLAMA_CPP, "ddtree"], [4])
     assert [v.name for v in field][3:] == ["llama.cpp", "ddtree B=4"]
     text = new_tokens(list(engine.start(RunRequest("hello", "ar", max_new_tokens=8)).rounds))

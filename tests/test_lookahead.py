@@ -13,7 +13,7 @@ from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.drafting.builders import Chain, SampledChain, best_first
 from core.errors import UserError
-from core.methods.lookahead import NEWEST, SHARED, Pool, PoolSession
+from core.methods.lookahead import NEWEST, SHARED, GramPool, PoolSession
 from core.models.tree_mask import ancestor_mask
 from core.rounds.draft import Draft
 from core.rounds.round import SIDE
@@ -98,7 +98,7 @@ def test_the_windows_rows_see_what_they_should_and_stand_where_they_should():
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=60), st.integers(1, 4))
 def test_the_pool_forgets_what_was_seen_longest_ago(adds, size):
-    pool, log = Pool(size), list[tuple[int, int]]()
+    pool, log = GramPool(size), list[tuple[int, int]]()
     for key, value in adds:
         pool.add(key, (value,))
         log.append((key, value))

@@ -19,7 +19,7 @@ from analysis.measures.acceptance import per_depth, tau
 from analysis.measures.tables import Tables
 from app import cli
 from app.report.sections import notes
-from app.studio.run import RUNNING, Run
+from app.studio.run import RUNNING, StudioRun
 from core import lines
 from core.errors import UserError
 from core.lines import Limits, open_regular
@@ -131,7 +131,7 @@ def test_what_cannot_be_is_marked_and_counts_nowhere(place: str, value: Any, wro
         assert tau(tables)["tau"].tolist() == tau(rebuilt)["tau"].tolist()
         assert per_depth(tables).equals(per_depth(rebuilt))
         assert math.isnan(tables.runs["wall_seconds"][0])
-        run = Run("t", header=trace.header, state=RUNNING)
+        run = StudioRun("t", header=trace.header, state=RUNNING)
         assert run.read(trace, iter(trace.rounds), math.inf)
         assert trace.mark in run.message
         assert [bool(run.view(at).get("faults")) for at in range(2)] == [False, True]

@@ -16,7 +16,7 @@ from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from app import cli
 from core.errors import UserError
-from core.ngram import NgramStore, Options, build_store, lookup, lookup_each, read_trie
+from core.ngram import BuildOptions, NgramStore, build_store, lookup, lookup_each, read_trie
 from core.ngram.documents import expand, read_documents
 from core.ngram.store import MAX_VOCABULARY, TENSORS, count_limit
 from tests.ngram_reference import count_grams, probabilities, store_of, trie_bytes
@@ -74,7 +74,7 @@ def test_counts_are_those_counted_by_hand_whatever_the_blocks(tmp_path_factory, 
         path = folder / f"{block}.safetensors"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("core.ngram.build._BLOCK", block)
-            store = build_store(documents, path, vocabulary, Options(rare))
+            store = build_store(documents, path, vocabulary, BuildOptions(rare))
         files.append(path.read_bytes())
     assert len(set(files)) == 1
     assert grams(store) == expected
@@ -110,7 +110,7 @@ def test_large_counts_are_exact(tmp_path, vocabulary, beyond):
 
 
 def test_pruning_drops_rare_trigrams_and_keeps_their_contexts_counts(tmp_path):
-    store = build_store(TEXT, tmp_path / "a.safetensors", 10, Options(min_count=2))
+    store = build_store(TEXT, tmp_path / "a.safetensors", 10, BuildOptions(min_count=2))
     assert grams(store) == count_grams(TEXT, 2)
     assert grams(store)[1, 2] == 4 and (1, 2, 3) in grams(store) and (2, 3, 1) not in grams(store)
     assert store.metadata["min_count"] == "2"
@@ -119,7 +119,7 @@ def test_pruning_drops_rare_trigrams_and_keeps_their_contexts_counts(tmp_path):
 def test_a_store_is_small_and_has_its_metadata(tmp_path):
     rng = np.random.default_rng(0)
     path = tmp_path / "a.safetensors"
-    options = Options(tokenizer="0123abcd", sources="a.txt, ü\n\x1b[31m")
+    options = BuildOptions(tokenizer="0123abcd", sources="a.txt, ü\n\x1b[31m")
     store = build_store([rng.integers(0, 3_000, 40_000)], path, 49_152, options)
     assert path.stat().st_size <= 8 * store.nodes
     again = NgramStore.open(path)
@@ -208,7 +208,7 @@ def expected_lookup(counts, before, last, tokens):
 def test_lookup_is_the_definition(tmp_path_factory, corpus, rare):
     vocabulary, documents = corpus
     path = tmp_path_factory.mktemp("looked") / "a.safetensors"
-    store = build_store(documents, path, vocabulary, Options(rare))
+    store = build_store(documents, path, vocabulary, BuildOptions(rare))
     counted = count_grams(documents, rare)
     odd = [-1, -(2**62), vocabulary, vocabulary + 1, 2**21, 2**32, 2**62]
     seen = sorted({t for document in documents for t in document})
@@ -292,7 +292,9 @@ def test_a_tries_counts_are_taken_as_stored(tmp_path):
     counts = np.empty(1, np.int64)
     assert lookup(store.arrays, 2, 2, np.array([2]), counts) == (0, 0)  # counted 0 times: unknown
     assert lookup(store.arrays, 2, 1, np.array([2]), counts) == (1, 5) and counts[0] == 9
-    pruned = read_trie(tmp_path / "a.trie", tmp_path / "p.safetensors", 8, Options(min_count=2))
+    pruned = read_trie(
+        tmp_path / "a.trie", tmp_path / "p.safetensors", 8, BuildOptions(min_count=2)
+    )
     assert set(grams(pruned)) == set(ODD) - {(1, 2, 3)}
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
 
-from analysis.collected.collect import Plan, collect
+from analysis.collected.collect import CollectionPlan, collect
 from analysis.collected.whatif import simulate
 from analysis.measures.probe import observe
 from core.decoding.decode import Decoder
@@ -104,7 +104,9 @@ def test_a_simulated_run_is_the_real_one(budget, tmp_path):
     drafter = toys.pld_drafter(copied=4)
     path, collected = tmp_path / "x.safetensors", source({"pld": drafter})
     collected.options["pld"] = {"longest": 3, "copied": 4, "whole": True}
-    found = simulate(collect(collected, PROMPT, path, Plan(60, 8)), "pld", budget, {"copied": 4})
+    found = simulate(
+        collect(collected, PROMPT, path, CollectionPlan(60, 8)), "pld", budget, {"copied": 4}
+    )
     rounds = run(Decoder("pld", drafter, Chain()), 60, budget=budget).rounds
     assert found.exact and found.lengths == tuple(r.accepted + 1 for r in rounds if r.committed)
     assert max(found.lengths) > 1

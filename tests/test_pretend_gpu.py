@@ -138,7 +138,7 @@ def source(device):
     model = copy.deepcopy(toys.model()).to(device)
     drafters = {kind: on(device, method(kind)).drafter for kind in DRAFTERS}
     layers = tuple(sorted({layer for drafter in drafters.values() for layer in drafter.layers}))
-    return collect.Source(
+    return collect.LoadedModels(
         SimpleNamespace(name="toy", vocabulary=toys.VOCABULARY, stop_ids=frozenset()),
         str,
         drafters,
@@ -150,7 +150,7 @@ def test_a_collected_text_equals_the_cpus(device, tmp_path):
     arrays = []
     for where in (torch.device("cpu"), device):
         path = tmp_path / f"{where.type}.safetensors"
-        collect.collect(source(where), toys.PROMPT, path, collect.Plan(16, 16))
+        collect.collect(source(where), toys.PROMPT, path, collect.CollectionPlan(16, 16))
         arrays.append(load_file(path))
     assert arrays[0].keys() == arrays[1].keys() and len(arrays[0]) > 8
     for name, expected in arrays[0].items():
@@ -158,7 +158,7 @@ def test_a_collected_text_equals_the_cpus(device, tmp_path):
 
 
 def test_a_calibration_equals_the_cpus(device, tmp_path):
-    plan = calibrate.Plan(anchors=2, seeds=1, continuations=4, depths=4, new_tokens=16)
+    plan = calibrate.CalibrationPlan(anchors=2, seeds=1, continuations=4, depths=4, new_tokens=16)
     found, expected = (
         calibrate.calibrate(source(where), [toys.PROMPT], tmp_path / where.type, plan)
         for where in (device, torch.device("cpu"))

@@ -23,8 +23,7 @@ import torch
 from safetensors.numpy import save_file
 
 from analysis.collected import calibration
-from analysis.collected.collect import Plan as CollectPlan
-from analysis.collected.collect import collect
+from analysis.collected.collect import CollectionPlan, collect
 from analysis.collected.collection import Collection
 from analysis.collected.whatif import simulate
 from analysis.engines.served import read_served
@@ -183,7 +182,7 @@ def load_treeflash(path: Path) -> object:
 
 
 def make_collected(folder: Path) -> Path:
-    return collect(source(), toys.PROMPT, folder / "t.safetensors", CollectPlan(6, 8), "hi").path
+    return collect(source(), toys.PROMPT, folder / "t.safetensors", CollectionPlan(6, 8), "hi").path
 
 
 def use_collected(path: Path) -> None:
@@ -313,8 +312,8 @@ def load_with(form: Form[Any, Any]) -> Callable[[Path], object]:
     return lambda path: form.load_model(path.parent, torch.bfloat16, "cpu")
 
 
-def sps_adapter(*_: object, **__: object) -> sps.Adapter:
-    return sps.Adapter(sps.DraftConfig(1, 2, {"q_proj": (32, 32)}))
+def sps_adapter(*_: object, **__: object) -> sps.DraftAdapter:
+    return sps.DraftAdapter(sps.DraftConfig(1, 2, {"q_proj": (32, 32)}))
 
 
 def load_sps(path: Path) -> object:

@@ -28,7 +28,7 @@ from app.studio.runs import Runs
 from app.studio.server import build
 from app.studio.tabs import calibration
 from app.studio.tabs.run import of_runs
-from app.studio.tabs.whatif import Recent, Simulations
+from app.studio.tabs.whatif import LastUsed, Simulations
 from core.decoding.engine import other_target
 from core.errors import UserError
 from core.lines import Limits
@@ -237,7 +237,7 @@ def test_a_value_out_of_range_is_a_sentence(simulate: Asks):
 
 
 def test_the_least_recently_used_goes_first():
-    recent: Recent[int] = Recent(2)
+    recent: LastUsed[int] = LastUsed(2)
     recent.put("a", 1)
     recent.put("b", 2)
     assert recent.find("a") == 1

@@ -16,7 +16,7 @@ from core.drafting.session import FactorisedSession
 from core.errors import UserError
 from core.methods.registry import choose, find
 from core.methods.sps.model import (
-    Adapter,
+    DraftAdapter,
     DraftConfig,
     first_layers,
     load_adapter,
@@ -183,7 +183,7 @@ def test_a_model_of_its_own_drafts_and_either_rule_is_used(folder):
 @pytest.mark.parametrize("rank", [0, 2])
 def test_the_targets_first_layers_draft_with_what_was_trained(folder, tmp_path, rank):
     parts = {"q_proj": (32, 32), "down_proj": (32, 48)}
-    adapter = Adapter(DraftConfig(2, rank, parts if rank else {}))
+    adapter = DraftAdapter(DraftConfig(2, rank, parts if rank else {}))
     for parameter in adapter.parameters():
         parameter.data = torch.randn(parameter.shape).bfloat16().float() * 0.25
     save_adapter(adapter, tmp_path)
@@ -209,7 +209,7 @@ def test_the_targets_first_layers_draft_with_what_was_trained(folder, tmp_path, 
 
 
 def test_the_targets_own_layers_stay_as_they_are():
-    adapter = Adapter(DraftConfig(2, 2, {"q_proj": (32, 32)})).double()
+    adapter = DraftAdapter(DraftConfig(2, 2, {"q_proj": (32, 32)})).double()
     adapter.layers[0]["q_proj"].b.data += 1
     made = first_layers(toys.model(), adapter)
     assert len(made.model.layers) == 2 and len(toys.model().model.layers) == 4
@@ -218,7 +218,7 @@ def test_the_targets_own_layers_stay_as_they_are():
 
 
 def test_what_ships_is_small_and_loads(tmp_path):
-    adapter = Adapter(DraftConfig(1, 4, {"q_proj": (32, 32)}))
+    adapter = DraftAdapter(DraftConfig(1, 4, {"q_proj": (32, 32)}))
     adapter.layers[0]["q_proj"].b.data.normal_()
     save_adapter(adapter, tmp_path, small=True)
     assert {t.dtype for t in load_file(tmp_path / "model.safetensors").values()} == {torch.int8}

@@ -32,7 +32,7 @@ from core.rounds.round import Sampling
 from core.samples import read_samples
 from core.train import report
 from core.train.collect import Collector, CollectSettings
-from core.train.evaluation import Text
+from core.train.evaluation import HeldOutText
 from core.train.simulate import Score, score, simulate
 from core.train.sources import Sources
 from tests import toys
@@ -379,7 +379,7 @@ def test_a_simulated_run_takes_the_rounds_of_a_real_one(pair, budget, document):
 
 @pytest.mark.parametrize("name", ["treeflash", "by path"])
 def test_setups_share_a_drafters_sessions_and_differ_by_what_they_build(name, document):
-    drafter, texts = drafter_named(name, document), [Text("greedy", "", document)] * 2
+    drafter, texts = drafter_named(name, document), [HeldOutText("greedy", "", document)] * 2
     setups = [Setup(f"b {n}", best_first, n) for n in (1, 4, 16, 64)]
     together = score(LANGUAGE, drafter, texts, setups)
     for setup in setups:

@@ -16,7 +16,7 @@ import torch
 from app import cli
 from core.diffusion.adapter import Adapter, AdapterConfig, GatedAdapter, load_adapter
 from core.diffusion.models import load_diffusion
-from core.diffusion.target import BlockCausalTarget, Layout
+from core.diffusion.target import BlockCausalTarget, BlockLayout
 from core.errors import UserError
 from core.learning.corpus import Blocks
 from core.learning.shards import Document
@@ -35,7 +35,7 @@ from tests.test_train_command import folder, words  # noqa: F401 (fixtures)
 
 MASK, STOP = 5, 2
 CONFIG = AdapterConfig("toy", MASK, 8, rank=3, alpha=3.0)
-LAYOUT = Layout(shift=True, clean="causal", left=True)
+LAYOUT = BlockLayout(shift=True, clean="causal", left=True)
 
 
 def document(last: int = STOP) -> Document:

@@ -24,7 +24,7 @@ from analysis.engines.served import read_served
 from analysis.measures.counts import Counts
 from analysis.measures.tables import Tables
 from app import cli
-from app.maintainers.overfit import Gate, Plan, overfit
+from app.maintainers.overfit import Bound, OverfitResult, overfit
 from core.errors import UserError
 from core.methods.dflash.training import TRAINING, DFlashStudent
 from core.models.language import load_language
@@ -263,10 +263,10 @@ def folder(tmp_path_factory):
 
 
 FIT = FitSettings(1e6, sequences=1, anchors=20, lr=5e-3, warmup=5, average=0.8, save_every=1 << 30)
-PLAN = Plan(steps=90, expect=0.5, prompt="hi", new_tokens=24)
+PLAN = Bound(steps=90, expect=0.5, prompt="hi", new_tokens=24)
 
 
-def gated(folder, out) -> Gate:
+def gated(folder, out) -> OverfitResult:
     language = load_language(str(folder / "target"), "cpu", fast=False)
     return overfit(TRAINING, language, out, FIT, PLAN)
 

@@ -26,7 +26,7 @@ from analysis.collected.budget_figures import (
     tau_by_budget,
     tau_over_texts,
 )
-from analysis.collected.collect import Plan, Source, collect
+from analysis.collected.collect import CollectionPlan, LoadedModels, collect
 from analysis.collected.collection import Collection
 from analysis.collected.many_texts import whatif_texts
 from analysis.collected.whatif import Simulation, simulate
@@ -60,7 +60,7 @@ def source(made=None, facts=FACTS, stop=()):
     facts = SimpleNamespace(**(vars(facts) | {"stop_ids": frozenset(stop)}))
     made = drafters() if made is None else made
     layers = tuple(sorted({layer for drafter in made.values() for layer in drafter.layers}))
-    return Source(
+    return LoadedModels(
         facts,
         lambda token: f"<b>{token}",
         made,
@@ -71,7 +71,7 @@ def source(made=None, facts=FACTS, stop=()):
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory):
     path = tmp_path_factory.mktemp("collected") / "toy.safetensors"
-    return collect(source(), toys.PROMPT, path, Plan(NEW, 48), "hello")
+    return collect(source(), toys.PROMPT, path, CollectionPlan(NEW, 48), "hello")
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +238,7 @@ def test_a_builder_that_reads_the_clock_is_never_exact(collected):
 
 def test_figures_mark_what_is_not_exact(tmp_path, collected):
     """By budget, over several texts, and of the expected speed: one decision, everywhere hollow."""
-    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", Plan(NEW, 4))
+    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", CollectionPlan(NEW, 4))
     runs = Simulation(made, "ddtree").curve([1, 4, 40])
     inexact = {run.budget for run in runs if not run.exact}
     assert inexact and inexact != {1, 4, 40}
@@ -257,7 +257,9 @@ def test_figures_mark_what_is_not_exact(tmp_path, collected):
 
 def test_a_stop_token_ends_the_run_where_a_real_one_ends(tmp_path, collected):
     stop = int(collected.tokens[collected.answer + 20])
-    made = collect(source(stop=[stop]), toys.PROMPT, tmp_path / "x.safetensors", Plan(NEW, 48))
+    made = collect(
+        source(stop=[stop]), toys.PROMPT, tmp_path / "x.safetensors", CollectionPlan(NEW, 48)
+    )
     first = collected.tokens[collected.answer :].tolist().index(stop)
     assert made.end == made.answer + first + 1
     for budget in (2, 16, 40):
@@ -267,7 +269,7 @@ def test_a_stop_token_ends_the_run_where_a_real_one_ends(tmp_path, collected):
 
 
 def test_a_sampled_text_is_exact_for_its_seed_and_says_so(tmp_path):
-    plan = Plan(24, 48, toys.HOT)
+    plan = CollectionPlan(24, 48, toys.HOT)
     made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", plan)
     found = simulate(made, "ddtree", 24)
     rounds = real("ddtree", 24, {}, 24, sampling=toys.HOT)
@@ -278,7 +280,7 @@ def test_a_sampled_text_is_exact_for_its_seed_and_says_so(tmp_path):
 
 def test_a_cut_list_is_exact_until_its_last_token_is_drafted(tmp_path, collected):
     """Where it says exact it is; where it does not, it says which list was cut."""
-    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", Plan(NEW, 4))
+    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", CollectionPlan(NEW, 4))
     seen = set()
     for method, options in (
         ("ddtree", {}), ("dflash", {}), ("dflash+opt-tree", {}), ("dflash+opt-tree", {"gain": 0.1}),
@@ -305,7 +307,7 @@ def test_more_candidates_or_siblings_than_the_file_has_are_said(collected):
 def test_a_list_is_cut_only_where_the_builder_reads(tmp_path, collected):
     """A chain reads the best token alone; a width of one's own says nothing about what stands
     after a candidate."""
-    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", Plan(NEW, 1))
+    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", CollectionPlan(NEW, 1))
     found = simulate(made, "dflash", 7)
     assert found.exact and found.lengths == simulate(collected, "dflash", 7).lengths
     assert not simulate(made, "ddtree", 7).exact
@@ -342,7 +344,9 @@ METHOD = Method("Deep", DrafterInfo("deep", "", lambda *_: None, states=BY_PATH)
 
 def test_a_drafter_of_ones_own_is_asked_token_by_token(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
-    made = collect(source({"own": Lookup()}), toys.PROMPT, tmp_path / "x.safetensors", Plan(20, 48))
+    made = collect(
+        source({"own": Lookup()}), toys.PROMPT, tmp_path / "x.safetensors", CollectionPlan(20, 48)
+    )
     found = simulate(made, str(tmp_path / "own.py"), 12)
     rounds = toys.run(Decoder("own", Lookup(), best_first), 20, budget=12).rounds
     assert found.lengths == tuple(r.accepted + 1 for r in rounds if r.committed)
@@ -355,7 +359,12 @@ def test_states_that_are_paths_cannot_be_listed_and_that_is_said(tmp_path, colle
     assert "\n" not in str(error.value)
     text = (*toys.PROMPT, *toys.plain(60))
     with pytest.raises(UserError, match="too many paths"):
-        collect(source({"deep": toys.PathDrafter(text)}), toys.PROMPT, tmp_path / "x", Plan(8, 8))
+        collect(
+            source({"deep": toys.PathDrafter(text)}),
+            toys.PROMPT,
+            tmp_path / "x",
+            CollectionPlan(8, 8),
+        )
 
 
 @pytest.mark.parametrize("width", [6, 48])
@@ -364,7 +373,7 @@ def test_a_recorded_session_answers_as_the_live_one(tmp_path, width):
     text = (*toys.PROMPT, *toys.plain(60))
     live = toys.ConditionalDrafter(text, candidates=5)
     path = tmp_path / "x.safetensors"
-    made = collect(source({"treeflash": live}), toys.PROMPT, path, Plan(12, width))
+    made = collect(source({"treeflash": live}), toys.PROMPT, path, CollectionPlan(12, width))
     limits = made.limits("treeflash")
     assert (limits.candidates, limits.siblings, limits.max_depth) == (5, 9, 7)
     found = Simulation(made, "treeflash", {"candidates": 5, "siblings": 9})
@@ -390,11 +399,11 @@ def test_interrupted_work_goes_on_where_it_was(tmp_path, collected):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        collect(source(), toys.PROMPT, path, Plan(NEW, 48), "hello", stop)
+        collect(source(), toys.PROMPT, path, CollectionPlan(NEW, 48), "hello", stop)
     assert not path.exists() and (tmp_path / "x.safetensors.partial").is_dir()
     asked.clear()
     again = collect(
-        source(), toys.PROMPT, path, Plan(NEW, 48), "hello", lambda *at: asked.append(at)
+        source(), toys.PROMPT, path, CollectionPlan(NEW, 48), "hello", lambda *at: asked.append(at)
     )
     assert "dflash" not in {what for _, what in asked[1:] if what}  # that one was finished
     assert not (tmp_path / "x.safetensors.partial").exists()
@@ -405,16 +414,27 @@ def test_interrupted_work_goes_on_where_it_was(tmp_path, collected):
 def test_other_work_starts_anew(tmp_path, collected):
     path = tmp_path / "x.safetensors"
     with pytest.raises(ZeroDivisionError):
-        collect(source(), toys.PROMPT, path, Plan(NEW, 48), report=lambda d, w: d > 0.5 and 1 / 0)
-    made = collect(source(), toys.PROMPT, path, Plan(20, 8))
+        collect(
+            source(),
+            toys.PROMPT,
+            path,
+            CollectionPlan(NEW, 48),
+            report=lambda d, w: d > 0.5 and 1 / 0,
+        )
+    made = collect(source(), toys.PROMPT, path, CollectionPlan(20, 8))
     assert made.end - made.answer == 20 and made.limits("ddtree").width == 8
 
 
 @pytest.mark.parametrize(
     ("plan", "words"),
-    [(Plan(1), "at least 2"), (Plan(0), "at least 1"), (Plan(8, 0), "1 to 1024"),
-     (Plan(8, 2000), "1 to 1024"), (Plan(5000), "context")],
-)  # fmt: skip
+    [
+        (CollectionPlan(1), "at least 2"),
+        (CollectionPlan(0), "at least 1"),
+        (CollectionPlan(8, 0), "1 to 1024"),
+        (CollectionPlan(8, 2000), "1 to 1024"),
+        (CollectionPlan(5000), "context"),
+    ],
+)
 def test_a_plan_out_of_range_is_one_sentence(plan, words, tmp_path):
     with pytest.raises(UserError, match=words):
         collect(source(), toys.PROMPT, tmp_path / "x", plan)
@@ -547,7 +567,7 @@ def good_bytes() -> bytes:
         path = Path(folder) / "x.safetensors"
         some = drafters()
         made = {k: some[k] for k in ("dflash", "treeflash")}
-        collect(source(made), toys.PROMPT, path, Plan(4, 6), "hi")
+        collect(source(made), toys.PROMPT, path, CollectionPlan(4, 6), "hi")
         return path.read_bytes()
 
 
@@ -662,7 +682,7 @@ def test_a_finished_collection_is_only_replaced_by_the_same(words, says, collect
 
 
 def test_a_note_names_the_rows_it_is_about(tmp_path):
-    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", Plan(NEW, 4))
+    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", CollectionPlan(NEW, 4))
     words = ("--methods", "ddtree", "dflash+opt-tree", "--set", "gain=0.1", "--budget", 2, 40)
     code, _, err = command("whatif", made.path, *words)
     assert code == 0

@@ -23,7 +23,7 @@ from analysis.drafters.measuring import Kept, Measured, measure, passage_of, unh
 from analysis.drafters.mistakes import MISTAKES, NO_FEATURES, _frames
 from analysis.drafters.signatures import BAD, BETTER, GOOD, NAMED, NOTHING, Signature, Wiring
 from analysis.drafters.trials import Subject, Trial
-from analysis.drafters.wiring import CONFIGURED, Plan, Probe, to_json
+from analysis.drafters.wiring import CONFIGURED, ProbePlan, WiringProbe, to_json
 from app.cli import main
 from app.studio.engine import DiagnoseRequest, LiveEngine, ModelChoice
 from core.drafting.session import FactorisedSession
@@ -51,7 +51,7 @@ from tests import toys
 from tests.toys_on_disk import save_toys
 
 PROMPTS = ("abcdefg hijk", "What now? 12345")
-PLAN = Plan(new_tokens=48, stride=1)
+PLAN = ProbePlan(new_tokens=48, stride=1)
 STEPS, DEPTH = 150, 3
 
 
@@ -256,7 +256,7 @@ def quiet(done, what):
 
 def run(drafter, **more):
     report = more.pop("report", quiet)
-    return Probe(language(), drafter, PROMPTS, PLAN, **more).run(report)
+    return WiringProbe(language(), drafter, PROMPTS, PLAN, **more).run(report)
 
 
 @pytest.mark.parametrize("kind", HEALTHY)
@@ -910,11 +910,11 @@ class Silent(toys.RandomDrafter):
 
 def test_bad_input_is_one_sentence():
     with pytest.raises(UserError, match="stride"):
-        Probe(language(), medusa(), PROMPTS, Plan(stride=0)).run()
+        WiringProbe(language(), medusa(), PROMPTS, ProbePlan(stride=0)).run()
     with pytest.raises(UserError, match="longer texts"):
-        Probe(language(), medusa(), PROMPTS, Plan(new_tokens=12)).run()
+        WiringProbe(language(), medusa(), PROMPTS, ProbePlan(new_tokens=12)).run()
     with pytest.raises(UserError, match="does not tell q"):
-        Probe(language(), Silent(), PROMPTS, PLAN).run()
+        WiringProbe(language(), Silent(), PROMPTS, PLAN).run()
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────

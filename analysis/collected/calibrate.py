@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from analysis.collected.calibration import MARGINAL, write_tables
-from analysis.collected.collect import Report, Source
+from analysis.collected.collect import LoadedModels, Report
 from analysis.collected.given import Answer, Follows, told
 from analysis.frames import COVERAGE
 from analysis.measures.probe import coverage, tvd
@@ -46,8 +46,8 @@ TRUNCATED = 256  # tokens of p that make the marginal, as in the paper
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How much is measured.
+class CalibrationPlan:
+    """The size of a calibration.
 
     anchors        in all, spread over the prompts and over the seeds
     continuations  N of each anchor
@@ -88,10 +88,10 @@ class Anchor:
 
 
 def calibrate(
-    source: Source,
+    source: LoadedModels,
     prompts: Sequence[Sequence[int]],
     folder: Path,
-    plan: Plan = Plan(),
+    plan: CalibrationPlan = CalibrationPlan(),
     report: Report = lambda done, what: None,
     given: Sequence[Answer] = (),
     kept: Sequence[Callable[[], Reading]] = (),
@@ -136,7 +136,7 @@ def calibrate(
     return table
 
 
-def anchors(plan: Plan, places: Sequence[range]) -> list[Anchor]:
+def anchors(plan: CalibrationPlan, places: Sequence[range]) -> list[Anchor]:
     """Random roots in the ``places`` of every prompt, seed by seed and prompt by prompt in turn; as
     few twice as there are places. A prompt without any is left out.
 
@@ -226,7 +226,9 @@ def tree(tokens: Sequence[int], parents: Sequence[int]) -> Draft:
 
 
 @torch.inference_mode()
-def _rows(source: Source, text: Array, anchor: Anchor, plan: Plan) -> list[dict[str, Any]]:
+def _rows(
+    source: LoadedModels, text: Array, anchor: Anchor, plan: CalibrationPlan
+) -> list[dict[str, Any]]:
     """The table's rows of one anchor: for every depth and series the mean over the continuations
     that reach it."""
     before, root = text[: anchor.position].tolist(), int(text[anchor.position])
@@ -242,7 +244,7 @@ def _rows(source: Source, text: Array, anchor: Anchor, plan: Plan) -> list[dict[
 
 @torch.inference_mode()
 def _rows_kept(
-    source: Source, reading: Reading, anchor: Anchor, plan: Plan
+    source: LoadedModels, reading: Reading, anchor: Anchor, plan: CalibrationPlan
 ) -> list[dict[str, Any]]:
     """The same along the text itself."""
     depths = plan.depths or source.max_depth
@@ -255,7 +257,7 @@ def _rows_kept(
 
 
 def _drafted(
-    source: Source, reading: Reading, anchor: Anchor, branches: Branches, depths: int
+    source: LoadedModels, reading: Reading, anchor: Anchor, branches: Branches, depths: int
 ) -> list[tuple[str, list[Numbers]]]:
     found = list[tuple[str, list[Numbers]]]()
     for name, drafter in source.drafters.items():
@@ -332,9 +334,9 @@ def averaged(
 
 
 def _texts(
-    source: Source,
+    source: LoadedModels,
     prompts: Sequence[Sequence[int]],
-    plan: Plan,
+    plan: CalibrationPlan,
     given: Sequence[Answer],
     report: Report,
 ) -> dict[str, Any]:
@@ -359,7 +361,7 @@ def _texts(
 def _told(
     kept: Sequence[Callable[[], Reading]],
     prompts: Sequence[Sequence[int]],
-    plan: Plan,
+    plan: CalibrationPlan,
     given: Sequence[Answer],
     report: Report,
 ) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from torch import Tensor
 from analysis.collected.collection import (
     Collection,
     CollectionHeader,
+    DrafterLimits,
     Given,
-    Limits,
     check_asked_anywhere,
     drafter_key,
     not_listable,
@@ -57,7 +57,7 @@ Report = Callable[[float, str], None]  # (done of 1, what is being done)
 
 
 @dataclass(frozen=True)
-class Plan:
+class CollectionPlan:
     """The settings of a collection: how much text, and how much of the drafters' lists.
 
     new_tokens  of the text at most
@@ -85,7 +85,7 @@ class Plan:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class LoadedModels:
     """A loaded target with its drafters.
 
     drafters  by the name they have in the file; ``options``: those each was made with
@@ -126,7 +126,7 @@ class Source:
         }
 
 
-def source_of(engine: Engine, methods: Sequence[str], values: Mapping[str, Value]) -> Source:
+def source_of(engine: Engine, methods: Sequence[str], values: Mapping[str, Value]) -> LoadedModels:
     """The engine's target with the drafters of these methods, each with its own of the options.
 
     Raises UserError for a method without a drafter or an option that no drafter has.
@@ -154,7 +154,7 @@ def source_of(engine: Engine, methods: Sequence[str], values: Mapping[str, Value
         "weights": weights,
     }
     target = Target(language.model, () if engine.ends else layers_read(drafters.values()))
-    return Source(language, language.piece, drafters, target, options, about)
+    return LoadedModels(language, language.piece, drafters, target, options, about)
 
 
 def widest(methods: Sequence[str]) -> dict[str, Value]:
@@ -164,10 +164,10 @@ def widest(methods: Sequence[str]) -> dict[str, Value]:
 
 
 def collect(
-    source: Source,
+    source: LoadedModels,
     prompt: Sequence[int],
     path: Path,
-    plan: Plan = Plan(),
+    plan: CollectionPlan = CollectionPlan(),
     prompt_text: str = "",
     report: Report = lambda done, what: None,
     kept: Reading | None = None,
@@ -183,7 +183,7 @@ def collect(
     folder = path.with_name(path.name + ".partial")
     made_of = {**source.identity, "plan": asdict(plan), "prompt": list(prompt)}
     with open_journal(folder, "collection", made_of, anew=True) as journal:
-        work = _Work(folder, journal)
+        work = _FinishedArrays(folder, journal)
         arrays, header = _collected(source, prompt, plan, work, report, kept)
         arrays["pieces"] = _pieces(arrays, source.piece)
         write(path, replace(header, prompt_text=prompt_text), arrays)
@@ -192,10 +192,10 @@ def collect(
 
 
 def _collected(
-    source: Source,
+    source: LoadedModels,
     prompt: Sequence[int],
-    plan: Plan,
-    work: _Work,
+    plan: CollectionPlan,
+    work: _FinishedArrays,
     report: Report,
     kept: Reading | None,
 ) -> tuple[dict[str, Array], CollectionHeader]:
@@ -250,7 +250,7 @@ class EndlessTarget(Target):
         return frozenset()
 
 
-def _text(source: Source, prompt: Sequence[int], plan: Plan) -> dict[str, Array]:
+def _text(source: LoadedModels, prompt: Sequence[int], plan: CollectionPlan) -> dict[str, Array]:
     """The target's own text, or the given one with what the target says of it (``given``, JSON)."""
     target, tail = source.target, 1 + source.max_depth
     if plan.given is None:
@@ -264,7 +264,7 @@ def _text(source: Source, prompt: Sequence[int], plan: Plan) -> dict[str, Array]
 
 
 @torch.inference_mode()
-def _told(source: Source, kept: Reading, plan: Plan) -> dict[str, Array]:
+def _told(source: LoadedModels, kept: Reading, plan: CollectionPlan) -> dict[str, Array]:
     """The same of a text that was read elsewhere: what follows its end is its own tail."""
     assert plan.given is not None
     plan.given.check(source.facts.vocabulary)
@@ -288,7 +288,7 @@ def _told(source: Source, kept: Reading, plan: Plan) -> dict[str, Array]:
     }
 
 
-def _given(plan: Plan, text: dict[str, Array]) -> Given | None:
+def _given(plan: CollectionPlan, text: dict[str, Array]) -> Given | None:
     """Take the note on a given text out of the arrays and return it; None for the target's own."""
     if plan.given is None:
         return None
@@ -339,7 +339,7 @@ def text_with_tail(
 class _Place:
     """One drafter on one text, read up to the last root; ``answer``: the first one."""
 
-    source: Source
+    source: LoadedModels
     name: str
     drafter: Drafter
     reading: Reading
@@ -357,7 +357,11 @@ class _Place:
 
 
 def _gather(
-    place: _Place, limits: Limits, work: _Work, plan: Plan, report: Callable[[float], None]
+    place: _Place,
+    limits: DrafterLimits,
+    work: _FinishedArrays,
+    plan: CollectionPlan,
+    report: Callable[[float], None],
 ) -> dict[str, Array]:
     """All that one drafter proposes, by the names in the file. Parts are saved as they are done."""
     file = re.sub(r"[^\w+-]", "_", place.name) + f"-{sha256(place.name.encode()).hexdigest()[:8]}"
@@ -372,7 +376,7 @@ def _gather(
     return {key: np.concatenate([each[key] for each in saved]) for key in saved[0]}
 
 
-def _limits(place: _Place, plan: Plan) -> Limits:
+def _limits(place: _Place, plan: CollectionPlan) -> DrafterLimits:
     """Return how much the file will hold, read off the drafter's first two answers."""
     narrow, wide = (next(place.sessions(0, width)) for width in (1, plan.width))
     listable = wide.state_count is not None
@@ -384,7 +388,7 @@ def _limits(place: _Place, plan: Plan) -> Limits:
         _, candidates, siblings = _tables(wide)["next_ids"].shape
         sizes = {"candidates": candidates, "siblings": siblings}
     options = place.source.options.get(place.name, {})
-    return Limits(
+    return DrafterLimits(
         max_depth=wide.max_depth,
         width=width,
         min_width=narrow.by_depth.ids.shape[1],
@@ -394,7 +398,7 @@ def _limits(place: _Place, plan: Plan) -> Limits:
     )
 
 
-def _listed(session: DraftSession, limits: Limits, plan: Plan) -> dict[str, Array]:
+def _listed(session: DraftSession, limits: DrafterLimits, plan: CollectionPlan) -> dict[str, Array]:
     """One position's arrays."""
     assert session.by_depth is not None
     ids = np.zeros((limits.max_depth, limits.width), np.int32)
@@ -425,7 +429,7 @@ def _tables(session: DraftSession) -> dict[str, Array]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Work:
+class _FinishedArrays:
     """Arrays that are finished: files beside the journal."""
 
     folder: Path

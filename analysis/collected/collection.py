@@ -48,7 +48,7 @@ _DAMAGED = "{} is a damaged collected file: {}"
 
 
 @dataclass(frozen=True)
-class Limits:
+class DrafterLimits:
     """How much a file holds of one drafter.
 
     max_depth   L
@@ -76,9 +76,9 @@ class Limits:
         return {_KEYS.get(name, name): value for name, value in asdict(self).items()}
 
     @staticmethod
-    def from_json(raw: Mapping[str, Any]) -> Limits:
+    def from_json(raw: Mapping[str, Any]) -> DrafterLimits:
         names = {key: name for name, key in _KEYS.items()}
-        return Limits(**{names.get(key, key): value for key, value in raw.items()})
+        return DrafterLimits(**{names.get(key, key): value for key, value in raw.items()})
 
     def check(self) -> None:
         """Raises ValueError for numbers that cannot be."""
@@ -163,7 +163,7 @@ class CollectionHeader:
     end: int
     prompt_text: str
     sampling: Mapping[str, Any]
-    drafters: Mapping[str, Limits]
+    drafters: Mapping[str, DrafterLimits]
     about: Mapping[str, Any] = field(default_factory=dict)
     given: Given | None = None
 
@@ -187,7 +187,7 @@ class CollectionHeader:
     def from_json(text: str) -> CollectionHeader:
         """Raises UserError, ValueError, TypeError or KeyError for anything that is not a header."""
         raw = parse_json(text, "the header")
-        drafters = {str(k): Limits.from_json(v) for k, v in raw.pop("drafters").items()}
+        drafters = {str(k): DrafterLimits.from_json(v) for k, v in raw.pop("drafters").items()}
         raw["stops"] = tuple(int(t) for t in raw["stops"])
         given = Given.from_json(raw.pop("given")) if "given" in raw else None
         made = CollectionHeader(drafters=drafters, given=given, **raw)
@@ -279,7 +279,7 @@ class Collection:
             if method.drafter == kind
         )
 
-    def limits(self, method: str) -> Limits:
+    def limits(self, method: str) -> DrafterLimits:
         """Return how much the file holds of the method's drafter.
 
         Raises UserError when it holds nothing of it.
@@ -401,7 +401,7 @@ _UNLISTABLE = {
 }
 
 
-def drafter_shapes(name: str, starts: int, limits: Limits) -> dict[str, tuple[int, ...]]:
+def drafter_shapes(name: str, starts: int, limits: DrafterLimits) -> dict[str, tuple[int, ...]]:
     """The arrays a drafter must have in a file."""
     plain = (starts, limits.max_depth, limits.width)
     found = {f"{name}.ids": plain, f"{name}.log_q": plain}

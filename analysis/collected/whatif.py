@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.collected.collection import Collection, Limits, drafter_key
+from analysis.collected.collection import Collection, DrafterLimits, drafter_key
 from analysis.numbers import plural
 from core.decoding.request import check_budget
 from core.drafting.session import (
@@ -245,7 +245,7 @@ def _optimal(info: BuilderInfo | None, options: Options) -> bool:
     return info.optimal(made_options(info.options, options))
 
 
-def _check_drafter(chosen: Method, method: str, options: Options, limits: Limits) -> None:
+def _check_drafter(chosen: Method, method: str, options: Options, limits: DrafterLimits) -> None:
     """Raises UserError for options with which the drafter would propose something else."""
     for option in chosen.drafter_options:
         wanted, held = options[option.name], limits.setting(option.name)

@@ -10,7 +10,7 @@ from analysis.drafters import signatures
 from analysis.drafters.expected import Expected, reported
 from analysis.drafters.lint import Lint, Remark, covered, head_ids, lint
 from analysis.drafters.measuring import Kept, Report
-from analysis.drafters.wiring import Alive, Healthy, Plan, Probe, Wiring, to_json
+from analysis.drafters.wiring import Alive, Healthy, ProbePlan, Wiring, WiringProbe, to_json
 from core.decoding.engine import Engine
 from core.errors import UserError
 from core.methods.loading import form
@@ -62,7 +62,7 @@ def diagnose(
     engine: Engine,
     method: str,
     prompts: Sequence[str],
-    plan: Plan,
+    plan: ProbePlan,
     report: Report,
     *,
     options: Mapping[str, Value] | None = None,
@@ -70,10 +70,10 @@ def diagnose(
     kept: Kept | None = None,
 ) -> Diagnosis:
     """``hear`` gets the remarks on the file before the drafter is loaded, and those on a few places
-    as soon as they are measured. ``kept``: as for ``analysis.drafters.wiring.Probe``.
+    as soon as they are measured. ``kept``: as for ``analysis.drafters.wiring.WiringProbe``.
 
     Raises UserError for a method without a drafter, a checkpoint that cannot be loaded, and where
-    ``analysis.drafters.wiring.Probe`` does.
+    ``analysis.drafters.wiring.WiringProbe`` does.
     """
     plan.check()
     info = find(method).drafter_info
@@ -95,7 +95,7 @@ def diagnose(
     expected = None if source is None else _expected(engine, method, source, options, layers)
     who = repr((method, sorted((options or {}).items())))
     parts = (language, drafter, prompts, plan, expected, who, kept, alive)
-    found = Probe(*parts).run(report)
+    found = WiringProbe(*parts).run(report)
     seen = covered(head_ids(drafter), found.mean_p, found.used, file.dead)
     return Diagnosis(method, found, file.remarks, tuple(seen))
 

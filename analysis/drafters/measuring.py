@@ -39,7 +39,7 @@ def unheard(done: float) -> None:
 
 
 @dataclass(frozen=True)
-class Text:
+class AnsweredPrompt:
     """A prompt, its token ids as the target has them, and the target's own greedy answer."""
 
     prompt: str
@@ -84,21 +84,21 @@ class Kept:
     layers    whose states it has; None: all
     """
 
-    texts: dict[tuple[str, int], Text] = field(default_factory=dict)
-    passages: dict[Text, Reading] = field(default_factory=dict)
-    mean_p: dict[Text, Array] = field(default_factory=dict)
+    texts: dict[tuple[str, int], AnsweredPrompt] = field(default_factory=dict)
+    passages: dict[AnsweredPrompt, Reading] = field(default_factory=dict)
+    mean_p: dict[AnsweredPrompt, Array] = field(default_factory=dict)
     measured: dict[Hashable, tuple[Array, Array]] = field(default_factory=dict)
-    kept: Callable[[Text], Reading] | None = None
+    kept: Callable[[AnsweredPrompt], Reading] | None = None
     layers: frozenset[int] | None = None
 
-    def text(self, language: Language, prompt: str, count: int, tick: Tick) -> Text:
+    def text(self, language: Language, prompt: str, count: int, tick: Tick) -> AnsweredPrompt:
         """The target's greedy answer of ``count`` tokens. ``tick`` hears after every token."""
         tick(0.0)
         if (prompt, count) not in self.texts:
             self.texts[prompt, count] = _answered(language, prompt, count, tick)
         return self.texts[prompt, count]
 
-    def passage(self, language: Language, text: Text, tick: Tick = unheard) -> Reading:
+    def passage(self, language: Language, text: AnsweredPrompt, tick: Tick = unheard) -> Reading:
         """A text with the target's states as configured."""
         if text not in self.passages:
             while len(self.passages) >= PASSAGES:
@@ -126,7 +126,7 @@ def dumped(
 
     Raises UserError as ``read_dump`` and ``reading_of`` do.
     """
-    texts, files, layers = dict[tuple[str, int], Text](), dict[str, Path](), set[int]()
+    texts, files, layers = dict[tuple[str, int], AnsweredPrompt](), dict[str, Path](), set[int]()
 
     def read(path: Path) -> Reading:
         whole = reading_of(read_dump(path), language, drafted, named, answer)
@@ -135,19 +135,19 @@ def dumped(
     for number, path in enumerate(paths, 1):
         found, name = read(path), f"{number}: {path.name}"
         tokens, layers = found.tokens.tolist(), set(found.states)
-        own = Text(name, tuple(tokens[: found.answer]), tuple(tokens[found.answer :]))
+        own = AnsweredPrompt(name, tuple(tokens[: found.answer]), tuple(tokens[found.answer :]))
         texts[name, count], files[name] = own, path
     kept = Kept(texts, kept=lambda text: read(files[text.prompt]), layers=frozenset(layers))
     return list(files), kept
 
 
-def _answered(language: Language, prompt: str, count: int, tick: Tick) -> Text:
+def _answered(language: Language, prompt: str, count: int, tick: Tick) -> AnsweredPrompt:
     target, settings = Target(language.model), Settings(1, count, GREEDY, timed=False)
     ids, rounds = language.encode_chat(prompt), list[Round]()
     for record in decode(target, Decoder(PLAIN), ids, settings):
         rounds.append(record)
         tick(min(1.0, len(rounds) / count))
-    return Text(prompt, tuple(ids), tuple(new_tokens(rounds)))
+    return AnsweredPrompt(prompt, tuple(ids), tuple(new_tokens(rounds)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,7 @@ class Bench:
 
     language: Language
     drafter: Drafter
-    texts: Sequence[Text]
+    texts: Sequence[AnsweredPrompt]
     places: Sequence[Array]
     kept: Kept = field(default_factory=Kept)
     who: str = ""
@@ -182,7 +182,7 @@ class Bench:
         return [Measured.joined(some) for some in zip(*parts, strict=True)]
 
     def _on_text(
-        self, text: Text, trials: Sequence[Trial], places: Array, report: Report
+        self, text: AnsweredPrompt, trials: Sequence[Trial], places: Array, report: Report
     ) -> Iterator[tuple[Array, Array]]:
         """Every trial at some places of one text."""
         for n, trial in enumerate(trials):
@@ -195,14 +195,16 @@ class Bench:
                 self.kept.measured[key] = self._measured(text, trial, places, tick)
             yield self.kept.measured[key]
 
-    def _measured(self, text: Text, trial: Trial, places: Array, tick: Tick) -> tuple[Array, Array]:
+    def _measured(
+        self, text: AnsweredPrompt, trial: Trial, places: Array, tick: Tick
+    ) -> tuple[Array, Array]:
         if not len(places):
             none = np.zeros((0, self.drafter.max_depth), np.float32)
             return none.astype(bool), none
         passage = self._passage(text, trial, tick)
         return measure(self.drafter, passage, trial, places, tick)
 
-    def _passage(self, text: Text, trial: Trial, tick: Tick) -> Reading:
+    def _passage(self, text: AnsweredPrompt, trial: Trial, tick: Tick) -> Reading:
         if trial.frame is None:
             return self.kept.passage(self.language, text, tick)
         return passage_of(self.language, trial.frame(text.prompt), text.answer, tick)

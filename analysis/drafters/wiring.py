@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from analysis.drafters.expected import Expected
-from analysis.drafters.measuring import Bench, Kept, Measured, Report, Text, silent
+from analysis.drafters.measuring import AnsweredPrompt, Bench, Kept, Measured, Report, silent
 from analysis.drafters.mistakes import MISTAKES
 from analysis.drafters.signatures import GOOD, NAMED, Signature, Wiring
 from analysis.drafters.trials import Subject, Trial
@@ -38,8 +38,8 @@ CONFIGURED = Trial("as configured", "")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How much is measured: tokens of each text, and how many tokens lie between two places."""
+class ProbePlan:
+    """The size of a wiring probe: tokens of each text, and how many lie between two places."""
 
     new_tokens: int = 96
     stride: int = 3
@@ -83,7 +83,7 @@ class Alive:
 
 
 @dataclass(frozen=True, eq=False)
-class Probe:
+class WiringProbe:
     """The wiring probe of one drafter.
 
     expected  what a healthy drafter of its kind reaches, or such a drafter; None: not known
@@ -96,7 +96,7 @@ class Probe:
     language: Language
     drafter: Drafter
     prompts: Sequence[str]
-    plan: Plan = Plan()
+    plan: ProbePlan = ProbePlan()
     expected: Expected | Healthy | None = None
     who: str = ""
     kept: Kept | None = None
@@ -126,7 +126,7 @@ class Probe:
     def _bench(self, report: Report) -> tuple[Bench, Array]:
         """The texts and their places, and the stretch that each place lies in."""
         kept, depth = self.kept or Kept(), self.drafter.max_depth
-        texts, count = list[Text](), len(self.prompts)
+        texts, count = list[AnsweredPrompt](), len(self.prompts)
         for n, prompt in enumerate(self.prompts):
             what = f"the target's text {n + 1} of {count}"
 
@@ -144,15 +144,15 @@ class Probe:
         bench = Bench(self.language, self.drafter, texts, places, kept, self.who)
         return bench, _stretches(places)
 
-    def _places(self, text: Text) -> Array:
+    def _places(self, text: AnsweredPrompt) -> Array:
         return np.arange(1, len(text.answer) - self.drafter.max_depth, self.plan.stride)
 
-    def _used(self, texts: Sequence[Text]) -> Array:
+    def _used(self, texts: Sequence[AnsweredPrompt]) -> Array:
         """How often each token is in the answers, [V]."""
         tokens = [token for text in texts for token in text.answer]
         return np.bincount(tokens, minlength=self.language.vocabulary)
 
-    def _look(self, text: Text, kept: Kept, tick: Callable[[float], None]) -> None:
+    def _look(self, text: AnsweredPrompt, kept: Kept, tick: Callable[[float], None]) -> None:
         """Tell what a few places of a text show."""
         places = self._places(text)
         bench = Bench(self.language, self.drafter, [text], [places], kept, self.who)

@@ -30,7 +30,7 @@ Found = tuple[list[Served], list[str]]  # and sentences about what was left out
 
 
 @dataclass(frozen=True)
-class Form:
+class CountsForm:
     """One form of counts.
 
     kind  what one record of it is
@@ -323,28 +323,28 @@ def _of_samples(engine: str, samples: dict[tuple[str, tuple[tuple[str, str], ...
 
 # Of several forms of one engine in a file the first counts: the others count the same once more.
 FORMS = (
-    Form(
+    CountsForm(
         "vLLM",
         "log line",
         re.compile(r"SpecDecoding metrics: |Per-position acceptance rate: "),
         _each(_vllm_line),
     ),
-    Form("vLLM", "page", re.compile(r"^vllm:spec_decode_num_(?!.*_created)"), _page("vLLM")),
-    Form(
+    CountsForm("vLLM", "page", re.compile(r"^vllm:spec_decode_num_(?!.*_created)"), _page("vLLM")),
+    CountsForm(
         "SGLang",
         "log line",
         re.compile(r"^.{0,200}?Decode batch\b(?=.*\baccept len: )"),
         _each(_sglang_line),
     ),
-    Form("SGLang", "page", re.compile(r"^sglang:spec_accept_length\b"), _each(_sglang_gauge)),
-    Form(
+    CountsForm("SGLang", "page", re.compile(r"^sglang:spec_accept_length\b"), _each(_sglang_gauge)),
+    CountsForm(
         "llama.cpp",
         "log line",
         re.compile(rf"{_LLAMA.pattern}|\bacc per pos = \("),
         _llama_requests,
     ),
-    Form("llama.cpp", "drafter", _LLAMA_SUMS, _llama_sums),
-    Form("llama.cpp", "page", re.compile(r"^llamacpp:spec_decode_num_"), _page("llama.cpp")),
+    CountsForm("llama.cpp", "drafter", _LLAMA_SUMS, _llama_sums),
+    CountsForm("llama.cpp", "page", re.compile(r"^llamacpp:spec_decode_num_"), _page("llama.cpp")),
 )
 
 # one of these words is in every mark above: most lines of a log are passed over quickly

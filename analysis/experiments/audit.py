@@ -45,7 +45,7 @@ class Margin:
 
 
 @dataclass(frozen=True)
-class Difference:
+class Mismatch:
     """The first new token (0 = the first) that is not the same; None where a text had ended."""
 
     index: int
@@ -60,8 +60,8 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One comparison.
+class Comparison:
+    """A method's text on one prompt, compared with plain decoding's.
 
     tokens        compared, in ``rounds`` rounds
     difference    the first one from plain decoding's tokens
@@ -71,7 +71,7 @@ class Finding:
     request: RunRequest
     tokens: int
     rounds: int
-    difference: Difference | None = None
+    difference: Mismatch | None = None
     distribution: GoodnessOfFit | None = None
 
     @property
@@ -93,7 +93,9 @@ class Plain:
         return self.margins[index - 1] if known else Margin(math.nan, 0.0)
 
 
-def audit(engine: Engine, requests: Iterable[RunRequest], seeds: int = SEEDS) -> Iterator[Finding]:
+def audit(
+    engine: Engine, requests: Iterable[RunRequest], seeds: int = SEEDS
+) -> Iterator[Comparison]:
     """Compare every request with plain decoding; requests that share their text share its run.
 
     ``seeds``: rounds of a test of the distribution. Raises UserError for a request that cannot be
@@ -103,7 +105,7 @@ def audit(engine: Engine, requests: Iterable[RunRequest], seeds: int = SEEDS) ->
     for request in requests:
         if not same_text(engine, request):
             found = check_distribution(engine, request, seeds)
-            yield Finding(request, found.draws, seeds, distribution=found)
+            yield Comparison(request, found.draws, seeds, distribution=found)
             continue
         reference = replace(request, method=PLAIN, budget=1, options=())
         if reference not in known:
@@ -111,7 +113,7 @@ def audit(engine: Engine, requests: Iterable[RunRequest], seeds: int = SEEDS) ->
         rounds = list(engine.start(request).rounds)
         expected, got = known[reference], new_tokens(rounds)
         difference = first_difference(expected, got)
-        yield Finding(request, len(expected.tokens), len(rounds), difference)
+        yield Comparison(request, len(expected.tokens), len(rounds), difference)
 
 
 def same_text(engine: Engine, request: RunRequest) -> bool:
@@ -128,10 +130,10 @@ def plain(engine: Engine, request: RunRequest) -> Plain:
     return Plain(tuple(tokens), tuple(watch.margins))
 
 
-def first_difference(expected: Plain, got: list[int]) -> Difference | None:
+def first_difference(expected: Plain, got: list[int]) -> Mismatch | None:
     for index, (a, b) in enumerate(zip_longest(expected.tokens, got)):
         if a != b:
-            return Difference(index, a, b, expected.margin(index))
+            return Mismatch(index, a, b, expected.margin(index))
     return None
 
 

@@ -53,7 +53,7 @@ Report = Callable[[int, str], None]  # (decodings done, what comes next)
 
 
 @dataclass(frozen=True)
-class Plan:
+class Workload:
     """The work of a benchmark: prompts, the requests' common settings, how often."""
 
     prompts: tuple[str, ...]
@@ -198,7 +198,7 @@ class _Decoders:
 
 def bench(
     engine: Engine,
-    plan: Plan,
+    plan: Workload,
     variants: Sequence[Variant],
     report: Report = lambda *_: None,
     llama: LlamaCpp | None = None,
@@ -215,7 +215,7 @@ def bench(
 
 def timings(
     engine: Engine,
-    plan: Plan,
+    plan: Workload,
     variants: Sequence[Variant],
     report: Report = lambda *_: None,
     done: Callable[[int, Variant], bool] = lambda prompt, variant: False,
@@ -238,7 +238,7 @@ def timings(
         yield replace(_decode(decoders, variant, request), prompt=prompt)
 
 
-def _schedule(plan: Plan, variants: Sequence[Variant]) -> Iterator[tuple[int, Variant]]:
+def _schedule(plan: Workload, variants: Sequence[Variant]) -> Iterator[tuple[int, Variant]]:
     """Every prompt in every repeat; the order rotates from one to the next and turns around."""
     turn = 0
     for _ in range(plan.repeats):

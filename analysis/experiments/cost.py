@@ -33,7 +33,7 @@ Report = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
-class Point:
+class ForwardTime:
     """Seconds of a forward of ``size`` rows: the median of the repeats, and the middle half."""
 
     size: int
@@ -46,7 +46,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Fit:
+class VerifyFit:
     """Verify seconds as a function of rows.
 
     form       "a + b·n + c·n²" (terms that would be negative left out), or "piecewise": straight
@@ -73,7 +73,7 @@ class Fit:
 QUADRATIC, PIECEWISE = "a + b·n + c·n²", "piecewise"
 
 
-def fit(points: Sequence[Point]) -> Fit:
+def fit(points: Sequence[ForwardTime]) -> VerifyFit:
     """The form that predicts left-out points best. Raises UserError for fewer than three."""
     if len(points) < 3:
         raise UserError("a fit of verify time needs at least three sizes")
@@ -83,14 +83,14 @@ def fit(points: Sequence[Point]) -> Fit:
     return min(found, key=lambda f: f.residual)
 
 
-def _fit(form: str, sizes: Array, seconds: Array) -> Fit:
+def _fit(form: str, sizes: Array, seconds: Array) -> VerifyFit:
     errors = []
     for out in range(1, len(sizes) - 1):  # the ends would be extrapolated
         some = np.arange(len(sizes)) != out
-        law = Fit(form, _terms(form, sizes[some], seconds[some]), _whole_sizes(sizes[some]))
+        law = VerifyFit(form, _terms(form, sizes[some], seconds[some]), _whole_sizes(sizes[some]))
         errors.append(abs(law.seconds(int(sizes[out])) / seconds[out] - 1))
     terms = _terms(form, sizes, seconds)
-    return Fit(form, terms, _whole_sizes(sizes), float(np.median(errors)), float(max(errors)))
+    return VerifyFit(form, terms, _whole_sizes(sizes), float(np.median(errors)), float(max(errors)))
 
 
 def _whole_sizes(sizes: Array) -> tuple[int, ...]:
@@ -155,7 +155,9 @@ class Estimate:
         return self.tokens_per_round / self.seconds
 
 
-def estimate(cost: Fit, stages: Sequence[Stage], runs: Sequence[SimulatedRun]) -> list[Estimate]:
+def estimate(
+    cost: VerifyFit, stages: Sequence[Stage], runs: Sequence[SimulatedRun]
+) -> list[Estimate]:
     """Tokens/s of each simulated run whose budget was timed, in the runs' order."""
     timed = {stage.budget: stage for stage in stages}
     found = []
@@ -197,7 +199,7 @@ class Cost:
 
     model: str
     method: str
-    verify: Fit
+    verify: VerifyFit
     stages: tuple[Stage, ...]  # by budget, smallest first; at least one
 
     @property
@@ -233,7 +235,9 @@ def cost_from_json(value: object) -> Cost:
             raise ValueError
         if len(terms) != {QUADRATIC: 3, PIECEWISE: len(sizes)}[law["form"]]:
             raise ValueError
-        verify = Fit(law["form"], terms, sizes, _seconds(law["residual"]), _seconds(law["worst"]))
+        verify = VerifyFit(
+            law["form"], terms, sizes, _seconds(law["residual"]), _seconds(law["worst"])
+        )
         if min(map(verify.seconds, sizes)) <= 0:
             raise ValueError
         parts = ("draft", "build", "commit", "rows")
@@ -279,7 +283,7 @@ def bushy(rows: int, vocabulary: int, root: int = 0) -> Draft:
 
 def verify_times(
     target: Target, text: Sequence[int], sizes: Sequence[int], repeats: int, report: Report
-) -> list[Point]:
+) -> list[ForwardTime]:
     """Seconds of one scoring forward after ``text`` at each size; the order changes every time, so
     that a slow moment of the machine hits all sizes alike."""
     from analysis.experiments.roofline import seconds_of
@@ -296,7 +300,7 @@ def verify_times(
         for n in rng.permutation(list(sizes)).tolist():
             seconds[n].append(seconds_of(target.device, lambda n=n: target.score(drafts[n])))
     quarters = {n: np.quantile(seconds[n], [0.25, 0.75]).tolist() for n in sizes}
-    return [Point(n, median(seconds[n]), *quarters[n]) for n in sizes]
+    return [ForwardTime(n, median(seconds[n]), *quarters[n]) for n in sizes]
 
 
 def stages(

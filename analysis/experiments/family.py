@@ -79,7 +79,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Entry:
-    """A row.
+    """A row of the table of methods.
 
     method, budget, options  the variant; ``options`` those that were set
     own          whether the budget is the method's own
@@ -133,8 +133,8 @@ def _short(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """All that is known at one temperature, by the prompt's number.
+class TemperatureResults:
+    """The results at one temperature, by the prompt's number.
 
     cells     of each variant, of the prompts that are done
     generate  transformers' own decoding
@@ -148,7 +148,7 @@ class Measured:
     ran: frozenset[Variant] = frozenset()
 
 
-def entries(found: Measured) -> Iterator[Entry]:
+def entries(found: TemperatureResults) -> Iterator[Entry]:
     """The rows of one temperature: all prompts, then source by source."""
     sources = dict.fromkeys(prompt.source for prompt in found.prompts if prompt.source)
     for source in (ALL, *(sources if len(sources) > 1 else ())):
@@ -159,7 +159,9 @@ def entries(found: Measured) -> Iterator[Entry]:
                 yield _entry(found, variant, source, own)
 
 
-def _entry(found: Measured, variant: Variant, source: str, own: Mapping[int, Cell]) -> Entry:
+def _entry(
+    found: TemperatureResults, variant: Variant, source: str, own: Mapping[int, Cell]
+) -> Entry:
     units = [cell.accepted.lengths for cell in own.values() if cell.accepted.lengths]
     total, rounds, texts = sum(map(sum, units)), sum(map(len, units)), len(units)
     low, high = bootstrap(units if texts > 1 else [[length] for length in units[0]])
@@ -196,7 +198,7 @@ def _agree(cell: Cell) -> bool:
     return cell.timed is not None and list(cell.timed.lengths or ()) == cell.accepted.lengths
 
 
-def _times(found: Measured, own: Mapping[int, Cell]) -> dict[str, Any]:
+def _times(found: TemperatureResults, own: Mapping[int, Cell]) -> dict[str, Any]:
     """The columns that are measured with a clock."""
     timed = {number: cell.timed for number, cell in own.items() if cell.timed is not None}
     plain = _timed(found.cells, timed)

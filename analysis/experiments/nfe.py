@@ -29,7 +29,7 @@ class Divergence:
 
 
 @dataclass(frozen=True)
-class RealRun:
+class GraphRun:
     """A real run of one prompt with one graph.
 
     seconds, plain_seconds  the run's, and those of plain denoising
@@ -52,11 +52,11 @@ class PromptRun:
     """One prompt with one graph: the simulated calls, and the real run if there was one."""
 
     saved: NfeCounts
-    real: RealRun | None = None
+    real: GraphRun | None = None
 
 
 @dataclass(frozen=True)
-class Cell:
+class GraphResult:
     """A graph at a pace over all prompts: calls up to the first end-of-text, seconds, checks."""
 
     pace: Pace
@@ -68,7 +68,7 @@ class Cell:
         return NfeCounts.total([run.saved for run in self.runs])
 
     @property
-    def real(self) -> tuple[RealRun, ...]:
+    def real(self) -> tuple[GraphRun, ...]:
         return tuple(run.real for run in self.runs if run.real is not None)
 
     @property
@@ -106,7 +106,7 @@ def measure(
     graphs: Sequence[DraftGraph],
     real: int | None = None,
     report: Callable[[int, str], None] = lambda *_: None,
-) -> Iterator[Cell]:
+) -> Iterator[GraphResult]:
     """All graphs at one pace. ``real``: how many prompts are really run with each (None: all).
 
     Graphs take turns in another order for every prompt, so none always has the warmest caches.
@@ -125,10 +125,10 @@ def measure(
                 report(number, graphs[which].name)
                 rounds, seconds = run_timed(target, prompt, settings, graphs[which])
                 predicted = count_nfe(rounds, target.stop_ids) == saved
-                found = RealRun(seconds, plain_seconds, predicted, divergence(plain, rounds))
+                found = GraphRun(seconds, plain_seconds, predicted, divergence(plain, rounds))
             runs[which].append(PromptRun(saved, found))
     for graph, own in zip(graphs, runs, strict=True):
-        yield Cell(settings.pace, graph, tuple(own))
+        yield GraphResult(settings.pace, graph, tuple(own))
 
 
 def divergence(plain: Sequence[Round], other: Sequence[Round]) -> Divergence | None:

@@ -77,7 +77,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionShape:
     """Attention of all layers: query heads, key/value heads, head width, bytes of one number."""
 
     layers: int
@@ -87,11 +87,11 @@ class Attention:
     item: int
 
     @staticmethod
-    def of(config: PreTrainedConfig, dtype: torch.dtype) -> Attention:
+    def of(config: PreTrainedConfig, dtype: torch.dtype) -> AttentionShape:
         """From a Llama-like config; a model of several parts counts its text part."""
         text = config.get_text_config()
         heads = text.num_attention_heads
-        return Attention(
+        return AttentionShape(
             text.num_hidden_layers,
             heads,
             getattr(text, "num_key_value_heads", None) or heads,
@@ -100,12 +100,14 @@ class Attention:
         )
 
     @staticmethod
-    def among(layers: Sequence[DrafterAttention], dtype: torch.dtype) -> Attention:
+    def among(layers: Sequence[DrafterAttention], dtype: torch.dtype) -> AttentionShape:
         """Of a drafter's layers, which are alike."""
         if not layers:
-            return Attention(0, 0, 0, 0, 0)
+            return AttentionShape(0, 0, 0, 0, 0)
         shape = layers[0].shape
-        return Attention(len(layers), shape.heads, shape.groups, shape.head_dim, dtype.itemsize)
+        return AttentionShape(
+            len(layers), shape.heads, shape.groups, shape.head_dim, dtype.itemsize
+        )
 
     @property
     def row_bytes(self) -> int:
@@ -129,7 +131,7 @@ class Forward:
 
     body: Weights
     head: Weights
-    attention: Attention
+    attention: AttentionShape
     logits: int
 
     @staticmethod
@@ -138,7 +140,7 @@ class Forward:
         head = model.get_output_embeddings()
         assert head is not None, "a causal LM has a head"
         body = Weights.of(model, without=(head,))
-        attention = Attention.of(model.config, model.dtype)
+        attention = AttentionShape.of(model.config, model.dtype)
         logits = model.config.get_text_config().vocab_size * model.dtype.itemsize
         return Forward(body, Weights.of(head), attention, logits)
 
@@ -194,7 +196,7 @@ class Drafting:
     own: float
     scored: int
     head: Weights
-    attention: Attention
+    attention: AttentionShape
     state: Weights | None = None
     in_turn: bool = False
 
@@ -217,7 +219,7 @@ class Drafting:
             own=work.pairs,
             scored=work.scored,
             head=head,
-            attention=Attention.among(layers, next(work.network.parameters()).dtype),
+            attention=AttentionShape.among(layers, next(work.network.parameters()).dtype),
             state=state,
             in_turn=work.in_turn,
         )

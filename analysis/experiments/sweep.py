@@ -263,7 +263,7 @@ def _same(row: Row, plain: Mapping[tuple[str, int], list[int]]) -> bool | None:
 
 
 @dataclass(frozen=True)
-class Score:
+class VariantScore:
     """A variant over all of its runs.
 
     texts        different ones: prompts, or prompts × seeds where the seed decides
@@ -284,7 +284,7 @@ class Score:
     judged: int
 
 
-def scores(plan: Plan, rows: Sequence[Row]) -> list[Score]:
+def scores(plan: Plan, rows: Sequence[Row]) -> list[VariantScore]:
     """A score per variant of the plan, in its order, from the rows of ``with_same_as_plain``."""
     by: dict[tuple[str, int, str], list[Row]] = {}
     for row in rows:
@@ -295,7 +295,7 @@ def scores(plan: Plan, rows: Sequence[Row]) -> list[Score]:
     ]
 
 
-def _score(plan: Plan, variant: Variant, rows: Sequence[Row]) -> Score:
+def _score(plan: Plan, variant: Variant, rows: Sequence[Row]) -> VariantScore:
     good = [row for row in rows if row["error"] is None]
     texts: dict[tuple[str, int], list[int]] = {}
     for row in good:
@@ -308,7 +308,7 @@ def _score(plan: Plan, variant: Variant, rows: Sequence[Row]) -> Score:
     low, high = bootstrap(units)
     tokens, seconds = sum(row["tokens"] for row in good), sum(row["seconds"] for row in good)
     judged = [row["same_as_plain"] for row in good if row["same_as_plain"] is not None]
-    return Score(
+    return VariantScore(
         label(variant), len(good), len(rows) - len(good), len(texts),
         total / rounds if rounds else None, low, high,
         tokens / seconds if seconds > 0 else None, sum(judged), len(judged),

@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.experiments.bench import Plan as Timings
-from analysis.experiments.bench import Timing, timings
+from analysis.experiments.bench import Timing, Workload, timings
 from analysis.experiments.drafted import Text, accepted, observed
-from analysis.experiments.family import Accepted, Cell, Measured, Timed
+from analysis.experiments.family import Accepted, Cell, TemperatureResults, Timed
 from analysis.experiments.sweep import Plan, label
 from analysis.experiments.variants import Variant
 from core import VERSION
@@ -155,7 +154,7 @@ class Tabulation:
         if not self.timed:
             return
         prompts = tuple(self.plan.prompts[number].text for number in self.timed)
-        plan = Timings(prompts, self._request(GENERATE, 0, temperature), repeats=1)
+        plan = Workload(prompts, self._request(GENERATE, 0, temperature), repeats=1)
 
         def key(prompt: int, variant: Variant) -> str:
             return self._timed_key(variant, self.timed[prompt], temperature)
@@ -178,7 +177,7 @@ class Tabulation:
 
     # ── what is known ────────────────────────────────────────────────────────────────────────────
 
-    def measured(self, temperature: float) -> Measured:
+    def measured(self, temperature: float) -> TemperatureResults:
         """Gather the results so far at one temperature."""
         cells: dict[Variant, dict[int, Cell]] = {variant: {} for variant in self.plan.variants}
         for variant, number in ((v, n) for v in cells for n in self.numbers):
@@ -188,7 +187,7 @@ class Tabulation:
         found = {n: self._timed.get(self._timed_key(GENERATE, n, temperature)) for n in self.timed}
         generate = {number: Timed(**each) for number, each in found.items() if each}
         ran = frozenset(variant for variant, each in self.loaded.items() if each.why_run)
-        return Measured(temperature, self.plan.prompts, cells, generate, ran)
+        return TemperatureResults(temperature, self.plan.prompts, cells, generate, ran)
 
     def _accepted_by(self, variant: Variant, number: int, temperature: float) -> Accepted | None:
         if variant.method != PLAIN:

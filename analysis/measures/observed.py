@@ -17,7 +17,7 @@ from core.rounds.round import Probe, Round
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class ObservedRows:
     """The rows of the drafts of R rounds, one after the other: N rows, W of them on accepted paths.
 
     records   [R]
@@ -41,7 +41,7 @@ class Rows:
     walker: Array
 
     @staticmethod
-    def of(rounds: Sequence[Round]) -> Rows:
+    def of(rounds: Sequence[Round]) -> ObservedRows:
         drafts = [_draft(record) for record in rounds]
         sizes = np.array([len(draft) for draft in drafts], np.int64)
         start = np.cumsum(sizes) - sizes
@@ -56,7 +56,7 @@ class Rows:
         drafted[start], accepted[path] = False, True
         for at, draft in zip(start.tolist(), drafts, strict=True):
             drafted[[at + row for row in draft.side]] = False
-        return Rows(rounds, start, owner, parent, depth, drafted, accepted, path, walker)
+        return ObservedRows(rounds, start, owner, parent, depth, drafted, accepted, path, walker)
 
     @cached_property
     def roots(self) -> Array:
@@ -99,7 +99,7 @@ class Observed:
     accepted  bool [P]  whether the target's token there was drafted
     """
 
-    rows: Rows
+    rows: ObservedRows
     seen: Array
     there: Array
     owner: Array
@@ -108,7 +108,7 @@ class Observed:
     accepted: Array
 
     @staticmethod
-    def of(rows: Rows, depths: Array) -> Observed:
+    def of(rows: ObservedRows, depths: Array) -> Observed:
         """``depths``: L of each round, int [R]."""
         lengths = np.bincount(rows.walker, minlength=len(rows.records))  # accepted + 1
         seen = np.minimum(lengths, depths)

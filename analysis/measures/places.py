@@ -94,7 +94,7 @@ def _tag(trace: Trace) -> str:
 
 
 @dataclass(frozen=True)
-class Step:
+class TauStep:
     """τ before and from a place on. ``cliff``: a step fits better than a line."""
 
     place: int
@@ -103,7 +103,7 @@ class Step:
     cliff: bool
 
 
-def step(places: Array, lengths: Array) -> Step | None:
+def step(places: Array, lengths: Array) -> TauStep | None:
     """The place at which acceptance lengths change most; None when it may be chance.
 
     places   [R] of the roots; ``lengths`` [R]: accepted + 1
@@ -127,4 +127,4 @@ def step(places: Array, lengths: Array) -> Step | None:
         return None
     slope = np.polyval(np.polyfit(x, y, 1), x)
     line = float(((y - slope) ** 2).sum())
-    return Step(int(x[n[at]]), float(before[at]), float(after[at]), bool(inside[at] < line))
+    return TauStep(int(x[n[at]]), float(before[at]), float(after[at]), bool(inside[at] < line))

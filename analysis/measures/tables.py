@@ -22,7 +22,7 @@ import pandas as pd
 
 from analysis import labels
 from analysis.frames import COVERAGE, WIDEST, Frame, declared
-from analysis.measures.observed import Observed, Rows, ints, joined
+from analysis.measures.observed import Observed, ObservedRows, ints, joined
 from analysis.measures.tokens import CLASSES, script, token_class
 from core.rounds.causes import Cause
 from core.rounds.draft import Array, Draft
@@ -93,8 +93,8 @@ class Tables:
         return np.array([number for number, _ in self._numbered], np.int64)
 
     @cached_property
-    def _rows(self) -> Rows:
-        return Rows.of(self._records)
+    def _rows(self) -> ObservedRows:
+        return ObservedRows.of(self._records)
 
     def _frame(self, owner: Array | None = None) -> Frame:
         """A table with the columns run and method, for lines that belong to these rounds."""

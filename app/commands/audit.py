@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 from analysis.numbers import plural
 from app.command_line import option
 from app.commands import common
-from app.commands.options import BUDGETS, POSITIVE, Method, RequestOptions
+from app.commands.options import BUDGETS, POSITIVE, MethodOptions, RequestOptions
 from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, one_line
 from core.methods.method import Range
 
 if TYPE_CHECKING:
-    from analysis.experiments.audit import Difference, Finding
+    from analysis.experiments.audit import Comparison, Mismatch
     from core.decoding.request import RunRequest
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Method, RequestOptions):
+class Options(MethodOptions, RequestOptions):
     """Check that a method writes exactly what plain decoding writes, greedy and sampled.
 
     On a CPU in float32 no token may differ. In bfloat16 a token may differ only where the two best
@@ -76,7 +76,7 @@ def _requests(args: Options, prompts: Sequence[str]) -> list[RunRequest]:
     return requests
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: Comparison) -> str:
     request = finding.request
     sampling = f"T={request.temperature:g} seed {request.seed}" if request.temperature else "greedy"
     method, tokens = f"{request.method} B={request.budget}", f"{finding.tokens} tokens"
@@ -84,7 +84,7 @@ def _line(finding: Finding) -> str:
     return f"{method:<14} {sampling:<14} {tokens:<11} {_verdict(finding)}  {prompt}"
 
 
-def _verdict(finding: Finding) -> str:
+def _verdict(finding: Comparison) -> str:
     if finding.distribution is not None:
         from analysis.experiments.distribution import sentence
 
@@ -94,7 +94,7 @@ def _verdict(finding: Finding) -> str:
     return "same" if found is None else _difference(found, finding.request.method)
 
 
-def _difference(found: Difference, method: str) -> str:
+def _difference(found: Mismatch, method: str) -> str:
     return (
         f"{'tie' if found.tied else 'DIFFERENT'} at new token {found.index}: plain {found.plain}, "
         f"{method} {found.method}; top-1/top-2 gap {found.margin.gap:.3g}, "
@@ -102,7 +102,7 @@ def _difference(found: Difference, method: str) -> str:
     )
 
 
-def _conclusion(findings: Sequence[Finding]) -> str:
+def _conclusion(findings: Sequence[Comparison]) -> str:
     texts = [f for f in findings if f.distribution is None]
     tested = len(findings) - len(texts)
     wrong = sum(not f.lossless for f in findings)
@@ -118,7 +118,7 @@ def _conclusion(findings: Sequence[Finding]) -> str:
     return f"{verdict}: {'; '.join(parts)}"
 
 
-def _to_json(finding: Finding) -> dict[str, Any]:
+def _to_json(finding: Comparison) -> dict[str, Any]:
     found, tested = finding.difference, finding.distribution
     return {
         **asdict(finding.request),

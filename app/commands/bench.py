@@ -21,7 +21,7 @@ from core.methods.registry import runnable
 from core.models import embedded
 
 if TYPE_CHECKING:
-    from analysis.experiments.bench import Floor, Plan, Result, Roof, Row
+    from analysis.experiments.bench import Floor, Result, Roof, Row, Workload
     from analysis.experiments.roofline import Machine
     from core.decoding.engine import Engine
 
@@ -101,7 +101,7 @@ def _check_llama(args: Options) -> None:
     check_installed()
 
 
-def _llama(engine: Engine, plan: Plan) -> LlamaCpp:
+def _llama(engine: Engine, plan: Workload) -> LlamaCpp:
     """llama.cpp on the embedded target's file, with room for the longest text."""
     import torch
 
@@ -114,18 +114,18 @@ def _llama(engine: Engine, plan: Plan) -> LlamaCpp:
     return LlamaCpp.load(file, torch.get_num_threads(), longest + plan.request.max_new_tokens)
 
 
-def _plan(args: Options) -> Plan:
+def _plan(args: Options) -> Workload:
     """Raises UserError for a setting out of range, before anything is loaded."""
-    from analysis.experiments.bench import Plan
+    from analysis.experiments.bench import Workload
     from analysis.experiments.prompts import PROMPTS
 
     # each variant has its own options; whole decodings are compared, not their stages
     request = replace(common.request_of(args, PLAIN), options=(), timed=False)
     request.check()
-    return Plan(tuple(prompts_of(args, PROMPTS)), request, args.repeats)
+    return Workload(tuple(prompts_of(args, PROMPTS)), request, args.repeats)
 
 
-def _print_rows(facts: dict[str, Any], plan: Plan, found: Sequence[Row]) -> None:
+def _print_rows(facts: dict[str, Any], plan: Workload, found: Sequence[Row]) -> None:
     out, sampled = console(), plan.request.temperature > 0
     out.print(
         f"{facts['model']} · {facts['device']} · {facts['dtype']} · {facts['threads']} threads · "
@@ -199,7 +199,7 @@ def _says(floor: Floor, machine: Machine) -> str:
     return f"{number(floor.flops / 1e9)} GFLOP at {number(machine.rate / 1e9, 0)} GFLOP/s"
 
 
-def _facts(engine: Engine, plan: Plan, llama: LlamaCpp | None) -> dict[str, Any]:
+def _facts(engine: Engine, plan: Workload, llama: LlamaCpp | None) -> dict[str, Any]:
     import torch
 
     from analysis.experiments.roofline import Forward

@@ -51,11 +51,13 @@ def main(args: Options) -> int:
     asked = asked_of(args, PROMPTS)
     common.check_weights(args.methods)
     engine = common.load_engine(args, ends=bool(args.states))
-    from analysis.collected.calibrate import Plan, calibrate, given_texts
+    from analysis.collected.calibrate import CalibrationPlan, calibrate, given_texts
     from analysis.collected.calibration import curves
     from analysis.collected.collect import source_of
 
-    plan = Plan(args.anchors, args.continuations, args.repeats, args.max_new_tokens, args.depths)
+    plan = CalibrationPlan(
+        args.anchors, args.continuations, args.repeats, args.max_new_tokens, args.depths
+    )
     plan.check(len(asked))
     source = source_of(engine, args.methods, args.values)
     language = engine.prepare()

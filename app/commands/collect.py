@@ -17,11 +17,11 @@ from app.commands.options import (
     LISTABLE,
     POSITIVE,
     Model,
+    SamplingOptions,
     Set,
     assignment,
     method,
 )
-from app.commands.options import Sampling as SamplingOptions
 from app.commands.states import answer_of
 from app.terminal import ProgressBar, one_line, say
 from core.errors import UserError
@@ -64,14 +64,14 @@ def main(args: Options) -> int:
     for name in args.methods:
         check_listable(name)
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)
-    from analysis.collected.collect import Plan, collect, source_of, widest
+    from analysis.collected.collect import CollectionPlan, collect, source_of, widest
 
     values = widest(args.methods) | args.values
     older = {file: found for file in texts if (found := _older(file)) is not None}
     for file, found in older.items():
         if other := next(_differences(found, args, texts[file], sampling, values), None):
             raise _finished(file, other)
-    plan = Plan(args.max_new_tokens, args.width, sampling, not args.no_marginals)
+    plan = CollectionPlan(args.max_new_tokens, args.width, sampling, not args.no_marginals)
     plan.check()
     common.check_weights(args.methods)
     engine = common.load_engine(args, ends=bool(args.states))

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 from analysis.numbers import milliseconds, number, rate, ratio, share
 from app.command_line import REQUIRED, option, words
 from app.commands import common
-from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Method, Model, method
+from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, MethodOptions, Model, method
 from app.terminal import ProgressBar, bar, console, say, table
 from core.errors import UserError
 
 if TYPE_CHECKING:
     from analysis.collected.collection import Collection
-    from analysis.experiments.cost import Estimate, Fit, RealRun
+    from analysis.experiments.cost import Estimate, RealRun, VerifyFit
     from core.decoding.engine import Engine
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Method, Model):
+class Options(MethodOptions, Model):
     """Measure what a round costs on this machine, and name the budget that pays.
 
     Verify time is measured against rows and fitted, and combined with a method's drafting and
@@ -103,7 +103,9 @@ def _neighbours(budgets: Sequence[int], budget: int) -> Sequence[int]:
     return budgets[max(0, at - 1) : at + 2]
 
 
-def _show(verify: Fit, found: Sequence[Estimate], plain: float, real: Sequence[RealRun]) -> None:
+def _show(
+    verify: VerifyFit, found: Sequence[Estimate], plain: float, real: Sequence[RealRun]
+) -> None:
     out, rates = console(), {run.budget: run.tokens_per_second for run in real}
     terms = [
         f"{t * 1e3:.3g} ms{p}" for t, p in zip(verify.terms, ("", "·n", "·n²"), strict=False) if t

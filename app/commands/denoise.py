@@ -34,7 +34,7 @@ from core.traces.schema import summary
 from core.verification.walk import until_stop
 
 if TYPE_CHECKING:
-    from analysis.experiments.nfe import Cell
+    from analysis.experiments.nfe import GraphResult
     from core.diffusion.draft_graph import DraftGraph
     from core.diffusion.models import DiffusionLanguage
 
@@ -201,7 +201,7 @@ def main(args: Options) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class DenoisedPrompt:
     """One denoised prompt; ``tokens`` up to the first end-of-text."""
 
     prompt: str
@@ -246,7 +246,7 @@ def _denoise(
     graph: DraftGraph | None,
     prompt: str,
     trace: Path | None,
-) -> Result:
+) -> DenoisedPrompt:
     from core.diffusion.run import begin
 
     run = begin(language, prompt, settings, graph)
@@ -260,10 +260,12 @@ def _denoise(
         text = language.text(tokens)
         log.finish(text, clock.seconds)
     nfe = count_nfe(rounds, stops)
-    return Result(prompt, settings, graph, tuple(rounds), tuple(tokens), text, nfe, clock.seconds)
+    return DenoisedPrompt(
+        prompt, settings, graph, tuple(rounds), tuple(tokens), text, nfe, clock.seconds
+    )
 
 
-def _print(result: Result) -> None:
+def _print(result: DenoisedPrompt) -> None:
     out, graph, nfe = console(), result.graph, result.nfe
     print(f"{flowing(result.text)}\n")
     facts = [
@@ -313,7 +315,7 @@ def _table(
     for own, _ in jobs:
         own.check()
     graphs = {at: [load_graph(name, args.model, at) for name in args.graphs] for at in args.paces}
-    cells = list["Cell"]()
+    cells = list["GraphResult"]()
     with ProgressBar("measuring", len(prompts) * len(jobs)) as progress:
         for index, (own, at) in enumerate(jobs):
 
@@ -330,7 +332,7 @@ def _table(
     return 1 if differs and language.target.exact else 0
 
 
-def _cell_to_json(cell: Cell) -> dict[str, Any]:
+def _cell_to_json(cell: GraphResult) -> dict[str, Any]:
     spiffy, plain = cell.seconds
     return {
         "pace": cell.pace.name,
@@ -347,7 +349,7 @@ def _cell_to_json(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _print_cells(cells: Sequence[Cell], exact: bool) -> None:
+def _print_cells(cells: Sequence[GraphResult], exact: bool) -> None:
     out = console()
     columns = ("pace", "graph", "NFE", "plain", "NFE speedup", "s", "plain s", "wall speedup",
                "same text", "accepted by level")  # fmt: skip
@@ -368,7 +370,7 @@ def _print_cells(cells: Sequence[Cell], exact: bool) -> None:
         out.print(f"{name}: speedup by block {blocks}")
 
 
-def _row(cell: Cell) -> tuple[str, ...]:
+def _row(cell: GraphResult) -> tuple[str, ...]:
     nfe, (spiffy, plain), real = cell.saved, cell.seconds, len(cell.real)
     same = sum(bool(run.identical) for run in cell.real)
     return (

@@ -13,7 +13,7 @@ from app.command_line import option, words
 from app.commands import common
 from app.commands.options import POSITIVE, Model, Prompts, Set, method
 from app.commands.prompts import prompts_of
-from app.commands.states import States
+from app.commands.states import StatesOptions
 from app.terminal import ProgressBar, console, one_line, say, table
 from core.errors import UserError
 from core.methods.registry import choose, find
@@ -29,7 +29,7 @@ MOST = 40  # trials of one mistake in the terminal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Set, States, Prompts, Model):
+class Options(Set, StatesOptions, Prompts, Model):
     """Say why a drafter is bad: try its wiring under every named mistake.
 
     A method's drafter is run on the target's own text as configured, and again under every named
@@ -66,9 +66,9 @@ def main(args: Options) -> int:
     engine = common.load_engine(args, ends=bool(files))
     from analysis.drafters.diagnosis import diagnose
     from analysis.drafters.measuring import Kept, dumped
-    from analysis.drafters.wiring import Plan
+    from analysis.drafters.wiring import ProbePlan
 
-    plan, kept = Plan(args.max_new_tokens, args.stride), Kept()
+    plan, kept = ProbePlan(args.max_new_tokens, args.stride), Kept()
     if files:
         plan.check()
         layers = {layer for name in args.methods for layer in _layers(engine, name, args.values)}

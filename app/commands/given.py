@@ -12,7 +12,7 @@ from analysis.engines.texts import Written, read_texts
 from app.command_line import option
 from app.commands.options import Prompts
 from app.commands.prompts import prompts_of
-from app.commands.states import States
+from app.commands.states import StatesOptions
 from core.errors import UserError
 from core.files import sha256
 
@@ -74,7 +74,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Texts(States, Prompts):
+class Texts(StatesOptions, Prompts):
     """Prompts that the target answers, a text that another engine served, or one whose hidden
     states were kept."""
 

@@ -56,7 +56,7 @@ class Set(CommandOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method(Set):
+class MethodOptions(Set):
     """One method and its options."""
 
     methods: tuple[str, ...] = words(METHOD_HELP, read=method)
@@ -70,7 +70,7 @@ class Method(Set):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Methods(Set):
+class MethodsOptions(Set):
     """Several methods and their options; none named: all that are listed."""
 
     methods: tuple[str, ...] = words(f"{METHOD_HELP}; default: all that are listed", (), method)
@@ -127,7 +127,7 @@ class Filter(CommandOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling(Filter):
+class SamplingOptions(Filter):
     """How the target samples."""
 
     title: ClassVar[str] = SAMPLING
@@ -154,7 +154,7 @@ class Prompts(CommandOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestOptions(Set, Prompts, Sampling, Model):
+class RequestOptions(Set, Prompts, SamplingOptions, Model):
     """The settings of one request, without its method and budget."""
 
     max_new_tokens: int = option(128, "tokens to write at most", POSITIVE)

@@ -16,7 +16,7 @@ from app.commands.options import Large
 from app.export.report_page import html_page, write_table
 from app.report.gates import GATED, Gate, gate
 from app.report.sections import REPORT, notes
-from app.report.shown import Part, parts, show
+from app.report.shown import ReportPart, parts, show
 from app.report.trained import show_trained
 from app.terminal import ProgressBar, console, one_line, say
 from app.trace_files import read_all
@@ -74,7 +74,7 @@ def main(args: Options) -> int:
     from analysis.measures.tables import Tables
 
     tables = Tables.of(traces)
-    found, sections = Report(tables), list[Part]()
+    found, sections = Report(tables), list[ReportPart]()
     if args.json:
         print(json.dumps({name: plain_rows(frame) for name, frame in found.items()}))
     if not args.json or args.html:
@@ -90,7 +90,7 @@ def main(args: Options) -> int:
     return 1 if missed else 0
 
 
-def _show(sections: Sequence[Part], tables: Tables) -> None:
+def _show(sections: Sequence[ReportPart], tables: Tables) -> None:
     out = console()
     show(out, sections)
     for note in notes(tables):

@@ -20,9 +20,9 @@ from typing import Any
 from analysis.numbers import milliseconds, number, rate, share, tau
 from app.command_line import option
 from app.commands import common
-from app.commands.options import BUDGETS, Method, RequestOptions
+from app.commands.options import BUDGETS, MethodOptions, RequestOptions
 from app.commands.prompts import prompts_of
-from app.decoding import Decoding, Result, decode
+from app.decoding import DecodedPrompt, Decoding, decode
 from app.terminal import GrowingText, ProgressBar, bar, console, one_line, say, table
 from app.trace_log import check_trace, nth_path
 from core.errors import UserError
@@ -30,7 +30,7 @@ from core.traces.schema import summary
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Method, RequestOptions):
+class Options(MethodOptions, RequestOptions):
     """Decode prompts with one method: text, τ, acceptance, tokens/s."""
 
     budget: int | None = option(None, "drafted nodes a round (default: the method's)", BUDGETS)
@@ -86,7 +86,7 @@ def print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value), flush=True)
 
 
-def _print_report(result: Result) -> None:
+def _print_report(result: DecodedPrompt) -> None:
     out, numbers = console(), summary(result.rounds)
     pace = f"{rate(result.tokens_per_second)}  ({number(result.seconds)} s, "
     facts = [

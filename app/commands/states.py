@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class States(CommandOptions):
+class StatesOptions(CommandOptions):
     """Files of hidden states."""
 
     title: ClassVar[str] = "hidden states that were kept"

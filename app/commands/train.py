@@ -25,7 +25,7 @@ from core.stats import TOO_FEW
 from core.train import denoiser_report
 from core.train.accuracy import DOCUMENTS, of_student, write_accuracy
 from core.train.denoiser import DenoiserTraining
-from core.train.evaluation import Text, evaluation_texts
+from core.train.evaluation import HeldOutText, evaluation_texts
 from core.train.fit import Fit, FitSettings
 from core.train.report import ALL, BUDGETS, Row, score_by_source
 from core.train.simulate import load_drafter, named_builder, setups
@@ -112,7 +112,7 @@ def main(args: Options) -> int:
     if held_out:
         texts = evaluation_texts(language, corpus.layers, held_out, args.out / "evaluation")
     else:
-        texts = [Text("held out", ALL, document) for document in corpus.test]
+        texts = [HeldOutText("held out", ALL, document) for document in corpus.test]
     if isinstance(training, DrafterTraining):
         found = report_drafter(training, language, fit.checkpoint, texts)
     else:
@@ -174,7 +174,7 @@ def starting_point(named: str | None, kind: str, target: str) -> Path | None:
 
 
 def report_drafter(
-    training: DrafterTraining, language: Language, folder: Path, texts: Sequence[Text]
+    training: DrafterTraining, language: Language, folder: Path, texts: Sequence[HeldOutText]
 ) -> list[Row]:
     """τ of a drafter's checkpoint under the builders that judge it."""
     drafter = load_drafter(training.name, language, folder)
@@ -203,7 +203,7 @@ def _interval(low: float, high: float) -> str:
     return TOO_FEW if math.isnan(low) else f"[{low:.2f}, {high:.2f}]"
 
 
-def report_denoiser(folder: Path, args: Options, texts: Sequence[Text]) -> list[Row]:
+def report_denoiser(folder: Path, args: Options, texts: Sequence[HeldOutText]) -> list[Row]:
     """Perplexity under the target of what the denoiser writes, beside the target's own texts."""
     own = {
         f"target, {sampling}": [t.document for t in texts if t.sampling == sampling]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.page_files import PLOTLY, css, joined
-from app.report.shown import Part, as_html
+from app.report.shown import ReportPart, as_html
 
 if TYPE_CHECKING:
     from analysis.measures.tables import Tables
@@ -31,7 +31,7 @@ _PAGE = """<!doctype html>
 """
 
 
-def html_page(tables: Tables, sections: Iterable[Part], notes: Iterable[str]) -> str:
+def html_page(tables: Tables, sections: Iterable[ReportPart], notes: Iterable[str]) -> str:
     """A report's sections and all figures of the catalogue, drawn as the studio draws them."""
     from analysis.charts.chart import as_json
     from analysis.charts.figures import FIGURES, Style

@@ -12,7 +12,7 @@ import numpy as np
 from app.learn.figures import CHOSEN, HOT, NEW, tree
 from app.learn.material import Material, before
 from app.learn.steps import no_verdict
-from app.learn.words import Json, Scene, Span, chapter, fill_each, scene
+from app.learn.words import ChapterStep, Json, Span, chapter, fill_each, scene
 from core.diffusion.draft_graph import DraftGraph, draft_block
 from core.diffusion.pace import ONE_BY_ONE
 from core.diffusion.verify import draft_states, verify
@@ -126,7 +126,7 @@ def spiffys_graph(material: Material) -> Json:
     )  # fmt: skip
 
 
-def _acceptance(order: Order, count: int) -> Scene:
+def _acceptance(order: Order, count: int) -> ChapterStep:
     """A draft that the verifier passes."""
     draft = GRAPH.formulas[EXAMPLE.accepted(order)[count - 1] - 1]
     return scene(

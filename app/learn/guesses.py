@@ -21,7 +21,7 @@ from app.learn.figures import (
 )  # fmt: skip
 from app.learn.material import MAIN, Material
 from app.learn.steps import Pop
-from app.learn.words import Json, Scene, Span, Wording, chapter, plain, scene, series
+from app.learn.words import ChapterStep, Json, Span, Wording, chapter, plain, scene, series
 from app.view.text import flowing
 from core.models import presets
 from core.traces.schema import Trace, summary
@@ -97,7 +97,7 @@ def marginals(m: Material) -> Json:
     )  # fmt: skip
 
 
-def _product(m: Material, section: str, row: int, **values: object) -> Scene:
+def _product(m: Material, section: str, row: int, **values: object) -> ChapterStep:
     """A path, its tokens in the lists, and its probability written out."""
     side, rows = _lists(m, row), m.record.draft.path(row)
     values |= {"path": m.words.path(row), "odds": _path_q(m, row)}
@@ -149,7 +149,7 @@ def best_first(m: Material) -> Json:
     return chapter("03-best-first", scenes, budget=m.budget)
 
 
-def _turn(m: Material, number: int, pop: Pop) -> Scene:
+def _turn(m: Material, number: int, pop: Pop) -> ChapterStep:
     """One turn of the search. In the shipped run no list ends, so each pop adds two entries."""
     popped = {p.entry for p in m.found.pops[: number + 1]}
     entries = sorted(popped | set(pop.queue))

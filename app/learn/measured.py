@@ -23,7 +23,7 @@ from analysis.charts.chart import as_json, chart
 from analysis.charts.parts import About, Axis, Point, Series
 from app.learn.figures import NAMES
 from app.learn.material import Material
-from app.learn.words import Json, Scene, chapter, scene
+from app.learn.words import ChapterStep, Json, chapter, scene
 from core import ASSETS
 from core.errors import UserError
 
@@ -63,8 +63,8 @@ class Rate:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """Everything in the folder."""
+class CourseMeasurements:
+    """The measurements that the course shows: all files of the folder."""
 
     folder: Path = FOLDER
 
@@ -116,7 +116,7 @@ class Measured:
 
 
 def measured(material: Material) -> Json:
-    found = Measured()
+    found = CourseMeasurements()
     made = (_budgets, _sources, _samplings, _lengths, _distances, _coverages, _speeds, _calls)
     return chapter("11-measured", [make(found) for make in made])
 
@@ -124,7 +124,7 @@ def measured(material: Material) -> Json:
 # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _budgets(found: Measured) -> Scene:
+def _budgets(found: CourseMeasurements) -> ChapterStep:
     chain = found.at("dflash", None)
     lines = [_line(NAMES[m], found.some(m)) for m in TREES]
     lines.append(_line("DART, no n-grams", found.some("dart", plain=True)))
@@ -145,7 +145,7 @@ def _budgets(found: Measured) -> Scene:
     )  # fmt: skip
 
 
-def _sources(found: Measured) -> Scene:
+def _sources(found: CourseMeasurements) -> ChapterStep:
     each = [_points(NAMES[m], [found.at(m, source=s) for s in SOURCES]) for m in TREES]
     names = list(SOURCES.values())
     math, chat = (found.at("treeflash", source=s).tau for s in ("gsm8k", "mt_bench"))
@@ -154,7 +154,7 @@ def _sources(found: Measured) -> Scene:
     return _shown("sources", about, each, math=math, chat=chat, each=_words(each, names))
 
 
-def _samplings(found: Measured) -> Scene:
+def _samplings(found: CourseMeasurements) -> ChapterStep:
     shown = [("dflash", None), *((m, 64) for m in TREES)]
     each = [
         _points(name, [found.at(m, b, sampling=s) for m, b in shown])
@@ -168,7 +168,7 @@ def _samplings(found: Measured) -> Scene:
     return _shown("samplings", about, each, cold=cold, hot=hot, each=_words(each, names))
 
 
-def _lengths(found: Measured) -> Scene:
+def _lengths(found: CourseMeasurements) -> ChapterStep:
     bars = []
     for method, budget in (("dflash", None), ("ddtree", 64), ("treeflash", 64)):
         lengths = found.at(method, budget).lengths
@@ -183,7 +183,7 @@ def _lengths(found: Measured) -> Scene:
     return _shown("lengths", about, bars, chain=chain, ddtree=ddtree, treeflash=treeflash)
 
 
-def _distances(found: Measured) -> Scene:
+def _distances(found: CourseMeasurements) -> ChapterStep:
     lines = _by_depth(found, "tvd", "tvd_low", "tvd_high")
     anchors = max(int(row["observed"]) for row in found.curves)
     about = About(
@@ -195,14 +195,14 @@ def _distances(found: Measured) -> Scene:
     return _shown("distances", about, lines, ends=_ends(lines))
 
 
-def _coverages(found: Measured) -> Scene:
+def _coverages(found: CourseMeasurements) -> ChapterStep:
     lines = _by_depth(found, f"coverage_{K}")
     title = f"Coverage of p by the {K} best tokens"
     about = About(title, "", _depths(lines), Axis(f"coverage at K = {K}", (0, 1)))
     return _shown("coverages", about, lines, k=K, ends=_ends(lines))
 
 
-def _speeds(found: Measured) -> Scene:
+def _speeds(found: CourseMeasurements) -> ChapterStep:
     rows = [row for row in found.bench["rows"] if row["budget"] and row["method"] in TREES]
     each = []
     for budget in sorted({row["budget"] for row in rows}):
@@ -222,7 +222,7 @@ def _speeds(found: Measured) -> Scene:
                   budget=best["budget"], ratio=best["plain_ratio"])  # fmt: skip
 
 
-def _calls(found: Measured) -> Scene:
+def _calls(found: CourseMeasurements) -> ChapterStep:
     cells, lines = found.spiffy["cells"], []
     for pace, name in PACES.items():
         points = [Point(c["drafts"], c["nfe_speedup"]) for c in cells if c["pace"] == pace]
@@ -238,7 +238,7 @@ def _calls(found: Measured) -> Scene:
 # ── figures ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _shown(section: str, about: About, series: Sequence[Series], **values: object) -> Scene:
+def _shown(section: str, about: About, series: Sequence[Series], **values: object) -> ChapterStep:
     figure = as_json(chart(about, series, "page"))
     return scene(section, side={"kind": "plots", "figures": [figure]}, **values)
 
@@ -266,7 +266,7 @@ def _depths(lines: Sequence[Series]) -> Axis:
     return Axis("depth", ticks=sorted({p.x for line in lines for p in line.points}))
 
 
-def _by_depth(found: Measured, y: str, low: str = "", high: str = "") -> list[Series]:
+def _by_depth(found: CourseMeasurements, y: str, low: str = "", high: str = "") -> list[Series]:
     def of(row: Mapping[str, str]) -> Point:
         bounds = (float(row[low]), float(row[high])) if low else (None, None)
         return Point(int(row["depth"]), float(row[y]), *bounds)

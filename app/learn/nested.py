@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from app.learn.figures import CHOSEN, NAMES, bars, columns, marks_of, pairs, tree
 from app.learn.material import MAIN, OTHER, PAIR, Material, on_path
 from app.learn.steps import nesting_faults, tree_of
-from app.learn.words import Json, Scene, Wording, chapter, scene
+from app.learn.words import ChapterStep, Json, Wording, chapter, scene
 from core.methods.treeflash import MARGINAL
 from core.rounds.round import Round
 
@@ -54,7 +54,7 @@ def nested(m: Material) -> Json:
     )  # fmt: skip
 
 
-def _elsewhere(m: Material) -> list[Scene]:
+def _elsewhere(m: Material) -> list[ChapterStep]:
     """The same at another text, where the two trees differ clearly."""
     one, two = (m.elsewhere[name] for name in PAIR)
     words, titles = Wording.of(two), [NAMES[name] for name in PAIR]

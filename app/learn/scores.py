@@ -11,7 +11,7 @@ import numpy as np
 from app.learn.figures import HOT, NEW, bars, columns, pairs, tree
 from app.learn.material import Material
 from app.learn.steps import level_weight, tree_of
-from app.learn.words import Json, Scene, Wording, chapter, plain, scene
+from app.learn.words import ChapterStep, Json, Wording, chapter, plain, scene
 from core.methods.dart import CONTEXT, COUNT, TERM_NGRAM, TERM_Q
 from core.rounds.draft import Candidates
 from core.rounds.round import Round
@@ -55,7 +55,7 @@ def two_scores(m: Material) -> Json:
     )  # fmt: skip
 
 
-def _level(record: Round, rows: list[list[int]], level: int) -> Scene:
+def _level(record: Round, rows: list[list[int]], level: int) -> ChapterStep:
     """One level of the beam, as far as its nodes came into the draft."""
     draft, own = record.draft, rows[level]
     best = max(own, key=lambda r: float(draft.scores[r]))

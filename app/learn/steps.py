@@ -25,7 +25,7 @@ NOBODY = -1  # a verdict that was not given yet
 
 
 @dataclass(frozen=True)
-class Entry:
+class SeenPrefix:
     """A prefix the search has seen: a place in the tree, drafted only if it is popped.
 
     parent  the entry that must be popped before, −1: the root
@@ -57,14 +57,14 @@ class Pop:
 class Search:
     """Best-first over one list per depth. Entries are numbered as they are found."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[SeenPrefix, ...]
     pops: tuple[Pop, ...]
 
 
 def search(candidates: Candidates, budget: int) -> Search:
     """Every pop of ``core.drafting.builders.best_first``, for a factorised drafter."""
     log_q = candidates.log_q.astype(np.float64)
-    entries = [Entry(-1, 1, 0, 0.0, float(log_q[0, 0]))] if log_q[0, 0] > -np.inf else []
+    entries = [SeenPrefix(-1, 1, 0, 0.0, float(log_q[0, 0]))] if log_q[0, 0] > -np.inf else []
     heap = [(-entry.score, number) for number, entry in enumerate(entries)]
     pops: list[Pop] = []
     while heap and len(pops) < budget:
@@ -78,16 +78,16 @@ def search(candidates: Candidates, budget: int) -> Search:
     return Search(tuple(entries), tuple(pops))
 
 
-def _after(entry: Entry, number: int, log_q: Array) -> list[Entry]:
+def _after(entry: SeenPrefix, number: int, log_q: Array) -> list[SeenPrefix]:
     """The next sibling and the first child of a popped entry."""
     found, (depths, width) = [], log_q.shape
     row = log_q[entry.depth - 1]
     if entry.rank + 1 < width and row[entry.rank + 1] > -np.inf:
         score = entry.base + float(row[entry.rank + 1])
-        found.append(Entry(entry.parent, entry.depth, entry.rank + 1, entry.base, score))
+        found.append(SeenPrefix(entry.parent, entry.depth, entry.rank + 1, entry.base, score))
     if entry.depth < depths and log_q[entry.depth, 0] > -np.inf:
         score = entry.score + float(log_q[entry.depth, 0])
-        found.append(Entry(number, entry.depth + 1, 0, entry.score, score))
+        found.append(SeenPrefix(number, entry.depth + 1, 0, entry.score, score))
     return found
 
 

@@ -24,7 +24,7 @@ from app.learn.figures import (
 )  # fmt: skip
 from app.learn.material import RACED, Material
 from app.learn.steps import Visit, mask, moves, noise, tree_of, visits
-from app.learn.words import Json, Scene, chapter, fill_each, scene
+from app.learn.words import ChapterStep, Json, chapter, fill_each, scene
 from core.rounds.causes import Cause
 from core.rounds.draft import Array
 from core.rounds.round import REJECTED, UNREACHED
@@ -122,7 +122,7 @@ def the_walk(m: Material) -> Json:
     )  # fmt: skip
 
 
-def _visit(m: Material, visit: Visit) -> Scene:
+def _visit(m: Material, visit: Visit) -> ChapterStep:
     """One step of the walk: the target's list after a row, and where it leads."""
     record, draft, child = m.record, tree_of(m.record), visit.child
     assert record.target_probs is not None

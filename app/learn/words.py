@@ -130,7 +130,7 @@ def series(spans: Sequence[Span], end: str = " and ") -> list[Span]:
 
 
 @dataclass(frozen=True)
-class Scene:
+class ChapterStep:
     """A step of a chapter: the section of the file that it tells, its figure, values of its own."""
 
     section: str
@@ -139,8 +139,8 @@ class Scene:
     values: Mapping[str, object] = field(default_factory=dict)
 
 
-def scene(section: str, *trees: Json, side: Json | None = None, **values: object) -> Scene:
-    return Scene(section, trees, side, values)
+def scene(section: str, *trees: Json, side: Json | None = None, **values: object) -> ChapterStep:
+    return ChapterStep(section, trees, side, values)
 
 
 def sections(name: str) -> dict[str, list[str]]:
@@ -150,7 +150,7 @@ def sections(name: str) -> dict[str, list[str]]:
     return {key: [p.strip() for p in text.split("\n\n") if p.strip()] for key, text in named}
 
 
-def chapter(name: str, scenes: Sequence[Scene], **values: object) -> Json:
+def chapter(name: str, scenes: Sequence[ChapterStep], **values: object) -> Json:
     """One chapter as the page reads it. Raises KeyError for a section or value that is missing."""
     text = sections(name)
     title, question = text[""]
@@ -164,7 +164,7 @@ def chapter(name: str, scenes: Sequence[Scene], **values: object) -> Json:
     }
 
 
-def _step(paragraphs: list[str], shown: Scene, values: Mapping[str, object]) -> Json:
+def _step(paragraphs: list[str], shown: ChapterStep, values: Mapping[str, object]) -> Json:
     texts: dict[bool, list[list[Span]]] = {True: [], False: []}
     for paragraph in paragraphs:
         only = _ONLY.match(paragraph)

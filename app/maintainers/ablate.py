@@ -36,7 +36,7 @@ from core.methods.registry import drafter_trainings
 from core.models import embedded
 from core.models.language import Language, load_language
 from core.samples import read_samples
-from core.train.evaluation import Text, evaluation_texts
+from core.train.evaluation import HeldOutText, evaluation_texts
 from core.train.fit import Fit, FitSettings, divergence
 from core.train.simulate import Score, load_drafter, score
 
@@ -47,8 +47,8 @@ _AT_ONCE = 16  # anchors that share a pass
 
 
 @dataclass(frozen=True)
-class Variant:
-    """One training.
+class TrainingVariant:
+    """A training with one change to the recipe.
 
     options  of the drafter's training, where they differ from the defaults
     fit      changed FitSettings
@@ -71,26 +71,26 @@ class Variant:
 
 
 OF_ANY_DRAFTER = (
-    Variant("loss: the text's own token", fit={"top_k": 0}),
-    Variant("loss: p's top 4", fit={"top_k": 4}),
-    Variant("depth weights γ = 2", fit={"gamma": 2.0}),
-    Variant("depth weights γ = 8", fit={"gamma": 8.0}),
-    Variant("all depths alike", fit={"gamma": 1e9}),
-    Variant("a quarter of the text", share=4),
-    Variant("a sixteenth of the text", share=16),
-    Variant("text: greedy answers", greedy=True),
-    Variant("text: drawn answers", greedy=False),
-    Variant("no decay, no average", fit={"decay_from": 1.0 - 1e-9, "average": 0.0}),
+    TrainingVariant("loss: the text's own token", fit={"top_k": 0}),
+    TrainingVariant("loss: p's top 4", fit={"top_k": 4}),
+    TrainingVariant("depth weights γ = 2", fit={"gamma": 2.0}),
+    TrainingVariant("depth weights γ = 8", fit={"gamma": 8.0}),
+    TrainingVariant("all depths alike", fit={"gamma": 1e9}),
+    TrainingVariant("a quarter of the text", share=4),
+    TrainingVariant("a sixteenth of the text", share=16),
+    TrainingVariant("text: greedy answers", greedy=True),
+    TrainingVariant("text: drawn answers", greedy=False),
+    TrainingVariant("no decay, no average", fit={"decay_from": 1.0 - 1e-9, "average": 0.0}),
 )
 
 
 def variants(
     training: DrafterTraining, layers: tuple[int, ...], texts: Sequence[Path]
-) -> dict[str, Variant]:
+) -> dict[str, TrainingVariant]:
     """Every variant by name, the base first. Raises UserError for texts of the same name."""
-    own = [Variant(name, options) for name, options in training.variants(layers).items()]
+    own = [TrainingVariant(name, options) for name, options in training.variants(layers).items()]
     base = own[0]
-    mixtures = [Variant(f"text: {folder.name}", text=folder) for folder in texts]
+    mixtures = [TrainingVariant(f"text: {folder.name}", text=folder) for folder in texts]
     others = [replace(v, options=base.options) for v in (*OF_ANY_DRAFTER, *mixtures)]
     found = {variant.name: variant for variant in (*own, *others)}
     if len({v.folder for v in found.values()}) < len(own) + len(others):
@@ -99,7 +99,7 @@ def variants(
 
 
 @dataclass(frozen=True)
-class Row:
+class VariantResult:
     """The result of one variant.
 
     kl       KL(p ‖ q) on held-out documents, mean over its own depths, nats
@@ -134,7 +134,7 @@ def is_greedy(document: Document) -> bool:
     return torch.equal(document.tokens[first:], document.top_ids[first - 1 : -1, 0])
 
 
-def corpus_of(variant: Variant, shards: Path, held_out: int) -> Corpus:
+def corpus_of(variant: TrainingVariant, shards: Path, held_out: int) -> Corpus:
     """Return the variant's training text. The documents held out are the same for all variants."""
     corpus = Corpus(shards, held_out)
     if variant.text:
@@ -156,9 +156,9 @@ class Ablation:
     language: Language
     shards: Path
     settings: FitSettings
-    texts: Sequence[Text]
+    texts: Sequence[HeldOutText]
 
-    def train(self, variant: Variant, folder: Path) -> Fit:
+    def train(self, variant: TrainingVariant, folder: Path) -> Fit:
         """The variant's training, to its end."""
         settings = replace(self.settings, **variant.fit)
         corpus = corpus_of(variant, self.shards, settings.held_out)
@@ -168,13 +168,13 @@ class Ablation:
         fit.run()
         return fit
 
-    def judge(self, variant: Variant, fit: Fit) -> Row:
+    def judge(self, variant: TrainingVariant, fit: Fit) -> VariantResult:
         """The averaged drafter over the target's texts, as a chain and as a tree."""
         drafter = load_drafter(self.training.name, self.language, fit.checkpoint)
         setups = [Setup(CHAIN, Chain(), drafter.max_depth), Setup(TREE, best_first, BUDGET)]
         runs = score(self.language, drafter, self.texts, setups).runs
         student = fit.averaged()
-        return Row(
+        return VariantResult(
             name=variant.name,
             minutes=fit.settings.minutes,
             steps=fit.step,
@@ -202,21 +202,21 @@ def held_out_kl(student: Student, documents: Sequence[Document]) -> float:
     return sum(means) / max(1, len(means))
 
 
-def read_rows(path: Path) -> dict[str, Row]:
+def read_rows(path: Path) -> dict[str, VariantResult]:
     """The rows of a table by name. A last line without its newline was cut short: no row."""
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
-    rows = [Row(**json.loads(line)) for line in lines]
+    rows = [VariantResult(**json.loads(line)) for line in lines]
     return {row.name: row for row in rows}
 
 
-def add_row(path: Path, row: Row) -> None:
+def add_row(path: Path, row: VariantResult) -> None:
     """Write the whole table with one row more; a line that was cut short is dropped."""
     rows = [*read_rows(path).values(), row]
     with replacing(path) as partial:
         partial.write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
 
 
-def print_table(rows: Sequence[Row], base: Row | None) -> None:
+def print_table(rows: Sequence[VariantResult], base: VariantResult | None) -> None:
     """As Markdown."""
     sources = sorted({source for row in rows for source in row.sources if source})
     heads = ["variant", "steps", "M parameters", "KL", f"τ {CHAIN}", f"τ {TREE}", *sources]

@@ -37,7 +37,7 @@ ENDLESS = 1e6  # minutes: the learning rate stays
 
 
 @dataclass(frozen=True)
-class Plan:
+class Bound:
     """The bound of the gate: the accuracy ``expect`` over all depths after so many steps on the
     target's greedy answer to one prompt."""
 
@@ -48,11 +48,11 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Gate:
+class OverfitResult:
     """The outcome: the accuracy of the student, and that of its drafter."""
 
     kind: str
-    plan: Plan
+    plan: Bound
     student: Accuracy
     drafter: Accuracy
 
@@ -79,8 +79,8 @@ def overfit(
     language: Language,
     folder: Path,
     settings: FitSettings,
-    plan: Plan = Plan(),
-) -> Gate:
+    plan: Bound = Bound(),
+) -> OverfitResult:
     """Fit a fresh student on the one sample.
 
     Raises UserError for a folder that is not new, or an answer that is too short.
@@ -109,7 +109,9 @@ def overfit(
     student.save(fit.checkpoint)
     drafter = load_drafter(training.name, language, fit.checkpoint)
     own = of_student(student, corpus.train, "train", anchors=len(documents[0]))
-    return Gate(training.name, plan, own, of_drafter(language, drafter, corpus.train, "train"))
+    return OverfitResult(
+        training.name, plan, own, of_drafter(language, drafter, corpus.train, "train")
+    )
 
 
 KINDS = tuple(drafter_trainings())
@@ -136,7 +138,7 @@ def main(args: Options) -> int:
         ENDLESS, sequences=1, lr=args.lr, warmup=10, average=0.9, save_every=1 << 30
     )
     training = drafter_trainings()[args.kind]
-    plan = Plan(args.steps, args.expect, args.prompt, args.max_new_tokens)
+    plan = Bound(args.steps, args.expect, args.prompt, args.max_new_tokens)
     gate = overfit(training, language, args.out, settings, plan)
     for title, found in (("as trained", gate.student), ("as it decodes", gate.drafter)):
         shares = (f"{r / max(1, n):.2f}" for r, n in zip(found.right, found.seen, strict=True))

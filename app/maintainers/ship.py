@@ -30,7 +30,7 @@ from core.methods.registry import drafter_trainings
 from core.models import embedded
 from core.models.language import Language, load_language
 from core.samples import Sample, read_samples
-from core.train.evaluation import Text, evaluation_texts
+from core.train.evaluation import HeldOutText, evaluation_texts
 from core.train.simulate import Score, load_drafter, score
 
 SETUP = Setup("best-first", best_first, 64)
@@ -81,7 +81,7 @@ def units() -> list[list[str]]:
     return found
 
 
-def judge(kind: str, folder: Path, language: Language, texts: Sequence[Text]) -> Score:
+def judge(kind: str, folder: Path, language: Language, texts: Sequence[HeldOutText]) -> Score:
     """A drafter in the form that ships, over the target's texts."""
     return score(language, load_drafter(kind, language, folder), texts, [SETUP])
 

@@ -34,7 +34,7 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
 
 
 @dataclass(frozen=True)
-class Grid:
+class TextTable:
     """A table of texts. ``left``: which columns hold words; ``signed``: lines begin with a
     method."""
 
@@ -45,14 +45,16 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Part:
+class ReportPart:
     """A title, and the sentences and tables below it."""
 
     title: str
-    body: Sequence[str | Grid]
+    body: Sequence[str | TextTable]
 
 
-def parts(sections: Iterable[Section], frames: Mapping[str, Any], tables: Tables) -> Iterator[Part]:
+def parts(
+    sections: Iterable[Section], frames: Mapping[str, Any], tables: Tables
+) -> Iterator[ReportPart]:
     """The sections that have something to show, of tables by name."""
     for section in sections:
         frame = frames[section.table]
@@ -61,14 +63,14 @@ def parts(sections: Iterable[Section], frames: Mapping[str, Any], tables: Tables
         if not section.each:
             body = list(_body(section, shown, frame.attrs["declared"])) if len(shown) else []
             if body or below:
-                yield Part(section.title, [*body, *below])
+                yield ReportPart(section.title, [*body, *below])
             continue
         for key, some in shown.groupby(list(section.each), observed=True, sort=False):
             title = f"{section.title}: {one_line(' against '.join(map(str, key)), 120)}"
-            yield Part(title, list(_body(section, some, frame.attrs["declared"])))
+            yield ReportPart(title, list(_body(section, some, frame.attrs["declared"])))
 
 
-def _body(section: Section, frame: Any, declared: str) -> Iterator[str | Grid]:
+def _body(section: Section, frame: Any, declared: str) -> Iterator[str | TextTable]:
     if section.above:
         yield section.above
     if section.words:
@@ -77,7 +79,7 @@ def _body(section: Section, frame: Any, declared: str) -> Iterator[str | Grid]:
         yield _grid(section, frame, columns(declared))
 
 
-def _grid(section: Section, frame: Any, own: Mapping[str, Column]) -> Grid:
+def _grid(section: Section, frame: Any, own: Mapping[str, Column]) -> TextTable:
     names = section.columns.split()
     titles, rows, left = list[str](), list[list[str]](), list[bool]()
     lines = _lines(frame, [name for name in names if name != "*"]) if section.across else None
@@ -94,7 +96,7 @@ def _grid(section: Section, frame: Any, own: Mapping[str, Column]) -> Grid:
         titles.append(" " if form else _declared(name, own).title or "")
         rows.append(_cells(values, name, form or _declared(name, own).format))
         left.append(words or form == "bar")
-    return Grid(titles, [*zip(*rows, strict=True)], left, names[0] == "method")
+    return TextTable(titles, [*zip(*rows, strict=True)], left, names[0] == "method")
 
 
 def _lines(frame: Any, names: Sequence[str]) -> dict[Any, list[Any]]:
@@ -148,7 +150,7 @@ def _cells(frame: Any, name: str, form: str) -> list[str]:
 # ── the terminal ─────────────────────────────────────────────────────────────────────────────────
 
 
-def show(out: Console, parts: Iterable[Part]) -> None:
+def show(out: Console, parts: Iterable[ReportPart]) -> None:
     """Print parts, a blank line after each."""
     for part in parts:
         out.print(part.title, style="bold", soft_wrap=True)
@@ -164,7 +166,7 @@ def show(out: Console, parts: Iterable[Part]) -> None:
 # ── the page ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def as_html(parts: Iterable[Part], order: Sequence[str]) -> str:
+def as_html(parts: Iterable[ReportPart], order: Sequence[str]) -> str:
     """The parts as sections of a page. A method has the letter and colour of its place in
     ``order``, as in the figures."""
     return "".join(
@@ -180,7 +182,7 @@ def as_html(parts: Iterable[Part], order: Sequence[str]) -> str:
     )
 
 
-def _html_table(grid: Grid, order: Sequence[str]) -> str:
+def _html_table(grid: TextTable, order: Sequence[str]) -> str:
     head = "".join(f"<th>{html.escape(title)}</th>" for title in grid.titles)
     body = "".join(
         f"<tr><th>{_sign(row[0], order) if grid.signed else ''}{html.escape(row[0])}</th>"

@@ -146,12 +146,14 @@ class LiveEngine:
     def _diagnose(self, engine: Engine, asked: DiagnoseRequest, report: Report) -> None:
         from analysis.drafters.diagnosis import diagnose
         from analysis.drafters.measuring import Kept
-        from analysis.drafters.wiring import Plan
+        from analysis.drafters.wiring import ProbePlan
         from analysis.experiments.prompts import PROMPTS
 
         kept = self._kept = self._kept or Kept()
         try:
-            found = diagnose(engine, asked.method, PROMPTS, Plan(), _by_share(report), kept=kept)
+            found = diagnose(
+                engine, asked.method, PROMPTS, ProbePlan(), _by_share(report), kept=kept
+            )
         finally:
             kept.passages.clear()
         asked.path.write_text(json.dumps(found.to_json()), encoding="utf-8")
@@ -196,7 +198,7 @@ def _work(
 
 
 def _collect(engine: Engine, asked: CollectRequest, report: Report) -> None:
-    from analysis.collected.collect import Plan, collect, source_of, widest
+    from analysis.collected.collect import CollectionPlan, collect, source_of, widest
     from core.decoding.engine import other_target
 
     language = engine.prepare()
@@ -204,7 +206,7 @@ def _collect(engine: Engine, asked: CollectRequest, report: Report) -> None:
         raise UserError(f"{other}: What-if needs the run's own target")
     source = source_of(engine, asked.methods, widest(asked.methods))
     ids = list(asked.of.prompt_ids) or language.encode_chat(asked.prompt)
-    plan = Plan(asked.new_tokens, sampling=asked.sampling)
+    plan = CollectionPlan(asked.new_tokens, sampling=asked.sampling)
     collect(source, ids, asked.path, plan, asked.prompt, _by_share(report))
 
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from app.studio.run import Run
+from app.studio.run import StudioRun
 from app.view.rounds import method_name
 from app.view.tree import svg_tree
 from core.errors import UserError
@@ -100,7 +100,7 @@ def trace_file(trace: Trace) -> FileJson:
     return _file(trace.header.method, name, "application/gzip", data)
 
 
-def tree_file(record: Round, run: Run, dark: bool, opened: Sequence[int] | None) -> FileJson:
+def tree_file(record: Round, run: StudioRun, dark: bool, opened: Sequence[int] | None) -> FileJson:
     """A round's tree as SVG, light or dark as the page is; ``opened`` as in ``svg_tree``."""
     svg = svg_tree(record, run.explainer, dark, opened)
     return _file(run.method, f"round-{record.number}.svg", "image/svg+xml", svg.encode())
@@ -119,7 +119,7 @@ def graph_file(record: Round, form: object, method: str) -> FileJson:
     return _file(method, f"round-{record.number}.{form}", kind, data)
 
 
-def run_file(run: Run, form: object, opens: int = 0) -> FileJson:
+def run_file(run: StudioRun, form: object, opens: int = 0) -> FileJson:
     """A run as a page that opens at a round, as a timeline or a table.
 
     Raises UserError for another form, or a huge run.

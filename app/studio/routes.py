@@ -22,7 +22,7 @@ from app.studio.examples import Examples, budget_of
 from app.studio.faults import note_bug, refuse
 from app.studio.files import GRAPHS, graph_file, parquet_file, run_file, trace_file, tree_file
 from app.studio.questions import Question, check
-from app.studio.run import Run
+from app.studio.run import StudioRun
 from app.studio.runs import Runs
 from app.view.beside import Place, beside_view
 from app.view.comparison import apart, comparison_view
@@ -77,14 +77,14 @@ class Routes:
 
     # ── one run ──────────────────────────────────────────────────────────────────────────────────
 
-    def run(self, question: Question) -> Run:
+    def run(self, question: Question) -> StudioRun:
         """The run of the question's ticket. Raises UserError where it is gone."""
         run = self._runs.get(question.ticket)
         if run is None:
             raise UserError(GONE["error"])
         return run
 
-    def _round(self, question: Question) -> tuple[Run, Round]:
+    def _round(self, question: Question) -> tuple[StudioRun, Round]:
         """A run and one of its rounds. Raises UserError where either is gone."""
         run, at = self.run(question), question.round
         if at is None or not 0 <= at < len(run.rounds):
@@ -140,7 +140,7 @@ class Routes:
         )
         return {"runs": [run_line(ticket, run) for ticket, run in found if run is not None]}
 
-    def _several(self, question: Question) -> list[Run]:
+    def _several(self, question: Question) -> list[StudioRun]:
         """Raises UserError where one is gone: the others would move to its letter."""
         tickets = (question.tickets or [])[: len(LETTERS)]
         return [self.run(Question(ticket=ticket)) for ticket in tickets]
@@ -163,7 +163,7 @@ class Routes:
         last = max(map(LETTERS.index, runs), default=-1)
         return {letter: names.get(letter, "") for letter in LETTERS[: last + 1]}
 
-    def _lettered(self, question: Question) -> dict[str, Run]:
+    def _lettered(self, question: Question) -> dict[str, StudioRun]:
         """The runs by the letters that the question gives them, else by A, B and so on."""
         runs, letters = self._several(question), question.letters or ""
         known = len(set(letters)) == len(letters) == len(runs) and set(letters) <= set(LETTERS)
@@ -190,7 +190,7 @@ class Routes:
         return record, row
 
 
-def run_line(ticket: object, run: Run) -> dict[str, Any]:
+def run_line(ticket: object, run: StudioRun) -> dict[str, Any]:
     """One line about a run on view, with the ticket of the question: a link stays a link."""
     return {
         "ticket": ticket,
@@ -202,7 +202,7 @@ def run_line(ticket: object, run: Run) -> dict[str, Any]:
     }
 
 
-def setting(run: Run) -> str:
+def setting(run: StudioRun) -> str:
     """A run's method and budget: ddtree B 64."""
     method = visible(method_name(run.method), 40)
     budget = budget_of(run.method, run.header.settings) if run.header else None

@@ -31,7 +31,7 @@ FIRST_ANSWER_SIZE = 150_000  # in a run's first answer, so that something shows 
 
 
 @dataclass(eq=False)
-class Run:
+class StudioRun:
     """Rounds are only ever appended.
 
     footer  what a file holds beside its header and rounds; ``lies`` as in ``Trace``

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.studio.engine import Request, Started, StudioEngine
-from app.studio.run import DONE, ENDED, FAILED, MAX_MESSAGE, RUNNING, STOPPED, Run
+from app.studio.run import DONE, ENDED, FAILED, MAX_MESSAGE, RUNNING, STOPPED, StudioRun
 from app.view.text import flowing
 from core.errors import UserError
 from core.memory import release
@@ -57,9 +57,9 @@ class Runs:
         self._engine = engine
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
-        self._queue: deque[Run] = deque()
-        self._current: Run | None = None
-        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._queue: deque[StudioRun] = deque()
+        self._current: StudioRun | None = None
+        self._runs: OrderedDict[str, StudioRun] = OrderedDict()
         self._links: dict[str, str] = {}  # a ticket for looking → the run's own
         self._closed = False
         self._visited = threading.Event()
@@ -93,7 +93,7 @@ class Runs:
 
     def submit(self, *requests: Request) -> list[str]:
         """Queue runs, all or none; returns their tickets. Raises UserError when too many wait."""
-        runs = [Run(_new_ticket(), request) for request in requests]
+        runs = [StudioRun(_new_ticket(), request) for request in requests]
         with self._work:
             if len(self._queue) + len(runs) > MAX_WAITING:
                 raise UserError(f"{len(self._queue)} runs are waiting already: try again later")
@@ -111,14 +111,14 @@ class Runs:
         is the run's message, and the rounds before it stay.
         """
         rounds = iter(trace.rounds if isinstance(trace, Trace) else trace)
-        run = Run(_new_ticket(), header=trace.header, state=RUNNING, source="file")
+        run = StudioRun(_new_ticket(), header=trace.header, state=RUNNING, source="file")
         if not run.read(trace, rounds, ROWS_AT_ONCE):
             _thread("draftscope-reader", self._read_rest, run, trace, rounds).start()
         with self._lock:
             self._add(run)
         return run.ticket
 
-    def get(self, ticket: object) -> Run | None:
+    def get(self, ticket: object) -> StudioRun | None:
         """The run of a ticket; asking keeps it alive."""
         with self._lock:
             own = self._links.get(ticket, ticket) if isinstance(ticket, str) else None
@@ -150,7 +150,7 @@ class Runs:
         finally:
             self._count(watched, -1)
 
-    def _count(self, watched: Sequence[Run], by: int) -> None:
+    def _count(self, watched: Sequence[StudioRun], by: int) -> None:
         with self._lock:
             for run in watched:
                 run.watchers += by
@@ -186,14 +186,14 @@ class Runs:
         answer["run"] = run.news(since) | {"ticket": ticket, "ahead": self._ahead(run)}
         return answer
 
-    def _ahead(self, run: Run) -> int:
+    def _ahead(self, run: StudioRun) -> int:
         """How many runs come before a waiting one."""
         with self._lock:
             if run not in self._queue:
                 return 0
             return self._queue.index(run) + (self._current is not None)
 
-    def _add(self, run: Run) -> None:
+    def _add(self, run: StudioRun) -> None:
         """Put a run on view; ended ones make room, the longest unseen first."""
         self._runs[run.ticket] = run
         held = sum(r.weight for r in self._runs.values())
@@ -206,7 +206,9 @@ class Runs:
 
     # ── reading a file ───────────────────────────────────────────────────────────────────────────
 
-    def _read_rest(self, run: Run, trace: Trace | TraceReader, rounds: Iterator[Round]) -> None:
+    def _read_rest(
+        self, run: StudioRun, trace: Trace | TraceReader, rounds: Iterator[Round]
+    ) -> None:
         try:
             if not run.read(trace, rounds, math.inf):
                 run.end(STOPPED, "stopped before all of the file was read")
@@ -242,7 +244,7 @@ class Runs:
     def _report(self, progress: Progress) -> None:
         self.model = ModelState("loading", progress.stage, progress.fraction)
 
-    def _next(self) -> Run | None:
+    def _next(self) -> StudioRun | None:
         with self._work:
             self._current = None
             while not self._queue and not self._closed:
@@ -252,7 +254,7 @@ class Runs:
             self._current = self._queue.popleft()
             return self._current
 
-    def _decode(self, run: Run) -> None:
+    def _decode(self, run: StudioRun) -> None:
         if self.model.state == "failed":
             run.end(FAILED, f"the model is not loaded: {self.model.message}")
             return
@@ -279,7 +281,7 @@ class Runs:
             logging.getLogger(__name__).exception("a run broke")
             run.end(FAILED, f"the run broke ({type(error).__name__})")
 
-    def _append_rounds(self, run: Run, started: Started) -> None:
+    def _append_rounds(self, run: StudioRun, started: Started) -> None:
         run.header = started.header
         with closing(iter(started)) as rounds:  # closing the generator is what stops a run
             for record in rounds:
@@ -288,7 +290,7 @@ class Runs:
                 if self._must_stop(run):
                     return
 
-    def _must_stop(self, run: Run) -> bool:
+    def _must_stop(self, run: StudioRun) -> bool:
         """Whether it was stopped, or its page is gone."""
         if not run.stop.is_set() and run.abandoned:
             run.message = "stopped: the page that showed this run is gone"

@@ -21,7 +21,7 @@ CLOSING = 5.0  # seconds that open connections may take to end
 REACHED = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listening on every address: one of this machine
 
 
-class Served:
+class ServedPage:
     """A page that is served in the background from now on, until it is closed."""
 
     def __init__(self, page: gr.Blocks, listener: socket.socket, app: ASGIApp):

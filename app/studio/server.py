@@ -26,7 +26,7 @@ from app.studio.methods import Methods
 from app.studio.page import Page
 from app.studio.routes import Events
 from app.studio.runs import Runs
-from app.studio.served import Served, listening
+from app.studio.served import ServedPage, listening
 from app.studio.tabs import TABS
 from app.studio.tabs.denoise import call_updates
 from app.trace_files import TraceFiles
@@ -71,14 +71,14 @@ def launch(
     methods: Methods | None = None,
     files: TraceFiles | None = None,
     access: Access | None = None,
-) -> Served:
+) -> ServedPage:
     """Serve the page in the background to those whom ``access`` allows (None: by the address).
 
     Raises UserError when the address cannot be had.
     """
     listener = listening(host, port)
     page = build(runs, methods or Methods.of(), files)
-    return Served(page, listener, application(page, runs, access or Access.of(host)))
+    return ServedPage(page, listener, application(page, runs, access or Access.of(host)))
 
 
 def application(page: gr.Blocks, runs: Runs, access: Access) -> Guard:

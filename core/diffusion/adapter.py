@@ -4,8 +4,8 @@ A folder holds ``config.json`` and ``adapter.safetensors``. Every adapted linear
 of the base model has two tensors, ``layers.N.{q,k,v,o,gate,up,down}_proj.{a,b}``: a [r, in] and
 b [out, r]. For the rows that are adapted the layer is W + (alpha / r) · b @ a, and
 ``mask_embedding`` [h], if present, is the mask token's input embedding. All other rows are the base
-model's: a gated adapter, as in arXiv:2507.11851. ``core.diffusion.target.Layout`` says which rows
-are adapted.
+model's: a gated adapter, as in arXiv:2507.11851. ``core.diffusion.target.BlockLayout`` says which
+rows are adapted.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Pairs(Protocol):
         ...
 
 
-class Gate:
+class AdapterGate:
     """Adds low-rank weights to some rows of a model's forwards, and to none outside ``open``."""
 
     def __init__(self, projections: Mapping[str, nn.Module]):
@@ -148,7 +148,7 @@ class GatedAdapter:
         self._embedding: Any = model.get_input_embeddings()
         self._mask = adapter.config.mask_token_id
         named = projections(model)
-        self._gate = Gate({name: named[name] for name in _adapted(adapter)})
+        self._gate = AdapterGate({name: named[name] for name in _adapted(adapter)})
 
     def pair(self, name: str) -> tuple[Tensor, Tensor]:
         return self._low[f"{name}.a"], self._low[f"{name}.b"]

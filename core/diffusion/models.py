@@ -34,7 +34,7 @@ from transformers import (
 )
 
 from core.diffusion import adapter as adapters
-from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
+from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, BlockLayout
 from core.errors import UserError
 from core.json_input import read_json
 from core.methods.loading import shipped
@@ -140,7 +140,7 @@ def _load_denoiser(name: str, folder: Path, device: str, report: Report) -> Diff
         raise UserError(f"the denoiser in {folder} was made for another {config.base!r}")
     base = load_language(config.base, device, report, fast=False)  # Hugging Face's model
     use_fast_layers(base.model, base.model.dtype, base.model.device)
-    layout = Layout(shift=True, clean="causal", left=True)
+    layout = BlockLayout(shift=True, clean="causal", left=True)
     gated = adapters.GatedAdapter(base.model, adapter)
     target = BlockCausalTarget(base.model, config.mask_token_id, layout, gated)
     return DiffusionLanguage(

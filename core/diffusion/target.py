@@ -39,7 +39,7 @@ BATCH_ROWS = 8192  # rows of one batch of whole sequences: bounds the memory of 
 
 
 @dataclass(frozen=True)
-class Layout:
+class BlockLayout:
     """How a block-causal model was trained.
 
     shift  whether a position is predicted by the row before it, not by its own row. The last known
@@ -138,12 +138,12 @@ class BlockCausalTarget(BlockTarget):
         self,
         model: PreTrainedModel,
         mask_id: int,
-        layout: Layout | None = None,
+        layout: BlockLayout | None = None,
         adapter: GatedAdapter | None = None,
     ):
         """``adapter``: of the rows that are not finished text."""
         super().__init__(model, mask_id)
-        self.layout, self.adapter = layout or Layout(), adapter
+        self.layout, self.adapter = layout or BlockLayout(), adapter
         self._tokens: list[int] = []  # clean text; the cache holds the first of these
         self._block = 1
         self._cache: StaticKV | None = None

@@ -67,7 +67,7 @@ def _is_made(ngram: Ngram) -> bool:
 def _make_store(preset: Preset, ngram: Ngram, report: Report) -> None:
     """Fetch the file and convert it; the store appears when it is whole."""
     from core.models.language import load_vocabulary
-    from core.ngram import Options, read_trie
+    from core.ngram import BuildOptions, read_trie
 
     report(Progress(f"fetching ngram {ngram.source}", None))
     folder = ngram.source.folder or ngram.source.fetch((ngram.file,))
@@ -76,7 +76,9 @@ def _make_store(preset: Preset, ngram: Ngram, report: Report) -> None:
         raise UserError(f"{ngram.source} holds no file {ngram.file}")
     final.parent.mkdir(parents=True, exist_ok=True)
     own = load_vocabulary(str(preset.target))
-    options = Options(tokenizer=own.identity, sources=f"{Path(ngram.source.name).name}/{path.name}")
+    options = BuildOptions(
+        tokenizer=own.identity, sources=f"{Path(ngram.source.name).name}/{path.name}"
+    )
     read_trie(path, final, own.size, options, report)
 
 

@@ -42,7 +42,7 @@ class LookaheadOptions:
     )
 
 
-class Pool:
+class GramPool:
     """n-grams by their first token: at most ``size`` each, the least recently seen goes first."""
 
     def __init__(self, size: int):
@@ -82,7 +82,7 @@ class Lookahead(Drafter):
         return self.max_depth * self.options.window - 1
 
     def reset(self, capacity: int) -> None:
-        self.pool, self.text = Pool(self.options.guesses), list[int]()
+        self.pool, self.text = GramPool(self.options.guesses), list[int]()
         self.window: Array | None = None  # [N − 1, W]
         self.rounds = 0  # that the window has seen
 

@@ -99,8 +99,8 @@ class Layer(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-class Decoder(nn.Module):
-    """All but the head."""
+class LlamaDecoder(nn.Module):
+    """The model without its head."""
 
     def __init__(self, config: LlamaConfig):
         super().__init__()
@@ -121,7 +121,7 @@ class Llama(nn.Module):
 
     def __init__(self, config: LlamaConfig):
         super().__init__()
-        self.config, self.model = config, Decoder(config)
+        self.config, self.model = config, LlamaDecoder(config)
         self.lm_head: nn.Module = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.generation_config = SimpleNamespace(eos_token_id=config.eos_token_id)
 
@@ -133,7 +133,7 @@ class Llama(nn.Module):
     def device(self) -> torch.device:
         return self.model.norm.weight.device
 
-    def get_decoder(self) -> Decoder:
+    def get_decoder(self) -> LlamaDecoder:
         return self.model
 
     def get_input_embeddings(self) -> nn.Module:

@@ -6,14 +6,14 @@ trie       DART's released ``.trie`` format → store
 documents  text and JSON lines → documents
 """
 
-from core.ngram.build import Options, build_store
+from core.ngram.build import BuildOptions, build_store
 from core.ngram.store import Arrays, NgramStore, lookup, lookup_each
 from core.ngram.trie import read_trie
 
 __all__ = [
     "Arrays",
+    "BuildOptions",
     "NgramStore",
-    "Options",
     "build_store",
     "lookup",
     "lookup_each",

@@ -35,7 +35,7 @@ _LARGEST_LEVEL = (1 << 32) - 1  # starts are uint32
 
 
 @dataclass(frozen=True)
-class Options:
+class BuildOptions:
     """How to build a store.
 
     min_count  rarer trigrams are dropped; the other counts stay exact
@@ -47,14 +47,14 @@ class Options:
     sources: str = ""
 
 
-DEFAULTS = Options()
+DEFAULTS = BuildOptions()
 
 
 def build_store(
     documents: Iterable[Sequence[int] | Array],
     path: Path,
     vocabulary: int,
-    options: Options = DEFAULTS,
+    options: BuildOptions = DEFAULTS,
 ) -> NgramStore:
     """Count the grams of all documents (flat rows of token ids) into a store at ``path``.
 
@@ -121,7 +121,7 @@ def _sum_counts(rows: Array) -> Array:
 # ── sorted rows → a store's file ─────────────────────────────────────────────────────────────────
 
 
-def write_store(rows: Array, path: Path, vocabulary: int, options: Options) -> NgramStore:
+def write_store(rows: Array, path: Path, vocabulary: int, options: BuildOptions) -> NgramStore:
     """Write the store of rows (key, count), int64 [n, 2], with ascending keys, each once.
 
     A gram counts as often as all keys that begin with it. Raises UserError when the file cannot be

@@ -17,7 +17,7 @@ import numba
 import numpy as np
 
 from core.errors import UserError
-from core.ngram.build import DEFAULTS, Options, check_place, write_store
+from core.ngram.build import DEFAULTS, BuildOptions, check_place, write_store
 from core.ngram.store import CODE_BITS, MAX_VOCABULARY, ORDER, NgramStore, check_vocabulary
 from core.progress import Progress, Report
 from core.rounds.draft import Array
@@ -40,7 +40,7 @@ def read_trie(
     path: Path,
     out: Path,
     vocabulary: int | None = None,
-    options: Options = DEFAULTS,
+    options: BuildOptions = DEFAULTS,
     report: Report = lambda _: None,
 ) -> NgramStore:
     """Convert a ``.trie`` file to a store at ``out``, with the same counts on every level.
@@ -53,7 +53,7 @@ def read_trie(
     check_place(out)
     count = int(words[2]) | int(words[3]) << 32
     try:
-        columns = _Columns(
+        columns = _NodeColumns(
             np.zeros(count, np.int32), np.zeros(count, np.uint32), np.zeros(count, np.int64)
         )
         _read_nodes(path, words, vocabulary or MAX_VOCABULARY, columns, report)
@@ -87,7 +87,7 @@ def _map_words(path: Path) -> Array:
     return np.asarray(words)
 
 
-class _Columns(NamedTuple):
+class _NodeColumns(NamedTuple):
     """The fields of a trie's nodes, one entry per node.
 
     The own count is the node's count minus its children's. Building adds these up again.
@@ -99,7 +99,7 @@ class _Columns(NamedTuple):
 
 
 def _read_nodes(
-    path: Path, words: Array, vocabulary: int, columns: _Columns, report: Report
+    path: Path, words: Array, vocabulary: int, columns: _NodeColumns, report: Report
 ) -> None:
     """Fill the columns from the file. Raises UserError naming the first node that is wrong."""
     count = len(columns.codes)
@@ -114,7 +114,7 @@ def _read_nodes(
         raise UserError(f"{path} is damaged: its lists of children do not match its nodes")
 
 
-def _rows(path: Path, columns: _Columns) -> Array:
+def _rows(path: Path, columns: _NodeColumns) -> Array:
     """Rows (key, own count), int64 [n − 1, 2], of all nodes but the root, with ascending keys."""
     keys = np.empty(len(columns.codes) - 1, np.int64)
     deep = int(_keys(columns, keys))

@@ -27,7 +27,7 @@ from transformers.cache_utils import DynamicCache
 from core.diffusion.adapter import (
     MASK,
     AdapterConfig,
-    Gate,
+    AdapterGate,
     load_adapter,
     projections,
     save_adapter,
@@ -64,7 +64,7 @@ class BlockStates(Blocks):
     context: Context
 
 
-class Adapter(nn.Module):
+class TrainableAdapter(nn.Module):
     """W + b·a for every projection of every layer, and the mask token's embedding row."""
 
     def __init__(self, target: Any, rank: int, mask: Tensor):
@@ -99,7 +99,7 @@ class Adapter(nn.Module):
             tensor.copy_(saved.tensors[name].float() * scale)
 
 
-class DenoiserStudent(Student[Adapter]):
+class DenoiserStudent(Student[TrainableAdapter]):
     """The adapted target. ``stop`` is the token that fills a block after the end of a text.
 
     The target computes in the precision it comes in; the adapter is float32.
@@ -107,9 +107,9 @@ class DenoiserStudent(Student[Adapter]):
 
     def __init__(self, language_model: Any, config: AdapterConfig, stop: int):
         mask = language_model.get_input_embeddings().weight.detach().float().mean(0)
-        super().__init__(Adapter(language_model, config.rank, mask), language_model)
+        super().__init__(TrainableAdapter(language_model, config.rank, mask), language_model)
         self.language_model, self.config, self.stop = language_model, config, stop
-        self._gate = Gate(projections(language_model))
+        self._gate = AdapterGate(projections(language_model))
 
     @property
     def max_depth(self) -> int:

@@ -25,7 +25,7 @@ LONGEST_BLOCK = 16  # tokens of text stored after the last round's root
 
 
 @dataclass(frozen=True, eq=False)
-class Text:
+class HeldOutText:
     """One text the target wrote on a held-out prompt. ``sampling`` is a name in ``SAMPLINGS``."""
 
     sampling: str
@@ -39,7 +39,7 @@ def evaluation_texts(
     prompts: Sequence[Sample],
     folder: Path,
     names: Sequence[str] = tuple(SAMPLINGS),
-) -> list[Text]:
+) -> list[HeldOutText]:
     """The target's own texts on the prompts by the named samplings; made once, then read.
 
     Raises UserError for a folder of texts that were made otherwise.
@@ -69,7 +69,7 @@ def _texts(
     prompts: Sequence[Sample],
     folder: Path,
     name: str,
-) -> list[Text]:
+) -> list[HeldOutText]:
     samples = [Sample(s.user, None, s.source) for s in prompts]
     made_of = {"model": language.name, "prompts": digest(samples), **asdict(settings)}
     if shard_paths(folder):
@@ -83,4 +83,4 @@ def _texts(
     if len(documents) != len(sources) or folder_layers(folder) != settings.layers:
         raise UserError(f"{folder} holds texts of other prompts or layers: name another folder")
     pairs = zip(sources, documents, strict=True)
-    return [Text(name, source, document) for source, document in pairs]
+    return [HeldOutText(name, source, document) for source, document in pairs]

@@ -93,7 +93,7 @@ class Softmax:
     column: Tensor
 
 
-class Vocabulary:
+class VocabularySampler:
     """Draws the part of the vocabulary for each step."""
 
     def __init__(self, documents: list[Document], size: int, settings: FitSettings):
@@ -151,7 +151,7 @@ class Fit:
         settings = self.settings
         if self.done >= 1:  # an earlier version killed in its last save left no whole checkpoint
             self.averaged().save(self.checkpoint)
-        vocabulary = Vocabulary(self.corpus.train, len(self.student.embedding), settings)
+        vocabulary = VocabularySampler(self.corpus.train, len(self.student.embedding), settings)
         while self.done < 1:
             began = time.perf_counter()
             rng = torch.Generator().manual_seed(settings.seed * 1_000_003 + self.step)
@@ -182,7 +182,9 @@ class Fit:
                 print(line, file=sys.stderr, flush=True)
         bar.close()
 
-    def _learn(self, batch: list[Blocks], vocabulary: Vocabulary, rng: torch.Generator) -> float:
+    def _learn(
+        self, batch: list[Blocks], vocabulary: VocabularySampler, rng: torch.Generator
+    ) -> float:
         """One step; returns its loss."""
         settings, student = self.settings, self.student
         rate, gamma = settings.lr * self._schedule(), settings.gamma or student.gamma

@@ -23,7 +23,7 @@ from core.methods.loading import shipped
 from core.methods.registry import drafter_trainings, find, listed
 from core.models.language import Language
 from core.stats import bootstrap
-from core.train.evaluation import SAMPLINGS, Text
+from core.train.evaluation import SAMPLINGS, HeldOutText
 from core.train.simulate import Score, score, setups
 
 BUDGETS = (16, 64)
@@ -39,7 +39,7 @@ def default_methods() -> list[str]:
 
 
 def score_by_source(
-    language: Language, drafter: Drafter, texts: Sequence[Text], setups: Sequence[Setup]
+    language: Language, drafter: Drafter, texts: Sequence[HeldOutText], setups: Sequence[Setup]
 ) -> Iterator[Row]:
     """A row for each setup, sampling and source, and one over all sources."""
     for sampling in dict.fromkeys(t.sampling for t in texts):

@@ -21,7 +21,7 @@ from core.methods.registry import find_builder, find_drafter
 from core.models.language import Language
 from core.stats import difference
 from core.train.bars import progress_bar
-from core.train.evaluation import NEW_TOKENS, Text
+from core.train.evaluation import NEW_TOKENS, HeldOutText
 
 
 def reading_of(language: Language, drafter: Drafter, document: Document) -> Reading:
@@ -87,7 +87,7 @@ class Score:
 def score(
     language: Language,
     drafter: Drafter,
-    texts: Sequence[Text],
+    texts: Sequence[HeldOutText],
     setups: Sequence[Setup],
 ) -> Score:
     """Simulated runs of every setup over the target's texts."""

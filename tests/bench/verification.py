@@ -25,7 +25,7 @@ from core.diffusion.graph_files import load_graph
 from core.diffusion.models import load_diffusion
 from core.diffusion.nfe import simulate
 from core.diffusion.pace import Pace
-from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
+from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, BlockLayout
 from core.methods.loading import shipped
 from core.models import embedded
 from core.models.language import load_language
@@ -68,7 +68,7 @@ def make_target(name: str, device: str) -> BlockCausalTarget | BidirectionalTarg
         return load_diffusion(name, device).target
     print("no denoiser ships yet: the embedded model's own weights, which cost the same")
     plain = load_language(name, device, fast=False)
-    return BlockCausalTarget(plain.model, 0, Layout(True, "causal"))
+    return BlockCausalTarget(plain.model, 0, BlockLayout(True, "causal"))
 
 
 def speedups(options) -> dict[int, float]:

@@ -191,9 +191,9 @@ def test_what_if_is_no_wider_than_the_window(visit: Open, width: int):
 
 
 def test_a_result_of_cost_takes_the_estimate_s_place(shown: Page, tmp_path: Path):
-    from analysis.experiments.cost import Cost, Point, Stage, fit
+    from analysis.experiments.cost import Cost, ForwardTime, Stage, fit
 
-    law = fit([Point(n, *[0.05 + 0.25 * n] * 3) for n in (1, 2, 3, 5, 9, 17, 33)])
+    law = fit([ForwardTime(n, *[0.05 + 0.25 * n] * 3) for n in (1, 2, 3, 5, 9, 17, 33)])
     made = Cost("here", "ddtree", law, (Stage(16, 0.01, 0.01, 0.01, 17),))
     scope, path = shown.locator(SCOPE), tmp_path / "cost.json"
     best = scope.locator(".ds-best")

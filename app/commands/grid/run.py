@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 from analysis.numbers import interval, rate, tau
 from app.command_line import REQUIRED, CommandOptions, option
 from app.commands import common
-from app.commands.options import BUDGETS, POSITIVE, Methods, Model, Prompts, Samplings
+from app.commands.options import BUDGETS, POSITIVE, MethodsOptions, Model, Prompts, Samplings
 from app.commands.prompts import prompts_of, read_prompt_file
 from app.terminal import ProgressBar, console, one_line, say, table
 from app.trace_log import delayed_interrupt
@@ -28,7 +28,7 @@ from core.methods.registry import runnable, split
 
 if TYPE_CHECKING:
     from analysis.experiments.prompts import Prompt
-    from analysis.experiments.sweep import Job, Plan, Score
+    from analysis.experiments.sweep import Job, Plan, VariantScore
     from analysis.experiments.sweep_folder import Folder
     from analysis.experiments.variants import Variant
     from app.sweep_runner import Outcome, Report
@@ -39,7 +39,7 @@ FAILURES_SHOWN = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid(Methods, Prompts, Model):
+class Grid(MethodsOptions, Prompts, Model):
     """The settings of a sweep, all but the sampling."""
 
     out: Path = option(REQUIRED, "the folder that is written", metavar="FOLDER")
@@ -48,8 +48,8 @@ class Grid(Methods, Prompts, Model):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place(CommandOptions):
-    """Where it runs."""
+class Placement(CommandOptions):
+    """The machines and devices that the runs of a sweep are on."""
 
     title: ClassVar[str] = "where it runs (default: in this process)"
     ray: str | None = option(
@@ -64,7 +64,7 @@ class Place(CommandOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Grid, Samplings, Place):
+class Options(Grid, Samplings, Placement):
     """Run methods × budgets × prompts × seeds and keep everything in one folder.
 
     results.parquet has a line per run: its settings, τ, seconds by stage, tokens, and whether they
@@ -283,7 +283,7 @@ def _done(folder: Folder) -> str:
     return f"{everything - remaining} of {everything} runs are done{failed}: {folder.path}"
 
 
-def _cells(score: Score) -> tuple[str, ...]:
+def _cells(score: VariantScore) -> tuple[str, ...]:
     return (
         one_line(score.name, 60),
         tau(score.tau),

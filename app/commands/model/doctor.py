@@ -52,7 +52,7 @@ def main(args: Options) -> int:
     if args.model is not None:
         return _preset(args.model)
     out, missing, broken = console(), list[str](), list[str]()
-    target = Target()
+    target = EmbeddedTarget()
     for title, lines in (
         ("versions", _versions(missing)),
         ("machine", _machine(broken)),
@@ -132,7 +132,7 @@ def _memory() -> str:
     return f" · {total / 2**30:.0f} GiB memory, {free / 2**30:.0f} GiB unused"
 
 
-class Target:
+class EmbeddedTarget:
     """The embedded target: whether it is here, and loads. It is loaded once, when first asked."""
 
     @cached_property
@@ -163,7 +163,7 @@ class Target:
             yield from self._loaded[0]
 
 
-def _models(missing: list[str], broken: list[str], target: Target) -> Iterator[str]:
+def _models(missing: list[str], broken: list[str], target: EmbeddedTarget) -> Iterator[str]:
     yield f"cache {cache_root()} · {_free_disk() / 2**30:.0f} GiB free on disk"
     folder = embedded.embedded_path()
     if not target.ready:

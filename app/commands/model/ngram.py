@@ -17,8 +17,7 @@ from core.methods.method import Range
 from core.models.embedded import NAME as EMBEDDED
 
 if TYPE_CHECKING:
-    from core.ngram import NgramStore
-    from core.ngram import Options as Building
+    from core.ngram import BuildOptions, NgramStore
     from core.ngram.documents import Document, Encode
     from core.progress import Report
 
@@ -93,9 +92,9 @@ def _store(args: Options, files: Sequence[Path], progress: ProgressBar) -> Ngram
     return build_store(documents, args.out, own.vocabulary, _options(args, own))
 
 
-def _options(args: Options, own: Tokens | None) -> Building:
+def _options(args: Options, own: Tokens | None) -> BuildOptions:
     """The options of building, with where the counts are from."""
-    from core.ngram import Options as Building
+    from core.ngram import BuildOptions
 
     # Names only: a store is passed on, and folders of this machine are private.
     names = [path.resolve().name for path in args.files[:NAMED_SOURCES]]
@@ -103,7 +102,7 @@ def _options(args: Options, own: Tokens | None) -> Building:
         names.append(f"and {more} more")
     sources = ", ".join(names).encode("utf-8", "replace").decode()
     identity = own.identity if own else ""
-    return Building(args.min_count, identity, sources)
+    return BuildOptions(args.min_count, identity, sources)
 
 
 @dataclass(frozen=True)

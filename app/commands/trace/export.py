@@ -18,7 +18,7 @@ from core.traces.schema import Trace
 
 
 @dataclass(frozen=True)
-class Form:
+class ExportFormat:
     """A file format. ``one_round``: it shows a single round, by default the first."""
 
     make: Callable[[list[Trace], Options], bytes]
@@ -81,7 +81,7 @@ def main(args: Options) -> int:
     return 0
 
 
-def _beside(path: Path, form: Form, args: Options) -> Path:
+def _beside(path: Path, form: ExportFormat, args: Options) -> Path:
     """run.jsonl.gz → run.html, run-round-3.svg, run-nodes.csv."""
     stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
     part = f"-round-{args.round or 1}" if form.one_round else ""
@@ -144,11 +144,11 @@ def _perfetto(traces: list[Trace], args: Options) -> bytes:
 
 
 FORMS = {
-    "html": Form(_html, ".html"),
-    "svg": Form(_svg, ".svg", one_round=True),
-    "dot": Form(_dot, ".dot", one_round=True),
-    "graphml": Form(_graphml, ".graphml", one_round=True),
-    "csv": Form(_table, ".csv"),
-    "parquet": Form(_table, ".parquet"),
-    "perfetto": Form(_perfetto, ".perfetto.json"),
+    "html": ExportFormat(_html, ".html"),
+    "svg": ExportFormat(_svg, ".svg", one_round=True),
+    "dot": ExportFormat(_dot, ".dot", one_round=True),
+    "graphml": ExportFormat(_graphml, ".graphml", one_round=True),
+    "csv": ExportFormat(_table, ".csv"),
+    "parquet": ExportFormat(_table, ".parquet"),
+    "perfetto": ExportFormat(_perfetto, ".perfetto.json"),
 }

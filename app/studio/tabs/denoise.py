@@ -25,7 +25,7 @@ from app.studio.forms import bar
 from app.studio.methods import checked_prompt, number
 from app.studio.questions import Question
 from app.studio.routes import Route
-from app.studio.run import Run
+from app.studio.run import StudioRun
 from app.studio.runs import Runs
 from app.view.denoise import (
     DENOISER,
@@ -189,7 +189,7 @@ def routes(studio: Studio) -> dict[str, Route]:
     }
 
 
-def graph_outline(run: Run | None) -> dict[str, Any]:
+def graph_outline(run: StudioRun | None) -> dict[str, Any]:
     """A run's draft graph, drawn and as DOT, with what became of its formulas so far."""
     graph = graph_of(run.header.settings) if run is not None and run.header else None
     if run is None or graph is None:
@@ -208,7 +208,7 @@ def call_updates(runs: Runs, ticket: object, since: int) -> dict[str, Any]:
     return answer
 
 
-def _calls(run: Run, since: int) -> tuple[list[dict[str, Any]], bool]:
+def _calls(run: StudioRun, since: int) -> tuple[list[dict[str, Any]], bool]:
     """Calls from ``since`` on, as many as one answer should hold, and whether more are there."""
     rounds = tuple(run.rounds)
     if any(record.block is None for record in rounds):

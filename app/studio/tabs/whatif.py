@@ -43,7 +43,7 @@ from core.rounds.round import Round
 from core.traces.schema import Header
 
 if TYPE_CHECKING:
-    from analysis.collected.collection import Collection, Limits
+    from analysis.collected.collection import Collection, DrafterLimits
     from analysis.collected.whatif import SimulatedRun, Simulation
     from analysis.experiments.cost import Cost
     from analysis.frames import Frame
@@ -71,7 +71,7 @@ def build(studio: Studio) -> None:
 TAB = Tab("whatif", "What-if", build)
 
 
-class Recent(OrderedDict[Any, T], Generic[T]):
+class LastUsed(OrderedDict[Any, T], Generic[T]):
     """The last ``size`` things that were used; the least recently used goes first."""
 
     def __init__(self, size: int):
@@ -95,9 +95,9 @@ class Simulations:
 
     def __init__(self, examples: Examples, folder: Path = SHIPPED):
         self._examples, self._folder, self._lock = examples, folder, threading.Lock()
-        self._files: Recent[Collection] = Recent(OPEN_FILES)
-        self._simulations: Recent[Simulation] = Recent(OPEN_SIMULATIONS)
-        self._costs: Recent[Cost] = Recent(OPEN_FILES)
+        self._files: LastUsed[Collection] = LastUsed(OPEN_FILES)
+        self._simulations: LastUsed[Simulation] = LastUsed(OPEN_SIMULATIONS)
+        self._costs: LastUsed[Cost] = LastUsed(OPEN_FILES)
 
     def routes(self) -> dict[str, Route]:
         return {
@@ -314,7 +314,7 @@ def _methods(file: Collection) -> list[str]:
     ]
 
 
-def _method(name: str, limits: Limits) -> dict[str, Any]:
+def _method(name: str, limits: DrafterLimits) -> dict[str, Any]:
     method = find(name)
     knobs = [
         knob(option, limits.setting(option.name))

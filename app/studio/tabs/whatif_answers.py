@@ -153,10 +153,10 @@ def _timed(examples: Examples) -> list[tuple[Method, tuple[Round, ...]]]:
 @cache
 def _verify_cost(examples: Examples) -> Any:
     """Verify seconds by rows. Each median with the middle half of the rounds."""
-    from analysis.experiments.cost import Point, fit
+    from analysis.experiments.cost import ForwardTime, fit
 
     seconds: dict[int, list[float]] = {}
     for _, rounds in _timed(examples):
         seconds.setdefault(len(rounds[0].draft), []).extend(r.times.verify for r in rounds)
     quartiles = {rows: np.quantile(s, [0.25, 0.5, 0.75]).tolist() for rows, s in seconds.items()}
-    return fit([Point(rows, q[1], q[0], q[2]) for rows, q in sorted(quartiles.items())])
+    return fit([ForwardTime(rows, q[1], q[0], q[2]) for rows, q in sorted(quartiles.items())])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from core.drafting.session import MIN_LISTED, Covered, Drafter, DraftSession, FactorisedSession
 from core.drafting.work import DraftWork
 from core.methods.dart import DartOptions
-from core.methods.dart.model import FORM, DartModel, Head, Prefix, feature_layers
+from core.methods.dart.model import FORM, DartModel, Head, PrefixRows, feature_layers
 from core.methods.loading import check_fits, drafter_folder
 from core.models.cuda_graphs import CaptureError, DrafterInputs, PaddedDrafterPass
 from core.models.fast_layers import use_fast_layers
@@ -155,7 +155,7 @@ class DartDrafter(Drafter):
         prefix = self.model.prefix(features.to(like.dtype), self.embedding(ids).to(like.dtype))
         positions = torch.arange(len(ids), device=like.device) + self._length
         context.write(self._length, self.model.project(prefix, positions))
-        last = Prefix(prefix.inputs[-1:], prefix.residual[-1:])
+        last = PrefixRows(prefix.inputs[-1:], prefix.residual[-1:])
         return self.model(last, positions[-1:], context.first(self._length + len(ids) - 1))[0]
 
     def _padded_rows(self, features: Tensor, next_tokens: list[int]) -> Tensor | None:
@@ -186,7 +186,7 @@ class DartDrafter(Drafter):
         prefix = self.model.prefix(inputs.features, embedded)
         self._context.write_at(inputs.slots, self.model.project(prefix, inputs.slots))
         end = (inputs.count - 1)[None]
-        last = Prefix(prefix.inputs.index_select(0, end), prefix.residual.index_select(0, end))
+        last = PrefixRows(prefix.inputs.index_select(0, end), prefix.residual.index_select(0, end))
         where = inputs.known + end
         columns = torch.arange(self._context.rows, device=where.device)
         return self.model(last, where, self._context, columns[None] < where[:, None])[0]

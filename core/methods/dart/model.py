@@ -126,7 +126,7 @@ class DartLayer(nn.Module):
 
 
 @dataclass(frozen=True)
-class Prefix:
+class PrefixRows:
     """Prefix rows: what attention reads [T, 2h] and the residual [T, h]."""
 
     inputs: Tensor
@@ -147,20 +147,20 @@ class DartModel(nn.Module):
     def rotary(self, positions: Tensor, dtype: torch.dtype) -> Rotary:
         return Rotary.at(positions, self.config.head_dim, self.config.rope, dtype)
 
-    def prefix(self, features: Tensor, next_embeddings: Tensor) -> Prefix:
+    def prefix(self, features: Tensor, next_embeddings: Tensor) -> PrefixRows:
         """Features [T, 3h] of tokens and the embeddings [T, h] of the tokens after them."""
         layer, x = self.midlayer, self.fc(features)
         embedded = layer.input_layernorm(next_embeddings)
-        return Prefix(torch.cat([embedded, layer.hidden_norm(x)], -1), x)
+        return PrefixRows(torch.cat([embedded, layer.hidden_norm(x)], -1), x)
 
-    def project(self, prefix: Prefix, positions: Tensor) -> LayerContext:
+    def project(self, prefix: PrefixRows, positions: Tensor) -> LayerContext:
         """Prefix rows at positions [T] → keys and values."""
         rotary = self.rotary(positions, prefix.inputs.dtype)
         return self.midlayer.self_attn.keys_values(prefix.inputs, rotary)
 
     def forward(
         self,
-        last: Prefix,
+        last: PrefixRows,
         positions: Tensor,
         context: LayerContext,
         visible: Tensor | None = None,
@@ -192,7 +192,7 @@ class DartModel(nn.Module):
         prefix = self.prefix(features[:last], next_embeddings)
         positions = torch.arange(last, device=tokens.device)
         context, ends = self.project(prefix, positions), anchors - 1
-        own = Prefix(prefix.inputs[ends], prefix.residual[ends])
+        own = PrefixRows(prefix.inputs[ends], prefix.residual[ends])
         return self(own, ends, context, positions[None] < ends[:, None])
 
 

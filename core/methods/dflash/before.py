@@ -106,12 +106,12 @@ class CorrectedDrafter(DFlashDrafter):
             return rows.new_full(depths.shape, torch.nan) if found is None else found
 
         tells = confidence if hasattr(network, "confidence") else None
-        block = Block(self.whole(self.log_softmax(logits)), after, tells)
+        block = BlockOutput(self.whole(self.log_softmax(logits)), after, tells)
         return BeforeSession(block, ends, width, self.covered, self.least)
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class BlockOutput:
     """The distributions that one pass of the network gives for a block.
 
     plain       log q [L, V] at each depth, for any token before
@@ -133,7 +133,7 @@ class BeforeSession(PathSession):
 
     def __init__(
         self,
-        block: Block,
+        block: BlockOutput,
         ends: tuple[int, int],
         width: int,
         covered: Covered | None = None,

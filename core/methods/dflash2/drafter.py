@@ -10,7 +10,7 @@ from torch import Tensor
 
 from core.drafting.work import DraftWork
 from core.methods.dflash import DFlashOptions
-from core.methods.dflash.before import BeforeSession, Block, before
+from core.methods.dflash.before import BeforeSession, BlockOutput, before
 from core.methods.dflash.drafter import DFlashDrafter, loaded
 from core.methods.dflash2.model import FORM, DFlash2Model
 from core.models.language import Language
@@ -62,4 +62,4 @@ class DFlash2Drafter(DFlashDrafter):
             scores = self._selected(normed[depths], values[depths], ids[depths], known)
             return self.log_softmax(scores)
 
-        return BeforeSession(Block(self.log_softmax(logits), after), ends, width)
+        return BeforeSession(BlockOutput(self.log_softmax(logits), after), ends, width)

@@ -21,7 +21,7 @@ from core.methods.eagle3.model import (
     BareLayer,
     EagleConfig,
     EagleModel,
-    Rows,
+    LayerRows,
     official_name,
 )
 from core.models import checkpoint
@@ -68,10 +68,10 @@ class FeatureModel(EagleModel):
         """The target's last hidden states are features already."""
         return features
 
-    def join(self, hidden: Tensor, next_embeddings: Tensor, positions: Tensor) -> Rows:
+    def join(self, hidden: Tensor, next_embeddings: Tensor, positions: Tensor) -> LayerRows:
         """Features [N, h] of tokens with the embeddings [N, h] of the tokens after them."""
         x, config = self.fc(torch.cat([next_embeddings, hidden], -1)), self.config
-        return Rows(x, x, Rotary.at(positions, config.head_dim, config.rope, x.dtype))
+        return LayerRows(x, x, Rotary.at(positions, config.head_dim, config.rope, x.dtype))
 
 
 FORM = checkpoint.Form(

@@ -168,7 +168,7 @@ class EagleLayer(BareLayer):
 
 
 @dataclass(frozen=True)
-class Rows:
+class LayerRows:
     """Rows of the layer at their positions.
 
     inputs    [N, 2h]  what attention reads
@@ -211,19 +211,19 @@ class EagleModel(nn.Module):
             features = torch.cat([*normed], -1)
         return self.fc(features)
 
-    def join(self, hidden: Tensor, next_embeddings: Tensor, positions: Tensor) -> Rows:
+    def join(self, hidden: Tensor, next_embeddings: Tensor, positions: Tensor) -> LayerRows:
         """Features [N, h] of tokens with the embeddings [N, h] of the tokens after them."""
         layer, config = self.midlayer, self.config
         normed = layer.hidden_norm(hidden)
         inputs = torch.cat([layer.input_layernorm(next_embeddings), normed], -1)
         rotary = Rotary.at(positions, config.head_dim, config.rope, inputs.dtype)
-        return Rows(inputs, normed if config.norm_before_residual else hidden, rotary)
+        return LayerRows(inputs, normed if config.norm_before_residual else hidden, rotary)
 
     def project(self, hidden: Tensor, next_embeddings: Tensor, positions: Tensor) -> LayerContext:
         """Keys and values [G, T, D] of prefix rows, as ``join`` takes them."""
         return self.keys_values(self.join(hidden, next_embeddings, positions))
 
-    def keys_values(self, rows: Rows) -> LayerContext:
+    def keys_values(self, rows: LayerRows) -> LayerContext:
         """Keys and values [G, N, D]."""
         return self.midlayer.self_attn.keys_values(rows.inputs, rows.rotary)
 
@@ -233,7 +233,7 @@ class EagleModel(nn.Module):
         return ago < self.config.window if self.config.window else ago >= 0
 
     def forward(
-        self, rows: Rows, context: LayerContext, near: LayerContext, visible: Tensor | None
+        self, rows: LayerRows, context: LayerContext, near: LayerContext, visible: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """N rows → their features to feed back and what the head reads, both [N, h].
 

@@ -43,7 +43,7 @@ COUNTS = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_layers",
 
 
 @dataclass(frozen=True)
-class Layout:
+class HeadLayout:
     """A publisher's names for the tensors of the first head; {L} is the target's layer count.
 
     parts   a pattern of names → our name; other names after ``layer`` are the layer's
@@ -74,22 +74,22 @@ _QWEN = r"(?:model\.)?mtp\."
 _NAMED = {"token_layernorm": "enorm", "hidden_layernorm": "hnorm", "input_proj": "eh_proj",
           "final_layernorm": "norm"}  # fmt: skip
 LAYOUTS = (
-    Layout(
+    HeadLayout(
         "Qwen",
         {_QWEN + "pre_fc_norm_embedding": "enorm", _QWEN + "pre_fc_norm_hidden": "hnorm",
          _QWEN + "fc": "eh_proj", _QWEN + "norm": "norm"},
         _QWEN + r"layers\.0\.",
     ),
-    Layout(
+    HeadLayout(
         "DeepSeek",
         {_NEXTN + "enorm": "enorm", _NEXTN + "hnorm": "hnorm", _NEXTN + "eh_proj": "eh_proj",
          _NEXTN + r"shared_head\.norm": "norm"},
         _NEXTN,
         r"shared_head\.head|embed_tokens",
     ),
-    Layout("speculators", {rf"mtp_layers\.0\.{n}": to for n, to in _NAMED.items()},
+    HeadLayout("speculators", {rf"mtp_layers\.0\.{n}": to for n, to in _NAMED.items()},
            r"mtp_layers\.0\."),
-    Layout("MiMo", {rf"model\.mtp_layers\.0\.{n}": to for n, to in _NAMED.items()},
+    HeadLayout("MiMo", {rf"model\.mtp_layers\.0\.{n}": to for n, to in _NAMED.items()},
            r"model\.mtp_layers\.0\.", hidden_first=True),
 )  # fmt: skip
 
@@ -101,7 +101,7 @@ class MtpConfig:
     layers  of the target, which a nextn head's name counts on; None: it does not say
     rank    of the change to the target's last layer, of a head trained here; 0: a published one
     parts   (out, in) of each linear layer that is changed
-    hidden_first  as in ``Layout``
+    hidden_first  as in ``HeadLayout``
     """
 
     hidden_size: int
@@ -154,7 +154,7 @@ def load_config(folder: Path) -> MtpConfig:
     return replace(config, hidden_first=_layout(folder, config).hidden_first)
 
 
-def _layout(folder: Path, config: MtpConfig) -> Layout:
+def _layout(folder: Path, config: MtpConfig) -> HeadLayout:
     """The layout of a folder's tensors. Raises LayoutError for a folder without a head's."""
     names = checkpoint.read_shapes(folder)
     for layout in LAYOUTS:
@@ -297,7 +297,7 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
                      lambda a, b: (a[0], a[1] + b[1], *a[2:]))  # fmt: skip
 
 
-def _named(found: Mapping[str, Any], layout: Layout, config: MtpConfig) -> dict[str, Any]:
+def _named(found: Mapping[str, Any], layout: HeadLayout, config: MtpConfig) -> dict[str, Any]:
     named = {layout.ours(name, config.layers or 0): each for name, each in found.items()}
     return {name: each for name, each in named.items() if name is not None}
 

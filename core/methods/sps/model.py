@@ -102,7 +102,7 @@ class Changed(nn.Module):
         return made
 
 
-class Adapter(nn.Module):
+class DraftAdapter(nn.Module):
     """The low-rank weights that training adds to the target's first layers."""
 
     def __init__(self, config: DraftConfig):
@@ -126,7 +126,7 @@ def outline(folder: Path) -> nn.Module:
     config = load_config(folder)
     with checkpoint.on_meta(folder, KIND):
         if config.layers is not None:
-            return Adapter(config)
+            return DraftAdapter(config)
         from transformers import AutoModelForCausalLM
 
         return AutoModelForCausalLM.from_config(_config(folder), trust_remote_code=False)
@@ -146,19 +146,19 @@ def folders(folder: Path) -> tuple[Path, ...]:
     return (folder,) if config.layers is None or config.rank else ()
 
 
-def load_adapter(folder: Path, config: DraftConfig) -> Adapter:
+def load_adapter(folder: Path, config: DraftConfig) -> DraftAdapter:
     """The trained part of a folder's first layers. Raises UserError for tensors that do not fit."""
     with checkpoint.on_meta(folder, KIND):
-        made = Adapter(config)
+        made = DraftAdapter(config)
     state = checkpoint.read_state(folder) if config.rank else {}
     return checkpoint.fill(made, state, folder).requires_grad_(False)
 
 
-def save_adapter(adapter: Adapter, folder: Path, small: bool = False) -> None:
+def save_adapter(adapter: DraftAdapter, folder: Path, small: bool = False) -> None:
     checkpoint.write(folder, adapter.config.to_json(), dict(adapter.state_dict()), small)
 
 
-def first_layers(model: PreTrainedModel, adapter: Adapter) -> PreTrainedModel:
+def first_layers(model: PreTrainedModel, adapter: DraftAdapter) -> PreTrainedModel:
     """The target's embedding, first layers, final norm and head as a model that shares them, with
     the adapter's changes.
 

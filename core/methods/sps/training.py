@@ -18,7 +18,7 @@ from core.learning.student import DrafterTraining, Labels, Student, TrainingRun
 from core.methods.method import Range, option
 from core.methods.sps.model import (
     PLACES,
-    Adapter,
+    DraftAdapter,
     DraftConfig,
     first_layers,
     load_adapter,
@@ -33,10 +33,10 @@ class SpsTrainingOptions:
     change: int = option(128, "rank of what is learnt for each of their matrices", Range(1))
 
 
-class SpsStudent(Student[Adapter]):
+class SpsStudent(Student[DraftAdapter]):
     """A language model learns the next token, at every place."""
 
-    def __init__(self, model: Adapter, target: Any):
+    def __init__(self, model: DraftAdapter, target: Any):
         super().__init__(model, target)
         self.lm: Any = first_layers(target, self.model)
 
@@ -82,7 +82,7 @@ class SpsTraining(DrafterTraining):
                 raise UserError(f"{run.start} holds nothing that was trained: leave --start out")
             adapter = load_adapter(run.start, config).float().requires_grad_(True)
             return SpsStudent(adapter, target)
-        return SpsStudent(Adapter(new_config(target, options)), target)
+        return SpsStudent(DraftAdapter(new_config(target, options)), target)
 
     def ship(self, trained: Path, folder: Path) -> None:
         save_adapter(load_adapter(trained, load_config(trained)), folder, small=True)
