@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 
 from analysis.measures.rows import nodes_table, rounds_table
+from analysis.table_files import download_table, table_bytes, table_csv, table_parquet
 from app.cli import main
 from app.commands.trace.export import FORMS
 from app.export.graphs import dot, graphml
-from app.export.tables import download_table, table_bytes, table_csv, table_parquet
 from app.export.timeline import perfetto
 from app.view.tree import svg_tree
 from core.rounds.round import Times
