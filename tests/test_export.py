@@ -206,8 +206,15 @@ def test_a_trace_is_never_overwritten(trace_file: Path, capsys):
 
 
 def test_exports_never_import_torch():
-    names = ("offline", "graphs", "timeline", "tables", "report_page")
-    code = ", ".join(["import app.notebook", "analysis.measures.rows", "app.commands.trace.export"])
+    names = ("offline", "graphs", "timeline", "report_page")
+    code = ", ".join(
+        [
+            "import app.notebook",
+            "analysis.measures.rows",
+            "analysis.table_files",
+            "app.commands.trace.export",
+        ]
+    )
     assert not loaded_by(code + "".join(f", app.export.{n}" for n in names)) & (HEAVY | {"gradio"})
 
 
