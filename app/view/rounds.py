@@ -2,7 +2,7 @@
 
 A round's payload is lean (about 40 KB at 1,024 nodes): positions, token, q, p and status per node.
 What the inspector shows of a node, two top-10 lists among it, is fetched when it opens.
-All token text leaves through ``app.view.text``; numbers that are not finite leave as null.
+All token text leaves through ``core.visible``; numbers that are not finite leave as null.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy as np
 from analysis.measures.misses import miss, sentence
 from app.view.explanation import Explainer
 from app.view.fold import Fold, fold, whole
-from app.view.text import PIECE, fitting, flowing, visible
 from app.view.values import finite, finites, probabilities, probability
 from core.rounds.blocks import BlockDraft
 from core.rounds.causes import ENDS, Cause
@@ -34,6 +33,7 @@ from core.rounds.round import (
     Verdict,
 )
 from core.traces.schema import Header
+from core.visible import PIECE, fitting, flowing, visible
 
 GHOST = -1  # in place of a row: the target's token where the walk stopped
 DRAWN = 4096  # nodes a view draws; real rounds have at most 1,025
