@@ -380,6 +380,6 @@ def _reader_gone() -> int:
 
 
 def _drop(stream: TextIO) -> None:
-    """Whatever the stream still holds, or is given, goes nowhere."""
+    """Send all that the stream still holds, or is given later, to nowhere."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

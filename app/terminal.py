@@ -1,4 +1,4 @@
-"""What the commands print with: tables, a growing text, progress. Colours only on a terminal.
+"""The printing of commands: tables, a growing text, progress. Colours only on a terminal.
 
 Text of a model or a file goes through ``flowing`` before it is printed, so no escape sequence
 reaches a terminal.

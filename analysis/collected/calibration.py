@@ -125,7 +125,7 @@ def read_table(path: Path) -> pd.DataFrame:
     except Exception as error:  # pandas and pyarrow raise anything on damaged files
         raise UserError(f"{file} cannot be read as a table: {type(error).__name__}") from None
     if not len(table):
-        raise UserError(f"{file} is no calibration table: it lacks rows")
+        raise UserError(f"{file} is not a calibration table: it lacks rows")
     return _typed(table, file)
 
 
@@ -150,7 +150,7 @@ def _read_csv(file: Path) -> pd.DataFrame:
 
 
 def _columns(found: Iterable[object]) -> list[str]:
-    """What is read of a file; other columns are ignored."""
+    """List the columns that are read of a file; others are ignored."""
     return [str(name) for name in found if name in _COLUMNS or name in _OPTIONAL]
 
 
@@ -158,7 +158,7 @@ def _check_columns(found: Iterable[object], file: Path) -> None:
     names = [str(name) for name in found]
     wanted = [name for name in _COLUMNS if names.count(name) != 1]
     if wanted:
-        raise UserError(f"{file} is no calibration table: it lacks {', '.join(wanted)}")
+        raise UserError(f"{file} is not a calibration table: it lacks {', '.join(wanted)}")
 
 
 def _check_rows(count: int, file: Path) -> None:

@@ -53,7 +53,7 @@ def pace(text: str) -> Pace:
 
 @dataclass(frozen=True, kw_only=True)
 class Denoising(CommandOptions):
-    """What a text is denoised with."""
+    """The settings of denoising a text."""
 
     title: ClassVar[str] = "denoising"
     tokens_per_step: int | None = option(None, "tokens set at each step (default 1)", metavar="K")
@@ -89,7 +89,7 @@ class DiffusionModel(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(CommandOptions):
-    """What a table of speedups compares."""
+    """The graphs and paces that a table of speedups compares."""
 
     title: ClassVar[str] = "table of speedups over all prompts"
     table: bool = option(False, "compare graphs and paces")

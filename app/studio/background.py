@@ -109,8 +109,8 @@ class Collecting:
         return CollectRequest(header, path, methods, tokens, rule, tuple(text))
 
     def _collected(self, question: Question) -> Any:
-        """What finished work made: the file's name in What-if, a title, and where its text leaves
-        the run's."""
+        """Return what finished work made: the file's name in What-if, a title, and where its text
+        leaves the run's."""
         otherwise = "this text is not collected: ask for it again"
         request = self._work.finished(question, CollectRequest, otherwise)
         path = request.path
@@ -175,7 +175,7 @@ class Diagnosing:
         return {"ticket": self._work.begin(DiagnoseRequest(str(method), path))}
 
     def _diagnosed(self, question: Question) -> Any:
-        """What ``diagnose --json`` prints."""
+        """Return the JSON that ``diagnose --json`` prints."""
         otherwise = "this diagnosis is not there: ask for it again"
         request = self._work.finished(question, DiagnoseRequest, otherwise)
         return read_json(request.path)

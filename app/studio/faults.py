@@ -167,7 +167,7 @@ def status_of(error: BaseException) -> int:
 
 
 def _root(error: BaseException) -> BaseException:
-    """What was raised first; a stream's parts run beside each other, and raise as a group."""
+    """Return the error raised first; a stream's parts run beside each other, raising a group."""
     inner = getattr(error, "exceptions", (error.__cause__,))[0]
     return error if inner is None else _root(inner)
 

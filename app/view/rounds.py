@@ -40,7 +40,7 @@ PREFILL, DRAFTED, BONUS = "p", "a", "b"
 
 
 def header_view(header: Header) -> dict[str, Any]:
-    """What the page says about a run; the prompt as running text."""
+    """Return the page's view of a header; the prompt as running text."""
     settings = {k: v for k, v in header.settings.items() if k != "sampling"}
     sampling = header.settings.get("sampling")
     settings |= sampling if isinstance(sampling, dict) else {}
@@ -115,7 +115,7 @@ def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False)
 
 
 def fold_view(record: Round, opened: Sequence[int] = ()) -> dict[str, Any]:
-    """What is drawn of a round when the chips of the ``opened`` rows are open."""
+    """Return what is drawn of a round when the chips of the ``opened`` rows are open."""
     record = drawable(record)
     return _fold_view(record, fold(record, opened))
 
@@ -216,7 +216,7 @@ def why_view(rounds: Sequence[Round], at: int) -> dict[str, Any]:
 
 
 def node_view(record: Round, row: int, explainer: Explainer = PLAIN) -> dict[str, Any]:
-    """What the inspector shows of a row, or of the target's token at the stop (GHOST).
+    """Return the inspector's view of a row, or of the target's token at the stop (GHOST).
 
     The target's list is p after the *parent*: what this node competed with. Raises IndexError.
     """
@@ -284,7 +284,7 @@ def _ghost_view(record: Round) -> dict[str, Any]:
 
 
 def _place_view(record: Round, above: Sequence[int], token: int) -> dict[str, Any]:
-    """What is true of a place in the tree, whatever its token."""
+    """Return the part of a view that holds for a place in the tree, whatever its token."""
     depth, parent = len(above), above[-1] if above else None
     observed = parent is not None and parent in record.verdict.path
     probe = record.probe if observed else None

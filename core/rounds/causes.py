@@ -29,7 +29,7 @@ class Cause(StrEnum):
 
     @property
     def words(self) -> str:
-        """What is said of the target's token where a walk ended so, or of a node."""
+        """The sentence on the target's token where a walk ended so, or on a node."""
         return _WORDS[self].words
 
     @property
@@ -39,7 +39,7 @@ class Cause(StrEnum):
 
     @property
     def node(self) -> str:
-        """What is said of a drafted node whose branch ended so, in a legend."""
+        """The words of a legend for a drafted node whose branch ended so."""
         return _WORDS[self].node
 
 

@@ -19,7 +19,7 @@ from core.traces.schema import Trace
 
 @dataclass(frozen=True)
 class Form:
-    """What an export writes. ``one_round``: it shows a single round, by default the first."""
+    """A file format. ``one_round``: it shows a single round, by default the first."""
 
     make: Callable[[list[Trace], Options], bytes]
     ending: str

@@ -1,4 +1,4 @@
-"""What a simulated setting comes to: its figures, and the speed that may be expected of it."""
+"""The answer for a simulated setting: its figures, and the speed that may be expected of it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def read_cost(path: Path) -> Cost:
     try:
         cost = cost_from_json(read_json(path))
     except (UserError, ValueError):
-        raise UserError("this is no result of `cost --json`") from None
+        raise UserError("this is not a result of `cost --json`") from None
     if built_in(cost.method) is None:
         raise UserError("this result is of a method that does not come with Draftscope")
     return cost
