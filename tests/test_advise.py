@@ -236,7 +236,7 @@ TABLES = [
     ("a.json", '[{"tokens": 1, "ms": 1}, {"tokens": 1, "ms": 2}]', "twice"),
     ("a.json", '[{"tokens": 1, "ms": 1}, {"tokens": 1, "ms": 2, "context": 4}]', "context"),
     ("a.csv", "tokens,ms\n1,x\n", "ms"), ("a.csv", "tokens,ms\n1,2,3\n", "no field more"),
-    ("a.csv", "", "0 lines"), ("a.json", '{"format": "draftscope-cost"}', "no result of"),
+    ("a.csv", "", "0 lines"), ("a.json", '{"format": "draftscope-cost"}', "not a result of"),
 ]  # fmt: skip
 
 
