@@ -358,7 +358,7 @@ def _broken_pipe() -> TextIO:
 
 def _complain(sentence: str, code: int) -> int:
     """Write one line to stderr. It may quote a file or a trace, so it is made safe to show."""
-    from app.view.text import flowing
+    from core.visible import flowing
 
     line = f"draftscope: {flowing(sentence)}".replace("\n", " ") + "\n"
     for stream, text in ((sys.stdout, ""), (sys.stderr, line)):

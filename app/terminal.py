@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.numbers import share
-from app.view.text import flowing
 from core.progress import Progress
+from core.visible import flowing
 
 BAR = 24  # characters of the longest bar
 EIGHTHS = " ▏▎▍▌▋▊▉█"

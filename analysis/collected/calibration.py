@@ -21,6 +21,7 @@ import pandas as pd
 
 from analysis.collected.many_texts import departing, several_texts
 from analysis.frames import COVERAGE
+from analysis.table_files import CSV, PARQUET, table_bytes
 from core.errors import UserError
 from core.lines import check_regular
 from core.stats import FEW, TOO_FEW, Z
@@ -97,8 +98,8 @@ def write_tables(table: pd.DataFrame, folder: Path) -> None:
     from analysis.charts.figures import Style
 
     for name, frame in ((TABLE, table), (CURVES, curves(table))):
-        frame.to_parquet(folder / f"{name}.parquet", index=False)
-        frame.to_csv(folder / f"{name}.csv", index=False)
+        for form in (PARQUET, CSV):
+            (folder / f"{name}.{form}").write_bytes(table_bytes(frame, form))
     for name, figure in figures(table, Style("light")).items():
         short = name.partition("-")[0]
         figure.write_html(folder / f"{short}.html", include_plotlyjs=True)

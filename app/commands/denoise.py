@@ -20,7 +20,6 @@ from app.commands.prompts import prompts_of
 from app.commands.run import print_json, stage_rows
 from app.terminal import ProgressBar, console, one_line, quiet_libraries, say, table
 from app.trace_log import Clock, TraceLog, check_trace, nth_path
-from app.view.text import flowing
 from core.diffusion.draft_graph_search import BUDGETS
 from core.diffusion.graph_files import load_graph
 from core.diffusion.nfe import NfeCounts, count_nfe, denoised_tokens
@@ -32,6 +31,7 @@ from core.rounds.blocks import MASKED
 from core.rounds.round import Round
 from core.traces.schema import summary
 from core.verification.walk import until_stop
+from core.visible import flowing
 
 if TYPE_CHECKING:
     from analysis.experiments.nfe import Cell

@@ -23,12 +23,12 @@ from app.studio.questions import Question
 from app.studio.routes import GONE, Route
 from app.studio.run import DONE
 from app.studio.runs import Runs
-from app.view.text import flowing
 from core.errors import UserError
 from core.json_input import read_json
 from core.methods.registry import find
 from core.rounds.round import new_tokens
 from core.traces.schema import Header
+from core.visible import flowing
 
 MOST_TOKENS = 64  # of the collected text: a minute on two cores
 MAX_TITLE = 40  # characters

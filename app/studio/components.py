@@ -26,8 +26,8 @@ from app.studio.methods import Methods
 from app.studio.questions import Question
 from app.studio.routes import Route, Routes, named
 from app.studio.runs import Runs
-from app.view.text import flowing
 from core.errors import UserError
+from core.visible import flowing
 
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
 

@@ -20,7 +20,6 @@ from app.studio import shipped
 from app.trace_files import TraceFile, TraceFiles
 from app.view.denoise import run_title
 from app.view.rounds import method_name
-from app.view.text import flowing, visible
 from core import ASSETS
 from core.diffusion.request import PLAIN, SPIFFY
 from core.errors import UserError
@@ -30,6 +29,7 @@ from core.methods.registry import built_in
 from core.rounds.round import Round
 from core.traces.reader import TraceReader, read_ends
 from core.traces.schema import Trace
+from core.visible import flowing, visible
 
 TRACES = ASSETS / "traces"
 HEADING = "From the command line"

@@ -22,8 +22,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.view.text import flowing
 from core.errors import UserError
+from core.visible import flowing
 
 MAX_BODY = 8 << 20  # bytes of a request; a page's table of 200,000 cells has about 5 MB
 UPLOAD = "/gradio_api/upload"

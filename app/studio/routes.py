@@ -28,10 +28,10 @@ from app.view.beside import Place, beside_view
 from app.view.comparison import apart, comparison_view
 from app.view.rounds import fold_view, method_name, node_view, why_view
 from app.view.statistics import depth_records
-from app.view.text import flowing, visible
 from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.schema import Trace
+from core.visible import flowing, visible
 
 GONE = {"error": "this run is no longer on the server"}
 MAX_LISTED = 24  # runs a page may ask about at once

@@ -14,11 +14,11 @@ import numpy as np
 from app.studio.engine import Request
 from app.view.explanation import Explainer
 from app.view.rounds import header_view, round_view
-from app.view.text import flowing
 from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.reader import TraceReader
 from core.traces.schema import Header, Trace
+from core.visible import flowing
 
 WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped", "failed"
 ENDED = (DONE, STOPPED, FAILED)

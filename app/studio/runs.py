@@ -20,13 +20,13 @@ from typing import Any
 
 from app.studio.engine import Request, Started, StudioEngine
 from app.studio.run import DONE, ENDED, FAILED, MAX_MESSAGE, RUNNING, STOPPED, Run
-from app.view.text import flowing
 from core.errors import UserError
 from core.memory import release
 from core.progress import Progress, told
 from core.rounds.round import Round
 from core.traces.reader import TraceReader
 from core.traces.schema import Trace
+from core.visible import flowing
 
 MAX_WAITING = 32  # runs in the queue
 MAX_RUNS, MAX_BYTES = 64, 350 << 20  # on view; the longest unseen run goes first

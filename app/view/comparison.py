@@ -11,8 +11,8 @@ from typing import Any
 
 from analysis.charts.palette import LETTERS
 from analysis.labels import set_apart
-from app.view.text import visible
 from core.traces.schema import Header
+from core.visible import visible
 
 
 def comparison_view(headers: Sequence[Header]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Denoising rounds as the plain JSON that the Denoise view draws, live and from a file alike.
 
 A call's payload holds its steps with their whole rankings and the draft graph in the form that the
-tree component draws. Light: numpy only. All token text leaves through ``app.view.text``.
+tree component draws. Light: numpy only. All token text leaves through ``core.visible``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 from analysis.numbers import plural
 from app.view.layout import layered
 from app.view.rounds import LETTERS
-from app.view.text import PIECE, fitting, flowing, visible
 from app.view.values import finite, finites, probability
 from core import ASSETS
 from core.diffusion.draft_graph import DraftGraph, Formula, label
@@ -24,6 +23,7 @@ from core.rounds.blocks import MASKED, Block, BlockDraft, Edit, Ranking, Step
 from core.rounds.causes import Cause
 from core.rounds.round import ACCEPTED, UNREACHED, Round
 from core.traces.schema import Header, Trace
+from core.visible import PIECE, fitting, flowing, visible
 
 CELLS = 7  # monospace cells of a token in a draft's box
 WIDE = 13  # … and of the title above its lines

@@ -32,7 +32,6 @@ from app.studio.tabs.whatif_answers import (
 )
 from app.view.explanation import Explainer
 from app.view.rounds import round_view
-from app.view.text import flowing, visible
 from core import ASSETS
 from core.errors import UserError
 from core.methods.method import Option, Range
@@ -41,6 +40,7 @@ from core.methods.registry import find, split
 from core.models.presets import Value
 from core.rounds.round import Round
 from core.traces.schema import Header
+from core.visible import flowing, visible
 
 if TYPE_CHECKING:
     from analysis.collected.collection import Collection, Limits

@@ -12,13 +12,13 @@ import numpy as np
 
 from app.studio import shipped
 from app.studio.examples import Examples
-from app.view.text import visible
 from core.errors import UserError
 from core.json_input import read_json
 from core.methods.method import Method
 from core.methods.registry import built_in, find
 from core.rounds.round import Round
 from core.traces.reader import read_trace
+from core.visible import visible
 
 if TYPE_CHECKING:
     from analysis.collected.whatif import SimulatedRun, Simulation
