@@ -20,6 +20,7 @@ NAMES = (METHODS.keys() | DRAFTERS.keys() | BUILDERS.keys()) - COMMON
 ELSEWHERE = ("core/methods/", "app/studio/shipped.py", "app/maintainers/recording.py", "app/learn/")
 BUILDS_ON = {"eagle2": "eagle3", "hydra": "medusa", "mtp": "sps"}  # others on the one that most do
 SPIFFYS = ("draft_graph_search", "graph")  # where it is how far Spiffy looks ahead
+OF_PATHS = {"suffix"}  # an attribute of pathlib's paths
 FILES = [
     file
     for folder in ("core", "analysis", "app")
@@ -35,7 +36,7 @@ def names_in(source):
             yield node.value
         elif isinstance(node, ast.Name):
             yield node.id
-        elif isinstance(node, ast.Attribute):
+        elif isinstance(node, ast.Attribute) and node.attr not in OF_PATHS:
             yield node.attr
         elif isinstance(node, ast.ImportFrom):
             yield from (node.module or "").split(".")
