@@ -39,7 +39,7 @@ def export(*words: object) -> int:
 
 
 def data_of(file: Path) -> str:
-    """What a data file hands over."""
+    """Return what a data file hands over."""
     call = re.fullmatch(r'draftscopeData\((".*")\);\n', file.read_text("ascii"))
     assert call
     return json.loads(call[1])

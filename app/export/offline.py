@@ -46,7 +46,7 @@ def offline_page(traces: Sequence[Trace], plain: bool = False, opens: int = 0) -
 
 
 def frame(title: str) -> tuple[str, str]:
-    """What stands before and after the data blocks of a page of runs."""
+    """Return what stands before and after the data blocks of a page of runs."""
     return page(
         title,
         joined("offline.js"),

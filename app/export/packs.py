@@ -43,7 +43,7 @@ def pack(trace: Trace, plain: bool = False, detailed: bool = True) -> str:
 
 
 def weight(trace: Trace) -> int:
-    """What the details of its nodes come to, as ``DETAILED`` counts."""
+    """Count the nodes, and the nodes before each of them, for ``DETAILED``."""
     drafts = [drawable(record).draft for record in trace.rounds]
     return sum(int(draft.depths.sum()) + len(draft) for draft in drafts)
 
@@ -76,8 +76,9 @@ def _run(trace: Trace) -> dict[str, Any]:
 
 
 def _measured(trace: Trace) -> dict[str, Any]:
-    """What the run measures. Figures are tables here, since the script that draws them is 5 MB; in
-    all of them the run is called A. A figure of several runs shows other series than one of one."""
+    """Return what the run measures, with figures as tables: the script that draws them is 5 MB.
+
+    In all of them the run is called A. A figure of several runs has other series than of one."""
     alone = depth_records({"A": trace}, {"A": "A"})
     several = depth_records({"A": trace, "B": trace}, {"A": "A", "B": "B"})
     beside = {name: numbers_only(figure) for name, figure in several["figures"].items()}
@@ -88,7 +89,7 @@ def _measured(trace: Trace) -> dict[str, Any]:
 
 
 def _details(trace: Trace, rounds: Sequence[Round]) -> dict[str, Any]:
-    """What the inspector shows of every node: the root first, the target's token last."""
+    """Return the inspector's view of every node: the root first, the target's token last."""
     packer, explainer = Packer(), Explainer.of(trace.header)
     places = []
     for record in map(drawable, rounds):

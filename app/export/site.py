@@ -26,7 +26,6 @@ from app.page_files import css, joined
 from app.trace_files import TraceFile
 from app.view.comparison import CAUTIONS
 from app.view.rounds import method_name
-from app.view.text import flowing, visible
 from core.errors import UserError
 from core.files import sha256
 from core.journal import LOCK, alone, writing
@@ -34,6 +33,7 @@ from core.lines import Limits
 from core.methods.names import PLAIN
 from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace, summary
+from core.visible import flowing, visible
 
 INDEX, RUNS, COURSE, ELEMENT = "index.html", "runs", "learn.js", "draftscope-run.js"
 UNFINISHED = "unfinished"  # below the site: what is being written
@@ -46,7 +46,7 @@ SITE = (*STYLES, *LEARN, "offline/site.css")
 
 @dataclass(frozen=True)
 class Written:
-    """What came of a site. ``left_out``: a sentence for each file that is not in it."""
+    """A site's runs and bytes. ``left_out``: a sentence for each file that is not in it."""
 
     runs: int
     size: int
@@ -116,7 +116,7 @@ def _data(text: str) -> str:
 
 
 def _line(name: str, file: TraceFile, trace: Trace) -> dict[str, Any]:
-    """What the list says of a run; None is not known."""
+    """Return what the list says of a run; None is not known."""
     header, numbers = trace.header, summary(trace.sound)
     told = header.settings.get("sampling", header.settings)
     knows = isinstance(told, dict) and "temperature" in told
@@ -182,7 +182,7 @@ def _check(folder: Path) -> None:
 
 
 def _others(folder: Path) -> Iterator[Path]:
-    """What is in the folder and is not of a site."""
+    """Find what is in the folder and not of a site."""
     for entry in folder.iterdir():
         if entry.name == RUNS and entry.is_dir() and not entry.is_symlink():
             yield from (each for each in entry.iterdir() if not _RUN.fullmatch(each.name))

@@ -11,13 +11,13 @@ from typing import Any
 
 from analysis.charts.palette import LETTERS
 from analysis.labels import set_apart, token_limit
-from app.view.text import visible
 from core.journal import key_of
 from core.traces.schema import Header
+from core.visible import visible
 
 
 def comparison_view(headers: Sequence[Header]) -> dict[str, Any]:
-    """What the page knows of runs side by side: what they do not share, whether their nodes can be
+    """Return the page's view of runs side by side: what they do not share, whether nodes can be
     linked, which of them begin with one text, and what sets runs of one method apart."""
     if len(headers) < 2:
         return {"cautions": [], "linkable": False, "prompts": [], "apart": [""] * len(headers)}
@@ -30,13 +30,13 @@ def comparison_view(headers: Sequence[Header]) -> dict[str, Any]:
 
 
 def apart(headers: Sequence[Header]) -> list[str]:
-    """What tells each run from the others of its method, beside the budget; "" where nothing."""
+    """Say what tells each run from the others of its method beside the budget; "" for nothing."""
     found = set_apart({str(at): header for at, header in enumerate(headers)})
     return [visible(words, 60) if words else "" for words in found.values()]
 
 
 def differences(headers: Sequence[Header]) -> list[str]:
-    """What the runs do not share with the first of them; of several, each with letters."""
+    """List what the runs do not share with the first of them; of several, each with letters."""
     if len(headers) < 3:
         return cautions(*headers) if len(headers) == 2 else []
     found: dict[str, list[str]] = {}
@@ -63,7 +63,7 @@ def _same_start(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 
 
 def cautions(one: Header, other: Header) -> list[str]:
-    """What the two runs do not share, most serious first; empty for two runs of one request."""
+    """List what two runs do not share, most serious first; empty for two runs of one request."""
     mine, theirs = facts(one), facts(other)
     return [
         sentence
@@ -88,8 +88,8 @@ CAUTIONS: Mapping[str, tuple[str, ...]] = {
 
 
 def facts(header: Header) -> dict[str, str]:
-    """What two runs may share or not, each as a short hash; "" where it is not known: older traces
-    do not know everything."""
+    """Return what two runs may share or not, each as a short hash; "" where it is not known: older
+    traces do not know everything."""
     found = header.settings.get("sampling", header.settings)
     sampling = found if isinstance(found, dict) else {}
     warm = bool(sampling.get("temperature"))  # at temperature 0 nothing else of it counts

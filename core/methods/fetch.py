@@ -1,4 +1,4 @@
-"""What a preset needs on this machine: how much of it, and fetching it."""
+"""The files and memory that a preset needs on this machine, and fetching them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.files import cache_root
-from core.models import embedded
+from core.models import embedded, gguf
 from core.models.hub import SMALL_FILES, WEIGHTS, Source
 from core.models.presets import Ngram, Preset
 from core.progress import Progress, Report
@@ -95,7 +95,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a preset takes.
+    """The files of a preset, and the sizes that its memory follows from.
 
     parts       what is fetched
     parameters  of the target; None: unknown
@@ -119,13 +119,13 @@ class Needs:
 
 
 def needs(preset: Preset, ask: Callable[[Source], dict[str, int]] = Source.sizes) -> Needs:
-    """What the preset needs, asking the hub for sizes where it can be reached."""
-    every = (*SMALL_FILES, *WEIGHTS)
+    """List what the preset needs; the hub is asked for sizes where it can be reached."""
+    every = (*SMALL_FILES, *WEIGHTS, f"*{gguf.SUFFIX}")
     parts = [_part(what, source, every, ask) for what, source in _checkpoints(preset)]
     if preset.target.name == embedded.NAME:
         ready = embedded.is_ready()
         parts = [Part("target", str(preset.target), ready, embedded.WHEEL_BYTES)]
-    elif preset.target.folder is None and parts[0].size is None and preset.parameters:
+    elif not preset.target.is_local and parts[0].size is None and preset.parameters:
         parts[0] = Part("target", parts[0].source, parts[0].here, preset.parameters * STORED)
     if preset.ngram is not None:
         parts.append(_ngram_part(preset.ngram, ask))
@@ -135,7 +135,7 @@ def needs(preset: Preset, ask: Callable[[Source], dict[str, int]] = Source.sizes
 def _part(
     what: str, source: Source, patterns: tuple[str, ...], ask: Callable[[Source], dict[str, int]]
 ) -> Part:
-    here = source.folder is not None or source.cached("config.json")
+    here = source.is_local or source.cached("config.json")
     try:
         sizes = {n: s for n, s in ask(source).items() if any(fnmatch(n, p) for p in patterns)}
     except UserError:
@@ -154,6 +154,8 @@ def _counted(target: Source) -> int | None:
 
     from core.models.checkpoint import read_shapes
 
+    if target.gguf is not None:
+        return gguf.parameters(target.gguf)
     if target.folder is None:
         return None
     try:
@@ -178,7 +180,7 @@ def _config(preset: Preset) -> Any:
     from core.models.language import target_config
 
     target = preset.target
-    here = target.name == embedded.NAME or target.folder or target.cached("config.json")
+    here = target.name == embedded.NAME or target.is_local or target.cached("config.json")
     if not here or preset.diffusion:
         return None
     try:

@@ -92,7 +92,7 @@ def _other_kind(folder: Path, drafter: DrafterInfo) -> str:
 
 
 def _own_words(folder: Path) -> str:
-    """What the config calls it."""
+    """Return the names that the config gives its own model, joined by commas."""
     return ", ".join(dict.fromkeys(map(_said, _words(_config(folder)))))
 
 

@@ -241,6 +241,6 @@ def test_several_packs_say_what_the_server_would(browser: Browser, names: tuple[
 
 
 def shown(figure: dict) -> list:
-    """What a figure's table shows: its words, and the points of each series of each choice."""
+    """Return what a figure's table shows: its words, and the points of each series."""
     series = [each["meta"] for each in figure["data"] if each["meta"].get("points")]
     return [figure["layout"], sorted(series, key=lambda meta: meta.get("choice", ""))]

@@ -5,7 +5,7 @@ import { button, h, number, plural } from "../dom.js";
 import { compareTicked, wordFilter } from "../parts.js";
 
 // What is sorted by a press on its head, and how it is written.
-const COLUMNS = [
+const LISTED = [
   ["budget", "B", "draft budget", String],
   ["temperature", "T", "temperature of the target's sampling", (value) => String(value)],
   ["tau", "τ", "block efficiency: accepted + 1, mean over rounds", (value) => number(value)],
@@ -58,7 +58,7 @@ export class RunList {
         { "data-key": key, "aria-sort": "none" },
         button(words, { title: `${title}: sort by it` }, () => this._sort(key)),
       );
-    this.heads = COLUMNS.map(sorter);
+    this.heads = LISTED.map(sorter);
     return h("tr", {}, h("td", {}), h("th", {}, "run"), this.heads, h("th", {}, "prompt"));
   }
 
@@ -72,7 +72,7 @@ export class RunList {
       this.open([run.name]),
     );
     opener.append(h("b", {}, `${run.method} ${run.apart}`.trimEnd()), h("small", {}, run.label));
-    const cells = COLUMNS.map(([key, , , written]) =>
+    const cells = LISTED.map(([key, , , written]) =>
       h("td", {}, run[key] === null ? "–" : written(run[key])),
     );
     const prompt = h("td", { class: "ds-site-prompt", title: run.prompt }, run.prompt);
