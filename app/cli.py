@@ -75,8 +75,9 @@ GROUPS: dict[str, dict[str, Command]] = {
             "trace import trees.json --out trees.jsonl.gz",
         ),
         "trace compare": command(
-            "compare one text by two engines: the first token that differs",
+            "compare texts by two engines: where they part, and whether a tie explains it",
             "trace.compare",
+            "trace compare runs/ours runs/served --compute",
             "trace compare run.jsonl.gz vllm-response.json",
             "trace compare ours.jsonl.gz theirs.jsonl.gz --json",
         ),
@@ -152,6 +153,13 @@ GROUPS: dict[str, dict[str, Command]] = {
             "cost",
             "cost sky.safetensors --methods ddtree",
             "cost sky.safetensors --methods treeflash --check",
+        ),
+        "advise": command(
+            "say which draft length or tree budget pays at which batch, and the flags for it",
+            "advise",
+            "advise run.jsonl.gz --cost steps.csv",
+            "advise vllm.log --cost steps.csv --batch 1 8 32 --out runs/advice",
+            "advise texts --methods ddtree --cost cost.json --json",
         ),
         "calibrate": command(
             "measure TVD and coverage of drafters by depth, against the marginal",
