@@ -53,7 +53,7 @@ def read_trie(
     check_place(out)
     count = int(words[2]) | int(words[3]) << 32
     try:
-        columns = _NodeColumns(
+        columns = _Columns(
             np.zeros(count, np.int32), np.zeros(count, np.uint32), np.zeros(count, np.int64)
         )
         _read_nodes(path, words, vocabulary or MAX_VOCABULARY, columns, report)
@@ -87,7 +87,7 @@ def _map_words(path: Path) -> Array:
     return np.asarray(words)
 
 
-class _NodeColumns(NamedTuple):
+class _Columns(NamedTuple):
     """The fields of a trie's nodes, one entry per node.
 
     The own count is the node's count minus its children's. Building adds these up again.
@@ -99,7 +99,7 @@ class _NodeColumns(NamedTuple):
 
 
 def _read_nodes(
-    path: Path, words: Array, vocabulary: int, columns: _NodeColumns, report: Report
+    path: Path, words: Array, vocabulary: int, columns: _Columns, report: Report
 ) -> None:
     """Fill the columns from the file. Raises UserError naming the first node that is wrong."""
     count = len(columns.codes)
@@ -114,7 +114,7 @@ def _read_nodes(
         raise UserError(f"{path} is damaged: its lists of children do not match its nodes")
 
 
-def _rows(path: Path, columns: _NodeColumns) -> Array:
+def _rows(path: Path, columns: _Columns) -> Array:
     """Rows (key, own count), int64 [n − 1, 2], of all nodes but the root, with ascending keys."""
     keys = np.empty(len(columns.codes) - 1, np.int64)
     deep = int(_keys(columns, keys))

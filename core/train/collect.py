@@ -56,7 +56,7 @@ class CollectSettings:
     cut_last: bool = True
 
 
-class _Columns(NamedTuple):
+class _StoredColumns(NamedTuple):
     """The columns of the store, for each position of a batch."""
 
     features: Tensor  # fp16 [R, T, F·h]
@@ -79,7 +79,7 @@ class _Prompts:
     real  bool [R, T], which positions are not padding
     """
 
-    columns: _Columns
+    columns: _StoredColumns
     best: _Best
     pad: list[int]
     real: Tensor
@@ -144,7 +144,9 @@ class Collector:
             documents.append(self._document(sequence, length, whole))
         return documents
 
-    def _continue(self, first: _Prompts, sequences: list[list[int]], seed: int) -> list[_Columns]:
+    def _continue(
+        self, first: _Prompts, sequences: list[list[int]], seed: int
+    ) -> list[_StoredColumns]:
         """Extend the sequences, several of each prompt, until they end; columns of each step."""
         settings, device = self.settings, self.model.device
         prompts, width = first.real.shape
@@ -158,7 +160,7 @@ class Collector:
         best = _Best(*(part.repeat_interleave(copies, 0) for part in first.best))
         alive = torch.ones(len(sequences), dtype=torch.bool)
         fewest = len(sequences) / 4 if settings.cut_last else 1
-        parts: list[_Columns] = []
+        parts: list[_StoredColumns] = []
         while len(parts) < settings.max_new_tokens and int(alive.sum()) >= fewest:
             token = _draw(best, temperature, noise)
             drawn = token.tolist()  # waits for a GPU once
@@ -204,7 +206,7 @@ class Collector:
 
     def _forward(
         self, ids: Tensor, mask: Tensor, position: Tensor, cache: StaticKV
-    ) -> tuple[_Columns, _Best]:
+    ) -> tuple[_StoredColumns, _Best]:
         out = self.model.model(
             ids,
             attention_mask=mask,
@@ -224,7 +226,7 @@ class Collector:
         )
         limit = torch.finfo(torch.float16).max
         features = features.clamp(-limit, limit).half()
-        columns = _Columns(features.cpu(), top_ids.cpu(), top_logp.cpu())
+        columns = _StoredColumns(features.cpu(), top_ids.cpu(), top_logp.cpu())
         return columns, _Best(*last.topk(self.settings.top_k or last.shape[-1]))
 
     def _logits(self, hidden: Tensor) -> Tensor:
