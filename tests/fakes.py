@@ -105,7 +105,7 @@ def make_round(
 
 
 def probs_of(draft: Draft, log_p: Array) -> TargetProbs:
-    """What a probe would keep of log p after every row [N, V]."""
+    """Return what a probe would keep of log p after every row [N, V]."""
     top = np.argsort(-log_p, 1)[:, :10]
     own, rank = np.full(len(draft), np.nan, np.float32), np.zeros(len(draft), np.int32)
     above = log_p[draft.parents[1:]]
@@ -276,7 +276,7 @@ def rounds_of(
 
 
 def make_text(prompt: str, seed: int, length: int) -> list[int]:
-    """What the fake's target writes to a prompt, whatever the method."""
+    """Return the text of the fake's target to a prompt, the same for every method."""
     return np.random.default_rng([seed, *prompt.encode()[:64]]).integers(0, 32, length).tolist()
 
 
@@ -301,7 +301,7 @@ class FakeRun:
 
 
 def diagnosis(method: str) -> dict[str, Any]:
-    """What ``diagnose --json`` might print."""
+    """Return JSON that ``diagnose --json`` might print."""
     own = {"mistake": "", "name": "as configured", "places": 80, "tau": 1.5, "right": [0.4, 0.1],
            "acceptance": [0.4, None], "tvd": [0.6, 0.8], "ratio": 1.0, "gain": 0.0,
            "better": False, "unchanged": False}  # fmt: skip

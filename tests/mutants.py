@@ -351,7 +351,7 @@ def opened(data: bytes) -> Trace | None:
 
 
 def read_through(trace: Trace) -> None:
-    """What every view does with a trace first. All of it can be written again, to any terminal."""
+    """Read a trace as every view does first. All of it can be written again, to any terminal."""
     _writable([asdict(trace.header), trace.footer, summary(trace.rounds)])
     for record in trace.rounds:
         rows = range(len(record.draft))
@@ -378,7 +378,7 @@ def everything(trace: Trace) -> None:
 
 
 def shown(trace: Trace) -> None:
-    """What the page, the terminal and a comparison show."""
+    """Make what the page, the terminal and a comparison show."""
     from app.view.comparison import cautions
     from app.view.explanation import Explainer
     from app.view.rounds import GHOST, has_stop, header_view, node_view, round_view
@@ -397,7 +397,7 @@ def shown(trace: Trace) -> None:
 
 
 def exported(trace: Trace) -> None:
-    """What is written for elsewhere."""
+    """Make every file that is exported."""
     from analysis.measures.rows import nodes_table, rounds_table
     from analysis.table_files import table_csv, table_parquet
     from app.export.graphs import dot, graphml

@@ -1,4 +1,5 @@
-"""What some tests need beside Python packages. Without it they are skipped, saying how to get it.
+"""The needs of some tests beside Python packages. Without them tests are skipped, saying how to
+get them.
 
 With ``DRAFTSCOPE_REQUIRE_ALL=1``, as in ``.ci/run``, they fail instead: nothing is left out
 unnoticed. Skips for hardware (a GPU) and for the system (``/dev/full``) are plain pytest skips.

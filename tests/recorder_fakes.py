@@ -61,7 +61,7 @@ def request(name: str, prompt: list[int], most: int = 24, **sampling: object) ->
 
 
 class Fake:
-    """What both runners share: the scheduler around them.
+    """The common part of both runners: the scheduler around them.
 
     counts  drafts, draft_tokens, accepted_tokens, as vLLM's metrics have them
     """

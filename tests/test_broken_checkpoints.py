@@ -29,7 +29,7 @@ def spoilt(tmp_path, kind, change=lambda state: state, **config):
 
 
 def complaint(tmp_path, folder, method) -> str:
-    """What a run and the look through the file say of a checkpoint: the same sentence."""
+    """Return the sentence that a run and the look through the file both say of a checkpoint."""
     engine = Engine(str(tmp_path / "target"), "cpu", str(folder))
     with pytest.raises(UserError) as found:
         list(engine.start(RunRequest("hi", method=method, budget=4, max_new_tokens=4)))

@@ -70,7 +70,7 @@ def algorithm_1(log_q, budget):
 
 
 def check_shape(draft, candidates, root, budget):
-    """What every draft must satisfy, whatever the builder."""
+    """Check what every draft must satisfy, of any builder."""
     assert draft.nodes <= budget
     assert draft.tokens[0] == root and draft.parents[0] == -1 and draft.depths[0] == 0
     assert draft.ranks[0] == 0 and draft.log_q[0] == 0 and draft.scores[0] == 0
@@ -278,7 +278,7 @@ def conditional(seed, depths, candidates, siblings, tokens=40):
 
 @dataclass
 class Tables:
-    """What may stand at each depth, given which candidate stands before it: all [L, M, S].
+    """The lists at each depth, given which candidate stands before it: all [L, M, S].
     ``follow``: which candidate of its depth a token is; −1: none, a leaf."""
 
     ids: np.ndarray

@@ -63,7 +63,7 @@ def test_columns_of_other_types_end_in_one_sentence(data, tmp_path):
             whole.to_csv(path, index=False)
         else:
             whole.to_parquet(path, index=False)
-    except Exception:  # what pandas itself cannot write is no file
+    except Exception:  # pandas itself cannot write it
         return
     try:
         found = calibration.read_table(path)

@@ -1,4 +1,4 @@
-"""What two runs' headers say about comparing them."""
+"""Comparisons of runs as their headers allow them."""
 
 from __future__ import annotations
 

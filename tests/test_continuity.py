@@ -371,7 +371,7 @@ def one_sentence(words, target, store):
 
 @pytest.mark.parametrize(("width", "budget", "asked"), [(25, 4, 25), (40, 4, 40), (25, 30, 25)])
 def test_the_drafter_is_asked_for_all_that_the_search_looks_at(width, budget, asked, monkeypatch):
-    """Whatever the budget: the softmax runs over ``width`` tokens, and others are not seen."""
+    """For any budget the softmax runs over ``width`` tokens, and others are not seen."""
     drafter, widths = toys.dflash_drafter(), []
     begin = drafter.begin
     monkeypatch.setattr(drafter, "begin", lambda root, w: widths.append(w) or begin(root, w))

@@ -152,7 +152,7 @@ def test_in_the_loop_every_rounds_q_is_that_of_the_text_so_far(head, sampling):
 
 
 def test_the_final_norm_twice_is_not_the_norm_once():
-    """What a checkpoint loaded without it would disagree by."""
+    """A checkpoint that is loaded without it would disagree by as much."""
     model, rows = toys.dart_model(), numbers(1, 4, 32)
     once, twice = model.norm(rows), model.norm(model.norm(rows))
     assert (once - twice).abs().max() > 0.05

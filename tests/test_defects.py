@@ -65,7 +65,7 @@ def test_each_defect_is_planted_alone_and_the_tree_stays_as_it_is(
     assert (tree / "half.py").read_text() == before
     assert "✗ half.py: it rounds up: survived" in (shown := capsys.readouterr().out)
     assert "2 of 7 caught" in shown
-    # what survived before is no loss
+    # what survived before is not a loss
     assert defects.main(tree, listing, record, ["rounds"]) == 0
     assert defects.main(tree, listing, record, ["--check"]) == 1
     assert capsys.readouterr().out.count("half.py: it is") == 3

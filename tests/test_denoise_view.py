@@ -1,4 +1,4 @@
-"""What the Denoise view is given: the steps, the ranking, the graph, and why each draft ended."""
+"""The data of the Denoise view: the steps, the ranking, the graph, and why each draft ended."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def convolved(x, plain, layer, name, side):
 
 
 def unseen(config, number, count, size):
-    """What the rows of a block do not see of ``count`` context rows and the block, [b, T + b]."""
+    """Mark what a block's rows do not see of ``count`` context rows and the block, [b, T + b]."""
     window = config.window if config.sliding and config.sliding[number] else None
     causal = window is not None if config.causal is None else config.causal
     hidden = [[False] * (count + size) for _ in range(size)]

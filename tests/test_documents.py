@@ -118,7 +118,7 @@ def test_an_example_method_is_declared(name):
 
 
 class OneLanguage:
-    """What the example needs of a target."""
+    """The part of a target that the example needs."""
 
     name, vocabulary = "smollm2-135m", toys.VOCABULARY
 

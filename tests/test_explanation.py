@@ -125,7 +125,7 @@ def test_two_probabilities_side_by_side():
     ((label, value, form, help),) = view["notes"]
     assert (label, value) == ("parent is candidate", record.draft.notes[BEHIND][deep])
     assert form == "count" and "M = 8 " in help
-    assert explained(record, 1, "treeflash")["notes"] == []  # the root is no candidate
+    assert explained(record, 1, "treeflash")["notes"] == []  # the root is not a candidate
     assert node_view(record, deep, explainer("treeflash"))["notes"] == []  # not shown twice
 
 

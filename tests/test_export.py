@@ -116,7 +116,7 @@ def test_a_table_is_handed_to_the_browser():
 
 
 def validated(text: str) -> list[dict[str, Any]]:
-    """What the Trace Event Format asks of a file: https://docs.google.com (Trace Event Format)."""
+    """Check a file against the Trace Event Format (https://docs.google.com); return its events."""
     file = json.loads(text)
     assert file["displayTimeUnit"] in ("ms", "ns")
     for event in file["traceEvents"]:

@@ -1,4 +1,4 @@
-"""What the forms offer, the requests they state, and the knobs of What-if."""
+"""The options in the forms, the requests they state, and the knobs of What-if."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def mine(tmp_path: Path) -> str:
 
 
 def made(methods: Methods, *more: MethodChoice, **changes: Any) -> list[RunRequest]:
-    """What one method's inputs state, some of them changed, and ``more`` methods beside it."""
+    """Return the requests of one method's inputs, some changed, and ``more`` methods beside it."""
     shared = {"max_new_tokens": 8.0, "temperature": 0, "top_k": 0, "top_p": 1, "seed": 0}
     shared |= {name: changes.pop(name) for name in set(shared) & set(changes)}
     prompt = changes.pop("prompt", "why?")

@@ -54,7 +54,7 @@ KINDS = {
 
 @pytest.fixture
 def counts(monkeypatch):
-    """What transformers itself counts: (candidates, matches) of each step, by generator."""
+    """Counts of transformers itself: (candidates, matches) of each step, by generator."""
     found = []
     for kind in (theirs.AssistedCandidateGenerator, theirs.PromptLookupCandidateGenerator):
         own = kind.update_candidate_strategy
@@ -124,7 +124,7 @@ def test_our_method_takes_the_rounds_that_transformers_takes(kind, tmp_path, mon
 
 
 def _rounds_of_both(kind, seed, tmp_path, monkeypatch):
-    """What rounds accept, the same in both."""
+    """Check that rounds accept the same in both."""
     monkeypatch.setitem(KINDS, "assisted", {"assistant_model": draft_model})
     some = np.random.default_rng(seed).integers(2, toys.VOCABULARY, 9).tolist()
     prompt = tuple(some * 2)

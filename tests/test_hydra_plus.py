@@ -101,7 +101,7 @@ def published(folder, target, changes=None, fields=None, vocabulary=toys.VOCABUL
 
 
 def slow_hidden(w, config, rope, features):
-    """What the heads read after tokens with these features [T, h]: every row of the layer, token by
+    """Compute what the heads read after tokens with these features [T, h]: each row, token by
     token and head by head."""
     eps, width = config.rms_norm_eps, head_width(config)
     share = config.num_attention_heads // config.num_key_value_heads

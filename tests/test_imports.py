@@ -1,4 +1,4 @@
-"""What import-linter cannot say (its contracts are in pyproject.toml): light modules load no torch,
+"""Rules that import-linter cannot say (its own are in pyproject.toml): light modules load no torch,
 and nothing executes what it reads."""
 
 import ast
@@ -75,7 +75,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 
 def faults(tree: ast.AST) -> Iterator[str]:
-    """What would execute what is read, or run only where the tests are."""
+    """Name code that would execute what is read, or run only where the tests are."""
     yield from set(imported(tree)) & {"pickle", "dill", "shelve", "marshal", "tests"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

@@ -64,7 +64,7 @@ def toys_on_disk(tmp_path_factory):
 
 
 def complaint(toys_on_disk, method, folder) -> str:
-    """What the look at the small files says; loading it says the same."""
+    """Return the sentence of the look at the small files; loading says the same."""
     engine = Engine(str(toys_on_disk / "target"), "cpu", str(folder))
     with pytest.raises(UserError) as found:
         engine.check(method)

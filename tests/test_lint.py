@@ -1,4 +1,4 @@
-"""What a checkpoint's file shows: each fault is planted in a toy's file; a sound one has none."""
+"""Faults that a checkpoint's file shows: each is planted in a toy's; a sound one has none."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_map_of_another_form_is_not_compared(tmp_path, language):
 
 @pytest.mark.parametrize("dead", [3, 60, 100])
 def test_dead_rows_of_the_head_are_named_however_many(tmp_path, dead):
-    """One whose token is dead in the target's head too is no fault: the token is not in use."""
+    """One whose token is dead in the target's head too is not a fault: the token is not in use."""
     model = toys.language_model()
     model.get_output_embeddings().weight.data[IDS[1]] = 0
     own = Language("toy", model, toys.tokenizer(), None)

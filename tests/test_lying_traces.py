@@ -237,7 +237,7 @@ def test_lines_are_those_of_gzip(parts: list[bytes], cut: int, zeros: bool):
     assert whole.startswith(some)
 
 
-# ── what is no file ──────────────────────────────────────────────────────────────────────────────
+# ── not a file ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_pipe_or_a_device_is_never_waited_for(tmp_path: Path, capsys: Any):

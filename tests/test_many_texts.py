@@ -1,4 +1,4 @@
-"""What-if and calibration over several texts: intervals across texts, and the one that departs."""
+"""Several texts in What-if and calibration: intervals across them, and the one that departs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would have drafted the target's token: against drafts made anew, one budget at a time."""
+"""The budget that would have drafted the target's token: against drafts made anew, one by one."""
 
 from dataclasses import replace
 

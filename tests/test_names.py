@@ -1,6 +1,7 @@
-"""A method has one home: its name stands nowhere else in the program."""
+"""A method has one home, and a class name one owner. Docstrings begin with the thing or the act."""
 
 import ast
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,11 @@ FILES = [
     for file in sorted((ROOT / folder).rglob("*.py"))
     if not str(file.relative_to(ROOT)).startswith(ELSEWHERE)
 ]
+SEVERAL_OWNERS = {
+    "Options": "each command has its own, and the command line finds it by this name",
+    "Attention": "core.models.llama mirrors the published model; only its file uses the name",
+    "Layer": "core.models.llama and DFlash mirror published models, each in one file",
+}
 
 
 def names_in(source):
@@ -69,3 +75,49 @@ def test_the_rule_itself_can_fail():
         names_in("x = 'dart'\nfrom core.methods.treeflash import y")
     )
     assert len(FILES) > 100
+
+
+def owners_of(sources):
+    """The files of each name of a class at module level, of (file, source)."""
+    owners = defaultdict(list)
+    for file, source in sources:
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef):
+                owners[node.name].append(file)
+    return owners
+
+
+def odd_docstrings(source):
+    """The docstrings that begin with "What": a question instead of a thing or an act."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            words = (ast.get_docstring(node) or "").split()
+            if words[:1] == ["What"]:
+                yield " ".join(words)
+
+
+def sources(*folders):
+    for folder in folders:
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            yield str(file.relative_to(ROOT)), file.read_text("utf-8")
+
+
+def test_a_class_name_has_one_owner():
+    owners = owners_of(sources("core", "analysis", "app"))
+    shared = {name: files for name, files in owners.items() if len(files) > 1}
+    assert shared.keys() == SEVERAL_OWNERS.keys(), shared
+
+
+def test_no_docstring_begins_with_what():
+    everything = sources("core", "analysis", "app", "recorders", "tests", "assets/examples")
+    found = {file: list(odd_docstrings(source)) for file, source in everything}
+    assert len(found) > 400 and not {file: odd for file, odd in found.items() if odd}
+
+
+def test_the_rules_on_classes_and_docstrings_can_fail():
+    one, two = "class A:\n    class C: ...\nclass B: ...", "class A: ...\nclass C: ..."
+    owners = owners_of([("one", one), ("two", two)])
+    assert owners == {"A": ["one", "two"], "B": ["one"], "C": ["two"]}
+    module, function = '"""What it is."""', 'def f():\n    """Say what it is."""'
+    source = f'{module}\n{function}\nclass A:\n    """What\n    B is."""'
+    assert list(odd_docstrings(source)) == ["What it is.", "What B is."]

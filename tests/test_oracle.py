@@ -43,7 +43,7 @@ def test_the_marginals_tree_is_that_of_best_first(seed, depths, width, budget):
 
 
 def a_round(made, text, budget):
-    """What best-first drafts after token 1, verified along a text."""
+    """Draft after token 1 by best-first, and verify along a text."""
     draft = best_first(FactorisedSession(made), [1], budget)
     return Round(0, 5, draft, verdict(draft, text), tuple(text[:1]))
 

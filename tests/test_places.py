@@ -53,7 +53,7 @@ def run(length_at, count=200, seed=0, apart=5, **more):
 
 
 def findings(tables):
-    """What stands out."""
+    """List the findings that stand out."""
     found = table(tables)
     return found[found["finding"].isin(OUTSTANDING)].reset_index(drop=True)
 
@@ -143,7 +143,7 @@ def test_a_weak_kind_and_a_weak_tag_are_found():
 
 
 def test_a_sort_that_is_a_little_worse_is_not_named():
-    """0.9 against 1: beyond chance, but no quarter less."""
+    """0.9 against 1: beyond chance, but not a quarter less."""
     good = [chain(n, n, 3, 1) for n in range(200)]
     less = [chain(n, n, 3 if n % 4 else 2, 1) for n in range(200)]
     traces = {"a": trace(good, "maths"), "b": trace(less, "chat", "mine")}

@@ -1,4 +1,4 @@
-"""What is said of work that takes long."""
+"""Words on the progress of work that takes long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README and RESULTS show is what is there."""
+"""README and RESULTS show what is there."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ def test_a_wrong_variable_is_one_sentence(value, said):
 
 
 def test_the_trace_format_is_packed_and_not_copied(tmp_path):
-    """What the wheel holds beside the recorder is the project's own writer, file by file, and runs
+    """The wheel holds beside the recorder the project's own writer, file by file, and it runs
     with numpy alone where no ``core`` or ``app`` is."""
     build = tomllib.loads((ROOT / "recorders/pyproject.toml").read_text())["tool"]["hatch"]["build"]
     packed = build["targets"]["wheel"]["force-include"]

@@ -1,4 +1,4 @@
-"""What findings say would help: never one thing and its opposite, of any trace, and in their words.
+"""Remedies in findings: never one thing and its opposite, of any trace, and in their words.
 
 Causes are read off the raw lines once more.
 """

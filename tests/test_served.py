@@ -179,7 +179,7 @@ def test_what_holds_no_counts_is_one_sentence(tmp_path, said):
 
 
 def trees(count=30):
-    """What the reference would save of a toy's run."""
+    """Return what the reference would save of a toy's run."""
     drafter = toys.NoisyOracle([*toys.PROMPT, *toys.plain(60)])
     run = toys.run(toys.tree(drafter), count, budget=9)
     saved = [

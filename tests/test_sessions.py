@@ -30,7 +30,7 @@ TIES = (0.0, -0.5, -0.5, -1.0, -1.0, -2.0, -np.inf)  # few values: most scores h
 
 def path_function(seed, vocabulary, ties):
     """log q [V] after a path, a function of all its tokens. With ``ties`` it takes few values and
-    is no distribution, which no search may need."""
+    is not a distribution, which no search may need."""
 
     def after(path):
         rng = np.random.default_rng([seed, *path])

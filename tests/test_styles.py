@@ -1,4 +1,4 @@
-"""Stylesheets: short, all of them loaded, and no rule for what is no longer there."""
+"""Stylesheets: short, all of them loaded, and no rule for things that have gone."""
 
 from __future__ import annotations
 

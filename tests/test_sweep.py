@@ -688,7 +688,7 @@ def test_only_code_and_assets_are_sent(tmp_path):
 
 @pytest.fixture
 def ray_home():
-    """What Ray leaves behind goes with the test; a short path, for its sockets' sake."""
+    """Ray's folder, which goes with the test; a short path, for its sockets' sake."""
     pytest.importorskip("ray", reason="Ray is not installed (or this Python has no wheel of it)")
     folder = Path(tempfile.mkdtemp(prefix="ray-"))
     try:

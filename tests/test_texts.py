@@ -42,7 +42,7 @@ def run(count=12) -> Trace:
 
 
 def response(trace: Trace, change: int | None = None, **more) -> dict:
-    """What an engine answers that wrote this trace's text, perhaps with another token."""
+    """Return the response of an engine that wrote this trace's text, perhaps with another token."""
     tokens = new_tokens(trace.rounds)
     if change is not None:
         tokens[change] = (tokens[change] + 1) % 32

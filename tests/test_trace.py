@@ -116,8 +116,8 @@ def as_json(record: Round) -> dict[str, Any]:
 
 
 def assert_same(one: Any, two: Any) -> None:
-    """Deep equality of rounds, headers and all they hold; NaN equals NaN. What a reader found wrong
-    is no part of a round."""
+    """Deep equality of rounds, headers and all they hold; NaN equals NaN. A reader's
+    complaints do not belong to a round."""
     if isinstance(one, np.ndarray):
         assert one.dtype == two.dtype and one.shape == two.shape
         np.testing.assert_array_equal(one, two)

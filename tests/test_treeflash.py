@@ -155,7 +155,7 @@ def test_the_lists_by_depth_are_dflashs(temperature, width, length):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_q_along_a_path_is_the_formula_whatever_its_tokens(temperature):
-    """Also of tokens that are no candidates; and without any state expanded."""
+    """Also of tokens that are not candidates; and without any state expanded."""
     a = a_session(candidates=2, temperature=temperature)
     a.drafter.conditioner.model.requires_grad_(True)  # as a loaded one does
     for path in ([7], [7, 3, 3], [7, 40, 0, 47, 21, 5, 9]):
@@ -295,7 +295,7 @@ def test_the_probe_compares_q_given_the_accepted_path(candidates):
 
 
 def test_the_conditioner_alone_says_what_the_drafter_says():
-    """What simulations call: embeddings and head as functions, any residual rows."""
+    """As simulations call it: embeddings and head as functions, any residual rows."""
     a, owner = a_session(), toys.model()
     conditioner = Conditioner(
         a.drafter.conditioner.model,

@@ -1,4 +1,4 @@
-"""What the page is given: lean, complete, finite, and safe whatever the trace holds."""
+"""The data of the page: lean, complete, finite, and safe whatever the trace holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What-if equals real runs: every method, several settings each, on toy models; and the file."""
+"""The tab What-if equals real runs: every method, several settings each, on toys; and the file."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_nested_means_that_smaller_drafts_are_beginnings(seed, small, large):
 
 
 def test_a_static_tree_of_short_lists_is_simulated_budget_by_budget():
-    """What a drafter does not list makes no room for later nodes, so its drafts are not nested."""
+    """A token that is not listed makes no room for later nodes, so drafts are not nested."""
     shipped = Collection.load(ROOT / "assets" / "collected" / "fibonacci.safetensors")
     alone = simulate(shipped, "treeflash+static", 64)
     together = Simulation(shipped, "treeflash+static").curve([64, 1024])

@@ -63,7 +63,7 @@ def language() -> Language:
 
 @cache
 def passages(frame: str = ""):
-    """What the probe reads; ``frame``: after the prompts as the trial of this name has them."""
+    """Return what the probe reads; ``frame``: the trial of this name, which frames the prompts."""
     trials = {trial.name: trial for trial in _frames(Subject(toys.RandomDrafter(), language(), 0))}
     framed = trials[frame].frame if frame else language().encode_chat
     kept = Kept()

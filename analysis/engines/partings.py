@@ -29,7 +29,7 @@ KINDS = (SAME, SHORTER, PROMPT, TIE, NO_TIE, UNKNOWN)
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class TextPair:
     """Two texts on one prompt. ``difference``: the first one; ``asked``: what a target that was
     asked says of the two tokens there."""
 
@@ -91,16 +91,16 @@ def paired(ones: Sequence[Written], others: Sequence[Written]) -> list[tuple[Wri
     return found
 
 
-def compared(pairs: Sequence[tuple[Written, Written]], *, greedy: bool) -> list[Pair]:
+def compared(pairs: Sequence[tuple[Written, Written]], *, greedy: bool) -> list[TextPair]:
     """Each pair with its first difference. ``greedy``: raises UserError for sampled texts, of which
     a tie says nothing."""
     for text in (text for pair in pairs for text in pair):
         if greedy and text.sampled:
             raise UserError(f"{text.name} was sampled: only greedy texts part at ties alone")
-    return [Pair(one, other, first_difference(one, other)) for one, other in pairs]
+    return [TextPair(one, other, first_difference(one, other)) for one, other in pairs]
 
 
-def asked(pair: Pair, log_p: LogP) -> Pair:
+def asked(pair: TextPair, log_p: LogP) -> TextPair:
     """With what a target says where the two part; unchanged where the ids are not told."""
     found, prompt = pair.difference, pair.one.prompt or pair.other.prompt
     if found is None or found.what != "token" or prompt is None:
@@ -142,7 +142,7 @@ class Partings:
         return asdict(self) | {"parted": self.parted, "verdict": verdict(self)}
 
 
-def counted(pairs: Sequence[Pair], bound: float, unmatched: int = 0) -> Partings:
+def counted(pairs: Sequence[TextPair], bound: float, unmatched: int = 0) -> Partings:
     """The counts."""
     kinds = [pair.kind(bound) for pair in pairs]
     judged = [p.difference for p, k in zip(pairs, kinds, strict=True) if k in (TIE, NO_TIE)]
@@ -180,7 +180,7 @@ def verdict(found: Partings) -> str:
 
 
 def remarks(found: Partings, names: tuple[str, str]) -> list[str]:
-    """What else the counts say."""
+    """List what else the counts say."""
     said = []
     for name, count in zip(names, found.off, strict=True):
         if count:

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.experiments.shorter import Choose, Drafts, Shorter
-from analysis.experiments.step_times import PLAIN, Step, StepTimes
+from analysis.experiments.step_times import PLAIN, StepTime, StepTimes
 from analysis.frames import Frame, declared
 from analysis.numbers import interval, percent, plural, ratio
 from core.errors import UserError
@@ -69,7 +69,7 @@ def advise(shorter: Shorter, times: StepTimes, batches: Sequence[int] = ()) -> p
 
 
 def _cell(
-    shorter: Shorter, times: StepTimes, context: int | None, batch: int, plain: Step
+    shorter: Shorter, times: StepTimes, context: int | None, batch: int, plain: StepTime
 ) -> list[dict[str, Any]]:
     """One batch: a line for each size that was timed."""
     steps = [times.step(context, batch, size + 1) for size in shorter.sizes]
@@ -108,8 +108,8 @@ def _chosen(draws: Any, n: int) -> float:
 
 @dataclass(frozen=True)
 class Choice:
-    """What to use at one context and batch. ``size`` 0: plain decoding; the rest is then of the
-    best draft size all the same."""
+    """The draft to use at one context and batch. ``size`` 0: plain decoding; the rest is then of
+    the best draft size all the same."""
 
     context: int | None
     batch: int
@@ -140,7 +140,7 @@ def choices(advice: Frame) -> list[Choice]:
 
 
 def sentences(found: Sequence[Choice], shorter: Shorter, times: StepTimes) -> Iterator[str]:
-    """What the table means, and what it stands on."""
+    """Say what the table means, and what it stands on."""
     name = "K" if shorter.drafts.chain else "B"
     for context, some in groupby(found, key=lambda c: c.context):
         at = "" if context is None else f" at context {context}"
@@ -196,7 +196,7 @@ class Flags:
 
 
 def flags(found: Sequence[Choice], shorter: Shorter) -> list[Flags]:
-    """What to give the engines; nothing where no draft beats plain decoding.
+    """List the flags to give the engines; none where no draft beats plain decoding.
 
     vLLM's schedule is a list of [first batch, last batch, K], K = 0 for no draft; between two
     batches of the table that of the larger one is used. SGLang and llama.cpp have one length for

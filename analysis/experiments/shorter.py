@@ -1,4 +1,4 @@
-"""What shorter drafts than the recorded ones accept: chains of K places, or trees of B nodes.
+"""Acceptance of shorter drafts than the recorded ones: chains of K places, or trees of B nodes.
 
 Truncation is exact round by round. A chain that was recorded with more places accepts of its first
 K what it accepted there; so does a tree whose builder is nested (``BuilderInfo.nested``) of its
@@ -38,7 +38,7 @@ ALIKE = (
 
 @dataclass(frozen=True)
 class Drafts:
-    """What was recorded, before sizes are chosen. ``most``: places of its longest chain, or nodes
+    """The recorded drafts, before sizes are chosen. ``most``: places of its longest chain, or nodes
     of its largest tree; ``chain``: whether every draft is a chain."""
 
     chain: bool

@@ -1,4 +1,4 @@
-"""What a step of an engine takes: by batch, by verified tokens and, where told, by context.
+"""The time of an engine's step: by batch, by verified tokens and, where told, by context.
 
 A table is CSV with a header, JSON (a list of such lines), or a result of ``cost --json``. Light.
 """
@@ -46,7 +46,7 @@ class Line(Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Step:
+class StepTime:
     """Seconds of a step, and whether they were measured; else they lie between measured ones."""
 
     seconds: float
@@ -81,7 +81,7 @@ class StepTimes:
         """Verified tokens of any cell."""
         return sorted({n for row in self.cells.values() for n in row})
 
-    def step(self, context: int | None, batch: int, tokens: int) -> Step | None:
+    def step(self, context: int | None, batch: int, tokens: int) -> StepTime | None:
         """A step, by straight lines between measured tokens and then between measured batches; None
         outside of what was measured."""
         known = self.batches(context)
@@ -95,13 +95,13 @@ class StepTimes:
         if None in steps:
             return None
         seconds = float(np.interp(batch, beside, [step.seconds for step in steps if step]))
-        return Step(seconds, False)
+        return StepTime(seconds, False)
 
 
-def _between(at: Sequence[int], seconds: Sequence[float], tokens: int) -> Step | None:
+def _between(at: Sequence[int], seconds: Sequence[float], tokens: int) -> StepTime | None:
     if not at[0] <= tokens <= at[-1]:
         return None
-    return Step(float(np.interp(tokens, at, seconds)), tokens in at)
+    return StepTime(float(np.interp(tokens, at, seconds)), tokens in at)
 
 
 def read_step_times(path: Path) -> StepTimes:

@@ -72,7 +72,7 @@ def main(args: Options) -> int:
 
 
 def _recorded(args: Options, choose: Choose) -> Shorter:
-    """What the files say of shorter drafts, whichever kind they are."""
+    """Read what the files say of shorter drafts, whichever kind they are."""
     from analysis.engines.served import read_served
     from analysis.engines.texts import is_trace
     from analysis.experiments import shorter

@@ -45,7 +45,7 @@ SITE = (*STYLES, *LEARN, "offline/site.css")
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenSite:
     """A site's runs and bytes. ``left_out``: a sentence for each file that is not in it."""
 
     runs: int
@@ -59,7 +59,7 @@ def write_site(
     limits: Limits,
     plain: bool = False,
     report: Callable[[float, str], None] = lambda done, note: None,
-) -> Written:
+) -> WrittenSite:
     """Write the site into its folder, which is made; a site that is there is replaced at the end.
 
     What a stopped call left is removed, and everything is made anew. ``report``: how much is done,
@@ -95,7 +95,7 @@ def write_site(
         _publish(made, folder)
     _remove(made)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return Written(len(found), size, tuple(left_out))
+    return WrittenSite(len(found), size, tuple(left_out))
 
 
 def _read(file: TraceFile, limits: Limits) -> tuple[str, Trace]:

@@ -1,4 +1,4 @@
-// What is on view as the part of the address after "#", which never leaves the browser, and as
+// The view as the part of the address after "#", which never leaves the browser, and as
 // entries of its history: another tab or another run is a new one, another round or node is not.
 // Whoever wrote a hash is not believed: a value that is not of its kind is as good as absent.
 
@@ -47,7 +47,7 @@ export function viewOf({ view, learn }) {
   return learn ? "learn" : view || "run";
 }
 
-/** What the address says now. */
+/** Read what the address says now. */
 export function readAddress() {
   return readLink(window.location.hash);
 }

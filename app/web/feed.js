@@ -2,12 +2,12 @@
 
 const FEEDS = new Set(); // all of the page that are not closed
 
-/** What the server answers; {error} when it does not. */
+/** Wait for the server's answer; {error} when it does not answer. */
 export async function answered(asked) {
   return (await asked.catch(() => null)) || { error: "the server did not answer" };
 }
 
-/** What a route answers to a file: Gradio sends the file, the route is told where it lies. */
+/** Send a file and return the route's answer: Gradio sends it, the route is told where it lies. */
 export async function sent({ upload, server }, route, file) {
   const place = upload(file).then(({ path }) => server[route]({ path }));
   return (await place.catch(() => null)) || { error: "the file could not be sent" };

@@ -11,7 +11,7 @@ export function goTo(detail) {
   window.dispatchEvent(new CustomEvent(GONE_TO, { detail }));
 }
 
-/** What this view was asked for, once; null: nothing. */
+/** Take what this view was asked for, once; null: nothing. */
 export function taken(view) {
   if (wanted?.view !== view) return null;
   const asked = wanted;

@@ -129,7 +129,7 @@ export class Permalink {
       elsewhere = viewOf(readAddress()) !== this.view;
     if (!scope.getClientRects().length) return;
     if (!tickets.length && panes[0].at < 0 && !elsewhere) return; // what a link named may come yet
-    // Where a run is now is no place to link to.
+    // The place where a run is now changes, so a link does not name it.
     const following = guide.follow && panes[0].feed.active;
     const moving = following ? { round: undefined, node: undefined } : {};
     visit({ ...this.state, ...moving }, tickets);

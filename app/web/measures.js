@@ -1,4 +1,4 @@
-// What the runs on view measure, below the trees: TVD, coverage and acceptance per depth, with
+// The measurements of the runs on view, below the trees: TVD, coverage and acceptance per depth, with
 // intervals, from the server's own tables (analysis), so that no number has a second definition.
 // And the stage times of every round.
 

@@ -1,4 +1,4 @@
-// What somebody wrote into a form and has not started, kept in this browser: a reload, or another
+// The words in a form that has not been started, kept in this browser: a reload, or another
 // day, finds it as it was. Else a form is that of the run on view.
 
 const FORM = (prefix) => `draftscope-form-${prefix}`;
@@ -32,7 +32,7 @@ export function keepTyped(prefix, on) {
   }
 }
 
-/** What was kept, or null. */
+/** The form that was kept, or null. */
 export function recall(prefix) {
   try {
     return JSON.parse(localStorage.getItem(FORM(prefix)));

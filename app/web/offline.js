@@ -1,4 +1,4 @@
-// What the offline file runs instead of mount.js: the same view, fed from data blocks of the page.
+// The script of the offline file, in place of mount.js: the same view, fed from data blocks.
 
 import { h } from "./dom.js";
 import { Pack } from "./offline/packs.js";

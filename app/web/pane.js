@@ -214,7 +214,7 @@ export class Pane {
     this.why.textContent = answer.why || "";
   }
 
-  /** What the round shown drafted, in words. */
+  /** The size of the shown round's draft and how much was accepted, in words. */
   get kind() {
     const round = this.rounds[this.at],
       nodes = round ? round.y.length - 1 : 0;

@@ -1,4 +1,4 @@
-// What a report runs: the figures of its data block, as the studio draws them. Plotly's script is
+// The script of a report: it draws the figures of its data block as the studio does. Plotly's is
 // in the page.
 
 import { Figure } from "./figure.js";

@@ -5,7 +5,7 @@
 const TOOL = "button, summary"; // a "⋯" is a tool too
 const STEPS = { ArrowLeft: -1, ArrowRight: 1 };
 
-/** Where a key leads among `count` tools from number `at`; null: it is no key of a toolbar. */
+/** Where a key leads among `count` tools from number `at`; null: a toolbar does not use the key. */
 export function toolAfter(key, at, count) {
   if (key === "Home") return 0;
   if (key === "End") return count - 1;

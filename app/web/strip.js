@@ -12,7 +12,7 @@ const CAME_WORDS = {
 
 const UNSEEN = { " ": "space", "\n": "line break", "\t": "tab" };
 
-/** What to call a token that has nothing to see; null for one whose text says it. */
+/** The name of a token that has nothing to see; null for one whose text says it. */
 export function unseenName(text) {
   if (text.trim()) return null;
   const parts = [...text].map((each) => UNSEEN[each] ?? "blank");

@@ -312,7 +312,7 @@ export class TreeView {
     return rows;
   }
 
-  /** What the tip says of a row: its label and further lines. */
+  /** The words of a row's tip: its label and further lines. */
   told(row) {
     return tipLines(this.round, row, this.label(row));
   }

@@ -1,1 +1,1 @@
-"""Measurements, run by hand: they print numbers and assert none (a busy machine is no bug)."""
+"""Measurements, run by hand: they print numbers and assert none (a busy machine is not a bug)."""

@@ -192,7 +192,7 @@ class TimedRound:
 
 @dataclass(eq=False)
 class Watch:
-    """What every context's rounds are timed with."""
+    """The clocks that time every context's rounds."""
 
     forward: Forward
     drafting: Drafting | None

@@ -1,4 +1,4 @@
-"""What a token and a round cost the drafters that look things up, by the length of the text.
+"""The cost of a token and a round for drafters that look things up, by the length of the text.
 
     python -m tests.bench.lookups [--tokens 1024 … 32768]
 

@@ -1,4 +1,4 @@
-"""What one verification of D drafts costs, as a multiple of one plain denoising call.
+"""The cost of one verification of D drafts, as a multiple of one plain denoising call.
 
 python -m tests.bench.verification [--model FOLDER] [--block 16] [--context 256] [--threads 2]
                                    [--traces FILE …]

@@ -1,4 +1,4 @@
-"""What the browser tests do on a page, and where they find its parts."""
+"""Steps of the browser tests on a page, and the places of its parts."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def axe() -> Path:
 
 
 def faults(page: Page, axe: Path) -> list[str]:
-    """What axe finds on the page as it is, a line for each element."""
+    """List the faults that axe finds on the page as it is, a line for each element."""
     page.add_script_tag(path=axe)
     found: dict[str, Any] = page.evaluate(
         """() => axe.run(document, {

@@ -124,7 +124,7 @@ def test_the_same_node_in_another_tree(blank: Page):
       return [[0, 1, 2, 3, 4, 5, -1].map((row) => twin(A, row, B)),
               [0, 1, 2, 3, -1].map((row) => twin(B, row, A))]; }}"""
     there, back = blank.evaluate(code)
-    # A's a and the root lie before B's root b; 9 is a sibling of b; B's stop is no node of A.
+    # A's a and the root lie before B's root b; 9 is a sibling of b; B's stop is not a node of A.
     assert there == [None, None, 0, 1, None, 3, None]
     assert back == [2, 3, None, 5, None]
 

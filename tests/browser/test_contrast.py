@@ -1,4 +1,4 @@
-"""What axe cannot see: the parts of sliders and boxes to tick, by the pixels that are drawn."""
+"""Contrast that axe cannot see: parts of sliders and boxes to tick, by the pixels drawn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAST = 3.0  # contrast of a part that says something, WCAG 1.4.11
 
 
 def pixels(place: Locator) -> list[list[Colour]]:
-    """What is drawn there, row by row."""
+    """Return the pixels that are drawn there, row by row."""
     picture = Image.open(io.BytesIO(place.screenshot())).convert("RGB")
     data, wide = picture.tobytes(), 3 * picture.width
     rows = (data[at : at + wide] for at in range(0, len(data), wide))

@@ -160,13 +160,13 @@ def outcomes(root: Path, defects: Sequence[Defect]) -> Iterator[tuple[Defect, st
 
 
 def read_record(path: Path) -> dict[str, str]:
-    """What a record says of each defect, by its name."""
+    """Read what a record says of each defect, by its name."""
     lines = path.read_text().splitlines() if path.exists() else []
     return dict(line.split("\t") for line in lines)
 
 
 def write_record(path: Path, defects: Sequence[Defect], found: Mapping[str, str]) -> None:
-    """In the order of the list; what is no longer in it is dropped."""
+    """Write in the order of the list; defects that have left it are dropped."""
     lines = [f"{each.name}\t{found[each.name]}\n" for each in defects if each.name in found]
     path.write_text("".join(lines))
 

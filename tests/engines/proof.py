@@ -37,7 +37,7 @@ NGRAM = {"method": "ngram", "prompt_lookup_max": 4, "prompt_lookup_min": 1}
 
 @dataclass(frozen=True)
 class Served:
-    """What vLLM said, and what was recorded."""
+    """The answers of vLLM, and the traces that were recorded."""
 
     texts: list[list[int]]
     counts: dict[str, Any]

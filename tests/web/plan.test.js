@@ -68,7 +68,7 @@ test("arrows lead along a depth, to the parent, and to the accepted child", () =
     drawn.map((row) => whole.neighbour(row, "child")),
     [2, 3, 4, 3, GHOST, 5, GHOST],
   );
-  assert.equal(folded.neighbour(1, "child"), 1); // what is folded away is no neighbour
+  assert.equal(folded.neighbour(1, "child"), 1); // what is folded away is not a neighbour
   assert.equal(whole.neighbour(null, "up"), 4); // none is selected: where the walk ended
 });
 

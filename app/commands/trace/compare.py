@@ -18,7 +18,7 @@ from core.methods.method import Range
 from core.methods.names import PLAIN
 
 if TYPE_CHECKING:
-    from analysis.engines.partings import LogP, Pair, Partings
+    from analysis.engines.partings import LogP, Partings, TextPair
 
 NEAR = 0.1  # nats: lower precision may swap tokens that are as near
 SHOWN = 40  # partings that the terminal lists
@@ -62,7 +62,7 @@ def main(args: Options) -> int:
     return 0 if all(pair.difference is None for pair in pairs) else 1
 
 
-def _one(args: Options, pair: Pair) -> None:
+def _one(args: Options, pair: TextPair) -> None:
     from analysis.engines.texts import sentences
 
     found = pair.difference
@@ -76,7 +76,7 @@ def _one(args: Options, pair: Pair) -> None:
         console().print(one_line(line, 400), soft_wrap=True)
 
 
-def _many(args: Options, pairs: Sequence[Pair], found: Partings) -> None:
+def _many(args: Options, pairs: Sequence[TextPair], found: Partings) -> None:
     from analysis.engines.partings import KINDS, SAME, remarks, verdict
 
     parted = [pair for pair in pairs if pair.difference is not None]
@@ -103,7 +103,7 @@ def _many(args: Options, pairs: Sequence[Pair], found: Partings) -> None:
         out.print(one_line(line, 400), soft_wrap=True)
 
 
-def _rows(parted: Sequence[Pair], bound: float) -> Iterator[tuple[str, ...]]:
+def _rows(parted: Sequence[TextPair], bound: float) -> Iterator[tuple[str, ...]]:
     for pair in parted:
         found, gap = pair.difference, pair.gap()
         if found is not None:
@@ -113,7 +113,7 @@ def _rows(parted: Sequence[Pair], bound: float) -> Iterator[tuple[str, ...]]:
             yield (one_line(pair.one.name, 40), at, *sides, nats, pair.kind(bound))
 
 
-def _facts(pair: Pair, bound: float) -> dict[str, Any]:
+def _facts(pair: TextPair, bound: float) -> dict[str, Any]:
     found, ours = pair.difference, pair.asked
     assert found is not None
     # JSON knows no infinity: where p is 0 the gap is null
@@ -122,7 +122,7 @@ def _facts(pair: Pair, bound: float) -> dict[str, Any]:
     return asdict(found) | more | {"asked": None if ours is None else asdict(ours)}
 
 
-def _asked(args: Options, pairs: Sequence[Pair]) -> list[Pair]:
+def _asked(args: Options, pairs: Sequence[TextPair]) -> list[TextPair]:
     """With what our target says of the partings of which no trace tells p."""
     from analysis.engines.partings import UNKNOWN as NOT_KNOWN
     from analysis.engines.partings import asked

@@ -1,4 +1,4 @@
-// What the runs come to: findings in sentences, and two tables of numbers.
+// Summaries of the runs: findings in sentences, and two tables of numbers.
 
 import { button, h, shortNumber, withInterval } from "../dom.js";
 import { goTo } from "../goto.js";

@@ -107,7 +107,7 @@ export class Calibration {
     return this.file;
   }
 
-  /** What another tab asked for, or something to begin with. */
+  /** Show what another tab asked for, or something to begin with. */
   async refresh() {
     const asked = taken("calibration");
     if (asked?.ticket) return this.chooser.add([asked.ticket]);
@@ -127,7 +127,7 @@ export class Calibration {
     if (!this.body.hidden) this._draw(answer);
   }
 
-  /** What is on view is of the runs before until the answer is there: dimmed. */
+  /** Dim the view until the answer is there: it shows the runs before. */
   _working(busy) {
     this.reading.hidden = !busy;
     this.body.classList.toggle("ds-stale", busy);

@@ -19,7 +19,7 @@ export class Beside {
     for (const pane of together.panes) pane.inspector = this._of(pane);
   }
 
-  /** What a pane takes for its inspector. */
+  /** The inspector as a pane sees it. */
   _of(pane) {
     const { inspector, element } = this;
     const here = () => this.pane === pane && inspector.open;

@@ -44,7 +44,7 @@ export class Card {
     this.key = this._key();
   }
 
-  /** What the lines below the tokens mean. */
+  /** The meanings of the lines below the tokens. */
   _key() {
     const entry = (look, words) =>
       h("span", { class: "entry" }, h("i", { class: `ds-line ${look}` }), words);
@@ -114,7 +114,7 @@ export class Card {
     return h("tr", {}, name, ...cells.map((cell) => h("td", {}, cell)));
   }
 
-  /** What cannot be compared, plainly. */
+  /** Say plainly what cannot be compared. */
   note(parts) {
     const found = [...(this.together.cautions || [])];
     if (parts === 0)

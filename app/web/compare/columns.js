@@ -5,7 +5,7 @@ import { rootPlace } from "../align.js";
 
 const WORD = 9; // characters of a token above its column
 
-/** What a column says: the token's number, and the token where the text has come so far. */
+/** The words of a column: the token's number, and the token where the text has come so far. */
 function heading(place, sides) {
   const token = sides.map((side) => side[place]).find(Boolean);
   if (!token) return String(place + 1);

@@ -33,7 +33,7 @@ function childrenOf({ parents, ghost }, row) {
   return ghost?.parent === row ? [...rows, GHOST] : rows;
 }
 
-/** What is known after a place, from the details of the nodes there. */
+/** Gather what is known after a place, from the details of the nodes there. */
 function placeOf(nodes) {
   const [first] = nodes;
   const odds = (list = []) => new Map(list.map((entry) => [entry.label, entry.odds]));

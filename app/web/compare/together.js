@@ -56,7 +56,7 @@ export class Together {
     return [this.heading, this.card.differ, this.card.count];
   }
 
-  /** What the legend says of the text. */
+  /** The legend's entries for the text. */
   get key() {
     return this.card.key;
   }

@@ -110,7 +110,7 @@ export class GraphCard {
     this.hear.turned();
   }
 
-  /** What is drawn is of a run that has gone, or of another graph. */
+  /** Draw anew the next time: the drawing is of a run that has gone, or of another graph. */
   forget() {
     this.key = null;
   }

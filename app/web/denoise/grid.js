@@ -190,7 +190,7 @@ export class BlockGrid {
     });
   }
 
-  /** What is known already: a line down each column. */
+  /** Draw what is known already: a line down each column. */
   _threads(came, y) {
     return ["free", "paid", "known"].map((how) =>
       s("path", {

@@ -37,7 +37,7 @@ export class DenoiseRun {
     return this.steps[Math.max(0, Math.min(place, this.steps.length - 1))];
   }
 
-  /** What was left of the ranking before a step's call: its drafts are read from that. */
+  /** The rest of the ranking before a step's call: its drafts are read from that. */
   known(step) {
     const call = this.calls[step.at],
       before = this.calls[step.at - 1];

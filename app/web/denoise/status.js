@@ -90,7 +90,7 @@ export class StatusLine {
     setChip(this.modelChip, state, state === "ready" ? "model ready" : `model: ${message}`);
   }
 
-  /** What run is on view; `main` may have no header yet. */
+  /** Name the run on view; it may have no header yet. */
   tell({ header }) {
     const graph = header?.graph && `graph ${header.graph}`;
     this.about.textContent = header ? [...header.facts, graph].filter(Boolean).join(" · ") : "";

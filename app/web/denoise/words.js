@@ -1,4 +1,4 @@
-// What denoising is, and what a step does, in words.
+// Denoising, and what a step does, in words.
 
 import { h, percent, plural } from "../dom.js";
 
@@ -27,7 +27,7 @@ const DN_WORDS = [
   ],
 ];
 
-/** What the words on this page mean. */
+/** The meanings of the words on this page. */
 export function wordList() {
   return h(
     "dl",
@@ -44,7 +44,7 @@ export function saidOf(step) {
   return `${picks}; call ${step.at + 1}, ${step.free ? "by an accepted draft" : "its own step"}`;
 }
 
-/** What happens at a step, for somebody who sees this for the first time. */
+/** Tell what happens at a step, for somebody who sees this for the first time. */
 export function toldOf(run, step) {
   const call = run.calls[step.at],
     drafts = run.drafts;
@@ -82,7 +82,7 @@ function whyOf(run, { picks, ranking }) {
     : `a later position first, since the model is at least ${percent(ahead)} sure of it`;
 }
 
-/** What became of a call's drafts. */
+/** Tell how a call's drafts ended. */
 function draftsOf({ drafted, accepted }) {
   const drafts = `the ${plural(drafted, "draft")} in the same call`;
   if (!accepted)

@@ -1,4 +1,4 @@
-// What stands beside the tree, or below it, by its kind.
+// The figures beside the tree, or below it, by their kind.
 
 import { h } from "../dom.js";
 import { Figure } from "../figure.js";

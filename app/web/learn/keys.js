@@ -33,7 +33,7 @@ export function keyHelp() {
   return made;
 }
 
-/** What a key does in a lesson; undefined: nothing. */
+/** The act of a key in a lesson; undefined: none. */
 export function actOf({ key, shiftKey }, lesson) {
   const step = (by) => () => {
     lesson.pause();

@@ -4,7 +4,7 @@
 import { button, h, number, plural } from "../dom.js";
 import { compareTicked, wordFilter } from "../parts.js";
 
-// What is sorted by a press on its head, and how it is written.
+// The columns that a press on their head sorts, and how they are written.
 const LISTED = [
   ["budget", "B", "draft budget", String],
   ["temperature", "T", "temperature of the target's sampling", (value) => String(value)],

@@ -9,7 +9,7 @@ function differ(one, other, names) {
   return names.some((name) => one[name] && other[name] && one[name] !== other[name]);
 }
 
-/** What can be compared of runs, by their facts. cautions: [[a sentence, the facts of which one
+/** Say what can be compared of runs, by their facts. cautions: [[a sentence, the facts of which one
  * must differ], …]; apart: what tells each run from the others of its method. */
 export function comparisonOf(facts, cautions, apart) {
   const [first, ...others] = facts;
@@ -32,7 +32,7 @@ export function comparisonOf(facts, cautions, apart) {
   };
 }
 
-/** What the runs measure, under their letters. runs: [{method, measured}, …]. */
+/** Gather what the runs measure, under their letters. runs: [{method, measured}, …]. */
 export function measuredOf(runs, apart) {
   const own = (table) =>
     runs.flatMap(({ measured }, at) =>

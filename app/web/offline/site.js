@@ -1,4 +1,4 @@
-// What the index page of a site runs: the list of its runs, the view of those that the address
+// The script of a site's index page: the list of its runs, the view of those that the address
 // names, and the course. Every run's data is a file of its own, loaded when it is opened.
 
 import { followHistory, readAddress } from "../address.js";

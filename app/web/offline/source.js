@@ -1,4 +1,4 @@
-// What answers as the studio's server does, from packs.
+// A source that answers as the studio's server does, from packs.
 
 import { besideOf } from "../compare/offline.js";
 import { comparisonOf, measuredOf } from "./several.js";

@@ -2,7 +2,7 @@
 
 export const OWN = "own"; // a method's own budget; a chain has no other, at any choice
 
-/** What can be chosen: temperatures, sources, and budgets that several methods have. The methods'
+/** The choices: temperatures, sources, and budgets that several methods have. The methods'
  * own budgets are a choice where they are others. */
 export function choicesOf(rows) {
   const all = (name) => [...new Set(rows.map((row) => row[name]))],

@@ -25,7 +25,7 @@ const UNKNOWN = ["unknown", "–"];
 class BadFilter extends Error {}
 
 /**
- * What a filter keeps: {keep(row)}, or {error: a sentence}. columns: of rows.js; causes: code →
+ * Read a filter: {keep(row)}, or {error: a sentence}. columns: of rows.js; causes: code →
  * words. An empty filter keeps everything.
  */
 export function filterOf(text, columns, causes = {}) {

@@ -134,7 +134,7 @@ export function pressed(by, name) {
   return by.down ? null : { name, down: true };
 }
 
-/** What some rounds say together, each number with its n. Rounds that hold what cannot be count in
+/** Sum up some rounds, each number with its n. Rounds that hold what cannot be count in
  * none of them, as everywhere. */
 export function together(rows) {
   const sound = rows.filter((row) => !row.faults.length),

@@ -55,7 +55,7 @@ export class Frame {
   }
 }
 
-/** What stands above a tree of a comparison. */
+/** The heading above a tree of a comparison. */
 function headOf(pane, part) {
   const small = (words, label, title, act) =>
     button(words, { class: "ds-button", "aria-label": label, title }, act);

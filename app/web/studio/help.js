@@ -1,4 +1,4 @@
-// What the marks and keys of Run and Compare mean: the legend below the trees, and the help.
+// Meanings of the marks and keys of Run and Compare: the legend below the trees, and the help.
 
 import { button, h } from "../dom.js";
 import { COLUMNS } from "../rounds/rows.js";
@@ -59,7 +59,7 @@ export function helpDialog(legend) {
   );
 }
 
-/** What the lines below a token of the text mean. */
+/** The meanings of the lines below a token of the text. */
 function textKey() {
   const entries = [
     ["accepted", "drafted, accepted"],
@@ -95,13 +95,13 @@ export class Legend {
     this.element = h("div", { class: "ds-legend-place" }, entries);
   }
 
-  /** What is said of the text's lines beside it; nothing for one run. */
+  /** Set the entries on the text's lines beside it; none for one run. */
   key(entries) {
     this.lines.replaceChildren(...entries);
     this.lines.hidden = !entries.length;
   }
 
-  /** What the marks in the boxes of these rounds mean, if their drafters have any. */
+  /** Explain the marks in the boxes of these rounds, if their drafters have any. */
   explain(rounds) {
     const words = Object.assign({}, ...rounds.map((round) => round.sign_help || {}));
     const marks = Object.keys(words).sort();

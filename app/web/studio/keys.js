@@ -2,7 +2,7 @@
 
 const SCROLLS = new Set(["ArrowUp", "ArrowDown", "Home", "End", " "]);
 
-/** What each key does: acts by the key's name, for a Studio. */
+/** The act of each key, by the key's name, for a Studio. */
 export function actsOf(studio, shift) {
   const { active, guide, panes } = studio,
     { tree } = active,

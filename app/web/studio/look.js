@@ -1,4 +1,4 @@
-// What is drawn of every run on view: the tree or a table, folded or whole, or another part.
+// The drawing of every run on view: the tree or a table, folded or whole, or another part.
 
 export class Look {
   constructor(studio) {

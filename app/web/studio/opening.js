@@ -1,4 +1,4 @@
-// What a page opens on: a good round of an example, its path drawn once, step by step; and the form
+// The first view of a page: a good round of an example, its path drawn once, step by step; and the form
 // filled with the settings of the run on view.
 
 import { answered } from "../feed.js";

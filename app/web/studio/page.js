@@ -1,5 +1,5 @@
-// What a view hears from the page around it: keys, Stop, requests of other tabs, Back and Forward,
-// and what a reload had on view.
+// Events that a view hears from the page around it: keys, Stop, requests of other tabs, Back and
+// Forward, and what a reload had on view.
 
 import { onBack, onShown } from "../address.js";
 import { awaits, onGoTo, taken } from "../goto.js";

@@ -1,4 +1,4 @@
-// What there is to open: at once on the empty view, and later as a dialog over the page. The
+// The traces that can be opened: at once on the empty view, and later as a dialog over the page. The
 // tickets on view survive a reload of this tab, and nothing else does.
 
 import { h } from "../dom.js";
@@ -19,7 +19,7 @@ const EMPTY = {
   ],
 };
 
-/** What an empty view says, with its gallery. */
+/** An empty view: its words and its gallery. */
 export function emptyView(source, many, chosen) {
   const [title, words] = EMPTY[many ? "several" : "one"],
     gallery = source.examples ? new Gallery(source, chosen, many) : null;

@@ -99,14 +99,14 @@ export class StatusLine {
     setChip(pane.chip, run.state, (several ? `${pane.letter}: ` : "") + stateOf(run));
   }
 
-  /** A sentence that is no complaint; it goes by itself. */
+  /** A sentence that is not a complaint; it goes by itself. */
   note(sentence) {
     this.complain(sentence);
     this.banner.classList.add("note");
     setTimeout(() => this.complaint === sentence && this.complain(""), NOTED);
   }
 
-  /** What a run without rounds waits for, in words; "": it has some, or nothing comes. */
+  /** Say what a run without rounds waits for; "": it has some, or nothing comes. */
   waitingFor({ rounds, feed }) {
     if (rounds.length || !feed.active) return "";
     const waking = this.modelChip.getAttribute("data-state") === "loading";

@@ -1,4 +1,4 @@
-// What stands above a tree: a label for each depth, or for each column that it shares with others.
+// The labels above a tree: one for each depth, or for each column that it shares with others.
 
 import { number, s } from "../dom.js";
 

@@ -54,12 +54,12 @@ export function blocks({ boxW, boxH }, places, ghostPlace) {
 
 // ── one box ────────────────────────────────────────────────────────────────────────────────────
 
-/** What the mark in a node's box means; "" where there is none. */
+/** The meaning of the mark in a node's box; "" where there is none. */
 export function signOf(round, row) {
   return (row >= 0 && round.signs && round.sign_help[round.signs[row]]) || "";
 }
 
-/** What a screen reader says of a row. */
+/** The words of a screen reader for a row. */
 function spoken(round, row, label) {
   if (!row) return `${label}, root`;
   const q = round.q[row];
@@ -187,7 +187,7 @@ export function chipBox(size, chip, [x, y]) {
   );
 }
 
-/** What the tip says of a row: [label, line, …]. */
+/** The lines of a row's tip: [label, line, …]. */
 export function tipLines(round, row, label) {
   if (row === GHOST) {
     const what = round.lines ? "the target's step" : "target's token";
@@ -201,7 +201,7 @@ export function tipLines(round, row, label) {
   return [label, `${STATUS[round.status[row]]} · ${odds}`, ...sign];
 }
 
-/** What the tip says of a chip. */
+/** The lines of a chip's tip. */
 export function chipLines(chip) {
   return [
     chip.words,

@@ -1,4 +1,4 @@
-// What is under the pointer of a tree: a few lines beside it, and what a press on it does. Found by
+// The row under the pointer of a tree: a few lines beside it, and what a press does. It is found by
 // place, so that it also works where boxes are only a path.
 
 import { h } from "../dom.js";

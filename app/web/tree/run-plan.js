@@ -37,7 +37,7 @@ export class RunPlan {
     return Math.max(0, low);
   }
 
-  /** What stands in a column of the text: {at, row, round, label, short, q, p, came}. */
+  /** The token in a column of the text: {at, row, round, label, short, q, p, came}. */
   token(column) {
     const at = this.roundAt(column);
     const round = this.rounds[at];

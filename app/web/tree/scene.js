@@ -101,8 +101,8 @@ export class TreeScene {
     this.svg.style.setProperty("--token", `${(TOKEN / k).toFixed(2)}px`);
   }
 
-  /** What follows a move once a frame: boxes in sight and those of `marked` rows, and how much of
-   * their tokens can be read. */
+  /** Follow a move, once a frame: draw boxes in sight and those of `marked` rows, and as much of
+   * their tokens as can be read. */
   settle(size, marked) {
     const sight = this._sight(size);
     this._cull(sight, marked);

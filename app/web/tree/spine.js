@@ -186,7 +186,7 @@ export class Spine {
   }
 }
 
-/** What the tip says of a token of another round. */
+/** The lines of the tip for a token of another round. */
 export function tokenLines({ at, label, round, came, q, p }) {
   const odds = [q === null ? "" : `q ${percent(q)}`, p === null ? "" : `p ${percent(p)}`].filter(
     Boolean,

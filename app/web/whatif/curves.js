@@ -1,4 +1,4 @@
-// What a setting comes to at every budget: τ, the speed that may be expected, and how long its
+// The results of a setting at every budget: τ, the speed that may be expected, and how long its
 // rounds are. The server describes the figures; here are only the settings that are kept.
 
 import { button, h, shortNumber } from "../dom.js";

@@ -169,7 +169,7 @@ export class WhatIf {
     if (!on) this._first();
   }
 
-  /** What there is to say about the text on view. */
+  /** Show the words about the text on view. */
   _present() {
     const shown = this.file && !this.awaited;
     this.body.hidden = this.words.hidden = !shown;

@@ -57,7 +57,7 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Node:
+class GuessedNode:
     """A node of a draft: its parent's number or ``NO_NODE``, and its estimated probability."""
 
     parent: int
@@ -111,7 +111,7 @@ class SuffixDrafter(Drafter):
         self._own.extend(text)
 
     def _session(self) -> SuffixSession:
-        best, nodes, sum_of_best = None, list[Node](), 0.0
+        best, nodes, sum_of_best = None, list[GuessedNode](), 0.0
         for counts in (self._own, self._store):
             for pattern in self._patterns(counts):
                 found = self._nodes(pattern)
@@ -135,15 +135,15 @@ class SuffixDrafter(Drafter):
         o, m = self.options, pattern.length
         return min(int(m * o.max_spec_factor + 1e-6), o.max_tree_depth - m)
 
-    def _nodes(self, pattern: Pattern) -> list[Node]:
+    def _nodes(self, pattern: Pattern) -> list[GuessedNode]:
         """The most probable nodes, greedily; of equal ones that found first."""
-        limit, nodes = self._limit(pattern), list[Node]()
-        heap = list[tuple[float, int, Node]]()
+        limit, nodes = self._limit(pattern), list[GuessedNode]()
+        heap = list[tuple[float, int, GuessedNode]]()
         parent, state, estimate, count = NO_NODE, pattern.state, 1.0, pattern.count
         pushed = 0
         while len(nodes) < limit:
             for seen in self._followers(pattern, state, count, estimate):
-                node = Node(parent, seen, estimate * seen.count / count)
+                node = GuessedNode(parent, seen, estimate * seen.count / count)
                 heapq.heappush(heap, (-node.estimate, pushed, node))
                 pushed += 1
             if not heap:
@@ -169,7 +169,7 @@ class SuffixSession(DraftSession):
     """
 
     def __init__(
-        self, pattern: Pattern | None, nodes: Sequence[Node], max_depth: int, vocabulary: int
+        self, pattern: Pattern | None, nodes: Sequence[GuessedNode], max_depth: int, vocabulary: int
     ):
         self.max_depth, self._pattern, self._vocabulary = max_depth, pattern, vocabulary
         after: dict[int, list[int]] = {NO_NODE: []}
@@ -185,7 +185,7 @@ class SuffixSession(DraftSession):
                 state = pattern.state if parent == NO_NODE else nodes[parent].seen.state
                 self._list(parent, state, [(number, nodes[number]) for number in children])
 
-    def _list(self, parent: int, state: int, children: Sequence[tuple[int, Node]]) -> None:
+    def _list(self, parent: int, state: int, children: Sequence[tuple[int, GuessedNode]]) -> None:
         """The children of a node or of the pattern, the most frequent first."""
         assert self._pattern is not None
         followed = sum(each.count for each in self._pattern.counts.followers(state))
