@@ -233,6 +233,7 @@ TABLES = [
     ("a.json", '[{"tokens": 1}]', "ms is missing"), ("a.json", '[{"tokens": 1, "ms": 0}]', "above"),
     ("a.json", '[{"tokens": 1, "ms": 1, "k": 2}]', "no field k"),
     ("a.json", '[{"tokens": 2, "ms": 1}]', "no step of plain decoding"),
+    ("a.json", '[{"tokens": 1, "ms": 1}]', "no step with a draft for batch 1"),
     ("a.json", '[{"tokens": 1, "ms": 1}, {"tokens": 1, "ms": 2}]', "twice"),
     ("a.json", '[{"tokens": 1, "ms": 1}, {"tokens": 1, "ms": 2, "context": 4}]', "context"),
     ("a.csv", "tokens,ms\n1,x\n", "ms"), ("a.csv", "tokens,ms\n1,2,3\n", "no field more"),
@@ -257,6 +258,8 @@ def test_beyond_what_was_recorded_nothing_is_said():
     assert recorded(times=short).sizes == (1, 2)
     with pytest.raises(UserError, match="step times ends at 3"):
         recorded(times=short, asked=(4,))
+    endless = {(None, 1): {1: 0.01, 1 << 30: 20.0}}
+    assert recorded(times=endless).sizes == (1, 2, 3, 4, 5)
     with pytest.raises(UserError, match="batch 9 is outside of the table, which has 1 to 1"):
         advise(recorded(times=short), StepTimes(short), [9])
 

@@ -36,8 +36,9 @@ def sizes_of(times: StepTimes, asked: Sequence[int]) -> Choose:
                 f"the longest recorded {unit} has {plural(drafts.most, kind[:-1])}: what a draft "
                 f"of {max(asked)} would accept was not recorded, and is not extrapolated"
             )
-        timed = range(times.tokens[0], times.tokens[-1] + 1) if drafts.chain else times.tokens
-        sizes = sorted(set(asked)) or [n - 1 for n in timed if PLAIN < n <= drafts.most + 1]
+        last = min(drafts.most + 1, times.tokens[-1])
+        timed = range(PLAIN + 1, last + 1) if drafts.chain else times.tokens
+        sizes = sorted(set(asked)) or [n - 1 for n in timed if PLAIN < n <= last]
         if not sizes or sizes[-1] + 1 > times.tokens[-1]:
             raise UserError(
                 f"a draft of {plural(sizes[-1] if sizes else 1, kind[:-1])} is verified with one "
