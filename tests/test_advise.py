@@ -84,6 +84,19 @@ def test_where_nothing_beats_plain_decoding_it_says_so_and_prints_no_flag():
     assert flags(found, of) == []
     said = list(sentences(found, of, StepTimes(slow)))
     assert said[0].startswith("No draft beats plain decoding")
+    assert not any("largest that was compared" in sentence for sentence in said)
+    doubtful = replace(of, doubts={2: "at least this"})
+    said = list(sentences(found, doubtful, StepTimes(slow)))
+    assert said[0].startswith("No draft is shown to beat") and "K = 2: at least this." in said
+
+
+def test_where_the_largest_draft_is_best_it_says_that_a_larger_one_is_not_known():
+    flat = {(None, 1): {1: 0.01, 6: 0.01}}
+    of = recorded(times=flat)
+    found = choices(advise(of, StepTimes(flat)))
+    assert [c.size for c in found] == [5]
+    assert any("K = 5 is the largest that was compared" in s for s in
+               sentences(found, of, StepTimes(flat)))  # fmt: skip
 
 
 # ── truncation ───────────────────────────────────────────────────────────────────────────────────

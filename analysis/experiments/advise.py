@@ -148,13 +148,19 @@ def sentences(found: Sequence[Choice], shorter: Shorter, times: StepTimes) -> It
         every = list(some)
         if all(c.size == 0 for c in every):
             most = max(every, key=lambda c: c.ratio)
+            beats = "is shown to beat" if shorter.doubts else "beats"
             yield (
-                f"No draft beats plain decoding{at}: the best, at batch {most.batch}, has "
+                f"No draft {beats} plain decoding{at}: the best, at batch {most.batch}, has "
                 f"{ratio(most.ratio)} of its speed."
             )
             continue
         for c in every:
             yield _one(c, name, at)
+    if shorter.sizes[-1] in (c.size for c in found):
+        yield (
+            f"{name} = {shorter.sizes[-1]} is the largest that was compared: whether a larger one "
+            "pays more does not follow."
+        )
     for doubt in dict.fromkeys(shorter.doubts.values()):
         sizes = [str(size) for size, why in shorter.doubts.items() if why == doubt]
         yield f"{name} = {', '.join(sizes)}: {doubt}."
