@@ -163,6 +163,24 @@ def test_a_comparison_has_the_rounds_of_every_run(visit: Open, address: str):
     expect(page.locator(".ds-rounds-sums p").locator("visible=true")).to_have_count(2)
 
 
+def test_the_address_has_filter_and_order(visit: Open, address: str):
+    page = opened(visit, address + RUN)
+    filtered(page, 'accepted <= 1 and not token ~ "x y"')
+    head(page, "tvd").get_by_role("button").click()
+    page.wait_for_function("location.hash.includes('sort=tvd')")
+    url, numbers = page.url, column(page, "round")
+    assert "show=rounds" in url and len(numbers) > 2 and numbers != sorted(numbers, key=int)
+
+    again = visit(url)
+    expect(rows(again)).to_have_count(len(numbers))
+    assert column(again, "round") == numbers
+    expect(head(again, "tvd")).to_have_attribute("aria-sort", "ascending")
+    expect(title(again)).to_have_text(at_round(3))
+    again.locator("#ds-scope").get_by_role("button", name="Tree", exact=True).click()
+    again.wait_for_function("!location.hash.includes('show=')")
+    assert "filter=" in again.url  # n and N still go by it
+
+
 def test_on_a_phone_only_the_table_scrolls_sideways(visit: Open, address: str):
     page = opened(visit, address + RUN, viewport={"width": 390, "height": 844}, has_touch=True)
     box = page.locator(".ds-rounds-box").locator("visible=true")
@@ -184,7 +202,7 @@ MANY = """async () => {
   }));
   const pane = { letter: "A", at: 0, rounds, feed: { header: { causes: { [evil]: evil } } } };
   const table = new RoundsTable("test", {
-    panes: () => [pane], active: () => pane, say() {}, tree() {},
+    panes: () => [pane], active: () => pane, say() {}, changed() {}, tree() {},
     reach: (_, at) => { pane.at = at; return true; },
   });
   const place = document.querySelector("main");
