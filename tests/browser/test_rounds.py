@@ -11,7 +11,7 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from app.page_files import css
-from tests.browser.steps import Open, at_round, title, with_modules
+from tests.browser.steps import Open, at_round, run, title, with_modules
 
 pytestmark = pytest.mark.browser
 
@@ -147,6 +147,20 @@ def test_enter_leads_to_the_tree_where_it_is_not_beside_the_table(visit: Open, a
     page.keyboard.press("Enter")
     expect(page.locator("#ds-scope .ds-tree")).to_be_focused()
     expect(title(page)).to_have_text(at_round(5))
+
+
+def test_rows_come_while_a_run_goes_on_and_a_chosen_one_stays(visit: Open):
+    page = visit()
+    run(page, "slow", wait="running")
+    page.locator("#ds-scope").get_by_role("button", name="Rounds", exact=True).click()
+    rows(page).first.click()
+    expect(title(page)).to_have_text(at_round(1))
+    seen = int(grid(page).get_attribute("aria-rowcount") or 0)
+    more = f"n => Number(document.querySelector('.ds-rounds table').ariaRowCount) > {seen + 2}"
+    page.wait_for_function(more)
+    expect(title(page)).to_have_text(at_round(1))
+    expect(rows(page).first).to_have_class("here in-hand")
+    page.get_by_role("button", name="Stop").locator("visible=true").click()
 
 
 def test_a_comparison_has_the_rounds_of_every_run(visit: Open, address: str):
