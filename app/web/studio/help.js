@@ -8,7 +8,7 @@ const HELP = [
   ["Home End", "first round, last round"],
   ["↑ ↓", "node above, node below, at the same depth"],
   ["Shift ← →", "parent, child (the accepted one first)"],
-  ["Enter", "open the inspector for the node"],
+  ["Enter", "open the inspector for the node; in the table of rounds, the row's tree"],
   ["Space", "play, pause"],
   ["f", "fit the tree of this round"],
   ["w", "the whole run: its text, TVD above it, what was drafted in vain below it"],
@@ -38,7 +38,8 @@ const FILTER = [
 /** A dialog over the page that a press outside of it closes. */
 export function dialog(label, extra, ...parts) {
   const made = h("dialog", { class: `ds-help ${extra}`.trim(), "aria-label": label }, parts);
-  made.append(button("Close", { class: "ds-button" }, () => made.close()));
+  const close = button("Close", { class: "ds-button" }, () => made.close());
+  made.append(h("div", { class: "ds-help-foot" }, close));
   made.addEventListener("click", (event) => event.target === made && made.close());
   return made;
 }
