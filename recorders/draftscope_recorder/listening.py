@@ -1,8 +1,11 @@
-"""What listening to an engine shares: which requests are recorded, the rows of a step, and what is
-sent to the writer.
+"""The part of listening that all engines share: which requests are recorded, the rows of a step,
+and what is sent to the writer.
 
 An engine's module says where its steps are. An error in here ends the recording and never a step.
 """
+
+# pyright: reportMissingImports=false
+# torch is only where this runs.
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ from .channel import Channel
 
 
 def chosen_options(log: logging.Logger) -> options.Options | None:
-    """The options of the environment; None, with one sentence where they are wrong: nothing is to
-    be recorded."""
+    """Return the options of the environment. None: nothing is to be recorded, or they are wrong,
+    which a sentence says."""
     try:
         return options.from_environment()
     except ValueError as error:
@@ -34,7 +37,7 @@ def missing(log: logging.Logger, where: str, name: str, need: str, vital: bool) 
 
 @dataclass(eq=False, kw_only=True)
 class Listener:
-    """What an engine says in a step, put together and sent.
+    """Joins what an engine says in a step, and sends it.
 
     live          requests that are recorded
     passed        requests that are not
@@ -51,11 +54,11 @@ class Listener:
     on: bool = True
 
     def header(self) -> dict[str, Any]:
-        """The first message, as ``first_message`` makes it."""
+        """Make the first message, with ``first_message``."""
         raise NotImplementedError
 
     def guarded(self, work: Callable[..., Any], *args: Any) -> Any:
-        """What ``work`` returns; None, and the end of the recording, where it fails."""
+        """Return what ``work`` returns; where it fails return None and end the recording."""
         try:
             return work(*args)
         except Exception as error:
@@ -79,8 +82,8 @@ class Listener:
         stops: Collection[int],
         sampling: dict[str, float],
     ) -> None:
-        """A request begins. ``asked``: its own word on being recorded; ``prompt``: None where it
-        is not of tokens alone; ``most``: new tokens at most; ``stops``: tokens that end it."""
+        """Begin a request. ``asked``: its own word on being recorded; ``prompt``: None where it is
+        not of tokens alone; ``most``: new tokens at most; ``stops``: tokens that end it."""
         if prompt is None or not self.chosen.wants(name, asked):
             self.passed.add(name)
             return
@@ -100,13 +103,13 @@ class Listener:
             self.ended.append(name)
 
     def rows(self, names: Sequence[str], drafts: Sequence[int]) -> Rows | None:
-        """Which rows of a step's logits belong to requests that are recorded."""
+        """Find the rows of a step's logits that belong to requests that are recorded."""
         chosen = [n for n, name in enumerate(names) if name in self.live]
         return Rows(names, drafts, chosen) if chosen else None
 
     def measured(self, rows: Rows, logits: Any, parents: Any, tokens: Any) -> dict[str, Any]:
-        """p of a step. ``logits``: of all rows; ``parents`` and ``tokens`` [R]: of the chosen ones,
-        a root's token is not read."""
+        """Measure p of a step. ``logits``: of all rows; ``parents`` and ``tokens`` [R]: of the
+        chosen ones. A root's token is not read."""
         arrays = {"tokens": tokens, "parents": parents}
         if self.chosen.p:
             from .measuring import target
@@ -134,7 +137,7 @@ def first_message(
     packages: Sequence[str],
     **header: Any,
 ) -> dict[str, Any]:
-    """What the writer is told first: where traces go, and what the engine is.
+    """Make the writer's first message: where traces go, and what the engine is.
 
     rank      which of the model's copies this is
     packages  whose versions are kept, as far as they are installed

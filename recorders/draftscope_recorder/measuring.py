@@ -94,7 +94,7 @@ def _beside(q: Tensor, ids: Tensor, log_q: Tensor, p: Tensor) -> dict[str, Tenso
 
 @torch.inference_mode()
 def candidates(scores: Tensor, tokens: Tensor, beams: Tensor, chosen: Tensor) -> dict[str, Tensor]:
-    """q of EAGLE-2's candidates after every row of a draft, those that were not drafted too.
+    """Read q of EAGLE-2's candidates after every row of a draft, those not drafted too.
 
     The drafter lists k tokens after the root and after each of its beams, the best candidates of a
     depth. J lists in all; candidate c stands in list c // k.
@@ -130,8 +130,8 @@ def candidates(scores: Tensor, tokens: Tensor, beams: Tensor, chosen: Tensor) ->
 
 @torch.inference_mode()
 def parents(first_child: Tensor, next_sibling: Tensor) -> Tensor:
-    """[B, N]: the row above each row of trees that are told by their links; −1: a root, or a row
-    that nothing links to. The device is not waited for.
+    """Find the row above each row of trees that are told by their links, [B, N]; −1: a root, or a
+    row that nothing links to. The device is not waited for.
 
     first_child, next_sibling  [B, N], rows of the same tree; −1: none
     """

@@ -10,6 +10,9 @@ inside a CUDA graph: what it held while the graph was captured is kept, and hold
 values.
 """
 
+# pyright: reportMissingImports=false
+# SGLang is only where this runs.
+
 from __future__ import annotations
 
 import atexit
@@ -33,7 +36,7 @@ Step = tuple[Rows, dict[str, Any], dict[str, Any]]  # its rows, facts and arrays
 
 @dataclass(frozen=True)
 class Hook:
-    """What is read, where, and the arguments that are read of a call."""
+    """A need of the recorder, a name of SGLang, and the arguments that are read of its calls."""
 
     need: str
     name: str
@@ -70,7 +73,7 @@ HOOKS = (SAMPLE, RESULT, ORGANIZE, BUILD, SERVER)
 
 
 def install() -> None:
-    """SGLang's entry point, called in each of its processes. Only a scheduler's calls the hooks."""
+    """Register the hooks. SGLang calls this in all its processes; only schedulers call the hooks."""
     if (chosen := chosen_options(log)) is None:
         return
     try:
@@ -136,13 +139,13 @@ class Offered:
     chosen: Any
 
     def copy(self, size: int) -> tuple[Any, ...]:
-        """Of the first requests: a CUDA graph is padded, and its memory written again."""
+        """Copy those of the first requests: a graph is padded, and its memory written again."""
         return tuple(x[:size].clone() for x in (self.scores, self.tokens, self.beams, self.chosen))
 
 
 @dataclass(eq=False, kw_only=True)
 class Verification(Listener):
-    """What a scheduler's process says of its verifications.
+    """Joins what a scheduler's process says of a verification, and sends it.
 
     server    gives the server's settings, as far as this version tells them
     captured  candidates of the drafts that CUDA graphs make, by address
@@ -214,7 +217,7 @@ class Verification(Listener):
         return made
 
     def before(self, own: Any, args: Any, more: Any) -> Step | None:
-        """The tree and p, before the engine changes its logits in place."""
+        """Read the tree and p, before the engine changes its logits in place."""
         import torch
 
         called = _named(own, args, more)
@@ -248,7 +251,7 @@ class Verification(Listener):
         return rows, {"rows": rows.facts, "roots": True, "deepest": deepest}, arrays
 
     def after(self, rows: Rows, facts: dict[str, Any], arrays: dict[str, Any], made: Any) -> None:
-        """What came out: after each accepted row, the token that ``predict`` has there."""
+        """Record the tokens that came out: ``predict`` has the one after each accepted row."""
         import torch
 
         predict, index = made[0], made[2]
@@ -257,13 +260,14 @@ class Verification(Listener):
         self.send(facts, arrays | {"out": out})
 
     def meet(self, request: Any, device: Any) -> None:
-        """A request is seen for the first time. SGLang writes temperature 0 as top_k 1."""
+        """Begin a request. SGLang writes temperature 0 as top_k 1."""
         sampling = request.sampling_params
         stops = set(sampling.stop_token_ids or ())
         if not sampling.ignore_eos:
             stops |= set(getattr(request, "eos_token_ids", None) or ())
             tokenizer = getattr(request, "tokenizer", None)
-            stops |= {getattr(tokenizer, "eos_token_id", None)} - {None}
+            eos = getattr(tokenizer, "eos_token_id", None)
+            stops |= set() if eos is None else {eos}
             stops |= set(getattr(tokenizer, "additional_stop_token_ids", None) or ())
         own = getattr(sampling, "custom_params", None)
         greedy = sampling.top_k == 1 or device.type in ("cpu", "xpu")
@@ -289,7 +293,7 @@ class Verification(Listener):
         return made
 
     def finished(self, own: Any, args: Any, more: Any) -> None:
-        """Requests whose end this result brought; the writer is told at once: a server may idle."""
+        """End the requests that this result ended, and tell the writer: a server may idle now."""
         done = [each for each in _named(own, args, more)["batch"].reqs if each.finished()]
         for request in done:
             self.end(request.rid)

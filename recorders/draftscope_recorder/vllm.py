@@ -9,6 +9,9 @@ runner has ``sample`` for ``_sample``, and drafts inside a CUDA graph, where q c
 drafter that samples (``draft_sample_method: probabilistic``).
 """
 
+# pyright: reportMissingImports=false
+# vLLM is only where this runs.
+
 from __future__ import annotations
 
 import atexit
@@ -27,7 +30,7 @@ log = logging.getLogger("vllm.draftscope")
 
 @dataclass(frozen=True)
 class Hook:
-    """What is read, and where: a dotted path from the runner for each of its two versions."""
+    """A need of the recorder, and its place: an attribute path of the runner in each version."""
 
     need: str
     v1: str
@@ -107,7 +110,7 @@ def _writes(config: Any) -> bool:
 
 @dataclass(eq=False, kw_only=True)
 class Runner(Listener):
-    """What a runner says in a step.
+    """Joins what a runner says in a step, and sends it.
 
     offered  q of the drafts that the next step verifies: request → (rows of logits [K, V])
     """
@@ -279,7 +282,7 @@ class V1(Runner):
         return rows, self.chained(rows, logits, tokens)
 
     def after(self, rows: Rows, arrays: dict[str, Any], logits: Any, sampled: Any) -> None:
-        """What came out; of a part of a prompt, nothing."""
+        """Record the tokens that came out; of a part of a prompt, nothing."""
         import torch
 
         masked = self.runner.discard_request_mask.np[: len(rows.names)]
@@ -320,7 +323,7 @@ class V1(Runner):
             return made
 
         compute_logits._draftscope = True  # type: ignore[attr-defined]
-        model.compute_logits = compute_logits
+        model.compute_logits = compute_logits  # type: ignore[union-attr]
 
     def told(self, calls: list[Any], made: Any) -> dict[str, Any]:
         """q of each request's drafts, as rows of logits: places × [V].

@@ -8,6 +8,9 @@ are rows of the message; a row that is no root and has none is no part of its tr
 ``BY_REQUEST`` have an entry a request.
 """
 
+# pyright: reportMissingImports=false
+# The wheel packs a part of ``core`` beside this file.
+
 from __future__ import annotations
 
 import json
@@ -58,7 +61,7 @@ class Request:
 
 @dataclass(eq=False)
 class Totals:
-    """What was recorded, counted as engines count it: ``drafts`` are rounds that drafted."""
+    """The sums of a recording, counted as engines count: ``drafts`` are rounds that drafted."""
 
     requests: int = 0
     rounds: int = 0
@@ -266,7 +269,7 @@ def _walk(tokens: list[int], parents: list[int], out: list[int]) -> list[int]:
         below = (row for row, above in enumerate(parents) if row and above == path[-1])
         row = next((row for row in below if tokens[row] == token), None)
         if row is None:
-            raise UserError("what the engine put out is no path of its draft")
+            raise UserError("what the engine put out is not a path of its draft")
         path.append(row)
     return path
 
