@@ -73,7 +73,7 @@ HOOKS = (SAMPLE, RESULT, ORGANIZE, BUILD, SERVER)
 
 
 def install() -> None:
-    """Register the hooks. SGLang calls this in all its processes; only schedulers call the hooks."""
+    """Register the hooks. SGLang calls this in each process; only schedulers call the hooks."""
     if (chosen := chosen_options(log)) is None:
         return
     try:
