@@ -14,6 +14,7 @@ from core.errors import UserError, first_line
 
 # Config and tokenizer: fetched and checked first.
 SMALL_FILES = ("*.json", "*.jinja", "*.txt", "tokenizer.model", "mask_embedding.pt")
+CONFIG = ("config.json",)
 WEIGHTS = ("*.safetensors",)
 _ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")  # what a repository's id looks like
 
@@ -59,6 +60,10 @@ class Source:
     def config_folder(self) -> Path:
         """The folder with config and tokenizer, fetched if it is not here. Raises UserError."""
         return self.folder or self.fetch(SMALL_FILES)
+
+    def with_config(self) -> Path:
+        """The folder with the config alone, fetched if it is not here. Raises UserError."""
+        return self.folder or self.fetch(CONFIG)
 
     def full_folder(self) -> Path:
         """The folder with the weights too, fetched if they are not here. Raises UserError."""

@@ -253,6 +253,17 @@ class Vocabulary:
         return tokenizer_hash(self.tokenizer)
 
 
+def let_trees_branch(model: PreTrainedModel, config: PreTrainedConfig) -> None:
+    """Let drafted trees branch off layers that carry a state, where a model has some.
+
+    Raises UserError for such layers of a make that is not known.
+    """
+    if carries_state(config):
+        from core.models.recurrent import let_states_fork
+
+        let_states_fork(model, config)
+
+
 def last_layer(model: PreTrainedModel) -> int:
     """The number of the layer, from 0, whose output is the last hidden state."""
     return model.config.get_text_config().num_hidden_layers - 1
@@ -323,10 +334,7 @@ def load_language(
         check_branches(name, config)
         tokenizer = load_tokenizer(source)
         model = load_model(source, config, dtype, device == SPLIT)
-        if carries_state(config):
-            from core.models.recurrent import let_states_fork
-
-            let_states_fork(model, config)
+        let_trees_branch(model, config)
     except UserError:
         raise
     except Exception as error:  # the libraries raise any type for a broken checkpoint
