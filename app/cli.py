@@ -351,7 +351,7 @@ def _broken_pipe() -> TextIO:
 
 def _complain(sentence: str, code: int) -> int:
     """Write one line to stderr. It may quote a file or a trace, so it is made safe to show."""
-    from app.view.text import flowing
+    from core.visible import flowing
 
     line = f"draftscope: {flowing(sentence)}".replace("\n", " ") + "\n"
     for stream, text in ((sys.stdout, ""), (sys.stderr, line)):
@@ -373,6 +373,6 @@ def _reader_gone() -> int:
 
 
 def _drop(stream: TextIO) -> None:
-    """Whatever the stream still holds, or is given, goes nowhere."""
+    """Send all that the stream still holds, or is given later, to nowhere."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

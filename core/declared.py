@@ -50,7 +50,7 @@ _LIMITS = (
 
 
 class BadField(Exception):
-    """What is wrong with data from outside, as the end of a sentence."""
+    """Data from outside are not what they should be; the message is the end of a sentence."""
 
 
 def read(value: Any, kind: Any) -> Any:
@@ -75,12 +75,12 @@ def convert(value: Any, kind: Any, place: str, *, lax: bool = False) -> Any:
 
 
 def said(place: str, why: str) -> UserError:
-    """What is wrong at a place, in one sentence; ``why`` as ``fault`` tells it."""
+    """Return the error for a place, one sentence; ``why`` is the end that ``fault`` gives."""
     return UserError(f"{place} {why[3:]}" if why.startswith("it ") else f"{place}: {why}")
 
 
 def fault(error: Exception, value: Any, kind: Any) -> str:
-    """What msgspec found wrong with a value of a type, as the end of a sentence."""
+    """Say what msgspec found wrong with a value of the type ``kind``, as the end of a sentence."""
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     words, _, path = str(error).partition(" - at ")
@@ -146,7 +146,7 @@ def _with(value: Any, steps: Sequence[Step], mapping: Mapping[Any, Any]) -> Any:
 
 
 def _at(value: Any, steps: Sequence[Step]) -> Any:
-    """What stands at a place; None where that cannot be told."""
+    """Return the value at the place that ``steps`` lead to; None where there is none."""
     for step in steps:
         try:
             value = value[step]

@@ -61,7 +61,7 @@ class Journal:
         return key in self._values
 
     def get(self, key: str) -> Any:
-        """What is kept there, or None."""
+        """Return the value that is kept under ``key``, or None."""
         return self._values.get(key)
 
     def add(self, key: str, value: Any) -> None:
@@ -75,7 +75,7 @@ class Journal:
         self._values[key] = json.loads(json.dumps(value))
 
     def made(self, key: str, make: Callable[[], Any]) -> Any:
-        """What is kept there; what is not is made, and kept."""
+        """Return the value that is kept under ``key``; where there is none, make it and keep it."""
         if key not in self._values:
             self.add(key, make())
         return self._values[key]

@@ -27,7 +27,7 @@ FREE = 16 << 20  # bytes that any file may unpack to, however small it is
 
 @dataclass(frozen=True)
 class Limits:
-    """What a file may hold. None: any number.
+    """Upper bounds on the contents of a file. None: any number.
 
     unpacked  bytes
     ratio     bytes unpacked for each byte of a gzip file, where that is more than ``FREE`` in all.
@@ -80,7 +80,7 @@ def lines(file: IO[bytes], name: str, limits: Limits = LIMITS) -> Iterator[bytes
 
 
 class _Unzipped(io.RawIOBase):
-    """What a gzip file holds, of one or several members. It ends where the file was cut, after all
+    """The contents of a gzip file of one or several members. They end where it was cut, after all
     that came before: gzip's own reader drops what it has read ahead there."""
 
     def __init__(self, file: IO[bytes]):
@@ -91,7 +91,7 @@ class _Unzipped(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Raises zlib.error for what is no gzip file."""
+        """Raises zlib.error for a file that is not gzip."""
         found = b""
         while not found:
             self._packed = self._packed or self._file.read(BLOCK)

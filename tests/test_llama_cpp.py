@@ -82,36 +82,11 @@ def loaded(tmp_path_factory):
     if importlib.util.find_spec(llama_cpp.PACKAGE) is None:
         pytest.skip("llama.cpp is optional: pip install cyllama")
     file = tmp_path_factory.mktemp("gguf") / "toy.gguf"
-    write_gguf(toys.reference("llama").float(), file)
+    pytest.importorskip("gguf")
+    from tests.gguf_files import write_llama
+
+    write_llama(toys.reference("llama").float(), file)
     return LlamaCpp.load(file, threads=1, capacity=2 * AT_ONCE)
-
-
-def write_gguf(model, file):
-    """A Llama's weights as they are, without a vocabulary."""
-    gguf = pytest.importorskip("gguf")
-    config, made = model.config, gguf.GGUFWriter(file, "llama")
-    made.add_block_count(config.num_hidden_layers)
-    made.add_context_length(config.max_position_embeddings)
-    made.add_embedding_length(config.hidden_size)
-    made.add_feed_forward_length(config.intermediate_size)
-    made.add_head_count(config.num_attention_heads)
-    made.add_head_count_kv(config.num_key_value_heads)
-    made.add_layer_norm_rms_eps(config.rms_norm_eps)
-    made.add_rope_dimension_count(config.head_dim)
-    made.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    made.add_vocab_size(config.vocab_size)
-    made.add_tokenizer_model("no_vocab")
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
-    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
-    for name, tensor in model.state_dict().items():
-        for part, count in heads.items():
-            if part in name:  # llama.cpp turns neighbours, Hugging Face the halves of a head
-                tensor = tensor.unflatten(0, (count, 2, -1)).transpose(1, 2).flatten(0, 2)
-        made.add_tensor(names.get_name(name, (".weight",)), tensor.contiguous().numpy())
-    made.write_header_to_file()
-    made.write_kv_data_to_file()
-    made.write_tensors_to_file()
-    made.close()
 
 
 def test_it_writes_plain_decoding_s_text_from_the_same_numbers(loaded):

@@ -400,7 +400,7 @@ IMPORT = "from core.methods.method import Method\n"
         (IMPORT + "METHOD = Method('x', 'dart', None)", "needs a builder"),
         (IMPORT + "METHOD = Method('x', None, 'chain')", "a drafter"),
         (IMPORT + "METHOD = Method('x', 3, 'chain')", "drafter is neither"),
-        (IMPORT + "METHOD = Method('x', 'dart', ['chain'])", "builder is no name"),
+        (IMPORT + "METHOD = Method('x', 'dart', ['chain'])", "builder must be a name"),
         (IMPORT + "METHOD = Method('x', 'dart', 'chain', options={'magic': 1})", "'magic'"),
         (IMPORT + "METHOD = Method('x', 'dart', 'opt-tree', options={'gain': -1})", "gain must be"),
     ],

@@ -1,4 +1,4 @@
-"""What a config alone tells of a target or a drafter, against what is loaded and run."""
+"""Targets and drafters by their config alone, compared with what is loaded and run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shelf(tmp_path_factory):
 
 @pytest.fixture
 def doctor(capsys):
-    """What ``model doctor NAME`` prints, and its exit code."""
+    """Call ``model doctor NAME``: the exit code, and what it prints."""
 
     def ask(name):
         code = main(["model", "doctor", str(name)])

@@ -107,7 +107,7 @@ def test_paths_in_a_file_start_at_its_folder(shelf):
         ("", "holds no preset"),
         ("x = 3", "a preset is a table"),
         ("[a]", "names no target"),
-        ("[a", "is no presets file"),
+        ("[a", "is not a presets file"),
         ("[a]\ntarget = 3", "target is a text"),
         ("[a]\ntarget = 'x'\ncolour = 1", "no field 'colour'"),
         ("[a]\ntarget = 'x'\ndrafters = 'y'", "drafters is a table"),
@@ -137,7 +137,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         presets.find(str(tmp_path / "p.toml"))
     (tmp_path / "q.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="no presets file"):
+    with pytest.raises(UserError, match="not a presets file"):
         presets.find(str(tmp_path / "q.toml"))
 
 

@@ -80,7 +80,7 @@ WRONG = {
     "has 2 tokens and 1 parents": lambda r: r.round([9, 4], [-1], [0], 1),
     "has 0 tokens": lambda r: r.round([], [], [0], 1),
     "a parent that does not stand before": lambda r: r.round([9, 4], [-1, 1], [0], 1),
-    "is no path from the root": lambda r: r.round([9, 4, 5], [-1, 0, 0], [0, 1, 2], 1),
+    "is not a path from the root": lambda r: r.round([9, 4, 5], [-1, 0, 0], [0, 1, 2], 1),
     "path of round 1 is": lambda r: r.round([9, 4], [-1, 0], [], 1),
 }
 

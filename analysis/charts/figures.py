@@ -261,7 +261,7 @@ def _reliability(curve: Frame, style: Style, *, log: bool, title: str, says: str
 
 
 def node_causes(shares: Frame, style: Style = AUTO) -> go.Figure:
-    """What became of drafted nodes, by depth."""
+    """The causes for which drafted nodes ended, as shares at each depth."""
     return _stacked(shares, style, "What became of drafted nodes", (
         "All nodes by their depth; unreached ones are unobserved, never counted as rejected. Of a "
         "rejected node the reason says why the wanted token was not there."

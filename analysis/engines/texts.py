@@ -105,7 +105,7 @@ class _Response(_Choice):
 
 @dataclass(frozen=True)
 class Side:
-    """What one engine wrote there. ``p`` of both engines' tokens by the trace's own target: of
+    """One engine's text there. ``p`` of both engines' tokens by the trace's own target: of
     this one's ``token`` and of the ``other``; None: not known. ``round``: which decided it."""
 
     token: int | None
@@ -312,6 +312,6 @@ def sentences(found: Difference | None, one: Written, other: Written) -> list[st
         said.append(
             "the two are nearly alike to the target: another order of rounding swaps them"
             if found.tied
-            else "this is no tie: other weights, precision, sampling or masks, or a lossy rule"
+            else "this is not a tie: other weights, precision, sampling or masks, or a lossy rule"
         )
     return said

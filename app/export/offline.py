@@ -99,7 +99,7 @@ def _run(trace: Trace) -> dict[str, Any]:
 
 
 def _measured(traces: Sequence[Trace]) -> dict[str, Any]:
-    """What the runs measure. Figures are tables here: the script that draws them is 5 MB."""
+    """Return what the runs measure, with figures as tables: the script that draws them is 5 MB."""
     named = dict(zip(LETTERS, traces, strict=False))
     more = apart([trace.header for trace in traces])
     names = {
@@ -112,7 +112,7 @@ def _measured(traces: Sequence[Trace]) -> dict[str, Any]:
 
 
 def _details(trace: Trace, rounds: Sequence[Round]) -> dict[str, Any]:
-    """What the inspector shows of every node: the root first, the target's token last."""
+    """Return the inspector's view of every node: the root first, the target's token last."""
     packer, explainer = Packer(), Explainer.of(trace.header)
     places = []
     for record in map(drawable, rounds):

@@ -11,12 +11,12 @@ from typing import Any
 
 from analysis.charts.palette import LETTERS
 from analysis.labels import set_apart
-from app.view.text import visible
 from core.traces.schema import Header
+from core.visible import visible
 
 
 def comparison_view(headers: Sequence[Header]) -> dict[str, Any]:
-    """What the page knows of runs side by side: what they do not share, whether their nodes can be
+    """Return the page's view of runs side by side: what they do not share, whether nodes can be
     linked, which of them begin with one text, and what sets runs of one method apart."""
     if len(headers) < 2:
         return {"cautions": [], "linkable": False, "prompts": [], "apart": [""] * len(headers)}
@@ -29,13 +29,13 @@ def comparison_view(headers: Sequence[Header]) -> dict[str, Any]:
 
 
 def apart(headers: Sequence[Header]) -> list[str]:
-    """What tells each run from the others of its method, beside the budget; "" where nothing."""
+    """Say what tells each run from the others of its method beside the budget; "" for nothing."""
     found = set_apart({str(at): header for at, header in enumerate(headers)})
     return [visible(words, 60) if words else "" for words in found.values()]
 
 
 def differences(headers: Sequence[Header]) -> list[str]:
-    """What the runs do not share with the first of them; of several, each with letters."""
+    """List what the runs do not share with the first of them; of several, each with letters."""
     if len(headers) < 3:
         return cautions(*headers) if len(headers) == 2 else []
     found: dict[str, list[str]] = {}
@@ -62,7 +62,7 @@ def _same_start(one: Header, other: Header) -> bool:
 
 
 def cautions(one: Header, other: Header) -> list[str]:
-    """What the two runs do not share, most serious first; empty for two runs of one request."""
+    """List what two runs do not share, most serious first; empty for two runs of one request."""
     found = []
     if _differ(one.tokenizer_hash, other.tokenizer_hash):
         found.append("the tokenizers differ: a token of one may be several of the other")
@@ -89,7 +89,7 @@ def _limit(header: Header) -> object:
 
 
 def _sampling(header: Header) -> dict[str, Any]:
-    """What decides the target's own tokens; at temperature 0 nothing else counts. A denoising run
+    """Return what decides the target's own tokens; at temperature 0 nothing else. A denoising run
     has its sampling among its settings."""
     found = header.settings.get("sampling", header.settings)
     sampling = found if isinstance(found, dict) else {}

@@ -95,7 +95,7 @@ def read(
     report: Report = silent,
     reserve: int = 1,
 ) -> Reading:
-    """What the target says of a text of token ids, with the states after its ``layers``.
+    """Read a text of token ids: the target's p after it, and the states after its ``layers``.
 
     The tokens before ``answer`` are prefilled, the others scored in one forward; with ``answer`` at
     the text's end p is not known. ``norm``: the target's final one, for ``Reading.before``.
@@ -123,7 +123,7 @@ def read(
 
 @contextmanager
 def _entering(module: nn.Module | None) -> Iterator[list[Tensor]]:
-    """What enters a module, [N, h] of every call."""
+    """Collect the input of a module while the context is open: [N, h] of every call."""
     found = list[Tensor]()
     if module is None:
         yield found

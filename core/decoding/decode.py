@@ -47,7 +47,7 @@ class Decoder:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What an observer may look at: one decided round, while its logits are alive."""
+    """A decided round as an observer sees it, while its logits are alive."""
 
     draft: Draft
     verdict: Verdict
@@ -59,7 +59,7 @@ class Scene:
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """What an observer read off a round: numbers only, nothing on a device."""
+    """The numbers that an observer read off a round; none of them is on a device."""
 
     target_probs: TargetProbs
     probe: Probe | None

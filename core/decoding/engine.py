@@ -201,7 +201,7 @@ class Engine:
         return Run(header, rounds, language)
 
     def identity(self, chosen: Chosen, drafter: Drafter | None) -> dict[str, Any]:
-        """What a header says of a method's drafter: kind, depths, feature layers, a hash of its
+        """Return a header's fields on a method's drafter: kind, depths, feature layers, hash of its
         weights and the checkpoint by the name that was asked for; nothing for plain decoding."""
         info = chosen.method.drafter_info
         if drafter is None or info is None:
@@ -232,13 +232,13 @@ class Engine:
 
 
 class Recent(Generic[T]):
-    """What was made last, by key; the least recently used goes first."""
+    """The ``size`` values that were used last, by key; the least recently used goes first."""
 
     def __init__(self, size: int):
         self._size, self._made = size, dict[Any, T]()
 
     def get(self, key: Any, make: Callable[[], T]) -> T:
-        """What was made for ``key``, or is made now."""
+        """Return the value of ``key``, which ``make`` makes where it is not kept."""
         self._made[key] = self._made.pop(key) if key in self._made else make()
         while len(self._made) > self._size:
             del self._made[next(iter(self._made))]
@@ -251,7 +251,7 @@ def own_digest(path: str) -> str:
 
 
 def environment(language: Language) -> dict[str, Any]:
-    """What a header says of the place and time of a run."""
+    """Return the fields of a header on the place and time of a run: device, libraries, creator."""
     return {
         "tokenizer_hash": language.tokenizer_hash,
         "dtype": str(language.model.dtype).removeprefix("torch."),

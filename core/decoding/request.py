@@ -1,4 +1,4 @@
-"""What a person asks for: one run's settings, as plain data. Light: never torch."""
+"""The settings that a person asks for in one run, as plain data. Light: never torch."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def denoise(
 
 
 class _Run:
-    """What all calls of one text share."""
+    """The target, settings, token rule and draft graph that all calls of one text share."""
 
     def __init__(
         self, target: DiffusionTarget, settings: DenoiseSettings, graph: DraftGraph | None

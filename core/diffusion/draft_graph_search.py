@@ -203,7 +203,7 @@ class GraphSearch:
         return self.nodes[row].level == 1 or any(p in chosen for p in self.parents[row])
 
     def _score(self, row: int, scores: Mapping[int, int]) -> int:
-        """What ``row`` adds to a graph of the rows in ``scores``."""
+        """Return the score that ``row`` adds to a graph of the rows in ``scores``."""
         own = self.nodes[row].count
         if self.score == "degree-0":
             return own
@@ -213,7 +213,7 @@ class GraphSearch:
         return own + sum(scores[p] for p in parents)
 
     def _bound(self, row: int, scores: Mapping[int, int]) -> int | None:
-        """What the best completion adds at most: every row from here on scores as if all its
+        """Bound what the best completion adds: every row from here on scores as if all of its
         reachable parents were chosen. None when the budget cannot be filled."""
         hoped, added = dict(scores), []
         for at in range(row, len(self.nodes)):

@@ -155,7 +155,7 @@ def _checkpoint_form(name: str, raw: Mapping[str, Any]) -> CheckpointForm:
     kind = raw.get("model_type")
     if kind not in ("llada", "a2d-qwen3"):
         raise UserError(
-            f"{name!r} is no diffusion model this program knows: its model_type is {kind!r}, "
+            f"{name!r} is not a diffusion model this program knows: its model_type is {kind!r}, "
             "not 'llada' or 'a2d-qwen3'"
         )
     with _as_user_error(name):

@@ -29,7 +29,7 @@ from core.verification.sampling import Noise
 
 
 class TokenRule:
-    """What tokens are ranked by at a position."""
+    """Scores of tokens at a position: logits, plus Gumbel noise where the temperature is not 0."""
 
     def __init__(self, mask_id: int, temperature: float = 0.0, seed: int = 0):
         self.mask_id, self.temperature, self._noise = mask_id, temperature, Noise(seed)

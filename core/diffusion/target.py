@@ -84,7 +84,7 @@ class Attend(Protocol):
 
 
 class BlockTarget:
-    """What both targets share: the model, its head, and the counts of calls and rows."""
+    """The common part of both targets: the model, its head, and the counts of calls and rows."""
 
     exact: bool
 

@@ -1,4 +1,4 @@
-"""What long rows of scores need: their best tokens, a temperature, and batches of a good size."""
+"""Work on long rows of scores: their best tokens, a temperature, and batches of a good size."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class PaysAsMeasured(Builder):
 
     @property
     def cost(self) -> AsFarAsItPays:
-        """What a round is now taken to cost."""
+        """The cost of a round as fitted to the rounds so far; before the first, ``start``."""
         if not self._rounds:
             return self.start
         nodes, spent = np.array([*self._supposed, *self._rounds], np.float64).T

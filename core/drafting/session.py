@@ -41,7 +41,7 @@ MIN_LISTED = 16  # tokens a list holds at least: what coverage and the inspector
 
 @dataclass(frozen=True, eq=False)
 class Children:
-    """What may follow some states: the S best tokens after each, best first.
+    """The S best tokens after each of some states, best first.
 
     states  int32   [R]
     ids     int64   [R, S]
@@ -84,7 +84,9 @@ class DraftSession(ABC):
 
     @abstractmethod
     def expand(self, states: Array) -> Children:
-        """What may follow these states (int32 [R], distinct, none expanded before), in one batch.
+        """List the tokens that may follow these states, in one batch.
+
+        states  int32 [R], distinct, none expanded before
 
         The answer may bring more states than were asked for, when they cost nothing extra.
         """
@@ -168,7 +170,7 @@ class Drafter(ABC):
 
     @property
     def work(self) -> DraftWork | None:
-        """What its network computes in a round, where that can be counted."""
+        """The work of its network in a round; None where that cannot be counted."""
         return None
 
     def begin_each(

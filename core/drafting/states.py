@@ -69,7 +69,7 @@ class StateTable:
         return True
 
     def complete(self, search: Callable[[], Rows]) -> Rows:
-        """What the search finds once the state after every node it chose is known.
+        """Repeat the search until the state after every node it chose is known; return its rows.
 
         A session that says how many states are worth a batch (``at_once``) is asked for the first
         of them, a quarter at least: what the search drops later is then not asked for.

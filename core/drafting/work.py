@@ -1,4 +1,4 @@
-"""What a drafter's network computes in one round, for counting its bytes and FLOPs."""
+"""The work of a drafter's network in one round, from which bytes and FLOPs are counted."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def read_shard(path: Path) -> Iterator[Document]:
 
 
 def shard_layers(path: Path) -> tuple[int, ...]:
-    """The layers whose features a shard holds. Raises UserError for a file that is no shard."""
+    """The layers whose features a shard holds. Raises UserError for a file that is not a shard."""
     with safe_open(path, framework="pt") as file:
         named = (file.metadata() or {}).get("layers")
     if not named:
@@ -137,7 +137,7 @@ def write_record(folder: Path, made_of: Mapping[str, Any]) -> None:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """What the shards are made of; empty for shards older than such records."""
+    """Read the record of what the shards are made of; empty for shards older than such records."""
     path = folder / RECORD
     record: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return {_RENAMED.get(name, name): value for name, value in record.items()}

@@ -1,4 +1,4 @@
-"""What a drafter's home says so that its drafter can be trained: a ``Student`` and a ``Training``.
+"""The interface that makes a drafter trainable: a ``Student`` and a ``Training`` in its home.
 
 To make a drafter trainable, write ``training.py`` in its home, with ``TRAINING = MyTraining()``,
 and name that in its ``DrafterInfo.training``. The commands ``train``, ``report``, ``ship`` and
@@ -47,7 +47,7 @@ Head = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Labels:
-    """What a step learns at the places of some blocks.
+    """The labels of a step at the places of some blocks.
 
     ids, p  [A, P, K]  the target's tokens there and their probabilities
     weight  [A, P]     of each place in the loss; 0: nothing to learn
@@ -90,7 +90,7 @@ class Student(ABC, Generic[M]):
         """Write the checkpoint in its official form."""
 
     def labels(self, blocks: Blocks, top_k: int, rng: torch.Generator, gamma: float) -> Labels:
-        """What to learn there: by default the target's distribution at depths 1 … L.
+        """Return the labels of these blocks: by default the target's distribution at depths 1 … L.
 
         rng  for a student that draws what it learns
         """
@@ -98,7 +98,7 @@ class Student(ABC, Generic[M]):
         return Labels(blocks, ids, p, exists * depth_weights(self.max_depth, gamma))
 
     def head(self, ids: Tensor) -> Head:
-        """What makes rows [..., h] logits [..., C] of the tokens ``ids`` [C].
+        """Return the head that maps rows [..., h] to logits [..., C] of the tokens ``ids`` [C].
 
         By default the target's frozen head. A head that learns must be read in the function it
         returns, which is called once per text of a step.
@@ -141,7 +141,7 @@ class TrainingRun:
     start: Path | None = None
 
     def checkpoint(self, drafter: str) -> Path | None:
-        """What this run has trained of a drafter so far."""
+        """Return the folder of the drafter's checkpoint in this run; None before there is one."""
         folder = self.folder / drafter / "checkpoint"
         return folder if folder.is_dir() else None
 

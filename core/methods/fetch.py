@@ -1,4 +1,4 @@
-"""What a preset needs on this machine: how much of it, and fetching it."""
+"""The files and memory that a preset needs on this machine, and fetching them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from core.errors import UserError
 from core.files import cache_root
-from core.models import embedded
+from core.models import embedded, gguf
 from core.models.hub import SMALL_FILES, WEIGHTS, Source
 from core.models.presets import Ngram, Preset
 from core.progress import Progress, Report
@@ -41,7 +41,7 @@ def fetch(preset: Preset, report: Report = lambda _: None) -> None:
 
 
 def _checkpoints(preset: Preset) -> Iterator[tuple[str, Source]]:
-    """What lies in the target's own files is fetched with it."""
+    """Its target and drafters. A drafter in the target's own files is fetched with it."""
     yield "target", preset.target
     yield from ((kind, each) for kind, each in preset.drafters.items() if each != preset.target)
 
@@ -95,7 +95,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a preset fetches."""
+    """The files that a preset fetches."""
 
     parts: tuple[Part, ...]
 
@@ -107,13 +107,13 @@ class Needs:
 
 
 def needs(preset: Preset, ask: Callable[[Source], dict[str, int]] = Source.sizes) -> Needs:
-    """What the preset needs, asking the hub for sizes where it can be reached."""
-    every = (*SMALL_FILES, *WEIGHTS)
+    """List what the preset needs; the hub is asked for sizes where it can be reached."""
+    every = (*SMALL_FILES, *WEIGHTS, f"*{gguf.SUFFIX}")
     parts = [_part(what, source, every, ask) for what, source in _checkpoints(preset)]
     if preset.target.name == embedded.NAME:
         ready = embedded.is_ready()
         parts = [Part("target", str(preset.target), ready, embedded.WHEEL_BYTES)]
-    elif preset.target.folder is None and parts[0].size is None and preset.parameters:
+    elif not preset.target.is_local and parts[0].size is None and preset.parameters:
         parts[0] = Part("target", parts[0].source, parts[0].here, preset.parameters * STORED)
     if preset.ngram is not None:
         parts.append(_ngram_part(preset.ngram, ask))
@@ -123,7 +123,7 @@ def needs(preset: Preset, ask: Callable[[Source], dict[str, int]] = Source.sizes
 def _part(
     what: str, source: Source, patterns: tuple[str, ...], ask: Callable[[Source], dict[str, int]]
 ) -> Part:
-    here = source.folder is not None or source.cached("config.json")
+    here = source.is_local or source.cached("config.json")
     try:
         sizes = {n: s for n, s in ask(source).items() if any(fnmatch(n, p) for p in patterns)}
     except UserError:

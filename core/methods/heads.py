@@ -1,4 +1,4 @@
-"""What the checkpoints of heads on the target's last hidden state share. Light: never torch."""
+"""The common part of checkpoints of heads on the target's last hidden state. Light: never torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class OnLastHidden:
 
     @property
     def of_target(self) -> dict[str, int]:
-        """What the target must be like, as far as it is known."""
+        """The sizes that the target must have, by name; those that are not known are left out."""
         sizes = {"hidden size": self.hidden_size, "vocabulary size": self.vocab_size}
         return {name: size for name, size in sizes.items() if size}
 

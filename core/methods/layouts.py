@@ -89,7 +89,7 @@ def told_kind(folder: Path) -> str | None:
 
 
 def marks(raw: Mapping[str, Any]) -> list[str]:
-    """What a config says of itself, a line each: ``=WORD`` for the architectures, model type and
+    """List what a config says of itself, a line each: ``=WORD`` for the architectures, model type and
     the like that it names, then ``FIELD=VALUE`` for its own fields, ``PART.FIELD=VALUE`` for those
     of a part."""
     lines = [f"={_said(word)}" for word in _words(raw)]
@@ -119,7 +119,7 @@ def _other_kind(folder: Path, drafter: DrafterInfo) -> str:
 
 
 def _own_words(folder: Path) -> str:
-    """What the config calls it."""
+    """Return the names that the config gives its own model, joined by commas."""
     return ", ".join(dict.fromkeys(map(_said, _words(_config(folder)))))
 
 

@@ -38,7 +38,7 @@ def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> Non
     """Check a checkpoint of this kind against the target ``name``, by configs and file headers.
 
     No weight is read, and of a hub's repository only its small files are fetched. Raises UserError
-    for one that is no such checkpoint or was made for another target.
+    for one that is not such a checkpoint or was made for another target.
     """
     _check_target(str(source), name, target, read(kind, source.config_folder()))
 

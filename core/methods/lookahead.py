@@ -56,7 +56,7 @@ class Pool:
         del held[: -self._size]
 
     def after(self, token: int) -> list[Gram]:
-        """What follows a token, the one seen last first."""
+        """List the grams that follow a token, the one seen last first."""
         return self._grams.get(token, [])[::-1]
 
 

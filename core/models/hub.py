@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import UserError, first_line
+from core.models import gguf
+from core.progress import Report, silent
 
 # Config and tokenizer: fetched and checked first.
 SMALL_FILES = ("*.json", "*.jinja", "*.txt", "tokenizer.model", "mask_embedding.pt")
@@ -21,7 +23,10 @@ _ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")  # what a repository's id looks like
 
 @dataclass(frozen=True)
 class Source:
-    """A folder, or a hub id with a revision: a branch, tag or commit; None: the newest."""
+    """A folder, a GGUF file, or a hub id with a revision.
+
+    revision  a branch, tag or commit; None: the newest
+    """
 
     name: str
     revision: str | None = None
@@ -30,7 +35,7 @@ class Source:
     def of(text: str | Path) -> Source:
         """From a folder's path or ``org/name@revision``. A folder of this name has precedence."""
         text = str(text)
-        if Source(text).folder is None:
+        if not Source(text).is_local:
             name, at, revision = text.partition("@")
             if at and name and revision:
                 return Source(name, revision)
@@ -38,9 +43,12 @@ class Source:
 
     @staticmethod
     def checked(text: str) -> Source:
-        """Like ``of``. Raises UserError for a missing folder whose name cannot be a hub id."""
+        """Like ``of``. Raises UserError for a missing GGUF file, and for a missing folder whose
+        name cannot be a hub id."""
         source = Source.of(text)
-        if source.folder is None and not _ID.fullmatch(source.name):
+        if source.name.endswith(gguf.SUFFIX) and source.gguf is None:
+            raise UserError(f"there is no file {source.name}")
+        if not source.is_local and not _ID.fullmatch(source.name):
             raise UserError(f"there is no folder {source.name}")
         return source
 
@@ -53,13 +61,24 @@ class Source:
         return None
 
     @property
+    def gguf(self) -> Path | None:
+        """The GGUF file, if it is one on this machine."""
+        path = Path(self.name).expanduser()
+        return path if path.suffix == gguf.SUFFIX and path.is_file() else None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder or a GGUF file on this machine."""
+        return self.folder is not None or self.gguf is not None
+
+    @property
     def reference(self) -> str:
-        """What transformers' loaders take beside ``revision``."""
+        """The folder or hub id that transformers' loaders take beside ``revision``."""
         return str(self.folder or self.name)
 
     def config_folder(self) -> Path:
         """The folder with config and tokenizer, fetched if it is not here. Raises UserError."""
-        return self.folder or self.fetch(SMALL_FILES)
+        return self.made() or self.fetch(SMALL_FILES)
 
     def with_config(self) -> Path:
         """The folder with the config alone, fetched if it is not here. Raises UserError."""
@@ -67,7 +86,19 @@ class Source:
 
     def full_folder(self) -> Path:
         """The folder with the weights too, fetched if they are not here. Raises UserError."""
-        return self.folder or self.fetch((*SMALL_FILES, *WEIGHTS))
+        return self.made() or self.fetch((*SMALL_FILES, *WEIGHTS))
+
+    def made(self, report: Report = silent) -> Path | None:
+        """The folder, or the one that is made of the GGUF file, if it names either. Raises
+        UserError for a file that cannot be read."""
+        if self.gguf is None:
+            return self.folder
+        try:
+            return gguf.prepare(self.gguf, report)
+        except UserError:
+            raise
+        except Exception as error:  # a broken file, or an architecture that is not known
+            raise cannot_load(str(self), error) from error
 
     def fetch(self, patterns: tuple[str, ...]) -> Path:
         """The folder with the files of these names, from the hub or its cache. Raises UserError."""
@@ -82,6 +113,9 @@ class Source:
 
     def here(self) -> Path | None:
         """The folder, or the hub's cache of it, if it is on this machine."""
+        if self.gguf is not None:
+            made = gguf.folder_of(self.gguf)
+            return made if gguf.is_whole(made) else None
         if self.folder is not None:
             return self.folder
         from huggingface_hub import snapshot_download
@@ -103,6 +137,8 @@ class Source:
         """Bytes of every file, by name. Raises UserError when the hub cannot be reached."""
         if self.folder is not None:
             return {f.name: f.stat().st_size for f in self.folder.iterdir() if f.is_file()}
+        if self.gguf is not None:
+            return {self.gguf.name: self.gguf.stat().st_size}
         from huggingface_hub import HfApi
 
         try:

@@ -1,4 +1,4 @@
-"""What needs transformers: its models and tokenizers, and our cache and attention as it takes them.
+"""Everything that needs transformers: models, tokenizers, and our cache and attention in its form.
 
 Imported only where a model of its own is loaded: importing it costs two seconds of a core and
 120 MB. Everything is read with ``trust_remote_code`` off.

@@ -20,6 +20,7 @@ from core.memory import release
 from core.models import embedded, llama, presets
 from core.models.chat_template import render_turn
 from core.models.fast_layers import can_pack, use_fast_layers
+from core.models.gguf import read_config
 from core.models.hub import Source, cannot_load
 from core.models.layer_kinds import carries_state, check_branches
 from core.models.presets import Value
@@ -230,9 +231,12 @@ def target_config(name: str) -> PreTrainedConfig | None:
         if name == embedded.NAME:
             raw = llama.read_config(embedded.embedded_path())
             return cast("PreTrainedConfig", llama.LlamaConfig(**raw))
-        from core.models.hugging_face import load_config
+        if source.gguf is not None:
+            config = read_config(source.gguf)
+        else:
+            from core.models.hugging_face import load_config
 
-        config = load_config(source)
+            config = load_config(source)
     except UserError:
         raise
     except Exception as error:
@@ -297,8 +301,11 @@ def _source(name: str, embedded_folder: Callable[[], Path]) -> Source:
 
 
 def target_source(name: str, report: Report = silent) -> Source:
-    """Where the target of this name is; the embedded one is made if need be. Raises UserError."""
-    return _source(name, lambda: embedded.prepare(report))
+    """Where the target of this name is. The embedded one and that of a GGUF file are made if need
+    be. Raises UserError."""
+    source = _source(name, lambda: embedded.prepare(report))
+    made = source.made(report)
+    return source if made is None else Source(str(made))
 
 
 def load_language(

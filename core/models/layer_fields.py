@@ -1,4 +1,4 @@
-"""What a published config says of its layers."""
+"""Readers of the fields in which a published config describes its layers."""
 
 from __future__ import annotations
 

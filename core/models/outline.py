@@ -109,7 +109,7 @@ def names_language_model(folder: Path) -> bool:
 
 @torch.inference_mode()
 def _memory(model: PreTrainedModel) -> Memory:
-    """What a model on the meta device keeps of one token. Raises UserError for a model whose
+    """Run one token through a model on the meta device, and say what it keeps. Raises UserError for a model whose
     forward is refused."""
     weights = sum(p.nbytes for p in model.parameters())
     kv, like = make_kv(model, 1), {"device": "meta", "dtype": model.dtype}

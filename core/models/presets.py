@@ -82,7 +82,7 @@ def read_presets(path: Path) -> dict[str, Preset]:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is no presets file: {error}") from None
+        raise UserError(f"{path} is not a presets file: {error}") from None
     if not raw:
         raise UserError(f"{path} holds no preset")
     return {name: _Entry(path, name).preset(entry) for name, entry in raw.items()}

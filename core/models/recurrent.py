@@ -100,7 +100,7 @@ class Level:
 
 @dataclass
 class Drafted:
-    """What one layer has of a scored draft: the states after each depth, or its inputs [N, h]."""
+    """One layer's part of a scored draft: the states after each depth, or its inputs [N, h]."""
 
     levels: list[tuple[Level, States]] = field(default_factory=list)
     inputs: Tensor | None = None

@@ -83,7 +83,7 @@ def _map_words(path: Path) -> Array:
     if not 1 <= count <= min((len(words) - HEADER) // NODE, 1 << 32):
         raise UserError(f"{path} is no .trie file, or is cut off: it cannot hold {count} nodes")
     if size % 4:
-        raise UserError(f"{path} is damaged: its length is no multiple of four bytes")
+        raise UserError(f"{path} is damaged: its length is not a multiple of four bytes")
     return np.asarray(words)
 
 

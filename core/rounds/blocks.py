@@ -1,4 +1,4 @@
-"""What a denoising round holds beside a round's common data (Spiffy).
+"""The data of a denoising round beside those that every round has (Spiffy).
 
 Shapes: N rows of a draft, P positions of a block, R masked positions, J tokens ranked at each.
 """
@@ -65,7 +65,7 @@ class Ranking:
         return len(self.positions)
 
     def after(self, count: int) -> Ranking:
-        """What is left when the first ``count`` positions are unmasked."""
+        """Return the ranking without its first ``count`` positions, which are unmasked now."""
         return Ranking(self.positions[count:], self.ids[count:], self.p[count:])
 
 
@@ -91,7 +91,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """What one model call did to the block that is being denoised.
+    """The change that one model call made to the block that is being denoised.
 
     index  which block of the text, from 0
     step   denoising steps of the text before this call: plain denoising's calls so far

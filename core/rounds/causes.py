@@ -29,7 +29,7 @@ class Cause(StrEnum):
 
     @property
     def words(self) -> str:
-        """What is said of the target's token where a walk ended so, or of a node."""
+        """The sentence on the target's token where a walk ended so, or on a node."""
         return _WORDS[self].words
 
     @property
@@ -39,7 +39,7 @@ class Cause(StrEnum):
 
     @property
     def node(self) -> str:
-        """What is said of a drafted node whose branch ended so, in a legend."""
+        """The words of a legend for a drafted node whose branch ended so."""
         return _WORDS[self].node
 
 
@@ -78,3 +78,10 @@ _WORDS = {
     Cause.UNREACHED: _same("unreached"),
     Cause.SIDE: _same("side"),
 }  # fmt: skip
+
+# What may end a round's walk; the others are said of nodes alone.
+ENDS = tuple(
+    cause
+    for cause in Cause
+    if cause not in (Cause.ACCEPTED, Cause.OUTRANKED, Cause.UNREACHED, Cause.SIDE)
+)

@@ -22,7 +22,7 @@ MARGINAL = "log q (marginal)"  # a note: log q at the token's depth, for any pre
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DraftRows:
-    """What every draft has. Parents come before their children.
+    """The rows that every draft has. Parents come before their children.
 
     tokens   int64   [N]  token ids; the root's is the bonus token
     parents  int32   [N]  row of the parent (of the first parent in a block draft); −1: the root
@@ -152,7 +152,7 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """What the drafter proposed in one round, as far as the round asked.
+    """The lists of tokens that the drafter proposed in one round, as far as the round asked.
 
     lists      [R, S], one list for each drafter state that follows a row of the draft
     after      int32 [N], the list that follows each row; ``CHILDLESS`` or ``NOT_ASKED``: none

@@ -21,7 +21,7 @@ TEXT_LIMIT = 64  # tokens of each list whose text a round keeps: longer lists ar
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What the target said to a draft.
+    """The target's decision on a draft: the accepted path, and its own token after every row.
 
     path           accepted rows, the root first: [0, …]
     target_tokens  int64 [N], the target's own token after every row (argmax, or its sample);
@@ -154,7 +154,7 @@ class Round:
 
     @property
     def proposal(self) -> Proposal | None:
-        """What the drafter proposed; None for plain decoding, denoising, or when not recorded."""
+        """The drafter's lists of tokens; None for plain decoding, denoising, or if not recorded."""
         return self.draft.proposal if isinstance(self.draft, Draft) else None
 
     @property

@@ -26,7 +26,7 @@ TokenName = Annotated[int, Meta(ge=0, lt=10**9)]  # a key of a mapping
 
 
 class PromptLine(Struct):
-    """What a header's type does not say: that of ``Header`` serves recorders without msgspec."""
+    """The checks that a header's type lacks: ``Header`` also serves recorders without msgspec."""
 
     prompt_ids: list[Count]
 
@@ -115,7 +115,7 @@ class RoundLine(Struct):
 
 
 class CountsLine(Struct):
-    """What a footer sums up of a round; the rest of its line is not looked at."""
+    """The fields of a round that a footer sums up; the rest of its line is not looked at."""
 
     kind: Literal["round"]
     index: int

@@ -1,4 +1,4 @@
-"""What a round cannot hold, though each field has its shape: impossible values, contradictions.
+"""Faults of a round whose fields have their shapes: impossible values, contradictions.
 
 A round with such a fault opens, so that its log can be examined, and counts in no figure.
 """
@@ -54,7 +54,7 @@ _RANK_OR_NONE = Kind(-1, END, "below 0")  # 0: q gives the token nothing; −1: 
 
 
 def faults_of(record: Round, before: Round | None) -> tuple[str, ...]:
-    """What cannot be in this round, as ends of sentences; ``before`` is the round before it."""
+    """List the faults of this round, as ends of sentences; ``before`` is the round before it."""
     found = [f"{what} {kind.words}" for what, kind, x in _numbers(record) if kind.outside(x)]
     if record.probe is not None:
         found += _depth_faults(record.probe, record.accepted + 1)

@@ -72,7 +72,7 @@ def read_ends(path: Path, limits: Limits = LIMITS) -> Trace:
 
 
 def read_header(path: Path) -> Header:
-    """The first line alone. Raises UserError for what is no trace."""
+    """The first line alone. Raises UserError for a file that is not a trace."""
     with _opened(path) as reader:
         return reader.header
 
@@ -244,7 +244,7 @@ def round_from_line(line: RoundLine) -> Round:
 
 
 def _rows(nodes: NodesLine) -> dict[str, Array]:
-    """What every draft has. Each parent stands before its children, one level above them."""
+    """Return the arrays of ``DraftRows``. Each parent stands before its children, a level above."""
     parents = np.array(nodes.parents, np.int32)
     count = len(parents)
     if not 1 <= count <= MAX_ROWS:
@@ -274,7 +274,7 @@ def _path(rows: list[int], draft: Draft | BlockDraft) -> tuple[int, ...]:
         or (parents[row] != above if links is None else above not in links[row])
         for above, row in pairwise(path)
     ):
-        raise BadField("the accepted path is no path from the root")
+        raise BadField("the accepted path is not a path from the root")
     if isinstance(draft, Draft) and not draft.side.isdisjoint(path):
         raise BadField("the accepted path holds a side row")
     return path
@@ -296,9 +296,9 @@ def _tree(line: RoundLine, rows: dict[str, Array]) -> Draft:
 def _side(rows: list[int], parents: Array) -> frozenset[int]:
     side = frozenset(rows)
     if side and max(side) >= len(parents):
-        raise BadField("a side row is no node")
+        raise BadField("a side row is not a node")
     if any(above in side and row not in side for row, above in enumerate(parents.tolist())):
-        raise BadField("a node below a side row is no side row")
+        raise BadField("a node below a side row is not a side row")
     return side
 
 

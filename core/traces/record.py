@@ -80,7 +80,7 @@ class Recorder:
         committed  the tokens that stand in the text; None: the accepted ones and the bonus
         more       adds to the round what else is known of it, such as p and TVD
 
-        Raises UserError, one sentence, for what is no round of this text.
+        Raises UserError, one sentence, for data that are not a round of this text.
         """
         self._check(tokens, parents, path)
         draft = _draft(tokens, parents, log_q)
@@ -121,7 +121,7 @@ class Recorder:
         rows = list(path)
         sound = rows[:1] == [0] and all(0 <= row < len(tokens) for row in rows)
         if not sound or any(parents[b] != a for a, b in pairwise(rows)):
-            raise UserError(f"the accepted path of {where} is no path from the root")
+            raise UserError(f"the accepted path of {where} is not a path from the root")
 
     def __enter__(self) -> Recorder:
         return self

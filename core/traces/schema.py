@@ -1,4 +1,4 @@
-"""What a trace is: its header, its rounds, the summary in its footer, and how large it may be."""
+"""The parts of a trace: header, rounds, the summary in its footer, and how large it may be."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Header:
-    """What a run was. ``settings`` are the method's full settings, ``libraries`` name → version."""
+    """The settings of a run. ``settings`` are all of the method's, ``libraries`` name → version."""
 
     method: str
     settings: Mapping[str, Any]
@@ -88,7 +88,7 @@ class Trace:
 
     @property
     def remarks(self) -> str:
-        """What whoever looks at this trace must know of it; empty for a sound and whole one."""
+        """The warnings to show beside this trace, joined by "; "; empty for a sound, whole one."""
         return "; ".join(filter(None, ("" if self.complete else INTERRUPTED, self.mark)))
 
     @property
@@ -105,7 +105,7 @@ class Trace:
 
 @dataclass(eq=False)
 class Totals:
-    """What a footer sums up, round by round; rounds that committed nothing are left out."""
+    """The sums of a footer, added round by round; rounds that committed nothing are left out."""
 
     tokens: int = 0
     lengths: list[int] = field(default_factory=list)

@@ -57,7 +57,7 @@ class CollectSettings:
 
 
 class _Columns(NamedTuple):
-    """What is stored of each position of a batch."""
+    """The columns of the store, for each position of a batch."""
 
     features: Tensor  # fp16 [R, T, F·h]
     top_ids: Tensor  # int32 [R, T, K]
@@ -76,7 +76,7 @@ class _Prompts:
     """A batch of prompts once it is read, padded on the left.
 
     pad   padding of each row
-    real  bool [R, T], which positions are no padding
+    real  bool [R, T], which positions are not padding
     """
 
     columns: _Columns
@@ -243,7 +243,10 @@ def synthesis_settings(settings: CollectSettings) -> CollectSettings:
 
 
 def _user_turn_head(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """What the chat template puts before a user's words. Raises UserError without a template."""
+    """Return the token ids that the chat template puts before a user's words.
+
+    Raises UserError without a template.
+    """
     if not tokenizer.chat_template:
         raise UserError("the target has no chat template, so it cannot write prompts: name files")
     text = render_turn(tokenizer, MARKER, answer=False)

@@ -72,7 +72,7 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class FitStatus:
-    """What one step reports."""
+    """The report of one step."""
 
     step: int
     done: float  # share of the run, 0 … 1

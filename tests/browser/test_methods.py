@@ -172,7 +172,7 @@ def test_a_weighed_node_shows_its_terms_and_that_a_score_is_no_probability(
     page = opened(visit(), tmp_path / "a.jsonl", "dart", 2)
     section = page.locator(".ds-drafted.terms")
     expect(section.locator(".ds-term.term-1, .ds-term.term-2, .ds-term.total")).to_have_count(3)
-    expect(section).to_contain_text("It is no probability")
+    expect(section).to_contain_text("It is not a probability")
     expect(section).to_contain_text("n-gram model")
     marks = set(page.locator(".cue").all_text_contents())
     assert marks and marks <= {"n0", "n1", "n2", "n–"}

@@ -1,4 +1,4 @@
-"""One preset, folder or repository under ``model doctor``: what it opens as and what it needs."""
+"""One preset, folder or repository under ``model doctor``: as which it opens, and what it needs."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _of_drafter(drafter: Drafts, device: Device) -> str:
 
 
 def _of_states(target: Outline, memory: Memory) -> Iterator[str]:
-    """What a drafted tree costs where layers carry a state."""
+    """Say what a drafted tree costs where layers carry a state."""
     from core.models.recurrent import KEPT, fork_is_kept
 
     yield (

@@ -19,7 +19,7 @@ from core.traces.schema import Trace
 
 @dataclass(frozen=True)
 class Form:
-    """What an export writes. ``one_round``: it shows a single round, by default the first."""
+    """A file format. ``one_round``: it shows a single round, by default the first."""
 
     make: Callable[[list[Trace], Options], bytes]
     ending: str
@@ -127,7 +127,7 @@ def _graphml(traces: list[Trace], args: Options) -> bytes:
 
 def _table(traces: list[Trace], args: Options) -> bytes:
     from analysis.measures.rows import nodes_table, rounds_table
-    from app.export.tables import table_bytes
+    from analysis.table_files import table_bytes
 
     if args.table == "rounds":
         if args.round is not None:

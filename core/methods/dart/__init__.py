@@ -75,7 +75,7 @@ EXPLAIN = Explanation(
         Mark("n1", CONTEXT, "the n-gram model knows it after the token before", 0.5, 1.5),
         Mark("n0", CONTEXT, "the n-gram model knows it after no context", -0.5, 0.5),
     ),
-    closing="The score orders the draft. It is no probability: its terms are weighted "
+    closing="The score orders the draft. It is not a probability: its terms are weighted "
     "log-probabilities.",
 )
 DRAFTER = DrafterInfo(

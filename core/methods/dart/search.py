@@ -4,7 +4,7 @@
 
 with w_level = (level + 1)^−power, level from 0, q̂ the softmax over the ``width`` best tokens of a
 depth only, and P the n-gram probability of the token after the text and the path so far. Every
-node of every beam counts; the ``budget`` best make the draft. The score is no probability. It is
+node of every beam counts; the ``budget`` best make the draft. The score is not a probability. It is
 recorded beside q, with both its terms.
 """
 

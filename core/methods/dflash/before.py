@@ -32,7 +32,7 @@ After = Callable[[Tensor, Tensor], Tensor]  # 0-based depths [R], paths [R, 1 + 
 
 
 class Correction(nn.Module):
-    """What is added to the logits of a block's places, by the path to each.
+    """Logits to add to those of a block's places, by the path to each.
 
     along  whether it reads the whole path; else only the token before
     """
@@ -112,7 +112,7 @@ class CorrectedDrafter(DFlashDrafter):
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """What one pass tells.
+    """The distributions that one pass of the network gives for a block.
 
     plain       log q [L, V] at each depth, for any token before
     after       log q [R, C] after paths

@@ -113,7 +113,7 @@ class DFlashConfig:
 
     @property
     def of_target(self) -> dict[str, int]:
-        """What the target must be like."""
+        """The sizes that the target must have, by name."""
         count = {"layer count": self.num_target_layers} if self.num_target_layers else {}
         return {"hidden size": self.hidden_size, "vocabulary size": self.vocab_size} | count
 
@@ -229,7 +229,7 @@ def of_speculators(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _attention(raw: dict[str, Any], layers: int) -> dict[str, Any]:
-    """What the layers see. Sliding ones are causal in the block unless the config says otherwise,
+    """Read what the layers see. Sliding ones are causal in the block unless it says otherwise,
     and those of ``use_swa`` are not. Raises UserError for layers of another kind.
     """
     sliding = sliding_layers(raw, layers)

@@ -83,7 +83,7 @@ class DominoModel(DFlashModel):
     def __init__(self, config: DominoConfig):
         super().__init__(config)
         head = DominoHead(config)
-        # By their published names the parts are the network's own; the head is no second child.
+        # By their published names the parts are the network's own; the head is not a second child.
         self.prefix_gru, self.embed_proj = head.prefix_gru, head.embed_proj
         self.__dict__["correction"] = head
 

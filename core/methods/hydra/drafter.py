@@ -93,7 +93,7 @@ class HydraDrafter(Drafter):
         return scaled(logits, self.temperature).log_softmax(-1)
 
     def _read_at(self, features: Tensor, anchors: Tensor) -> Tensor:
-        """What the heads read of the token before each anchor, [A, h]."""
+        """Return the features [A, h] of the token before each anchor, which the heads read."""
         return features[anchors - 1]
 
 

@@ -91,7 +91,7 @@ class HydraConfig(OnLastHidden):
 
     @property
     def of_target(self) -> dict[str, int]:
-        """What the target must be like, as far as it is known."""
+        """The sizes that the target must have, by name; those that are not known are left out."""
         prefix = self.prefix or Prefix()
         widths = {
             "width of all query heads": prefix.queries,
@@ -118,7 +118,7 @@ class HydraConfig(OnLastHidden):
 
     @staticmethod
     def from_json(raw: Mapping[str, Any]) -> HydraConfig:
-        """What a config says before the weights are fetched; published ones say little.
+        """Read a config before the weights are fetched; published ones say little.
 
         Raises UserError for heads of another kind.
         """
@@ -242,7 +242,7 @@ class HydraModel(nn.Module):
         return nn.Sequential(*self._dropout(), linear) if c.prefix else linear
 
     def _dropout(self) -> list[nn.Module]:
-        """What stands for a dropout in a published name."""
+        """Return the place that a dropout takes in the numbering of published tensor names."""
         return [nn.Identity()] if self.config.prefix else []
 
     def forward(self, hidden: Tensor, path: Tensor) -> Tensor:

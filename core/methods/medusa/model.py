@@ -38,7 +38,7 @@ class MedusaConfig(OnLastHidden):
 
     @staticmethod
     def from_json(raw: Mapping[str, Any]) -> MedusaConfig:
-        """What a config says before the weights are fetched; published ones say little."""
+        """Read a config before the weights are fetched; published ones say little."""
         hidden, size = (raw.get(name, 0) for name in ("hidden_size", "vocab_size"))
         return MedusaConfig(raw.get("medusa_num_heads", 0), hidden, vocab_size=size)
 

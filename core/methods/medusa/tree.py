@@ -40,7 +40,7 @@ class StaticTree(Builder):
     reads: int = RANKS
 
     def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
-        """What the drafter does not list is left out, and what would follow it."""
+        """Grow the tree; a node that the drafter does not list is left out with all below it."""
         return grow(session, text, self.nodes[:budget], partial=True)
 
 
@@ -83,7 +83,7 @@ def read_accuracies(path: Path) -> Array:
         found = np.zeros((0, 0))
     good = found.ndim == 2 and found.size and ((found >= 0) & (found <= 1)).all()
     if not good or found.shape[0] > 64 or found.shape[1] > 1024:
-        raise UserError(f"{path} is no list of accuracies from 0 to 1, as many for each depth")
+        raise UserError(f"{path} is not a list of accuracies from 0 to 1, as many for each depth")
     return found
 
 

@@ -96,7 +96,7 @@ LAYOUTS = (
 
 @dataclass(frozen=True)
 class MtpConfig:
-    """What a folder's config says of its head.
+    """The sizes and order of a head, as its folder's config gives them.
 
     layers  of the target, which a nextn head's name counts on; None: it does not say
     rank    of the change to the target's last layer, of a head trained here; 0: a published one
@@ -121,7 +121,7 @@ class MtpConfig:
 
     @property
     def of_target(self) -> dict[str, int]:
-        """What the target must be like."""
+        """The sizes that the target must have, by name."""
         found = {"hidden size": self.hidden_size, "vocabulary size": self.vocab_size}
         return found | ({} if self.layers is None else {"layer count": self.layers})
 
@@ -211,7 +211,7 @@ class MtpHead(nn.Module):
 
 
 class Stored(nn.Module):
-    """What a head trained here adds to the target's last layer, as its file holds it."""
+    """The weights that a head trained here adds to the target's last layer, as in its file."""
 
     def __init__(self, config: MtpConfig):
         super().__init__()

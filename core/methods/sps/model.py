@@ -55,7 +55,7 @@ class DraftConfig:
 
     @property
     def of_target(self) -> dict[str, int]:
-        """What the target must be like."""
+        """The sizes that the target must have, by name, where the config gives them."""
         found = {} if self.vocabulary is None else {"vocabulary size": self.vocabulary}
         return found | ({"hidden size": self.parts["q_proj"][1]} if "q_proj" in self.parts else {})
 
@@ -103,7 +103,7 @@ class Changed(nn.Module):
 
 
 class Adapter(nn.Module):
-    """What training adds to the first layers."""
+    """The low-rank weights that training adds to the target's first layers."""
 
     def __init__(self, config: DraftConfig):
         super().__init__()

@@ -1,0 +1,177 @@
+"""Targets in a GGUF file: dequantised once by transformers, kept as safetensors with a tokenizer.
+
+A quantised file is kept in bfloat16, as the embedded target is; one whose matrices are float32 or
+float16 is kept in float32, so that no weight is rounded. llama.cpp multiplies by the quantised
+numbers themselves: its logits differ from these by its own rounding of activations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.errors import UserError
+from core.files import cache_root
+from core.lines import open_regular
+from core.progress import Progress, Report, silent
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+SUFFIX = ".gguf"
+LAYOUT = 1  # raised when the conversion changes: files are then dequantised again
+MAX_TENSORS, MAX_FIELDS = 1 << 16, 1 << 14  # the largest published files have some thousands
+ORIGIN = "draftscope.json"  # written last: a folder that has it is whole
+
+
+def check_header(file: Path) -> None:
+    """Check that a file begins as GGUF does, with counts that a model can have.
+
+    Raises UserError.
+    """
+    try:
+        with open_regular(file) as opened:
+            head = opened.read(24)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
+    if len(head) < 24 or head[:4] != b"GGUF":
+        raise UserError(f"{file} is not a GGUF file")
+    version, tensors, fields = struct.unpack("<IQQ", head[4:])
+    if version not in (2, 3):
+        raise UserError(f"{file} has GGUF's version {version}; versions 2 and 3 are read")
+    if not 0 < tensors <= MAX_TENSORS or not 0 < fields <= MAX_FIELDS:
+        raise UserError(
+            f"{file} claims {tensors} tensors and {fields} fields: at most {MAX_TENSORS} and "
+            f"{MAX_FIELDS} are read"
+        )
+
+
+def folder_of(file: Path) -> Path:
+    """Where the model of a file is kept. Another file under the same name has another folder."""
+    found = file.resolve().stat()
+    identity = f"{file.resolve()}\0{found.st_size}\0{found.st_mtime_ns}\0{LAYOUT}"
+    key = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]
+    return cache_root() / "models" / f"gguf-{key}"
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a folder that was made of a GGUF file is complete."""
+    return (folder / ORIGIN).is_file()
+
+
+def prepare(file: Path, report: Report = silent) -> Path:
+    """The folder of a GGUF file's model, which is made first if it is not there.
+
+    Raises UserError for a file that is not GGUF; for one that they cannot read, the libraries raise
+    errors of any type.
+    """
+    check_header(file)
+    final = folder_of(file)
+    if not is_whole(final):
+        with making(final) as made:
+            dequantise(file, made, file.stem, {"file": file.name}, report)
+    return final
+
+
+def read_config(file: Path) -> PreTrainedConfig:
+    """The config that a GGUF file's fields give; no weight is read. Raises as ``prepare``."""
+    from transformers import AutoConfig
+
+    check_header(file)
+    return AutoConfig.from_pretrained(str(file.parent), gguf_file=file.name)
+
+
+@contextmanager
+def making(final: Path) -> Iterator[Path]:
+    """A folder that is renamed to ``final`` when it was made. An interruption leaves nothing."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=final.parent) as scratch:
+        made = Path(scratch) / "model"
+        yield made
+        move_into_place(made, final)
+
+
+def move_into_place(made: Path, final: Path) -> None:
+    """Rename ``made`` to ``final``. When another process was faster, its result stays."""
+    try:
+        made.rename(final)
+    except OSError:
+        if not is_whole(final):
+            shutil.rmtree(final, ignore_errors=True)
+            made.rename(final)
+
+
+def dequantise(
+    file: Path, made: Path, name: str, origin: Mapping[str, Any], report: Report
+) -> None:
+    """Write a GGUF file's model as safetensors, with config and tokenizer, into ``made``.
+
+    name    the model's, in its config
+    origin  what is noted of where it is from, for ``draftscope.json``
+    """
+    report(Progress("dequantising", None))
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+    dtype = torch.float32 if holds_floats(file) else torch.bfloat16
+    with _bar_of_transformers(report):
+        packed = AutoModelForCausalLM.from_pretrained(
+            **source, dtype=dtype, quantization_config=GgufConfig(dequantize=True)
+        )
+    config: Any = packed.config
+    # A model loaded from GGUF refuses save_pretrained; one of the same config does not.
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    config._name_or_path, config.dtype = name, dtype
+    with torch.device("meta"):
+        plain = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    plain.load_state_dict(packed.state_dict(), assign=True)
+    plain.tie_weights()
+    plain.generation_config = packed.generation_config
+    plain.save_pretrained(made)
+    AutoTokenizer.from_pretrained(**source).save_pretrained(made)
+    (made / ORIGIN).write_text(json.dumps({**origin, "layout": LAYOUT}, indent=1))
+
+
+def holds_floats(file: Path) -> bool:
+    """Whether every matrix of a GGUF file is stored as float32 or float16."""
+    from gguf import GGMLQuantizationType, GGUFReader
+
+    floats = (GGMLQuantizationType.F32, GGMLQuantizationType.F16)
+    return all(
+        tensor.tensor_type in floats
+        for tensor in GGUFReader(str(file)).tensors
+        if len(tensor.shape) > 1
+    )
+
+
+@contextmanager
+def _bar_of_transformers(report: Report) -> Iterator[None]:
+    """Report the progress for which transformers would draw its own bar: tensors dequantised."""
+    from transformers import modeling_gguf_pytorch_utils
+
+    module: Any = modeling_gguf_pytorch_utils
+
+    def counted(tensors: Sequence[Any], **_: Any) -> Iterator[Any]:
+        for number, tensor in enumerate(tensors):
+            report(Progress("dequantising", number / len(tensors)))
+            yield tensor
+
+    own = getattr(module, "tqdm", None)
+    if own is not None:
+        module.tqdm = counted
+    try:
+        yield
+    finally:
+        if own is not None:
+            module.tqdm = own
