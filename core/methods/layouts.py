@@ -89,9 +89,11 @@ def told_kind(folder: Path) -> str | None:
 
 
 def marks(raw: Mapping[str, Any]) -> list[str]:
-    """List what a config says of itself, a line each: ``=WORD`` for the architectures, model type and
-    the like that it names, then ``FIELD=VALUE`` for its own fields, ``PART.FIELD=VALUE`` for those
-    of a part."""
+    """List what a config says of itself, a line each.
+
+    First ``=WORD`` for the architectures, model type and the like that it names, then
+    ``FIELD=VALUE`` for its own fields and ``PART.FIELD=VALUE`` for those of a part.
+    """
     lines = [f"={_said(word)}" for word in _words(raw)]
     for name, value in raw.items():
         inner = value if isinstance(value, dict) else {}

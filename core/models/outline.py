@@ -109,8 +109,8 @@ def names_language_model(folder: Path) -> bool:
 
 @torch.inference_mode()
 def _memory(model: PreTrainedModel) -> Memory:
-    """Run one token through a model on the meta device, and say what it keeps. Raises UserError for a model whose
-    forward is refused."""
+    """Run one token through a model on the meta device, and count what it keeps. Raises UserError
+    for a model whose forward is refused."""
     weights = sum(p.nbytes for p in model.parameters())
     kv, like = make_kv(model, 1), {"device": "meta", "dtype": model.dtype}
     token = torch.zeros(1, 1, dtype=torch.long, device="meta")
