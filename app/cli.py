@@ -153,6 +153,13 @@ GROUPS: dict[str, dict[str, Command]] = {
             "cost sky.safetensors --methods ddtree",
             "cost sky.safetensors --methods treeflash --check",
         ),
+        "advise": command(
+            "say which draft length or tree budget pays at which batch, and the flags for it",
+            "advise",
+            "advise run.jsonl.gz --cost steps.csv",
+            "advise vllm.log --cost steps.csv --batch 1 8 32 --out runs/advice",
+            "advise texts --methods ddtree --cost cost.json --json",
+        ),
         "calibrate": command(
             "measure TVD and coverage of drafters by depth, against the marginal",
             "calibrate",

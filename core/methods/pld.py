@@ -99,7 +99,7 @@ EXPLAIN = Explanation(
 )
 DRAFTER = DrafterInfo(
     "pld", "what followed the text's last tokens before", PromptLookup, PldOptions,
-    explain=EXPLAIN, depends="text",
+    explain=EXPLAIN, depends="text", vllm="ngram",
 )  # fmt: skip
 METHOD = Method(
     "PLD", "pld", "chain", 10, "prompt lookup: a copy of what followed the last tokens before",

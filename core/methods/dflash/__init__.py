@@ -47,6 +47,7 @@ DRAFTER = DrafterInfo(
         told=r"^=DFlash|^=dflash$|^dflash_config\.",
     ),
     training="core.methods.dflash.training:TRAINING",
+    vllm="dflash",
 )
 METHOD = Method(
     "DFlash", "dflash", "chain", 64, "the drafter's argmax chain", paper="arXiv 2602.06036"

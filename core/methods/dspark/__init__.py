@@ -58,6 +58,7 @@ DRAFTER = DrafterInfo(
         told=r"(?i)^=.*dspark|(^|\.)markov_rank=",
     ),
     explain=EXPLAIN,
+    vllm="dspark",
 )
 METHOD = Method(
     "DSpark", "dspark", "chain", 64, "a chain that knows the token before",

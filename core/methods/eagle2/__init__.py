@@ -21,6 +21,7 @@ DRAFTER = DrafterInfo(
         told=r"\A(?s:.*)^=\w+ForCausalLM$(?s:.*)^num_hidden_layers=1$",
     ),
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
+    vllm="eagle",
 )
 METHOD = Method(
     "EAGLE-2", "eagle2", BUILDER.name, 59, "a dynamic tree of a layer that predicts features",

@@ -52,6 +52,7 @@ DRAFTER = DrafterInfo(
         told=r"^medusa_num_heads=",
     ),
     training="core.methods.medusa.training:TRAINING",
+    vllm="medusa",
 )
 BUILDER = BuilderInfo(
     "static",
