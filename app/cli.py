@@ -75,8 +75,9 @@ GROUPS: dict[str, dict[str, Command]] = {
             "trace import trees.json --out trees.jsonl.gz",
         ),
         "trace compare": command(
-            "compare one text by two engines: the first token that differs",
+            "compare texts by two engines: where they part, and whether a tie explains it",
             "trace.compare",
+            "trace compare runs/ours runs/served --compute",
             "trace compare run.jsonl.gz vllm-response.json",
             "trace compare ours.jsonl.gz theirs.jsonl.gz --json",
         ),
