@@ -145,6 +145,36 @@ def test_sinks_are_refused_as_the_first_forward_refuses_them(tmp_path, doctor):
     assert code == 1 and f"does not open: {error.value}" in printed.out
 
 
+# The table of docs/models.md: transformers' default config of each family, and why it is refused.
+FAMILIES_TOLD = {
+    "qwen3_5": "", "qwen3_5_moe": "", "qwen3_next": "", "kimi_linear": "", "glm4_moe": "",
+    "deepseek_v3": "", "gemma4": "", "llama": "", "qwen3": "", "qwen3_moe": "",
+    "gpt_oss": "attention has sinks", "glm_moe_dsa": "'indexed_attention'",
+    "deepseek_v4": "'compressed_sparse_attention'", "llama4": "'chunked_attention'",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES_TOLD)
+def test_a_family_opens_or_not_as_the_documents_say(family, tmp_path):
+    from transformers import AutoConfig
+
+    name, refusal = folder_of(tmp_path, {"model_type": family}), FAMILIES_TOLD[family]
+    AutoConfig.for_model(family).save_pretrained(tmp_path)
+    documents = Path(__file__).parent.parent / "docs" / "models.md"
+    lines = documents.read_text("utf-8").splitlines()
+    (row,) = (
+        line for line in lines if f"`{family}`" in line and ("| yes" in line or "| no" in line)
+    )
+    found = opening(name, torch.bfloat16)
+    assert ("| no: " in row) == bool(refusal) == bool(found.refused)
+    if refusal:
+        assert refusal in found.refused[0]
+        return
+    assert found.target is not None
+    memory = found.target.memory[torch.bfloat16]
+    assert memory.token and ("carries a state" in row) == bool(memory.state)
+
+
 # ── drafters ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -164,7 +194,7 @@ def test_a_published_config_opens_as_its_kind(name, tmp_path, doctor):
     assert "weights are not here" in printed.out
 
 
-@pytest.mark.parametrize("kind", sorted(set(DRAFTERS) - {"pld", "lookahead"}))
+@pytest.mark.parametrize("kind", [k for k in DRAFTERS if find_drafter(k).checkpoint])
 def test_a_folder_with_weights_opens_as_what_it_is(kind, shelf):
     folder = shelf / {"dflash": "drafter"}.get(kind, kind)
     found = opening(str(folder), torch.float32)

@@ -73,7 +73,8 @@ def test_the_shipped_presets():
     names = set(presets.shipped())
     assert names == {
         "smollm2-135m", "qwen3-4b", "qwen3-8b", "qwen3-8b-jetspec", "qwen3-14b",
-        "qwen3-coder-30b-a3b", "llama-3.1-8b", "vicuna-7b", "llada-8b",
+        "qwen3-coder-30b-a3b", "qwen3.5-9b", "qwen3.6-27b", "qwen3.6-35b-a3b", "qwen3.8-27b",
+        "glm-4.5-air", "llama-3.1-8b", "llama-3.3-70b", "vicuna-7b", "llada-8b",
     }  # fmt: skip
     four = presets.find("qwen3-4b")
     assert four.target == Source("Qwen/Qwen3-4B") and four.template == {"enable_thinking": False}
@@ -380,6 +381,11 @@ def test_a_hub_presets_needs_count_only_the_files_that_are_fetched():
     files = {"model.safetensors": 100, "config.json": 5, "picture.png": 1000, "small.trie": 70}
     found = fetch.needs(presets.find("qwen3-4b"), lambda _: files)
     assert [part.size for part in found.parts] == [105, 105, 105, 105, 105, 70]
+
+
+def test_a_head_in_the_targets_own_files_is_fetched_with_it():
+    found = fetch.needs(presets.find("qwen3.8-27b"), lambda _: {"model.safetensors": 100})
+    assert [part.what for part in found.parts] == ["target", "dflash2"]
 
 
 def test_without_the_hub_the_published_parameter_count_is_used():
