@@ -246,6 +246,8 @@ WRONG = {
         "totalDraftTokensCount": 3, "acceptedDraftTokensCount": 1, "rejectedDraftTokensCount": 3}},
     "response 2: more tokens are accepted than drafted": [DUMP[0], DUMP[1] | {"n_accept": 4}],
     "response 1: n_draft must be": [DUMP[0] | {"n_draft": -1}],
+    "a draft of 2000 tokens": [DUMP[0] | {"n_draft": 2000}],
+    "more than 1024 drafted tokens in a row": [FRAGMENTS[1]] * 1025,
     "does not tell which of them": [FRAGMENTS[0], FRAGMENTS[1] | {"tokensCount": 2}],
 }  # fmt: skip
 
@@ -254,6 +256,23 @@ WRONG = {
 def test_what_holds_no_counts_is_one_sentence(tmp_path, said):
     with pytest.raises(UserError, match=said):
         read_served(written(tmp_path, WRONG[said]))
+
+
+def test_hostile_counts_are_one_sentence(tmp_path):
+    """Random damage to one value of each newer form."""
+    rng = random.Random(0)
+    nasty = [None, -1, 1 << 40, "\x1b[31m", [], {}, [[]], 0.5, True, {"1": -1}, {"0": 1}, {"x": 1}]
+    told = 0
+    for _ in range(300):
+        made = json.loads(json.dumps(rng.choice([PROFILE, DUMP, FRAGMENTS, STUDIO])))
+        part = made.get("stats", made) if isinstance(made, dict) else rng.choice(made)
+        part[rng.choice(list(part))] = rng.choice(nasty)
+        try:
+            read_served(written(tmp_path, made)).to_json()
+        except UserError as error:
+            told += 1
+            assert not {"\n", "\x1b"} & set(str(error))
+    assert told > 100
 
 
 # ── DDTree ───────────────────────────────────────────────────────────────────────────────────────

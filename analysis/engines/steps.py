@@ -6,6 +6,7 @@ fragment for each token, which says whether the draft model wrote it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from analysis.measures.counts import Served
 from core.declared import BadField, Count, read
 from core.errors import UserError
 
-MOST = 1 << 20  # tokens of a draft
+MOST = 1 << 10  # tokens of a draft
 Item = tuple[Any, str]  # a value of JSON, and what to call its place
 
 
@@ -56,18 +57,19 @@ def _verifications(values: Sequence[Item]) -> tuple[Served, str, list[str]]:
     left_out = 0
     for value, where in values:
         step = _read(value, where, _Verification)
-        if step.n_accept > step.n_draft or step.n_draft > MOST:
+        if step.n_draft > MOST:
+            raise UserError(f"{where}: a draft of {step.n_draft} tokens")
+        if step.n_accept > step.n_draft:
             raise UserError(f"{where}: more tokens are accepted than drafted")
         if step.replay or not step.n_draft:
             left_out += 1
         else:
             order.append((step.n_accept, step.n_draft))
     accepted, drafted = (sum(each) for each in zip(*order, strict=True)) if order else (0, 0)
-    lengths = [taken for taken, _ in order]
-    histogram = tuple(map(lengths.count, range(max(lengths, default=-1) + 1)))
     notes = []
     if left_out:
         notes.append(f"{left_out} of {len(values)} steps are replays or drafted nothing.")
+    histogram = _histogram([taken for taken, _ in order])
     served = Served(
         "llama.cpp", len(order), drafted, accepted, histogram=histogram, order=tuple(order)
     )
@@ -90,18 +92,24 @@ def _fragments(values: Sequence[Item]) -> tuple[Served, str, list[str]]:
         drafted = each.contains_drafted or each.from_draft_model
         if drafted:
             run += 1
+            if run > MOST:
+                raise UserError(f"{where}: more than {MOST} drafted tokens in a row")
         elif tokens:
             lengths.append(run)
             run = 0
         tokens += 1
     if run:  # the text's end cut this round's last token off
         lengths.append(run)
-    histogram = tuple(map(lengths.count, range(max(lengths, default=-1) + 1)))
     note = "A pass without a draft looks like a draft that was refused at once: both are rounds."
-    served = Served(
-        "LM Studio", len(lengths), None, sum(lengths), tokens, histogram=histogram or None
-    )
+    histogram = _histogram(lengths)
+    served = Served("LM Studio", len(lengths), None, sum(lengths), tokens, histogram=histogram)
     return served, "response", [note]
+
+
+def _histogram(lengths: Sequence[int]) -> tuple[int, ...] | None:
+    """Rounds that accepted 0, 1, 2 … tokens; None where there are none."""
+    counts = Counter(lengths)
+    return tuple(counts[n] for n in range(max(counts) + 1)) if counts else None
 
 
 def _read(value: Any, where: str, kind: Any) -> Any:
