@@ -174,9 +174,9 @@ def _figure(traces: list[Trace], args: Options) -> bytes:
     if args.layout == "dot":
         from app.export.graphs import dot_layout
 
-        if args.legend or args.dark:
-            raise UserError("--layout dot has no legend and no dark colours")
-        return dot_layout(record, paper, form, args.outlined)
+        if args.legend or args.dark or args.outlined:
+            raise UserError("--layout dot has no legend, no dark colours and no outlines")
+        return dot_layout(record, paper, form)
     opened = () if args.layout == "folded" else None
     drawing = tree_drawing(record, Explainer.of(traces[0].header), opened, args.legend)
     if args.column is not None and (size := paper.letters(drawing)) < SMALL:
