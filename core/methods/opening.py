@@ -23,7 +23,7 @@ SOME = (48, 64)  # layers of a target, to see what a drafter reads of one
 
 
 @dataclass(frozen=True)
-class Drafts:
+class OpeningDrafter:
     """A drafter that opens.
 
     kind        its name in the registry
@@ -42,13 +42,13 @@ class Drafts:
     parameters: int | None
 
 
-def drafts(kind: str, folder: Path) -> Drafts:
+def drafts(kind: str, folder: Path) -> OpeningDrafter:
     """The drafter of this kind in a folder, which may hold the config alone. Raises UserError, as
     loading it would."""
     config = read(kind, folder)
     told = config.of_target.get("layer count")
     first, second = (config.feature_layers(told or count) for count in SOME)
-    return Drafts(
+    return OpeningDrafter(
         kind,
         config.of_target,
         tuple(first),
@@ -81,7 +81,7 @@ class Opening:
     """
 
     target: Outline | None = None
-    drafters: tuple[Drafts, ...] = ()
+    drafters: tuple[OpeningDrafter, ...] = ()
     refused: tuple[str, ...] = ()
     head: str = ""
     unknown: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ def opening(name: str, *dtypes: Any) -> Opening:
 
 def _of_preset(name: str, preset: Preset, dtypes: tuple[Any, ...]) -> Opening:
     """Open a preset's target, and its drafters for this target."""
-    target, found, refused, unknown = None, list[Drafts](), list[str](), list[str]()
+    target, found, refused, unknown = None, list[OpeningDrafter](), list[str](), list[str]()
     config = None
     if not _is_here(preset.target):
         unknown.append("target")

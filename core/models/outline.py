@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Memory:
+class TargetMemory:
     """Bytes that a target takes in one type of numbers.
 
     weights  of all parameters
@@ -58,7 +58,7 @@ class Outline:
     carrying: int
     parameters: int
     stored: str
-    memory: Mapping[torch.dtype, Memory]
+    memory: Mapping[torch.dtype, TargetMemory]
 
 
 def outline(name: str, *dtypes: torch.dtype) -> Outline | None:
@@ -108,7 +108,7 @@ def names_language_model(folder: Path) -> bool:
 
 
 @torch.inference_mode()
-def _memory(model: PreTrainedModel) -> Memory:
+def _memory(model: PreTrainedModel) -> TargetMemory:
     """Run one token through a model on the meta device, and count what it keeps. Raises UserError
     for a model whose forward is refused."""
     weights = sum(p.nbytes for p in model.parameters())
@@ -125,8 +125,8 @@ def _memory(model: PreTrainedModel) -> Memory:
     except UserError:
         raise
     except Exception:  # code that must see numbers: what it keeps is then unknown
-        return Memory(weights, None, None)
-    return Memory(weights, kv.bytes_per_token, kv.state_bytes)
+        return TargetMemory(weights, None, None)
+    return TargetMemory(weights, kv.bytes_per_token, kv.state_bytes)
 
 
 def _method(quantised: Any) -> str:

@@ -17,8 +17,8 @@ from core.models.presets import Preset
 
 if TYPE_CHECKING:
     from core.methods.fetch import Needs
-    from core.methods.opening import Drafts, Opening
-    from core.models.outline import Memory, Outline
+    from core.methods.opening import Opening, OpeningDrafter
+    from core.models.outline import Outline, TargetMemory
 
 BUDGETS = (8, 16, 64)  # of the drafts whose states are told
 TEXT = 1000  # tokens of a text whose memory is told
@@ -75,14 +75,14 @@ def _target(target: Outline) -> str:
     )
 
 
-def _drafter(drafter: Drafts) -> str:
+def _drafter(drafter: OpeningDrafter) -> str:
     """Its kind, and the target that it is for, as far as its config says."""
     wanted = [f"{what} {size:,}" for what, size in drafter.of_target.items()]
     for_target = f"for a target of {', '.join(wanted) or 'a size that its tensors tell'}"
     return f"opens as a drafter: {drafter.kind}, {for_target}{_reads(drafter)}{_drafts(drafter)}"
 
 
-def _reads(drafter: Drafts) -> str:
+def _reads(drafter: OpeningDrafter) -> str:
     if not drafter.layers:
         return ""
     layers = ("layer " if len(drafter.layers) == 1 else "layers ") + ", ".join(
@@ -92,7 +92,7 @@ def _reads(drafter: Drafts) -> str:
     return f"; reads after {layers}" + ("" if known else f" where the target has {drafter.count}")
 
 
-def _drafts(drafter: Drafts) -> str:
+def _drafts(drafter: OpeningDrafter) -> str:
     return "" if drafter.depths is None else f"; drafts {drafter.depths} tokens at most"
 
 
@@ -151,14 +151,14 @@ def _of_target(weights: int, device: Device, token: int | None) -> str:
     )
 
 
-def _of_drafter(drafter: Drafts, device: Device) -> str:
+def _of_drafter(drafter: OpeningDrafter, device: Device) -> str:
     if drafter.parameters is None:
         return f"memory of {drafter.kind}: unknown, its tensors tell"
     weights = size(drafter.parameters * device.dtype.itemsize)
     return f"memory of {drafter.kind} on {device.name}: {weights} for weights in {device.numbers}"
 
 
-def _of_states(target: Outline, memory: Memory) -> Iterator[str]:
+def _of_states(target: Outline, memory: TargetMemory) -> Iterator[str]:
     """Say what a drafted tree costs where layers carry a state."""
     from core.models.recurrent import KEPT, fork_is_kept
 
