@@ -151,6 +151,20 @@ def eagle3() -> EagleDrafter:
 
 
 @cache
+def eagle3_layers() -> EagleDrafter:
+    """Of three layers: the first reads an embedding beside a feature, the others do not."""
+    config = toys.eagle_config(**shapes(draft_vocab_size=toys.LANGUAGE_SIZE, num_hidden_layers=3))
+    network, head, layers = EagleModel(config), language().head, (0, 1, 2)
+
+    def logits(features, tokens, anchors):
+        return head(network.rows_at(embed, tokens, features, anchors, DEPTH))
+
+    learn(network, logits, layers)
+    options = EagleOptions(DEPTH, 1.0)
+    return EagleDrafter(network, language().embedding, head, layers, options=options)
+
+
+@cache
 def medusa() -> MedusaDrafter:
     network, head = MedusaModel(MedusaConfig(DEPTH, 32, 2)), language().head
     learn(network, lambda features, tokens, at: head(network(features[at - 1])), (3,))
@@ -247,6 +261,7 @@ HEALTHY = {
     "dflash": dflash, "dart": dart, "eagle3": eagle3, "medusa": medusa, "hydra": hydra,
     "hydra++": hydra_plus,
     "jetspec": jetspec, "dspark": dspark, "dflash2": dflash2,
+    "eagle3 of three layers": eagle3_layers,
 }  # fmt: skip
 
 
@@ -543,7 +558,17 @@ def in_turns():
     return made
 
 
+def layers_exchanged(kind, one, other):
+    """A copy whose file has the numbers of two layers exchanged."""
+    made = copied(kind())
+    layers = made.model.layers
+    layers[one], layers[other] = layers[other], layers[one]
+    return made
+
+
 PLANTED = {
+    "layers.0 and layers.1 exchanged": lambda: layers_exchanged(dflash, 0, 1),
+    "layers.1 and layers.2 exchanged": lambda: layers_exchanged(eagle3_layers, "1", "2"),
     "layers in the order [0, 1, 2]": lambda: dart_at((2, 0, 1)),
     "layers.0: queries of heads 0 and 3 exchanged": lambda: heads_exchanged(0, 0, 3, ["q_proj"]),
     "layers.1: keys and values of heads 0 and 1 exchanged": lambda: heads_exchanged(
