@@ -343,7 +343,7 @@ def test_the_small_form_has_no_head_where_the_targets_serves(tmp_path):
         ({"layer_types": ["linear_attention"]}, {}, "other kinds"),
         ({"hidden_act": "gelu"}, {}, "gelu"),
         ({"hidden_size": None}, {}, "EAGLE-3"),
-        ({"eagle_aux_hidden_state_layer_ids": [0, 2, 4]}, {}, "embeddings"),
+        ({"eagle_aux_hidden_state_layer_ids": [-1, 2, 4]}, {}, "before the target's embeddings"),
         ({"eagle_aux_hidden_state_layer_ids": 3}, {}, "EAGLE-3"),
         ({"norm_before_fc": True}, {}, "input_norm"),
         ({}, {"lm_head.weight": torch.zeros(3, 32)}, "lm_head"),
@@ -358,6 +358,34 @@ def test_what_is_wrong_in_a_checkpoint_is_one_sentence(tmp_path, fields, state, 
     with pytest.raises(UserError, match=words) as error:
         FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("where", ["eagle_config", None])
+def test_the_embedding_is_a_feature_where_the_config_counts_from_it(where, tmp_path):
+    """Number 0 is the state that enters the target's first layer."""
+    drafter, fields, state = published(tmp_path)
+    ids = {"eagle_aux_hidden_state_layer_ids": [0, 2, 4]}
+    write(tmp_path, fields | ({where: ids} if where else ids), state)
+    found = FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
+    assert found.model.config.feature_layers(4) == (-1, 1, 3)
+    assert_found(found, drafter)
+    save(found, tmp_path / "again")
+    assert FORM.load_config(tmp_path / "again") == found.model.config
+
+
+@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT])
+def test_a_drafter_that_reads_the_embedding_is_given_it(sampling, monkeypatch):
+    drafter = toys.eagle_drafter(layers=(-1, 1, 3))
+    table, given, extend = toys.model().get_input_embeddings().weight, [], drafter.extend
+
+    def look(tokens, features):
+        assert torch.equal(features[:, :32], table[torch.tensor(tokens)])
+        given.extend(tokens)
+        extend(tokens, features)
+
+    monkeypatch.setattr(drafter, "extend", look)
+    found = toys.run(toys.Decoder("eagle3", drafter, DynamicTree()), 30, sampling, observe=observe)
+    assert found.tokens == toys.plain(30, sampling) and len(given) > 30
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "heads.pt"])

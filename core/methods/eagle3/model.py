@@ -52,7 +52,8 @@ class EagleConfig:
     """The fields of a published ``config.json`` that decide the drafter's shape.
 
     draft_vocab_size      C, tokens its head covers
-    layers                the target layers *after* which it reads; (): EAGLE-3's own three
+    layers                the target layers *after* which it reads; −1: the embeddings; ():
+                          EAGLE-3's own three
     norm_before_residual  the residual is the normed feature
     norm_before_fc        one norm over all features before ``fc``
     fc_norm               a norm for each feature before ``fc``
@@ -110,8 +111,8 @@ class EagleConfig:
         count = layer.get("num_hidden_layers", 1)
         slides = sliding_layers(layer, count)
         ids = raw.get(_IDS) or (raw.get("eagle_config") or {}).get(_IDS) or ()
-        if any(i < 1 for i in ids):
-            raise UserError("an EAGLE drafter that reads the target's embeddings as a feature")
+        if any(i < 0 for i in ids):
+            raise UserError("an EAGLE drafter that reads a state before the target's embeddings")
         switches: dict[str, Any] = {name: bool(raw.get(name, False)) for name in _SWITCHES}
         return EagleConfig(
             **layer_fields(layer, positions=2048),
