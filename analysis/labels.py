@@ -1,4 +1,4 @@
-"""What each run is called in tables, and which runs write the same text: read off their headers."""
+"""Names of runs in tables, and which runs write the same text: read off their headers."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ def method_labels(headers: Mapping[str, Header]) -> dict[str, str]:
 
 
 def set_apart(headers: Mapping[str, Header]) -> dict[str, str]:
-    """What tells each run from the others of its method, beside the budget: "drafter=mine T=1". ""
-    where nothing does."""
+    """Say what tells each run from the others of its method beside the budget: "drafter=mine T=1".
+
+    Where nothing does it is "".
+    """
     settings = {name: _setting(header) for name, header in headers.items()}
     _shorten_checkpoints(list(settings.values()))
     shared: dict[str, set[tuple[str, str]]] = {}  # by method: what all of its runs have
@@ -86,7 +88,7 @@ def _shortened(labels: Iterable[str]) -> dict[str, str]:
 
 
 def _setting(header: Header) -> dict[str, str]:
-    """What makes two runs two methods, as text."""
+    """List the settings that make two runs two methods, as text."""
     settings, method = header.settings, header.method
     found = {"method": file_name(method) if method.endswith(".py") else method}
     if type(settings.get("budget")) is int and method != PLAIN:

@@ -153,6 +153,13 @@ GROUPS: dict[str, dict[str, Command]] = {
             "cost sky.safetensors --methods ddtree",
             "cost sky.safetensors --methods treeflash --check",
         ),
+        "advise": command(
+            "say which draft length or tree budget pays at which batch, and the flags for it",
+            "advise",
+            "advise run.jsonl.gz --cost steps.csv",
+            "advise vllm.log --cost steps.csv --batch 1 8 32 --out runs/advice",
+            "advise texts --methods ddtree --cost cost.json --json",
+        ),
         "calibrate": command(
             "measure TVD and coverage of drafters by depth, against the marginal",
             "calibrate",
@@ -351,7 +358,7 @@ def _broken_pipe() -> TextIO:
 
 def _complain(sentence: str, code: int) -> int:
     """Write one line to stderr. It may quote a file or a trace, so it is made safe to show."""
-    from app.view.text import flowing
+    from core.visible import flowing
 
     line = f"draftscope: {flowing(sentence)}".replace("\n", " ") + "\n"
     for stream, text in ((sys.stdout, ""), (sys.stderr, line)):
@@ -373,6 +380,6 @@ def _reader_gone() -> int:
 
 
 def _drop(stream: TextIO) -> None:
-    """Whatever the stream still holds, or is given, goes nowhere."""
+    """Send all that the stream still holds, or is given later, to nowhere."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

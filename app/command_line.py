@@ -278,7 +278,7 @@ def _typed(default: Any) -> Any:
 
 
 def _value(declared: Field[Any], hint: Any, given: Any) -> Any:
-    """What was given, a word or several, in the field's type. Raises ValueError with a sentence."""
+    """Return the given word or words in the field's type. Raises ValueError with a sentence."""
     kind, name = _kind(hint), f"--{declared.name.replace('_', '-')}"
     read = declared.metadata.get("read") or _reader(kind, declared.metadata.get("range"))
     if given == ():

@@ -20,7 +20,7 @@ Watch = Callable[[str, int], None]  # (the text so far, its tokens)
 
 @dataclass(frozen=True)
 class Decoding:
-    """What all prompts of one command have in common. ``footer``: more for the trace's footer."""
+    """The settings that all prompts of a command share. ``footer``: more for the trace's footer."""
 
     engine: Engine
     request: RunRequest

@@ -1,4 +1,4 @@
-"""What a process holds with the embedded target ready on the CPU, and what a run takes at most."""
+"""The memory of a process with the embedded target ready on the CPU, and of a run at most."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Need:
-    """What a run takes at most beyond what is held, with probes on."""
+    """The bytes ``more`` that a run takes at most beyond what is held, with probes on."""
 
     budget: int
     more: int

@@ -22,7 +22,7 @@ HEIGHT = 900  # pixels
 
 
 class View:
-    """What a cell shows. ``html`` is the offline file, ``save`` writes it."""
+    """The output of a cell. ``html`` is the offline file, ``save`` writes it."""
 
     def __init__(self, traces: list[Trace], height: int = HEIGHT):
         if not (isinstance(height, int) and 200 <= height <= 10_000):

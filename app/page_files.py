@@ -22,7 +22,7 @@ STYLES = tuple(
     for name in (
         "theme", "frame", "cards", "text", "stage", "tree", "tree/spine", "legend", "inspector",
         "explanation", "gallery", "table", "measures", "sizes", "form", "fill", "compare/compare",
-        "compare/card", "plots", "save", "phone", "lab",
+        "compare/card", "plots", "save", "rounds/rounds", "phone", "lab",
     )
 )  # fmt: skip
 
@@ -49,15 +49,16 @@ def modules(*entries: str) -> list[str]:
     return found
 
 
-def joined(entry: str) -> str:
-    """A module with all that it imports, as the text of one script element.
+def joined(entry: str, last: str = "") -> str:
+    """A module with all that it imports, as the text of one script element; ``last``: a statement
+    after it.
 
     The modules share one scope, so no two may declare the same name; a browser would say so.
     """
     code = "\n".join(_EXPORT.sub("", _IMPORT.sub("", _read(name))) for name in modules(entry))
     assert "</script" not in code.lower() and "<!--" not in code
     assert not re.search(r"^(import|export)\b", code, re.MULTILINE), "a form that is not joined"
-    return f'(() => {{\n"use strict";\n{code}\n}})();'
+    return f'(() => {{\n"use strict";\n{code}\n{last}}})();'
 
 
 def css(more: Sequence[str] = ()) -> str:

@@ -46,7 +46,7 @@ Place = Callable[[Job], Path]
 
 @dataclass(frozen=True)
 class Spec:
-    """What a worker loads. ``here``: the driver's folder, for paths that are relative to it."""
+    """The engine that a worker loads. ``here``: the driver's folder, for relative paths."""
 
     model: str
     device: str
@@ -113,7 +113,7 @@ class Pool(Protocol):
         ...
 
     def result(self, ticket: Any) -> Answer:
-        """What a ticket brought. Raises WorkerDied."""
+        """Return the answer of a ticket. Raises WorkerDied."""
         ...
 
     def stop(self, worker: Any) -> None:
@@ -123,7 +123,7 @@ class Pool(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a worker is doing: a run, or (``job`` None) getting ready."""
+    """The work that a worker does now: a run, or (``job`` None) getting ready."""
 
     worker: Any
     job: Job | None = None
@@ -141,7 +141,7 @@ class Scheduler:
 
     @property
     def note(self) -> str:
-        """What is going on, for the progress."""
+        """The state of the workers in words, for the progress."""
         busy = [task.job.title for task in self.doing.values() if task.job is not None]
         loading = len(self.doing) - len(busy)
         found = [
@@ -211,7 +211,7 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Allocation:
-    """What the cluster gives: how many workers, and of each node to each of them."""
+    """The share of a cluster: how many workers, and the CPUs and GPUs of each."""
 
     workers: int
     cpus: int

@@ -70,7 +70,7 @@ def request_of(terms: Terms, job: Job) -> RunRequest:
 
 
 def machine(engine: Engine) -> dict[str, Any]:
-    """What a footer says of the machine: speeds compare only on the same one."""
+    """Return a footer's fields on the machine: speeds compare only on the same one."""
     import torch
 
     device = engine.prepare().device

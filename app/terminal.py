@@ -1,4 +1,4 @@
-"""What the commands print with: tables, a growing text, progress. Colours only on a terminal.
+"""The printing of commands: tables, a growing text, progress. Colours only on a terminal.
 
 Text of a model or a file goes through ``flowing`` before it is printed, so no escape sequence
 reaches a terminal.
@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.numbers import share
-from app.view.text import flowing
 from core.progress import Progress
+from core.visible import flowing
 
 BAR = 24  # characters of the longest bar
 EIGHTHS = " ▏▎▍▌▋▊▉█"

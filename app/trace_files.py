@@ -34,7 +34,7 @@ class TraceFile:
         return f"file-{sha256(os.fsencode(self.path)).hexdigest()[:16]}"
 
     def header(self) -> Header:
-        """Reads only the first line. Raises UserError for what is no trace."""
+        """Reads only the first line. Raises UserError for a file that is not a trace."""
         return _header(self.path)
 
 
@@ -71,7 +71,7 @@ def find(paths: Sequence[Path]) -> TraceFiles:
 def read_all(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) -> dict[str, Trace]:
     """The traces by name: the file's, or its whole path where two files share one.
 
-    Raises UserError for a path that is no trace, or a folder without any.
+    Raises UserError for a path that is not a trace, or a folder without any.
     """
     files: list[Path] = []
     for path in paths:

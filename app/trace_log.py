@@ -149,7 +149,7 @@ def check_trace(path: Path | None, prompts: int) -> None:
     while not above.exists():
         above = above.parent
     if not above.is_dir():
-        raise UserError(f"the trace {path} cannot be written: {above} is no folder")
+        raise UserError(f"the trace {path} cannot be written: {above} is not a folder")
     for number in range(1, prompts + 1):
         _check_replaceable(path if prompts == 1 else nth_path(path, number))
 
@@ -163,4 +163,4 @@ def _check_replaceable(path: Path) -> None:
     try:
         read_header(path)
     except UserError:
-        raise UserError(f"{path} exists and is no trace") from None
+        raise UserError(f"{path} exists and is not a trace") from None

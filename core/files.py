@@ -89,8 +89,8 @@ def read_arrays(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Array]
     """Metadata and memory-mapped, read-only arrays of a safetensors file.
 
     Arrays of types other than ``TYPES`` are left out. Arrays may be unaligned, as they are in the
-    file. Raises UserError, naming the ``kind`` of file expected, when it is not a safetensors file,
-    is damaged or cannot be read.
+    file. ``kind`` names what is expected, with its article. Raises UserError when the file is not
+    a safetensors file, is damaged or cannot be read.
     """
     try:
         check_regular(path)
@@ -102,7 +102,7 @@ def read_arrays(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Array]
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     except (SafetensorError, ValueError):
-        raise UserError(f"{path} is no {kind}, or is damaged") from None
+        raise UserError(f"{path} is not {kind}, or is damaged") from None
     begin = 8 + int.from_bytes(raw[:8].tobytes(), "little")
     header = parse_json(raw[8:begin].tobytes(), str(path))
     try:
@@ -112,7 +112,7 @@ def read_arrays(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Array]
         TypeError,
         ValueError,
     ):  # a name given twice
-        raise UserError(f"{path} is no {kind}, or is damaged") from None
+        raise UserError(f"{path} is not {kind}, or is damaged") from None
 
 
 def _arrays(header: Mapping[str, Any], data: Array) -> Iterator[tuple[str, Array]]:

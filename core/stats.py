@@ -50,6 +50,25 @@ def resample(sums: Numbers, counts: Numbers, draws: int = 2000, seed: int = 0) -
     return np.concatenate(found)
 
 
+def resample_columns(
+    sums: Array, counts: Array, times: Array | None = None, draws: int = 2000, seed: int = 0
+) -> Array:
+    """Bootstrap draws [draws, K] of Σ sums ÷ Σ counts, for columns [U, K] over the same units.
+
+    A draw takes the same units for all columns, so that columns may be compared within it. Units
+    that are alike in every column are drawn together, which makes many rounds cheap. ``times``
+    [U]: how often each unit stands there; None: once.
+    """
+    whole = np.concatenate([sums, counts], 1)
+    alike, place = np.unique(whole, axis=0, return_inverse=True)
+    often = np.bincount(place.reshape(-1), np.ones(len(whole)) if times is None else times)
+    units = round(often.sum())
+    picks = np.random.default_rng(seed).multinomial(units, often / often.sum(), draws)
+    columns = sums.shape[1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (picks @ alike[:, :columns]) / (picks @ alike[:, columns:])
+
+
 def interval(draws: Array) -> tuple[float, float]:
     """The middle 95 % of bootstrap draws; NaN when there are none."""
     known = draws[~np.isnan(draws)]

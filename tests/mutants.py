@@ -399,9 +399,9 @@ def shown(trace: Trace) -> None:
 def exported(trace: Trace) -> None:
     """What is written for elsewhere."""
     from analysis.measures.rows import nodes_table, rounds_table
+    from analysis.table_files import table_csv, table_parquet
     from app.export.graphs import dot, graphml
     from app.export.offline import offline_page
-    from app.export.tables import table_csv, table_parquet
     from app.export.timeline import perfetto
 
     json.loads(perfetto(trace))

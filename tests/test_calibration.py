@@ -9,7 +9,7 @@ import torch
 
 from analysis.collected import collect as collecting
 from analysis.collected.calibrate import Plan, anchors, averaged, calibrate, continuations, marginal
-from analysis.collected.calibration import curves, read_table
+from analysis.collected.calibration import curves, read_table, write_tables
 from analysis.measures.tables import COVERAGE
 from core.decoding.engine import Engine
 from core.errors import UserError
@@ -246,3 +246,13 @@ def calibrated(prompt, folder):
 def test_a_plan_out_of_range_is_one_sentence(plan, words, tmp_path):
     with pytest.raises(UserError, match=words):
         calibrate(source(), PROMPTS, tmp_path, plan)
+
+
+def test_a_name_that_a_spreadsheet_would_compute_is_text_in_the_csv(measured, tmp_path):
+    table = measured[0].assign(series="=HYPERLINK(1)")
+    write_tables(table, tmp_path)
+    lines = (tmp_path / "calibration.csv").read_text().splitlines()
+    assert len(lines) == len(table) + 1
+    assert all("'=HYPERLINK(1)" in line for line in lines[1:])
+    assert set(pd.read_parquet(tmp_path / "calibration.parquet")["series"]) == {"=HYPERLINK(1)"}
+    assert len(read_table(tmp_path / "calibration.csv")) == len(table)

@@ -434,7 +434,7 @@ def test_traces_of_several_prompts_replace_no_other_file(call, tmp_path, monkeyp
     precious.write_text('{"prompt": "mine"}\n')
     words = ("--prompts", tmp_path / "p.txt", "--trace", tmp_path / "t.jsonl")
     code, _, err = call("run", "ar", *words)
-    assert code == 2 and "t-2.jsonl exists and is no trace" in err
+    assert code == 2 and "t-2.jsonl exists and is not a trace" in err
     assert precious.read_text() == '{"prompt": "mine"}\n'
 
 

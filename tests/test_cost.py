@@ -182,5 +182,5 @@ def broken():
 
 @pytest.mark.parametrize("value", list(broken()))
 def test_what_is_no_cost_is_refused_in_a_sentence(value):
-    with pytest.raises(UserError, match="no result of"):
+    with pytest.raises(UserError, match="not a result of"):
         cost_from_json(value)

@@ -284,7 +284,7 @@ def test_the_end_of_a_turn_ends_the_text_too(tmp_path):
         ({"n_heads": "four"}, "cannot be loaded"),
         ({"mask_token_id": 264}, "no mask token"),
         ({"mask_token_id": None}, "no mask token"),
-        ({"model_type": "gpt2"}, "no diffusion model this program knows"),
+        ({"model_type": "gpt2"}, "not a diffusion model this program knows"),
         ({"n_layers": 4}, "blocks.3.attn_norm.weight has shape missing"),
         ({"n_layers": 2}, "expected none of this name"),
         ({"mlp_hidden_size": 41}, r"has shape .* expected \(32, 41\)"),

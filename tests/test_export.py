@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 
 from analysis.measures.rows import nodes_table, rounds_table
+from analysis.table_files import download_table, table_bytes, table_csv, table_parquet
 from app.cli import main
 from app.commands.trace.export import FORMS
 from app.export.graphs import dot, graphml
-from app.export.tables import download_table, table_bytes, table_csv, table_parquet
 from app.export.timeline import perfetto
 from app.view.tree import svg_tree
 from core.rounds.round import Times
@@ -206,8 +206,15 @@ def test_a_trace_is_never_overwritten(trace_file: Path, capsys):
 
 
 def test_exports_never_import_torch():
-    names = ("offline", "graphs", "timeline", "tables", "report_page")
-    code = ", ".join(["import app.notebook", "analysis.measures.rows", "app.commands.trace.export"])
+    names = ("offline", "graphs", "timeline", "report_page")
+    code = ", ".join(
+        [
+            "import app.notebook",
+            "analysis.measures.rows",
+            "analysis.table_files",
+            "app.commands.trace.export",
+        ]
+    )
     assert not loaded_by(code + "".join(f", app.export.{n}" for n in names)) & (HEAVY | {"gradio"})
 
 

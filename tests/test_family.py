@@ -24,7 +24,9 @@ from core.rounds.round import Round
 from tests.toys_on_disk import save_toys
 
 PROMPTS = (("one", "chat"), ("two", "code"), ("3", "chat"))
-METHODS = ("dflash", "ddtree", "eagle3", "treeflash", "hydra", "lookahead", "sps", "pld")
+METHODS = ("dflash", "ddtree", "eagle3", "treeflash", "hydra", "lookahead", "sps", "pld", "suffix",
+           "ngram-mod")  # fmt: skip
+LEARNING = ("ngram-mod", "lookahead")
 TOKENS = 20
 
 
@@ -32,7 +34,7 @@ def words(folder: Path, *more: object) -> list[str]:
     named = [f"{m}@{folder / m}" for m in ("eagle3", "treeflash", "hydra", "sps")]
     drafter = str(folder / "drafter")
     found = ["grid", "table", "--out", folder / "out", "--methods", f"dflash@{drafter}",
-             f"ddtree@{drafter}", *named, "pld", "lookahead", "--budget", 5,
+             f"ddtree@{drafter}", *named, "pld", "suffix", "ngram-mod", "lookahead", "--budget", 5,
              "--max-new-tokens", TOKENS, "--prompts", folder / "p.jsonl",
              "--model", folder / "target", "--device", "cpu", "--time-every", 2, *more]  # fmt: skip
     return [str(word) for word in found]
@@ -63,18 +65,18 @@ def test_there_is_a_row_for_every_variant_temperature_and_source(folder: Path):
         (r["method"].partition("@")[0], r["budget"], r["temperature"], r["source"])
         for r in rows(folder)
     }
-    own = {"eagle3": 59, "hydra": 63, "lookahead": 28, "ddtree": 64, "treeflash": 64}
-    variants = {("ar", 1), ("dflash", 64), ("sps", 5), ("pld", 10)}
+    own = {"eagle3": 59, "hydra": 63, "lookahead": 28, "ddtree": 64, "treeflash": 64, "suffix": 24}
+    variants = {("ar", 1), ("dflash", 64), ("sps", 5), ("pld", 10), ("ngram-mod", 64)}
     variants |= {(m, b) for m, size in own.items() for b in (5, size)}
     sources = ("all", "chat", "code")
     assert found == {(*v, t, s) for v in variants for t in (0.0, 1.0) for s in sources}
     for row in rows(folder):
         assert row["texts"] == {"all": 3, "chat": 2, "code": 1}[row["source"]]
         assert row["timed"] == row["same"] == {"all": 2, "chat": 2, "code": 0}[row["source"]]
-        assert row["ran"] == row["method"].startswith("lookahead")
+        assert row["ran"] == (row["method"] in LEARNING)
         assert row["agree"] == (None if row["ran"] else row["timed"])
         assert row["own"] == (row["budget"] != 5 or row["method"].startswith("sps"))
-    assert table(folder)["ran"] == {"lookahead": "learns from its own run"}
+    assert table(folder)["ran"] == dict.fromkeys(LEARNING, "learns from its own run")
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -83,7 +85,7 @@ def test_accepted_tvd_and_coverage_are_those_of_real_runs(
     folder: Path, name: str, temperature: float
 ):
     method = name
-    if name not in ("pld", "lookahead"):
+    if name not in ("pld", "suffix", *LEARNING):
         method += f"@{folder / ('drafter' if name in ('dflash', 'ddtree') else name)}"
     engine = Engine(str(folder / "target"), "cpu")
     for row in rows(folder, method=method, temperature=temperature, source="all"):

@@ -13,11 +13,11 @@ import pytest
 
 from app.export import graphs
 from app.export.graphs import GHOST, dot, dot_svg, draft_graph, graphml
-from app.view.text import visible
 from core.errors import UserError
 from core.rounds.blocks import BlockDraft, Edit
 from core.rounds.draft import DraftRows
 from core.rounds.round import ACCEPTED, Round
+from core.visible import visible
 from tests.fakes import HOSTILE, make_round
 from tests.test_render import small_round
 

@@ -190,7 +190,7 @@ def test_validate_lists_all_and_replay_and_export_say_it(tmp_path: Path, capsys:
 @pytest.mark.parametrize("bound", ["inf", "-inf", "nan", "1e999"])
 def test_a_gate_that_nothing_or_everything_passes_is_refused(bound: str, capsys: Any):
     assert cli.main(["report", str(SHIPPED[0]), "--gate", f"tau>={bound}"]) == 2
-    assert "no finite number" in capsys.readouterr().err
+    assert "not a finite number" in capsys.readouterr().err
 
 
 # ── files without end ────────────────────────────────────────────────────────────────────────────

@@ -63,6 +63,8 @@ def test_every_listed_name_is_declared_in_its_home():
         "domino",
         "dart",
         "pld",
+        "suffix",
+        "ngram-mod",
         "sps",
         "lookahead",
         "eagle2",
@@ -90,7 +92,7 @@ def test_a_drafter_without_weights_is_missed_before_anything_is_loaded(call):
 def test_what_a_model_can_run_by_default_needs_weights_that_are_known(tmp_path):
     every, bare = runnable("x/y", "a/drafter"), runnable("x/y")
     assert every == tuple(METHODS)
-    assert bare == ("ar", "ddtree", "pld", "lookahead"), "and the default"
+    assert bare == ("ar", "ddtree", "pld", "suffix", "ngram-mod", "lookahead"), "and the default"
     shipped = runnable("smollm2-135m")
     assert set(every) - set(shipped) == {"eagle2", "dspark", "dflash2", "xpress", "domino", "mtp"}
     (tmp_path / "p.toml").write_text('[m]\ntarget = "x/y"\ndrafters.eagle2 = "a/b"\n')
@@ -198,6 +200,8 @@ TOYS = {
     "domino": toys.domino_drafter,
     "dart": toys.dart_drafter,
     "pld": toys.pld_drafter,
+    "suffix": toys.suffix_drafter,
+    "ngram-mod": toys.ngram_mod_drafter,
     "sps": toys.sps_drafter,
     "lookahead": toys.lookahead_drafter,
     "eagle2": toys.feature_drafter,
@@ -475,6 +479,19 @@ def test_every_method_is_audited_from_the_command_line(call, toy, method):
     code, out, err = call("audit", method, "--prompt", "hi", *words, *options_for(toy, method))
     assert code == 0, err
     assert "lossless: 4 comparisons, 80 tokens" in out
+
+
+@pytest.mark.parametrize("method", ["suffix", "suffix+chain", "ngram-mod"])
+def test_a_method_that_looks_up_earlier_texts_is_audited_too(call, toy, tmp_path, method):
+    (tmp_path / "earlier.txt").write_text("hi and hi and hi and " * 9)
+    more = ("n_match=2", "n_min=1") if method == "ngram-mod" else ("min_token_prob=0",)
+    words = ("--max-new-tokens", 20, "--budget", 3, 20, "--model", toy[1], "--device", "cpu")
+    chosen = [w for each in (*more, f"earlier={tmp_path / 'earlier.txt'}") for w in ("--set", each)]
+    code, out, err = call("audit", method, "--prompt", "hi and hi", *words, *chosen)
+    assert code == 0, err
+    assert "lossless: 4 comparisons, 80 tokens" in out
+    code, _, err = call("audit", method, "--prompt", "hi", *words, "--set", "earlier=nowhere.txt")
+    assert code == 2 and err.endswith("draftscope: there is no file nowhere.txt\n")
 
 
 @pytest.mark.parametrize("method", ["treeflash", "dart"])

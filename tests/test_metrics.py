@@ -543,7 +543,7 @@ def test_examples_can_be_narrowed_and_refuse_what_is_not_there():
     tables = Tables.of(fake_trace(rounds=20))
     found = causes.examples(tables, "outranked", depth=1, limit=3)
     assert len(found) == 3 and set(found["depth"]) == {1} and set(found["cause"]) == {"outranked"}
-    with pytest.raises(ValueError, match="no cause"):
+    with pytest.raises(ValueError, match="not a cause"):
         causes.examples(tables, "boredom")
     with pytest.raises(ValueError, match="narrowed"):
         causes.examples(tables, "outranked", weather=1)

@@ -504,14 +504,14 @@ def test_a_store_cut_off_anywhere_is_refused(tmp_path, whole_file):
         NgramStore.open(path)
 
 
-def test_other_files_are_no_store(tmp_path):
+def test_other_files_are_not_a_store(tmp_path):
     path = tmp_path / "a.safetensors"
     save_file({"weight": np.zeros((2, 2), np.float32)}, path)
-    with pytest.raises(UserError, match="no n-gram store"):
+    with pytest.raises(UserError, match="not an n-gram store"):
         NgramStore.open(path)
     for content in (b"", b"text", bytes(100), random.Random(1).randbytes(1000)):
         path.write_bytes(content)
-        with pytest.raises(UserError, match="no n-gram store"):
+        with pytest.raises(UserError, match="not an n-gram store"):
             NgramStore.open(path)
     for missing in (tmp_path / "none", tmp_path):
         with pytest.raises(UserError):

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from analysis.measures import acceptance
 from analysis.measures.tables import Tables
-from app.export.offline import EACH, Packer, offline_page
+from app.export.offline import offline_page
+from app.export.packs import EACH, Packer
 from app.notebook import View, show
 from app.page_files import WEB, modules
 from app.view.explanation import Explainer
@@ -27,7 +28,7 @@ from core.traces.writer import write_trace
 from tests.fakes import HOSTILE, make_header, make_run
 
 ENTRIES = (
-    "offline.js", "report.js",
+    "offline.js", "report.js", "offline/site.js", "offline/embed.js",
     *sorted(view.relative_to(WEB).as_posix() for view in WEB.glob("*/view.js")),
 )  # fmt: skip
 
@@ -66,14 +67,16 @@ class Page(HTMLParser):
 
 
 def block(page: Page, name: str) -> Any:
-    attrs, text = next(p for p in page.all("script") if p[0].get("id") == name)
-    if attrs.get("data-packed") == "gzip":
-        text = gzip.decompress(base64.b64decode(text)).decode()
-    return json.loads(text)
+    return json.loads(next(text for attrs, text in page.all("script") if attrs.get("id") == name))
+
+
+def unpacked(block: Any) -> Any:
+    """A block of a pack, as app/web/offline/packs.js does it."""
+    return json.loads(gzip.decompress(base64.b64decode(block))) if type(block) is str else block
 
 
 def unfold(packed: Any, place: int) -> Any:
-    """As app/web/offline.js does it."""
+    """As app/web/offline/packs.js does it."""
     entry = packed["table"][place]
     if not isinstance(entry, list):
         return entry
@@ -86,15 +89,16 @@ def unfold(packed: Any, place: int) -> Any:
 def test_the_file_holds_exactly_what_the_server_would_answer(plain: bool, hostile: bool):
     trace = made(EACH + 1, 1, hostile, method="dart")
     page = Page(offline_page([trace], plain))
-    runs = block(page, "ds-runs")
+    held = block(page, "ds-run-0")
+    assert held["each"] == EACH and len(held["nodes"]) == 2
     explainer = Explainer.of(trace.header)
     views = [
         round_view(r, explainer, first=at == 0) | why_view(trace.rounds, at)
         for at, r in enumerate(trace.rounds)
     ]
-    assert runs["runs"][0]["rounds"] == json.loads(json.dumps(views))
+    assert unpacked(held["run"])["rounds"] == json.loads(json.dumps(views))
     for at, record in enumerate(trace.rounds):
-        packed = block(page, f"ds-nodes-0-{at // EACH}")
+        packed = unpacked(held["nodes"][at // EACH])
         rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]
         told = [unfold(packed, place) for place in packed["rounds"][at % EACH]]
         assert told == json.loads(json.dumps([node_view(record, row, explainer) for row in rows]))
@@ -173,26 +177,25 @@ def test_a_module_comes_after_those_it_imports():
 
 def test_no_two_modules_of_the_joined_script_declare_the_same_name():
     declared = re.compile(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", re.M)
-    for entry in ("offline.js", "report.js"):
+    for entry in ("offline.js", "report.js", "offline/site.js", "offline/embed.js"):
         texts = [(WEB / name).read_text("utf-8") for name in modules(entry)]
         names = [each for text in texts for each in declared.findall(text)]
         assert len(names) == len(set(names))
 
 
 def test_statistics_are_tables_of_the_same_numbers_and_no_script_draws_them():
-    traces = [made(12, 16), made(12, 16, hostile=True, method="dart")]
-    text = offline_page(traces)
+    trace = made(12, 16, hostile=True, method="dart")
+    text = offline_page([trace])
     assert "plotly.js v" not in text
-    measured = block(Page(text), "ds-runs")["measured"]
-    depths = acceptance.per_depth(Tables.of(dict(zip("AB", traces, strict=True))), by="run")
-    figure = measured["figures"]["tvd-by-depth"]
-    shown = [trace["meta"] for trace in figure["data"] if "points" in trace["meta"]]
-    assert [each["name"][0] for each in shown] == ["A", "B"]
-    for each in shown:
-        own = depths[(depths["run"] == each["name"][0]) & depths["tvd"].notna()]
-        assert [p["x"] for p in each["points"]] == own["depth"].tolist()
-        assert [p["y"] for p in each["points"]] == pytest.approx(own["tvd"].tolist())
-    assert set(figure["data"][0]) == {"meta"}
+    measured = unpacked(block(Page(text), "ds-run-0")["run"])["measured"]
+    depths = acceptance.per_depth(Tables.of({"A": trace}), by="run")
+    own = depths[depths["tvd"].notna()]
+    for figures in (measured["figures"], measured["beside"]):
+        data = figures["tvd-by-depth"]["data"]
+        (shown,) = [each["meta"] for each in data if "points" in each["meta"]]
+        assert [p["x"] for p in shown["points"]] == own["depth"].tolist()
+        assert [p["y"] for p in shown["points"]] == pytest.approx(own["tvd"].tolist())
+        assert all(set(each) == {"meta"} for each in data)
 
 
 def test_a_hundred_rounds_of_64_nodes_stay_under_two_megabytes():
@@ -202,9 +205,10 @@ def test_a_hundred_rounds_of_64_nodes_stay_under_two_megabytes():
 
 def test_an_interrupted_trace_says_so_and_two_are_compared():
     cut = Trace(make_header("other"), tuple(make_run(2, 4)), None)
-    runs = block(Page(offline_page([made(), cut])), "ds-runs")
-    assert "interrupted" in runs["runs"][1]["message"] and runs["runs"][0]["message"] == ""
-    assert any("prompts differ" in sentence for sentence in runs["compared"]["cautions"])
+    page = Page(offline_page([made(), cut]))
+    one, other = (unpacked(block(page, f"ds-run-{at}")["run"]) for at in (0, 1))
+    assert "interrupted" in other["message"] and one["message"] == ""
+    assert one["facts"]["text"] != other["facts"]["text"] and block(page, "ds-page")["runs"] == 2
 
 
 @pytest.mark.parametrize("traces", [[], [made()] * 3, [Trace(make_header(), (), {})]])

@@ -263,7 +263,7 @@ def test_the_writers_process(tmp_path):
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [("x,y=1", "there is no option 'y'"), ("x,p=many", "p is no number"), (",p=1", "no folder"),
+    [("x,y=1", "there is no option 'y'"), ("x,p=many", "p is not a number"), (",p=1", "no folder"),
      ("x,sample=2", "out of range")],
 )  # fmt: skip
 def test_a_wrong_variable_is_one_sentence(value, said):

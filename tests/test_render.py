@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from app.view.rounds import round_view
-from app.view.text import fitting, flowing, visible
 from app.view.tree import svg_tree, text_tree
 from core.rounds.blocks import BlockDraft, Edit
 from core.rounds.draft import Candidates, Draft, Proposal
 from core.rounds.round import Round, TargetProbs, Times, Verdict
+from core.visible import fitting, flowing, visible
 from tests.fakes import make_round
 
 TEXTS = {0: "The", 1: " sky", 2: " sea", 3: " is", 4: "\n", 5: " was", 6: " blue"}

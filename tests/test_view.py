@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view
+from core.rounds.causes import Cause
 from core.rounds.draft import Draft
 from core.rounds.round import Probe, Round, TargetProbs, Verdict
 from tests.fakes import make_header, make_round, make_run
@@ -58,6 +59,27 @@ def test_a_round_s_payload():
     assert ghost["parent"] == 3 and ghost["label"] == "␣blue" and ghost["p"] == 0.7
     assert ghost["why"] == "not drafted: outside the candidates"
     assert ghost["y"] == view["y"][0] == view["y"][1] == view["y"][3]
+
+
+def test_a_round_s_payload_has_its_cause_and_the_coverage_at_depth_1():
+    header = header_view(make_header())
+    view = round_view(small_round())
+    assert view["cause"] == "outside" and header["causes"]["outside"] == Cause.OUTSIDE.short
+    assert view["coverage"] == {} and view["tvd"] == []  # without a probe nothing is known
+    shares = np.linspace(0.1, 0.85, 16, dtype=np.float32)
+    for width, known in ((16, {"1": 0.1, "4": 0.25, "16": 0.85}), (3, {"1": 0.1})):
+        probe = Probe(
+            np.array([0.5, 0.2], np.float32), np.stack([shares, shares / 2])[:, :width],
+            np.ones(2, np.float32), np.ones(2, np.int32),
+        )  # fmt: skip
+        assert round_view(replace(small_round(), probe=probe))["coverage"] == known
+
+
+def test_every_cause_that_ends_a_walk_has_its_words_in_the_header():
+    causes = header_view(make_header())["causes"]
+    found = {round_view(record)["cause"] for record in make_run(6, 30)}
+    assert found and found <= set(causes)
+    assert not {"accepted", "outranked", "unreached", "side"} & set(causes)
 
 
 def test_1024_nodes_stay_lean_and_carry_no_top_lists():

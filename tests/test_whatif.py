@@ -628,7 +628,7 @@ def test_collecting_replaces_nothing_but_its_like(content, tmp_path, monkeypatch
     before = path.read_bytes()
     monkeypatch.setattr("app.commands.common.load_engine", lambda *_, **_m: pytest.fail("late"))
     code, _, err = command("collect", "--out", path, "--prompt", "hi")
-    assert code == 2 and "exists and is no collected text" in err and err.count("\n") == 1
+    assert code == 2 and "exists and is not a collected text" in err and err.count("\n") == 1
     assert path.read_bytes() == before
 
 

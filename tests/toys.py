@@ -64,8 +64,12 @@ from core.methods.medusa.model import MedusaConfig, MedusaModel
 from core.methods.mtp import MtpOptions
 from core.methods.mtp.drafter import MtpDrafter
 from core.methods.mtp.model import MtpConfig, head_of
+from core.methods.ngram_mod import NgramMod, NgramModOptions, Table
 from core.methods.pld import PldOptions, PromptLookup
 from core.methods.sps.drafter import LmDrafter
+from core.methods.suffix import SuffixOptions
+from core.methods.suffix.automaton import SuffixAutomaton
+from core.methods.suffix.drafter import SuffixDrafter
 from core.methods.treeflash import TreeFlashOptions
 from core.methods.treeflash.drafter import TreeFlashDrafter
 from core.methods.treeflash.model import TreeFlashModel
@@ -673,6 +677,23 @@ def dart_drafter(
 def pld_drafter(stops: Sequence[int] = (), **options) -> PromptLookup:
     facts = SimpleNamespace(vocabulary=VOCABULARY, stop_ids=frozenset(stops))
     return PromptLookup(facts, None, PldOptions(**options))
+
+
+def suffix_drafter(earlier: Sequence[Sequence[int]] = (), **options) -> SuffixDrafter:
+    chosen = SuffixOptions(**options)
+    store = SuffixAutomaton(chosen.max_tree_depth)
+    for text in earlier:
+        store.begin()
+        store.extend(text)
+    return SuffixDrafter(VOCABULARY, chosen, store)
+
+
+def ngram_mod_drafter(earlier: Sequence[Sequence[int]] = (), **options) -> NgramMod:
+    chosen = NgramModOptions(**options)
+    table = Table(chosen.n_match)
+    for text in earlier:
+        table.add(text, 0)
+    return NgramMod(VOCABULARY, chosen, table)
 
 
 def lookahead_drafter(**options) -> Lookahead:

@@ -257,11 +257,36 @@ def _reliability(curve: Frame, style: Style, *, log: bool, title: str, says: str
     return style.chart(about, lines)
 
 
+# ── by draft size ────────────────────────────────────────────────────────────────────────────────
+
+
+def worth_by_size(advice: Frame, sizes: str, style: Style = AUTO) -> go.Figure:
+    """Speed against plain decoding by draft size, a line for each batch and a list of contexts; of
+    the table ``experiments.advise.advise``. ``sizes``: what a size is."""
+    lines = []
+    contexts = advice["context"].unique()
+    for (context, batch), part in advice.groupby(["context", "batch"], dropna=False):
+        estimated = "a step between measured ones"
+        doubts = part["doubt"].where(part["measured"], estimated)
+        own = points(part.assign(doubt=doubts), "size", "ratio", "ratio")
+        choice = f"context {context:g}" if len(contexts) > 1 else ""
+        lines.append(Series(f"batch {batch}", own, band=True, choice=choice))
+    found = sorted({1, *map(int, advice["size"])})
+    about = About(
+        "Speed by draft size and batch",
+        "Expected tokens per second against plain decoding at the same batch, which is the dashed "
+        "line; bands are 95 % intervals of the rounds. Hollow points are estimates.",
+        Axis(sizes, (found[0], max(2, found[-1])), ticks=found if len(found) <= 16 else ()),
+        Axis("× plain decoding"), (1.0,),
+    )  # fmt: skip
+    return style.chart(about, lines)
+
+
 # ── causes ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def node_causes(shares: Frame, style: Style = AUTO) -> go.Figure:
-    """What became of drafted nodes, by depth."""
+    """The causes for which drafted nodes ended, as shares at each depth."""
     return _stacked(shares, style, "What became of drafted nodes", (
         "All nodes by their depth; unreached ones are unobserved, never counted as rejected. Of a "
         "rejected node the reason says why the wanted token was not there."

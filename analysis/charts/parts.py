@@ -1,4 +1,4 @@
-"""What a chart is described with: axes, points, series. Plain data, no library."""
+"""The parts of a chart's description: axes, points, series. Plain data, no library."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Series:
 
 @dataclass(frozen=True)
 class About:
-    """What a figure is called, what it means in a sentence, its axes and thin lines for the eye.
+    """A figure's title, its meaning in a sentence, its axes and thin lines for the eye.
 
     guides  "diagonal", where y is x, or a y
     chosen  the entry of the list that is shown first, where series have a ``choice``

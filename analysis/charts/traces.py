@@ -37,7 +37,7 @@ class Placed:
 
     @property
     def _group(self) -> str:
-        """What the legend hides together."""
+        """The group of traces that the legend hides together."""
         return html.escape(self.series.name)
 
     def traces(self, about: About) -> Iterator[Json]:
@@ -55,7 +55,7 @@ class Placed:
                 yield self._faint(about, faint)
 
     def _told(self, about: About, points: Sequence[Point | None]) -> Json:
-        """What is said where somebody points at a place, and the numbers for tables and files."""
+        """Return the words shown where somebody points, and the numbers for tables and files."""
         own = self.series.points
         numbers = [{k: v for k, v in vars(point).items() if v not in (None, "")} for point in own]
         hover = ["" if point is None else _hover(about, point) for point in points]
@@ -63,7 +63,7 @@ class Placed:
                 "hoverinfo": "text+name", "meta": self._meta() | {"points": numbers}}  # fmt: skip
 
     def _meta(self) -> Json:
-        """What the page knows a trace by. Nothing of it is ever drawn as markup."""
+        """Return the names by which the page finds a trace. None is ever drawn as markup."""
         own = self.series
         meta = {"name": own.name, "choice": own.choice, "key": own.key, "live": own.live}
         return {name: value for name, value in meta.items() if value}

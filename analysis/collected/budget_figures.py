@@ -22,7 +22,7 @@ HOLLOW = " Hollow points are not exact."
 
 
 def doubt(exact: bool) -> str:
-    """What a point says of a simulated run whose rounds a real one may not take."""
+    """Return the remark on a point whose simulated rounds a real run may not take; else ""."""
     return "" if exact else "not exact"
 
 

@@ -21,6 +21,7 @@ import pandas as pd
 
 from analysis.collected.many_texts import departing, several_texts
 from analysis.frames import COVERAGE
+from analysis.table_files import CSV, PARQUET, table_bytes
 from core.errors import UserError
 from core.lines import check_regular
 from core.stats import FEW, TOO_FEW, Z
@@ -97,8 +98,8 @@ def write_tables(table: pd.DataFrame, folder: Path) -> None:
     from analysis.charts.figures import Style
 
     for name, frame in ((TABLE, table), (CURVES, curves(table))):
-        frame.to_parquet(folder / f"{name}.parquet", index=False)
-        frame.to_csv(folder / f"{name}.csv", index=False)
+        for form in (PARQUET, CSV):
+            (folder / f"{name}.{form}").write_bytes(table_bytes(frame, form))
     for name, figure in figures(table, Style("light")).items():
         short = name.partition("-")[0]
         figure.write_html(folder / f"{short}.html", include_plotlyjs=True)
@@ -125,7 +126,7 @@ def read_table(path: Path) -> pd.DataFrame:
     except Exception as error:  # pandas and pyarrow raise anything on damaged files
         raise UserError(f"{file} cannot be read as a table: {type(error).__name__}") from None
     if not len(table):
-        raise UserError(f"{file} is no calibration table: it lacks rows")
+        raise UserError(f"{file} is not a calibration table: it lacks rows")
     return _typed(table, file)
 
 
@@ -150,7 +151,7 @@ def _read_csv(file: Path) -> pd.DataFrame:
 
 
 def _columns(found: Iterable[object]) -> list[str]:
-    """What is read of a file; other columns are ignored."""
+    """List the columns that are read of a file; others are ignored."""
     return [str(name) for name in found if name in _COLUMNS or name in _OPTIONAL]
 
 
@@ -158,7 +159,7 @@ def _check_columns(found: Iterable[object], file: Path) -> None:
     names = [str(name) for name in found]
     wanted = [name for name in _COLUMNS if names.count(name) != 1]
     if wanted:
-        raise UserError(f"{file} is no calibration table: it lacks {', '.join(wanted)}")
+        raise UserError(f"{file} is not a calibration table: it lacks {', '.join(wanted)}")
 
 
 def _check_rows(count: int, file: Path) -> None:

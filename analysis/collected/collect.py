@@ -58,7 +58,7 @@ Report = Callable[[float, str], None]  # (done of 1, what is being done)
 
 @dataclass(frozen=True)
 class Plan:
-    """What is collected.
+    """The settings of a collection: how much text, and how much of the drafters' lists.
 
     new_tokens  of the text at most
     width  tokens listed per depth at most; 1,024 is enough for every budget
@@ -102,7 +102,7 @@ class Source:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def read(self, tokens: Sequence[int], reserve: int = 1) -> Reading:
-        """What the drafters read of a text of token ids; p is not known."""
+        """Read a text of token ids for the drafters: the target's hidden states; p is not known."""
         return read(self.target, tokens, len(tokens), reserve=reserve)
 
     @property
@@ -112,12 +112,12 @@ class Source:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """What all drafters read, ascending."""
+        """The target's layers that any of the drafters reads, ascending."""
         return layers_read(self.drafters.values())
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must be the same for unfinished work to continue."""
+        """The facts that must be the same for unfinished work to continue."""
         return {
             "model": self.facts.name,
             "drafters": {n: [d.max_depth, list(d.layers)] for n, d in self.drafters.items()},
@@ -289,7 +289,7 @@ def _told(source: Source, kept: Reading, plan: Plan) -> dict[str, Array]:
 
 
 def _given(plan: Plan, text: dict[str, Array]) -> Given | None:
-    """What was noted of a given text; it is taken out of the arrays."""
+    """Take the note on a given text out of the arrays and return it; None for the target's own."""
     if plan.given is None:
         return None
     return Given.from_json(parse_json(str(text.pop("given")), "what is noted of the given text"))
@@ -373,7 +373,7 @@ def _gather(
 
 
 def _limits(place: _Place, plan: Plan) -> Limits:
-    """What the file will hold, read off the drafter's first two answers."""
+    """Return how much the file will hold, read off the drafter's first two answers."""
     narrow, wide = (next(place.sessions(0, width)) for width in (1, plan.width))
     listable = wide.state_count is not None
     if narrow.by_depth is None or wide.by_depth is None or not (wide.factorised or listable):
@@ -409,7 +409,7 @@ def _listed(session: DraftSession, limits: Limits, plan: Plan) -> dict[str, Arra
 
 
 def _tables(session: DraftSession) -> dict[str, Array]:
-    """What stands after every state, [L, M, S]; after the root M times the same."""
+    """Return the lists after every state, [L, M, S]; after the root M times the same one."""
     listed, depths = session.state_count or 1, session.max_depth
     found = session.expand(np.arange(listed, dtype=np.int32))
     count = (listed - 1) // max(1, depths - 1) or 1

@@ -1,4 +1,4 @@
-"""What drafters propose at every token of one text, in one file, so that what-if needs no model.
+"""A file of the drafters' lists at every token of one text, so that what-if needs no model.
 
 A collected file is ``.safetensors`` with a JSON header, memory-mapped, never executed:
 
@@ -185,7 +185,7 @@ class CollectionHeader:
 
     @staticmethod
     def from_json(text: str) -> CollectionHeader:
-        """Raises UserError, ValueError, TypeError or KeyError for anything that is no header."""
+        """Raises UserError, ValueError, TypeError or KeyError for anything that is not a header."""
         raw = parse_json(text, "the header")
         drafters = {str(k): Limits.from_json(v) for k, v in raw.pop("drafters").items()}
         raw["stops"] = tuple(int(t) for t in raw["stops"])
@@ -224,9 +224,9 @@ class Collection:
     @staticmethod
     def load(path: Path) -> Collection:
         """Map a file. Raises UserError for a damaged or unreadable file, or one of another kind."""
-        metadata, arrays = read_arrays(Path(path), "collected text")
+        metadata, arrays = read_arrays(Path(path), "a collected text")
         if metadata.get("format") != FORMAT:
-            raise UserError(f"{path} is a safetensors file but no collected text")
+            raise UserError(f"{path} is a safetensors file but not a collected text")
         if metadata.get("version") != str(VERSION):
             raise UserError(
                 f"{path} is a collected file of version {metadata.get('version')}; "
@@ -255,7 +255,7 @@ class Collection:
 
     @property
     def given(self) -> str:
-        """What is to be said of a text that the target did not write; "" of its own."""
+        """A sentence on a text that the target did not write; "" for its own."""
         given = self.header.given
         return "" if given is None else given.sentence(self.end - self.answer)
 
@@ -280,7 +280,10 @@ class Collection:
         )
 
     def limits(self, method: str) -> Limits:
-        """What the file holds of the method's drafter. Raises UserError when that is nothing."""
+        """Return how much the file holds of the method's drafter.
+
+        Raises UserError when it holds nothing of it.
+        """
         check_listable(method)
         key = drafter_key(method)
         if key not in self.header.drafters:

@@ -89,7 +89,7 @@ class Follows(TargetSampler):
         return walk(draft, choose)
 
     def found(self, count: int) -> Given:
-        """What the target says of the text's first ``count`` tokens."""
+        """Sum up log p of the text's first ``count`` tokens and of the target's best ones there."""
         return _noted(self.answer, [self._log_p[number] for number in range(count)])
 
 
@@ -105,7 +105,7 @@ def told(reading: Reading, answer: Answer, count: int) -> Given:
 
 
 def _noted(answer: Answer, log_p: Sequence[tuple[float, float]]) -> Given:
-    """What the target says of a text's first tokens: log p of each, and of its best token there."""
+    """Sum up a text's first tokens: ``log_p`` of each, and of the target's best token there."""
     off = [n for n, (own, most) in enumerate(log_p) if own < most]
     return Given(
         name=answer.name,

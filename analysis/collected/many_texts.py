@@ -1,4 +1,4 @@
-"""What-if and calibration over several texts: means with intervals across texts, and the text that
+"""Means of what-if and calibration over several texts, with intervals, and the text that
 differs most. Never torch.
 
 A number is a ratio Σ sum ÷ Σ count over texts (tokens ÷ rounds, TVD ÷ anchors). Its 95 % interval

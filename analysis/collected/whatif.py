@@ -1,4 +1,4 @@
-"""What any builder, budget or option would have done on a collected text, without the model.
+"""Rounds of any builder, budget or option simulated on a collected text, without the model.
 
 What a round accepts follows from what is drafted at its root (``core.verification.simulate``), so
 each position is searched once and remembered. Where a smaller draft is the beginning of a larger
@@ -124,7 +124,7 @@ class Simulation:
         return [found[b] for b in wanted]
 
     def draft(self, position: int, budget: int | None = None) -> Draft:
-        """What a round with its root at ``position`` drafts."""
+        """Draft a round with its root at ``position``."""
         budget = self.default_budget if budget is None else budget
         check_budget(budget)
         return self._draft(self._session(position, budget), position, budget)
@@ -150,7 +150,7 @@ class Simulation:
         return self.builder(session, text, budget)
 
     def _session(self, position: int, budget: int) -> FactorisedSession | RecordedSession:
-        """What the drafter proposes for this budget, as far as the file holds it."""
+        """Return a session with the drafter's lists for this budget, as the file holds them."""
         lists = self.collection.lists(self._drafter, position)
         width = max(self.limits.min_width, self.builder.width(budget))
         by_depth = Candidates(lists.ids[:, :width], lists.log_q[:, :width])
@@ -178,8 +178,8 @@ class Simulation:
     ) -> int:
         """The first row that a longer list than the file's might have changed; NEVER: none.
 
-        A token after the last of a list is no better than that one, so a best-first order is right
-        until the last one is drafted. Any other builder needs all that it reads.
+        A token after the last of a list is at most as good as that one, so a best-first order is
+        right until the last one is drafted. Any other builder needs all that it reads.
         """
         read, proposal = self.builder.reads, draft.proposal
         by_depth_only = proposal is None or proposal.factorised_lists

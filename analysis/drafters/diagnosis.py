@@ -107,8 +107,8 @@ def _expected(
     options: Mapping[str, Value] | None,
     layers: frozenset[int] | None,
 ) -> Expected | Healthy | None:
-    """What the training report beside the checkpoint says, or the drafter of its kind that ships
-    for the target and reads of these ``layers`` (None: of all); None where neither is there."""
+    """Return what the training report beside the checkpoint says, or the drafter of its kind that
+    ships for the target and reads of these ``layers`` (None: of all); None without either."""
     folder, info = source.full_folder(), find(method).drafter_info
     if (found := reported(folder)) is not None or info is None:
         return found

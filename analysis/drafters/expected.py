@@ -1,4 +1,4 @@
-"""What a healthy drafter of a kind reaches, and how far below it another one is.
+"""The accuracy that a healthy drafter of a kind reaches, and how far below it another one is.
 
 It is known where the drafter's own training report lies beside its weights, or where a drafter of
 its kind ships for the target: that one is measured at the same places.
@@ -49,7 +49,7 @@ def errors(chance: float, units: Array) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """What is expected at places; one row where only the mean over a text is known.
+    """The accuracy expected at places; one row where only the mean over a text is known.
 
     source  whose figures they are
     right   [P or 1, L]: the best token is right after the true tokens; NaN: not told
@@ -62,7 +62,7 @@ class Expected:
 
     @staticmethod
     def of(source: str, found: Measured, depths: int) -> Expected:
-        """What another drafter reached at all places, down to some depth."""
+        """Expect what another drafter reached at all places, down to the depth ``depths``."""
         right = found.right[:, :depths].astype(float)
         return Expected(source, right, right.cumprod(1))
 
@@ -131,7 +131,7 @@ class Shortfall:
 
 
 def reported(folder: Path) -> Expected | None:
-    """What the training report beside a checkpoint expects; None where there is none. Raises
+    """Read what the training report beside a checkpoint expects; None where there is none. Raises
     UserError for one that cannot be read."""
     path = folder / REPORT
     return _of_curves(read_accuracy(path)) if path.is_file() else None

@@ -1,4 +1,4 @@
-"""What a checkpoint's file shows without running it, and what that does to acceptance.
+"""Examine a checkpoint's file without running it, and say what its faults do to acceptance.
 
 Every remark is a sentence. Those that are ``wrong`` explain a bad drafter; the others are facts.
 """
@@ -105,7 +105,7 @@ def _precision(folder: Path, state: Mapping[str, Tensor]) -> Iterator[Remark]:
     sizes = Counter[str]()
     for file in checkpoint.weight_files(folder):
         with safe_open(file, "pt") as stored:
-            for name in stored.keys():  # noqa: SIM118 (it is no dict)
+            for name in stored.keys():  # noqa: SIM118 (not a dict)
                 entry = stored.get_slice(name)
                 if (kind := str(entry.get_dtype())) not in MAPS:
                     sizes[kind] += math.prod(entry.get_shape())
@@ -308,7 +308,7 @@ def _shared(what: str, mine: Tensor, theirs: Tensor | None, ids: Tensor | None) 
 
 
 def _config(config: Any, language: Language) -> Iterator[Remark]:
-    """What the config says against what the target is."""
+    """Compare the config with the target: mask token, rope, longest context."""
     mask = getattr(config, "mask_token_id", None)
     if mask is not None:
         table: Any = language.model.get_input_embeddings()

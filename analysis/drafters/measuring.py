@@ -49,7 +49,7 @@ class Text:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What was measured at P places.
+    """Accuracy and distance from the target, measured at P places.
 
     at     int [P]: their numbers among all places, ascending
     right  bool [P, L]: the drafter's best token at that depth is the target's; as configured that
@@ -74,7 +74,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Kept:
-    """What probes of one target share, and what a probe that was stopped goes on from.
+    """The results that probes of one target share, and that a stopped probe goes on from.
 
     texts     the target's answers, by prompt and length
     passages  its passes over the last few of them: large, ``clear`` them when they have served

@@ -1,4 +1,4 @@
-"""What the trials of a drafter say: which mistake fits best, and whether the drafter is good.
+"""Conclusions from the trials of a drafter: which mistake fits best, and whether it is good.
 
 Shapes: P places, L drafted depths, V vocabulary.
 """
@@ -36,7 +36,7 @@ NOTHING = "no mistake fits"  # and what is expected is not known
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """What a trial measured. ``mistake``: the name of its mistake; "" for the configuration."""
+    """A trial and its results. ``mistake``: the name of its mistake; "" for the configuration."""
 
     mistake: str
     trial: Trial
@@ -188,7 +188,7 @@ class Wiring:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What is wrong for certain, a sentence each."""
+        """The faults that are certain, a sentence each."""
         found = [f"{m.trial.name}: {m.trial.moot}" for m in self.moot]
         if self.nearest is not None and self.verdict == NAMED:
             found.insert(0, f"{self._fits(self.nearest)}: {self.nearest.trial.cause}")
@@ -246,7 +246,7 @@ class Wiring:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the numbers say beside the named mistakes, a sentence each. None is a fault."""
+        """Remarks on the numbers beside the named mistakes, a sentence each. None is a fault."""
         found = (self._hardly_follows(), self._cliff(), self._features())
         return tuple(note for note in found if note)
 

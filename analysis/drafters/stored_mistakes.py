@@ -41,7 +41,7 @@ def pairs(subject: Subject) -> Iterator[Trial]:
 
 
 def _halved(x: Tensor, width: int) -> Tensor:
-    """What comes as (0, 0', 1, 1', …) in each head, as (0, 1, …, 0', 1', …)."""
+    """Reorder each head of ``x`` from (0, 0', 1, 1', …) to (0, 1, …, 0', 1', …)."""
     return x.unflatten(-1, (-1, width // 2, 2)).mT.flatten(-3)
 
 
@@ -71,7 +71,7 @@ def _swapped(one: tuple[object, str], other: tuple[object, str]) -> list[Part]:
 
 
 def halves(subject: Subject) -> Iterator[Trial]:
-    """What reads an embedding beside a feature, or beside a row, has them in the other order."""
+    """Swap the halves of inputs that hold an embedding beside a feature, or beside a row."""
     read = [
         _through(linear, lambda x: torch.cat([*reversed(x.chunk(2, -1))], -1))
         for layer in subject.attention.values()
@@ -196,7 +196,7 @@ QUERY_HEADS = ("queries", "outputs", "queries and outputs")
 
 
 def _exchanges(layer: Attention) -> Iterator[tuple[str, tuple[int, int]]]:
-    """What may be exchanged between which two heads, without what comes to the same."""
+    """List what may be exchanged between which two heads; each distinct exchange once."""
     heads, groups = layer.shape.heads, layer.shape.groups
     share = heads // groups
     for pair in combinations(range(heads), 2):
@@ -207,8 +207,8 @@ def _exchanges(layer: Attention) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def _ordered(layer: Attention, which: str, order: list[int]) -> list[Part]:
-    """What is named in another order: head ``order[i]`` of it comes as the i-th. Outputs go back to
-    the order in which the layer that reads them is stored."""
+    """Reorder the heads that ``which`` names: head ``order[i]`` comes as the i-th. Outputs go back
+    to the order in which the layer that reads them is stored."""
     width, back = layer.shape.head_dim, sorted(range(len(order)), key=order.__getitem__)
 
     def heads(x: Tensor, order: list[int]) -> Tensor:

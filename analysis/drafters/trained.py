@@ -1,4 +1,4 @@
-"""What a trainer said of a drafter, beside what serving shows of it. Never torch.
+"""A drafter's accuracy as its trainer logged it, beside that of serving. Never torch.
 
 A trainer's accuracy by depth is read from a small file: our own ``accuracy.json``, or what
 SpecForge and speculators log (``train/acc_0``, ``val/full_acc_1``, ``cond_acc_2`` …) as JSON, JSON
@@ -206,7 +206,7 @@ def _counted(name: str, counts: Counts) -> Iterator[dict[str, Any]]:
 
 
 def sentences(found: Frame) -> list[str]:
-    """What the difference between trained and served says, for each label of the runs."""
+    """Say what the difference between trained and served means, for each label of the runs."""
     if found.empty:
         return []
     trained = found[found["source"] == "trained"]
@@ -219,8 +219,8 @@ def sentences(found: Frame) -> list[str]:
 
 
 def _best_text(trained: Frame) -> Frame:
-    """What serving is compared with: text that was held out if there is some, and the accuracy
-    after a right prefix if it is told. At depth 1 both kinds are one."""
+    """Choose the rows that serving is compared with: held-out text if there is some, and the
+    accuracy after a right prefix if it is told. At depth 1 both kinds are one."""
     held = trained[~trained["text"].str.startswith("train")]
     some = held if len(held) else trained
     exact = some[some["measure"] == AFTER]

@@ -1,4 +1,4 @@
-"""What the wiring probe tries: a drafter, a text, and one way to run the drafter on it.
+"""The trials of the wiring probe: a drafter, a text, and one way to run the drafter on it.
 
 ``mistakes`` lists the ways. Shapes: T tokens of a text, F feature layers, h hidden width.
 """

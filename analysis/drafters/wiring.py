@@ -62,7 +62,7 @@ class Healthy:
 
 @dataclass(frozen=True, eq=False)
 class Alive:
-    """What a few places of the first text show, as soon as it is written.
+    """A first result at a few places of the first text, as soon as it is written.
 
     mean_p  [V], the mean of p over this text; ``used`` [V]: how often each token is in it
     """

@@ -76,7 +76,7 @@ def recorded(
 
 @dataclass(eq=False)
 class _Listener:
-    """What the two calls of a round say, put together.
+    """Joins what the two calls of a round say into rounds of a trace.
 
     text    the tokens before the candidates; ``tokens``: the candidates [C], ``logits`` [C, V]
     times   when the candidates were asked for, and when they were there
@@ -221,7 +221,7 @@ class _Greedy:
 
 
 class _Unknown:
-    """What a sampled target would have said where the walk never came, nobody knows."""
+    """A sampled target's choices are not known where the walk never came: −1 everywhere."""
 
     def choose(self, logits: Tensor, positions: list[int]) -> Tensor:
         return torch.full((len(logits),), -1, device=logits.device)

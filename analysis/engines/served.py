@@ -1,4 +1,4 @@
-"""What other engines report of served drafts: JSON, log lines or metrics pages. Never torch.
+"""Read other engines' reports of served drafts: JSON, log lines, metrics pages. Never torch.
 
 No trace is made of counts: they hold no trees. Each form is recognised and read in one of two
 tables, ``_FORMS`` here for JSON objects and ``lines.FORMS`` for text.
@@ -175,7 +175,7 @@ def _with_sums(served: Served) -> Served:
 
 
 class _VllmBench(Struct):
-    """What ``vllm bench serve --save-result`` writes: shares by place, not rounded."""
+    """The result of ``vllm bench serve --save-result``: shares by place, not rounded."""
 
     spec_decode_num_drafts: Count
     spec_decode_draft_tokens: Count
@@ -297,7 +297,7 @@ def _sglang_part(response: Json) -> Json:
 
 
 def _spec_details(response: Json) -> Json:
-    """What newer servers add to an OpenAI response: one choice's, or a list with one a choice."""
+    """Read what newer servers add to an OpenAI response: one choice's, or a list, one a choice."""
     told = _part(response, "sglext").get("spec_tokens_details")
     if isinstance(told, list):
         if len(told) != 1:

@@ -21,11 +21,10 @@ from analysis.numbers import percent
 from core.declared import Count, convert
 from core.errors import UserError
 from core.json_input import MAX_BYTES
-from core.lines import open_regular
-from core.rounds.round import Round, new_tokens
+from core.rounds.round import Round
 from core.samples import read_lines
-from core.traces.reader import read_trace
-from core.traces.schema import ENDINGS, FORMAT, Trace
+from core.traces.reader import is_trace, new_text, read_trace
+from core.traces.schema import Trace
 
 NEAR = 0.1  # nats between the two best tokens: lower precision may swap them
 BEFORE = 12  # tokens that are shown before the difference
@@ -105,7 +104,7 @@ class _Response(_Choice):
 
 @dataclass(frozen=True)
 class Side:
-    """What one engine wrote there. ``p`` of both engines' tokens by the trace's own target: of
+    """One engine's text there. ``p`` of both engines' tokens by the trace's own target: of
     this one's ``token`` and of the ``other``; None: not known. ``round``: which decided it."""
 
     token: int | None
@@ -181,24 +180,8 @@ def _plain(path: Path) -> str:
     return path.read_text("utf-8-sig")
 
 
-def is_trace(path: Path) -> bool:
-    """Whether a file is named like a trace, and begins like one where that is quickly seen.
-
-    Raises UserError for one that cannot be read.
-    """
-    if not path.name.endswith(ENDINGS) or path.name.endswith(".gz"):
-        return path.name.endswith(ENDINGS)
-    try:
-        with open_regular(path) as file:
-            return FORMAT.encode() in file.readline(1 << 20)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-
-
 def _of_trace(trace: Trace, name: str) -> Written:
-    if any(record.block is not None for record in trace.rounds):
-        raise UserError(f"{name} is a denoising run: its text is not written token by token")
-    whole = (*trace.header.prompt_ids, *new_tokens(trace.rounds))
+    whole = (*trace.header.prompt_ids, *new_text(trace, name))
     at = trace.header.settings.get("prompt_tokens")  # a recorder's first root may be the prompt's
     at = at if type(at) is int and 0 <= at <= len(whole) else len(trace.header.prompt_ids)
     text = (trace.footer or {}).get("text")
@@ -312,6 +295,6 @@ def sentences(found: Difference | None, one: Written, other: Written) -> list[st
         said.append(
             "the two are nearly alike to the target: another order of rounding swaps them"
             if found.tied
-            else "this is no tie: other weights, precision, sampling or masks, or a lossy rule"
+            else "this is not a tie: other weights, precision, sampling or masks, or a lossy rule"
         )
     return said

@@ -55,7 +55,7 @@ class Difference:
 
     @property
     def tied(self) -> bool:
-        """Within the stated bound: allowed, counted, shown. A NaN gap is no tie."""
+        """Within the stated bound: allowed, counted, shown. A NaN gap is not a tie."""
         return self.margin.bound > 0 and self.margin.gap <= self.margin.bound
 
 

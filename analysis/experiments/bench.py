@@ -54,7 +54,7 @@ Report = Callable[[int, str], None]  # (decodings done, what comes next)
 
 @dataclass(frozen=True)
 class Plan:
-    """What is decoded: prompts, the requests' common settings, how often."""
+    """The work of a benchmark: prompts, the requests' common settings, how often."""
 
     prompts: tuple[str, ...]
     request: RunRequest
@@ -128,7 +128,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """What must be done beside the time it took; means over rounds.
+    """The least work that must be done, beside the time it took; means over rounds.
 
     bytes, flops  to move and to compute, at least
     floor    seconds that takes at least, ``bound`` by "memory" or "compute"; None where nothing is
@@ -178,7 +178,7 @@ def with_baselines(
 
 @dataclass(frozen=True)
 class Result:
-    """What a benchmark measured. ``staged``: whether stages were timed apart."""
+    """The timings of a benchmark. ``staged``: whether stages were timed apart."""
 
     timings: list[Timing]
     machine: Machine

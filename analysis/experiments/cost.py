@@ -1,4 +1,4 @@
-"""What a round costs on this machine against its budget, and which budget is worth it.
+"""The cost of a round on this machine against its budget, and which budget is worth it.
 
 Verify time is measured against the rows of a draft (root included), fitted, and put together with
 what drafting and building take and with the rounds that what-if finds: expected tokens/s at every
@@ -193,7 +193,7 @@ ROUNDS = 8  # of a decoding that times the stages, at least
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method's rounds cost on one machine: verification by rows, and all else by budget."""
+    """The cost of a method's rounds on one machine: verification by rows, all else by budget."""
 
     model: str
     method: str
@@ -219,7 +219,7 @@ class Cost:
 
 
 def cost_from_json(value: object) -> Cost:
-    """What ``Cost.to_json`` gave, other keys beside it allowed. Raises UserError."""
+    """Read what ``Cost.to_json`` gave, other keys beside it allowed. Raises UserError."""
     try:
         raw: Any = value
         if (raw["format"], raw["version"]) != (FORMAT, VERSION):
@@ -241,7 +241,7 @@ def cost_from_json(value: object) -> Cost:
         timed.sort(key=lambda stage: stage.budget)
         return Cost(str(raw["model"])[:200], str(raw["method"])[:200], verify, tuple(timed))
     except (KeyError, TypeError, ValueError):
-        raise UserError("this is no result of `cost --json`") from None
+        raise UserError("this is not a result of `cost --json`") from None
 
 
 def _whole(value: Any) -> int:

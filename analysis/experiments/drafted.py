@@ -1,4 +1,4 @@
-"""What methods accept on a text of the target, and how far q is from p there.
+"""Count what methods accept on a text of the target, and how far q is from p there.
 
 Rounds with the default rule follow from the target's own text (``core.decoding.along``): only
 drafting is computed, and each drafter walks along a text once for all of its methods and budgets.
@@ -45,7 +45,7 @@ class Text:
 
 
 def accepted(walks: Walks, reading: Reading, end: int) -> Iterator[tuple[str, Accepted]]:
-    """What each setup accepts on a text that ends before ``end``, by its name."""
+    """Yield each setup's name and what it accepts on a text that ends before ``end``."""
     for drafter, setups in walks:
         found = {setup.name: Accepted() for setup in setups}
         for each in rounds(drafter, reading, (reading.answer, end - 1), setups):
@@ -60,7 +60,7 @@ def _probe(each: Simulated) -> Probe | None:
 
 
 def observed(engine: Engine, request: RunRequest) -> Accepted:
-    """What a real run accepts."""
+    """Count what a real run accepts."""
     found = Accepted()
     for record in engine.start(request, observe).rounds:
         if record.committed:

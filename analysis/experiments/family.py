@@ -27,7 +27,7 @@ DRAFTING = ("draft", "build")
 
 @dataclass
 class Accepted:
-    """What a method accepted on one text.
+    """The acceptance of a method on one text.
 
     lengths   accepted + 1 of every round
     probed    positions with a probe, at depth 1, 2, …

@@ -1,4 +1,4 @@
-"""What Spiffy saves: model calls and seconds over many prompts, graphs and paces (paper §5).
+"""The savings of Spiffy: model calls and seconds over many prompts, graphs and paces (paper §5).
 
 One plain run of a prompt records its rankings; what every graph would have needed follows from
 them exactly (``core.diffusion.nfe.simulate``). Real runs stand beside it: their seconds, whether

@@ -248,7 +248,7 @@ class Drafting:
 
 @dataclass(frozen=True)
 class RoundWork:
-    """What a round must do, by stage: the drafter's passes, the target's forward, walk and cache.
+    """The work of a round, by stage: the drafter's passes, the target's forward, walk and cache.
     Building a draft moves and computes nothing that is worth counting."""
 
     draft: tuple[Work, ...]
@@ -269,7 +269,7 @@ class RoundWork:
 
 @dataclass(frozen=True)
 class Passes:
-    """What a decoding must do: for the prompt, and in each round."""
+    """The work of a decoding: for the prompt, and in each round."""
 
     prompt: tuple[Work, ...]
     rounds: tuple[RoundWork, ...]

@@ -33,7 +33,7 @@ Row = dict[str, Any]  # a line of the table, by column
 
 @dataclass(frozen=True)
 class Terms:
-    """What all runs of a sweep share; ``probe``: traces hold p, TVD and coverage."""
+    """The settings that all runs of a sweep share; ``probe``: traces hold p, TVD and coverage."""
 
     model: str
     drafter: str | None = None
@@ -83,7 +83,7 @@ def _hash(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run. Variants, prompts and seeds are each there once.
+    """The runs of a sweep. Variants, prompts and seeds are each there once.
 
     files  (name, SHA-256) of the user's own files that decide runs: methods, weights, stores
     """

@@ -167,7 +167,7 @@ def _agree(path: Path, plan: Plan) -> None:
     if path.exists():
         old = _json(path)
         if old.get("format") != FORMAT or old.get("version") != VERSION:
-            raise UserError(f"{path} is no plan of a sweep that this Draftscope knows")
+            raise UserError(f"{path} is not a plan of a sweep that this Draftscope knows")
         begun = (path.parent / TRACES).is_dir() and any((path.parent / TRACES).iterdir())
         if begun and (other := _difference(old, new)):
             raise UserError(f"{path.parent} holds another sweep ({other}): name another folder")
@@ -178,7 +178,7 @@ def _agree(path: Path, plan: Plan) -> None:
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """What the plan there has and the new one has not, in a few words; empty for nothing."""
+    """Say what the plan there has and the new one has not, in a few words; empty for nothing."""
     try:
         for name, value in new["terms"].items():
             if (was := old["terms"].get(name)) != value:

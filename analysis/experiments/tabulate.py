@@ -96,7 +96,7 @@ class Tabulation:
     # ── what follows from texts ──────────────────────────────────────────────────────────────────
 
     def draft(self, temperature: float, report: Report) -> None:
-        """What every variant accepts on every prompt; ``report`` hears of each prompt."""
+        """Count and keep what every variant accepts on each prompt; ``report`` hears of each."""
         for number in self.numbers:
             report(number, f"T = {temperature:g}, prompt {number + 1}")
             missing = [
@@ -147,7 +147,7 @@ class Tabulation:
 
     @property
     def rivals(self) -> tuple[Variant, ...]:
-        """What decodes every timed prompt."""
+        """The variants that decode every timed prompt, transformers' generate() first."""
         return (GENERATE, *self.plan.variants)
 
     def time(self, temperature: float, report: Report) -> None:
@@ -179,7 +179,7 @@ class Tabulation:
     # ── what is known ────────────────────────────────────────────────────────────────────────────
 
     def measured(self, temperature: float) -> Measured:
-        """What was done so far."""
+        """Gather the results so far at one temperature."""
         cells: dict[Variant, dict[int, Cell]] = {variant: {} for variant in self.plan.variants}
         for variant, number in ((v, n) for v in cells for n in self.numbers):
             if (accepted := self._accepted_by(variant, number, temperature)) is not None:

@@ -1,4 +1,4 @@
-"""What runs show of their drafters: acceptance, TVD and coverage by depth, τ, and time.
+"""Tables of how runs did: acceptance, TVD and coverage by depth, τ, and time.
 
 Only observed positions count (see ``tables``). Every function takes ``Tables`` and returns
 a new DataFrame; ``by`` puts runs of one method together, or keeps every run by itself.

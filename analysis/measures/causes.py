@@ -68,7 +68,7 @@ def examples(
     Raises ValueError for a cause or column that does not exist.
     """
     if cause not in CAUSES:
-        raise ValueError(f"{cause!r} is no cause")
+        raise ValueError(f"{cause!r} is not a cause")
     found = _cases(tables, unit)
     if unknown := set(where) - set(found.columns):
         raise ValueError(f"examples cannot be narrowed by {sorted(unknown)[0]!r}")

@@ -43,7 +43,7 @@ METRICS = (
 
 
 def sums(rounds: Frame, runs: Frame) -> dict[str, int]:
-    """What the metrics are made of.
+    """Sum up what the metrics are made of.
 
     rounds      target passes after the prompt's
     drafts      rounds that drafted anything

@@ -1,4 +1,4 @@
-"""What other engines count of served drafts, and what these counts say. Never torch.
+"""Other engines' counts of served drafts, and what these counts mean. Never torch.
 
 An engine's response, log line or metrics page holds counts without trees. A draft is a chain here:
 a round that accepted n tokens accepted places 1 … n of it. Engines report places as shares of all
@@ -30,7 +30,7 @@ _MORE = {  # what else an engine has that tells acceptance by place
 
 @dataclass(frozen=True)
 class Served:
-    """What one response, log line or page counts. None: it does not tell.
+    """The counts of one response, log line or page. None: it does not tell.
 
     rounds     target passes that verified a draft
     drafted, accepted  tokens of all drafts
@@ -267,7 +267,7 @@ def strip(order: Sequence[Sequence[int]]) -> str:
 
 
 def sentences(counts: Counts) -> Iterator[str]:
-    """What the counts mean, what they leave open, and which command answers that."""
+    """Say what the counts mean, what they leave open, and which command answers that."""
     yield from counts.notes
     yield from _over_what(counts)
     if counts.by_depth:

@@ -1,4 +1,4 @@
-"""What the tables of runs come to, as sentences with their n and a round to look at.
+"""Findings from the tables of runs: sentences with their n and a round to look at.
 
 Where the walks ended, whether a wider tree, a deeper one or better probabilities would change it,
 and what stands out: a cliff or a slope along the text, a sort of token much worse than the rest.
@@ -70,7 +70,7 @@ def table(tables: Tables) -> pd.DataFrame:
 
 
 def ends(tables: Tables, by: By = "method") -> Iterator[Finding]:
-    """What ended the walks, most of them first, and what would have helped them."""
+    """Say what ended the walks, most of them first, and what would have helped them."""
     for own in remedies.walks(tables, by):
         n, counts, claims = len(own.rounds), own.counts.most_common(), dict[Remedy, Claim]()
         words = f"{counts[0][1]} of {plural(n, 'walk')} "
@@ -187,7 +187,7 @@ def trust(tables: Tables, by: By = "method") -> list[Finding]:
 
 
 def sibling(tables: Tables, by: By = "method") -> Iterator[Finding]:
-    """What the target took where it first left the drafter's best tokens."""
+    """Say what the target took where it first left the drafter's best tokens."""
     for label, rows in causes.off_spine(tables).groupby(by, observed=True):
         n, second = len(rows), int((rows["rank"] == 2).sum())
         unknown = bool((rows["rank"].isna() & ~rows["outside"]).any())

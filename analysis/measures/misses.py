@@ -58,7 +58,7 @@ class Miss:
 
 
 def miss(record: Round, after: Sequence[int] = ()) -> Miss | None:
-    """What the walk of a round ended at; None for a draft graph or where the text ends.
+    """Find the token that ended a round's walk; None for a draft graph or where the text ends.
 
     ``after`` are the tokens of the text behind the bonus token, as far as they are known.
     """

@@ -1,4 +1,4 @@
-"""What rounds drafted as one long table of rows, and the positions that they observed. Never torch.
+"""The drafts of rounds as one long table of rows, and the positions observed. Never torch.
 
 A round observes depth d when the position's parent was accepted (see ``analysis.measures.tables``).
 """

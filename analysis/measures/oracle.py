@@ -1,4 +1,4 @@
-"""What hindsight would have drafted: how much of the gap is the tree's and how much the drafter's.
+"""The best draft in hindsight: how much of the gap is the tree's and how much the drafter's.
 
 The text after a round's root is known from the rounds that follow. With it the best tree of B nodes
 is easily told: the text itself, as far as every token is in the drafter's list. Between what a
@@ -144,7 +144,7 @@ def oracle_rounds(tables: Tables) -> pd.DataFrame:
 
 @declared("oracle")
 def oracle(tables: Tables, by: By = "method") -> pd.DataFrame:
-    """What hindsight would have drafted within the budget, and where the difference is lost.
+    """The best drafts in hindsight within the budget, and where the difference is lost.
 
     Tokens are accepted drafted nodes per round. Where a drafter's lists depend on the path, those
     after nodes that were never asked are not recorded: the round counts as far as they are.

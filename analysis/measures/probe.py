@@ -111,7 +111,7 @@ def tvd(q: Tensor, p: Tensor) -> Tensor:
 def coverage(scores: Tensor, p: Tensor) -> np.ndarray:
     """C_K = Σ_{l≤K} p(x̂^(l)) for K = 1 … 16, float32 [d, 16]; x̂ the best of ``scores`` [d, V]."""
     best = scores.topk(min(COVERAGE, scores.shape[-1]))
-    listed = p.gather(1, best.indices) * (best.values > -torch.inf)  # q = 0 is no proposal
+    listed = p.gather(1, best.indices) * (best.values > -torch.inf)  # q = 0: not proposed
     covered = _array(listed.cumsum(1))
     found = np.empty((len(covered), COVERAGE), np.float32)
     found[:] = covered[:, -1:]  # a vocabulary of fewer than 16 is covered by them all

@@ -1,4 +1,4 @@
-"""What would have helped the walks of a run: the one decision that all findings speak from.
+"""Remedies for the walks of a run: the one decision that all findings speak from.
 
 Each cause of a walk's end names what would have helped that walk. What the builder reads of a list
 is one thing, what the drafter lists another. Where a cause was not recorded, nothing is concluded.
@@ -29,7 +29,7 @@ class Remedy(StrEnum):
 
 
 class Claim(StrEnum):
-    """What is said of a remedy. NOT: it would have helped none of these walks."""
+    """The claim on a remedy. NOT: it would have helped none of these walks."""
 
     HELPS = "helps"
     NOT = "not"
@@ -108,7 +108,7 @@ class Walks:
         return int((some["accepted"] >= some["depths"]).sum())
 
     def ending(self, cause: Cause) -> Ending:
-        """What is said of the walks that ended by a cause."""
+        """Return the words and claims on the walks that ended by a cause."""
         if cause is Cause.UNKNOWN:
             said = dict.fromkeys((Remedy.NODES, Remedy.WIDER, Remedy.LISTS), Claim.UNKNOWN)
             left = {remedy: claim for remedy, claim in said.items() if not self.helped(remedy)}
@@ -122,7 +122,7 @@ class Walks:
         return sum(self.counts[cause] for cause, (helps, *_) in _HELPED.items() if helps is remedy)
 
     def claim(self, remedy: Remedy) -> Claim:
-        """What is known of WIDER or DEEPER."""
+        """Say whether WIDER or DEEPER would have helped, as far as that is known."""
         if self.helped(remedy):
             return Claim.HELPS
         unknown = self.to_the_end if remedy is Remedy.DEEPER else self.counts[Cause.UNKNOWN]

@@ -55,7 +55,7 @@ class Tables:
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """What each run is called in tables over methods (see ``labels.method_labels``)."""
+        """Each run's label in tables over methods (see ``labels.method_labels``)."""
         return labels.method_labels({name: trace.header for name, trace in self.traces.items()})
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What sort of token a text is, to show where a drafter is weak. Light: no libraries.
+"""Sorts of tokens, to show where a drafter is weak. Light: no libraries.
 
 The sort is read off the token's own text alone, so it needs no tokenizer and works on any trace.
 A word at the start of a line or text counts as a continuation: its token carries no blank.

@@ -191,7 +191,7 @@ def _held(floor: Floor) -> tuple[str, str, str]:
 
 
 def _says(floor: Floor, machine: Machine) -> str:
-    """What the floor is made of: the limit that makes most of it."""
+    """Name the limit that makes most of the floor: memory or compute, and its rate."""
     if floor.bound is None:
         return "not counted"
     if floor.bound == "memory":

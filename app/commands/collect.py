@@ -118,7 +118,7 @@ def _part(progress: ProgressBar, number: int, count: int) -> Callable[[float, st
 
 
 def _tell(path: Path, files: Sequence[Path]) -> None:
-    """What is there now."""
+    """Say what the path holds now: tokens, drafters, size and the next command."""
     made = [Collection.load(file) for file in files]
     tokens = sum(each.end - each.answer for each in made)
     size = sum(file.stat().st_size for file in files) / 1e6
@@ -142,7 +142,7 @@ def _older(path: Path) -> Collection | None:
     try:
         return Collection.load(path)
     except UserError:
-        raise UserError(f"{path} exists and is no collected text") from None
+        raise UserError(f"{path} exists and is not a collected text") from None
 
 
 def _finished(path: Path, other: str) -> UserError:
@@ -158,7 +158,7 @@ def _differences(
     sampling: Sampling,
     values: Mapping[str, Value],
 ) -> Iterator[str]:
-    """What an older collection has that the arguments do not name; nothing: it is the same."""
+    """Name the settings in which an older collection is not what the arguments ask for."""
     header = older.header
     methods = {drafter_key(name): name for name in args.methods}
     if (header.given.digest if header.given else "") != (asked.digest if asked.given else ""):

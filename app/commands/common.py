@@ -1,4 +1,4 @@
-"""What several commands do: read a request off the arguments, find a preset, load an engine.
+"""Common work of commands: read a request off the arguments, find a preset, load an engine.
 
 No torch at the top.
 """

@@ -20,7 +20,6 @@ from app.commands.prompts import prompts_of
 from app.commands.run import print_json, stage_rows
 from app.terminal import ProgressBar, console, one_line, quiet_libraries, say, table
 from app.trace_log import Clock, TraceLog, check_trace, nth_path
-from app.view.text import flowing
 from core.diffusion.draft_graph_search import BUDGETS
 from core.diffusion.graph_files import load_graph
 from core.diffusion.nfe import NfeCounts, count_nfe, denoised_tokens
@@ -32,6 +31,7 @@ from core.rounds.blocks import MASKED
 from core.rounds.round import Round
 from core.traces.schema import summary
 from core.verification.walk import until_stop
+from core.visible import flowing
 
 if TYPE_CHECKING:
     from analysis.experiments.nfe import Cell
@@ -53,7 +53,7 @@ def pace(text: str) -> Pace:
 
 @dataclass(frozen=True, kw_only=True)
 class Denoising(CommandOptions):
-    """What a text is denoised with."""
+    """The settings of denoising a text."""
 
     title: ClassVar[str] = "denoising"
     tokens_per_step: int | None = option(None, "tokens set at each step (default 1)", metavar="K")
@@ -89,7 +89,7 @@ class DiffusionModel(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(CommandOptions):
-    """What a table of speedups compares."""
+    """The graphs and paces that a table of speedups compares."""
 
     title: ClassVar[str] = "table of speedups over all prompts"
     table: bool = option(False, "compare graphs and paces")

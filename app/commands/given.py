@@ -90,7 +90,10 @@ class Texts(States, Prompts):
 
 
 def asked_of(args: Texts, default: tuple[str, ...] = ()) -> list[Asked]:
-    """What the options name. Raises UserError for nothing, or prompts that do not fit the file."""
+    """List the texts that the options name.
+
+    Raises UserError for none, or for prompts that do not fit the file.
+    """
     if files := args.files():
         if args.answer is not None or args.response is not None or prompts_of(args, ()):
             raise UserError("--states tells prompts and answers: name no others")

@@ -51,7 +51,7 @@ class Set(CommandOptions):
 
     @property
     def values(self) -> dict[str, str]:
-        """What --set names, by option."""
+        """The values that --set gives, by option."""
         return {name.replace("-", "_"): value for name, value in self.set}
 
 
@@ -118,7 +118,7 @@ class Model(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class Filter(CommandOptions):
-    """What the target's tokens are drawn from."""
+    """The filter of the distribution that the target's tokens are drawn from."""
 
     title: ClassVar[str] = SAMPLING
     temperature: float = option(0.0, "0 is greedy", Range(0))
@@ -155,7 +155,7 @@ class Prompts(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOptions(Set, Prompts, Sampling, Model):
-    """What one request is made of, but its method and budget."""
+    """The settings of one request, without its method and budget."""
 
     max_new_tokens: int = option(128, "tokens to write at most", POSITIVE)
 
@@ -170,5 +170,5 @@ class Large(CommandOptions):
 
     @property
     def limits(self) -> Limits:
-        """What a trace may hold."""
+        """The limits on the size of a trace."""
         return UNLIMITED if self.large else LIMITS

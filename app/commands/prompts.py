@@ -33,7 +33,7 @@ def prompts_of(args: Prompts, default: Sequence[str] | None = None) -> list[str]
     try:
         text = sys.stdin.read() if args.prompt == "-" else args.prompt
     except UnicodeDecodeError:
-        raise UserError("what stdin brings is no text in UTF-8") from None
+        raise UserError("what stdin brings is not text in UTF-8") from None
     return [_checked(text, "the prompt")]
 
 
@@ -67,7 +67,7 @@ def _json_prompt(line: str, where: str) -> Prompt:
 
 
 def _checked(text: str, where: str) -> str:
-    """Raises UserError for a prompt that is empty or holds bytes that are no text."""
+    """Raises UserError for a prompt that is empty or holds bytes that are not text."""
     if not text.strip():
         raise UserError(f"{where} is empty")
     try:

@@ -51,7 +51,7 @@ class States(CommandOptions):
         return dump_files(self.states)
 
     def read(self, file: Path, language: Language, drafted: Sequence[int]) -> Reading:
-        """What a file holds; ``drafted``: layers that the drafters read. Raises UserError."""
+        """Read a file of states; ``drafted``: layers that the drafters read. Raises UserError."""
         from core.decoding.dumps import read_dump, reading_of
 
         return reading_of(read_dump(file), language, drafted, self.layers or None, self.begins)

@@ -46,7 +46,7 @@ class Options(Set):
 def main(args: Options) -> int:
     from analysis.collected.collection import Collection
 
-    collections = [Collection.load(file) for file in _files(args.files)]
+    collections = [Collection.load(file) for file in files_of(args.files)]
     collection, *others = collections
     held = [name for name in collection.methods if all(name in c.methods for c in others)]
     methods = list(args.methods) or held
@@ -63,7 +63,7 @@ def main(args: Options) -> int:
     return 0
 
 
-def _files(paths: Sequence[Path]) -> list[Path]:
+def files_of(paths: Sequence[Path]) -> list[Path]:
     """The collected texts at these paths, each once."""
     found: list[Path] = []
     for path in paths:

@@ -1,6 +1,6 @@
 """A draft as a graph for other programs: DOT (graphviz) and GraphML (networkx, Gephi, yEd).
 
-Nodes keep the draft's row numbers. Model text is shown as the page shows it (``app.view.text``), so
+Nodes keep the draft's row numbers. Model text is shown as the page shows it (``core.visible``), so
 it can end no string, name no attribute and hold no character that XML forbids.
 """
 
@@ -16,12 +16,12 @@ import networkx as nx
 
 from analysis.charts.palette import PALETTES
 from app.view.rounds import drawable, has_stop, node_text, target_probability
-from app.view.text import flowing, visible
 from app.view.values import finite
 from core.errors import UserError
 from core.rounds.blocks import BlockDraft
 from core.rounds.draft import Draft
 from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round
+from core.visible import flowing, visible
 
 GHOST = "target"  # the node of the target's token where the walk stopped
 _COLOURS = PALETTES["light"]

@@ -59,6 +59,6 @@ def write_table(frame: Any, path: Path) -> None:
         whole = {**frame.attrs.get("about", {}), "rows": rows}
         path.write_text(json.dumps(whole, ensure_ascii=False), encoding="utf-8")
     else:
-        from app.export.tables import table_csv
+        from analysis.table_files import table_csv
 
         path.write_bytes(table_csv(frame))

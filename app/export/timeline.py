@@ -12,9 +12,9 @@ from dataclasses import asdict
 from typing import Any
 
 from app.view.rounds import header_view
-from app.view.text import flowing
 from core.rounds.round import Round
 from core.traces.schema import Trace
+from core.visible import flowing
 
 PROCESS, THREAD = 1, 1
 MICRO = 1e6

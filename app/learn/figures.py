@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from app.learn.words import Json, Wording
-from app.view.text import flowing
 from core.rounds.draft import Candidates
 from core.traces.schema import Trace
+from core.visible import flowing
 
 SEEN, CHOSEN, HOT, NEW = "seen", "chosen", "hot", "new"
 WAITING, DIM, LOST = "waiting", "dim", "lost"

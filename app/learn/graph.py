@@ -42,7 +42,7 @@ LATE = ((1, 1), (4, 1))
 
 @dataclass(frozen=True)
 class Guess:
-    """What c_ij stands for."""
+    """The guess c_ij: a position, the token there, and its probability."""
 
     position: int
     token: str

@@ -22,9 +22,9 @@ from app.learn.figures import (
 from app.learn.material import MAIN, Material
 from app.learn.steps import Pop
 from app.learn.words import Json, Scene, Span, Wording, chapter, plain, scene, series
-from app.view.text import flowing
 from core.models import presets
 from core.traces.schema import Trace, summary
+from core.visible import flowing
 
 SHOWN_DEPTHS, SHOWN_RANKS = 4, 6
 

@@ -1,4 +1,4 @@
-"""What the course is made of: four recorded runs of one prompt, and two of another.
+"""The recordings of the course: four runs of one prompt, and two of another.
 
 Every number and every token in the chapters is read from ``assets/learn`` and ``assets/measured``.
 ``app.maintainers.recording`` makes the runs.

@@ -89,7 +89,7 @@ def _family(record: Round) -> list[int]:
 
 
 def _orders(record: Round, rows: list[int]) -> Json:
-    """What the drafter offers after each of these rows; marks_of what was drafted there."""
+    """Draw the drafter's lists after each of these rows; the drafted tokens are marked."""
     words, draft, lists = Wording.of(record), record.draft, []
     for row in rows[:LISTED]:
         drafted = dict.fromkeys((int(draft.tokens[c]) for c in draft.children[row]), CHOSEN)

@@ -1,4 +1,4 @@
-"""What one round did, step by step: pure functions of a recorded round, for the course's figures.
+"""The steps of one round, one by one: functions of a recorded round, for the course's figures.
 
 The product's own loops (``core.drafting``, ``core.verification``, ``core.models.cache``) are
 compiled or run on tensors, and do not say what they do. Here the same steps are taken one by one;
@@ -199,7 +199,7 @@ def noise(seed: int, position: int, tokens: Sequence[int]) -> list[float]:
 
 
 def level_weight(level: int, power: float) -> float:
-    """What a level counts, from level 0 (DART, Appendix D)."""
+    """Return the weight of a level, from level 0 (DART, Appendix D)."""
     return (level + 1) ** -power
 
 

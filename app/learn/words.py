@@ -33,9 +33,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis.numbers import percent
-from app.view.text import flowing, visible
 from core.rounds.draft import DraftRows
 from core.rounds.round import Round
+from core.visible import flowing, visible
 
 Span = str | dict[str, str]
 Json = dict[str, Any]

@@ -1,4 +1,4 @@
-"""What decides how good a drafter gets: one short training for every change to the recipe.
+"""Show what decides how good a drafter gets: a short training for every change to the recipe.
 
     python -m app.maintainers.ablate --shards runs/one/shards --prompts prompts-eval.jsonl \\
         --out runs/ablate --minutes 6 --texts runs/no-code runs/others
@@ -100,7 +100,7 @@ def variants(
 
 @dataclass(frozen=True)
 class Row:
-    """What one variant reached.
+    """The result of one variant.
 
     kl       KL(p ‖ q) on held-out documents, mean over its own depths, nats
     sources  where each text's prompt is from
@@ -135,7 +135,7 @@ def is_greedy(document: Document) -> bool:
 
 
 def corpus_of(variant: Variant, shards: Path, held_out: int) -> Corpus:
-    """What the variant trains on. The documents held out are the base's, the same for all."""
+    """Return the variant's training text. The documents held out are the same for all variants."""
     corpus = Corpus(shards, held_out)
     if variant.text:
         others = Corpus(variant.text, 0)
@@ -150,7 +150,7 @@ def corpus_of(variant: Variant, shards: Path, held_out: int) -> Corpus:
 
 @dataclass(frozen=True, eq=False)
 class Ablation:
-    """What all variants share: drafter, target, shards, recipe and the texts they are judged on."""
+    """The common part of all variants: drafter, target, shards, recipe and texts to judge them."""
 
     training: DrafterTraining
     language: Language

@@ -38,7 +38,7 @@ ENDLESS = 1e6  # minutes: the learning rate stays
 
 @dataclass(frozen=True)
 class Plan:
-    """What the gate asks: the accuracy ``expect`` over all depths after so many steps on the
+    """The bound of the gate: the accuracy ``expect`` over all depths after so many steps on the
     target's greedy answer to one prompt."""
 
     steps: int = 300
@@ -49,7 +49,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Gate:
-    """What came of it: the student's accuracy, and its drafter's."""
+    """The outcome: the accuracy of the student, and that of its drafter."""
 
     kind: str
     plan: Plan

@@ -54,7 +54,7 @@ DIGITS = 3  # decimals of the log-probabilities in lists of candidates: 0.05 % o
 
 
 def recordings() -> dict[Path, Request]:
-    """What each file is a run of."""
+    """Return the request that each file is a run of."""
     found: dict[Path, Request] = {}
     for at, (topic, prompt) in enumerate(shipped.RECORDED.items()):
         for name, (method, budget) in RUNS.items():

@@ -1,1 +1,1 @@
-"""What ``report`` and its relatives print of traces: sections, gates and notes. Never torch."""
+"""The output of ``report`` and its relatives: sections, gates and notes. Never torch."""

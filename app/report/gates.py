@@ -50,7 +50,7 @@ def gate(text: str) -> Gate:
     found = re.fullmatch(r"(\w+)(>=|<=|>|<)(\S+)", text.replace(" ", ""))
     if not found or found[1] not in GATED:
         raise UserError(
-            f"{text!r} is no gate: write one of {', '.join(GATED)}, then one of "
+            f"{text!r} is not a gate: write one of {', '.join(GATED)}, then one of "
             f"{' '.join(BOUNDS)}, and a number, as in tau>=2.5"
         )
     try:
@@ -58,5 +58,5 @@ def gate(text: str) -> Gate:
     except ValueError:
         bound = math.nan
     if not math.isfinite(bound):
-        raise UserError(f"{found[3]!r} in the gate {text!r} is no finite number")
+        raise UserError(f"{found[3]!r} in the gate {text!r} is not a finite number")
     return Gate(found[1], found[2], bound)

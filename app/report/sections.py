@@ -89,7 +89,7 @@ def _by_token(frame: Frame) -> Frame:
 
 
 def _ended(frame: Frame, over: str) -> Frame:
-    """What was observed, how much that was, and an example of the commonest cause."""
+    """Keep the observed rows, and add how many there were and an example of the commonest cause."""
     seen = frame[frame["observed_share"].notna()].copy()
     place = seen.groupby(["method", over], observed=True, sort=False)["count"]
     most = seen.loc[place.transform("idxmax")]

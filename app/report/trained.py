@@ -20,9 +20,9 @@ def show_trained(
     """Print the two curves, or one JSON object. Raises UserError."""
     from analysis.drafters.trained import read_accuracy, sentences, trained_and_served
     from analysis.engines.served import read_served
-    from analysis.engines.texts import is_trace
     from analysis.frames import plain_rows
     from analysis.measures.tables import Tables
+    from core.traces.reader import is_trace
 
     curves = read_accuracy(file)
     traces = [path for path in served if path.is_dir() or is_trace(path)]

@@ -23,12 +23,12 @@ from app.studio.questions import Question
 from app.studio.routes import GONE, Route
 from app.studio.run import DONE
 from app.studio.runs import Runs
-from app.view.text import flowing
 from core.errors import UserError
 from core.json_input import read_json
 from core.methods.registry import find
 from core.rounds.round import new_tokens
 from core.traces.schema import Header
+from core.visible import flowing
 
 MOST_TOKENS = 64  # of the collected text: a minute on two cores
 MAX_TITLE = 40  # characters
@@ -109,8 +109,8 @@ class Collecting:
         return CollectRequest(header, path, methods, tokens, rule, tuple(text))
 
     def _collected(self, question: Question) -> Any:
-        """What finished work made: the file's name in What-if, a title, and where its text leaves
-        the run's."""
+        """Return what finished work made: the file's name in What-if, a title, and where its text
+        leaves the run's."""
         otherwise = "this text is not collected: ask for it again"
         request = self._work.finished(question, CollectRequest, otherwise)
         path = request.path
@@ -175,7 +175,7 @@ class Diagnosing:
         return {"ticket": self._work.begin(DiagnoseRequest(str(method), path))}
 
     def _diagnosed(self, question: Question) -> Any:
-        """What ``diagnose --json`` prints."""
+        """Return the JSON that ``diagnose --json`` prints."""
         otherwise = "this diagnosis is not there: ask for it again"
         request = self._work.finished(question, DiagnoseRequest, otherwise)
         return read_json(request.path)

@@ -26,8 +26,8 @@ from app.studio.methods import Methods
 from app.studio.questions import Question
 from app.studio.routes import Route, Routes, named
 from app.studio.runs import Runs
-from app.view.text import flowing
 from core.errors import UserError
+from core.visible import flowing
 
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
 
@@ -47,7 +47,7 @@ STOP_JS = "() => {{ window.dispatchEvent(new CustomEvent('draftscope-stop', {{de
 
 @dataclass(frozen=True)
 class Studio:
-    """What every tab is built with."""
+    """The runs, methods and examples that every tab is built with."""
 
     runs: Runs
     methods: Methods
@@ -176,7 +176,7 @@ def for_upload(answer: Callable[[Path], Any]) -> Route:
 def connect_upload(
     button: gr.UploadButton, view: gr.HTML, show: Callable[[list[Path]], Any]
 ) -> None:
-    """What is uploaded becomes the view's value by ``show``, or the sentence that it raises."""
+    """Make uploaded files the view's value by ``show``, or the sentence that it raises."""
 
     def opened(paths: str | list[str] | None) -> Any:
         if not paths:
@@ -189,7 +189,7 @@ def connect_upload(
 
 
 def open_traces(runs: Runs, files: list[Path]) -> list[str]:
-    """Put uploaded traces on view; their tickets. Raises UserError for what is no trace."""
+    """Put uploaded traces on view; their tickets. Raises UserError for any other file."""
     return [runs.open(open_upload(file)) for file in files]
 
 

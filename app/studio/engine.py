@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CollectRequest:
-    """What these methods' drafters say along the target's own text, written to ``path``.
+    """A request to write to ``path`` what methods' drafters say along the target's own text.
 
     of    the header of the run that is asked about: its target must be the one that is loaded
     text  the run's new tokens, as far as it has come
@@ -50,7 +50,7 @@ class CollectRequest:
 
 @dataclass(frozen=True)
 class DiagnoseRequest:
-    """What is wrong with a method's drafter, written to ``path`` as JSON."""
+    """A request to write to ``path``, as JSON, what is wrong with a method's drafter."""
 
     method: str
     path: Path
@@ -70,7 +70,7 @@ class Started(Protocol):
 
 
 class StudioEngine(Protocol):
-    """What ``app.studio.runs`` needs; tests have a fake one."""
+    """The engine as ``app.studio.runs`` needs it; tests have a fake one."""
 
     def prepare(self, report: Report) -> None:
         """Raises UserError, with one sentence, when the model cannot be loaded."""
@@ -84,7 +84,7 @@ class StudioEngine(Protocol):
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """What the studio decodes with, as ``core.decoding.engine.Engine`` takes it.
+    """The model that the studio decodes with, as ``core.decoding.engine.Engine`` takes it.
 
     A diffusion model's preset takes the embedded denoiser's place in Denoise; nothing else runs.
     """

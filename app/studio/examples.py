@@ -1,4 +1,4 @@
-"""What there is to open: the example traces that ship, and trace files of the command line.
+"""The traces that a page can open: the examples that ship, and files of the command line.
 
 A name that comes from a page is looked up in these lists, never joined to a path.
 """
@@ -20,7 +20,6 @@ from app.studio import shipped
 from app.trace_files import TraceFile, TraceFiles
 from app.view.denoise import run_title
 from app.view.rounds import method_name
-from app.view.text import flowing, visible
 from core import ASSETS
 from core.diffusion.request import PLAIN, SPIFFY
 from core.errors import UserError
@@ -30,6 +29,7 @@ from core.methods.registry import built_in
 from core.rounds.round import Round
 from core.traces.reader import TraceReader, read_ends
 from core.traces.schema import Trace
+from core.visible import flowing, visible
 
 TRACES = ASSETS / "traces"
 HEADING = "From the command line"
@@ -117,7 +117,7 @@ class Examples:
         return tuple(sorted(found, key=lambda run: run.order))
 
     def groups(self, denoising: bool) -> list[dict[str, Any]]:
-        """What the page offers: the listed files, then a group of runs for each prompt."""
+        """List what the page offers: the listed files, then a group of runs for each prompt."""
         groups: dict[str, list[dict[str, Any]]] = {}
         for run in self.runs:
             if is_denoising(run.method) == denoising:
@@ -135,7 +135,7 @@ class Examples:
     def open(self, name: object) -> TraceReader:
         """A trace whose rounds are yet to be read: a listed file may be long.
 
-        Raises UserError for a name that is none of them, and for a file that is no trace.
+        Raises UserError for a name that is none of them, and for a file that is not a trace.
         """
         return OpenFile(self.path(name))
 
@@ -151,7 +151,7 @@ def _group(topic: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FileLine:
-    """What is known of a file so far. ``trouble``: why it cannot be opened."""
+    """The line on a file, as far as it is read. ``trouble``: why it cannot be opened."""
 
     title: str = ""
     prompt: str = ""
@@ -239,7 +239,7 @@ def _result(file: TraceFile, denoising: bool) -> str:
 
 
 def _trouble(error: Exception) -> str:
-    """One sentence: one broken file among many is no failure of the list."""
+    """Return one sentence: one broken file among many does not fail the list."""
     if isinstance(error, UserError):
         return visible(str(error), MAX_TROUBLE)
     logging.getLogger(__name__).error("a listed file could not be read", exc_info=error)
@@ -247,7 +247,7 @@ def _trouble(error: Exception) -> str:
 
 
 def address_end(files: TraceFiles | None) -> str:
-    """What the page's address ends with to open the only listed file at once; the tab of denoising
+    """Return the end of an address that opens the only listed file at once; the tab of denoising
     runs has no links."""
     listed = files.files if files else ()
     with suppress(UserError):

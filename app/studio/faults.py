@@ -22,8 +22,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.view.text import flowing
 from core.errors import UserError
+from core.visible import flowing
 
 MAX_BODY = 8 << 20  # bytes of a request; a page's table of 200,000 cells has about 5 MB
 UPLOAD = "/gradio_api/upload"
@@ -167,7 +167,7 @@ def status_of(error: BaseException) -> int:
 
 
 def _root(error: BaseException) -> BaseException:
-    """What was raised first; a stream's parts run beside each other, and raise as a group."""
+    """Return the error raised first; a stream's parts run beside each other, raising a group."""
     inner = getattr(error, "exceptions", (error.__cause__,))[0]
     return error if inner is None else _root(inner)
 

@@ -144,7 +144,7 @@ def run_file(run: Run, form: object, opens: int = 0) -> FileJson:
 def _table_file(trace: Trace, name: str) -> FileJson:
     """The table of rounds or of nodes, as "rounds.csv" and so on."""
     from analysis.measures.rows import nodes_table, rounds_table
-    from app.export.tables import TYPES, table_bytes
+    from analysis.table_files import TYPES, table_bytes
 
     table, _, form = name.partition(".")
     if table not in ("rounds", "nodes") or form not in TYPES:
@@ -154,14 +154,14 @@ def _table_file(trace: Trace, name: str) -> FileJson:
 
 
 def parquet_file(name: object, rows: object) -> FileJson:
-    """A page's own records as a Parquet file. Raises UserError when they are no table."""
+    """A page's own records as a Parquet file. Raises UserError when they are not a table."""
     import pandas as pd
 
-    from app.export.tables import PARQUET, download_table
+    from analysis.table_files import PARQUET, download_table
 
     table = rows if isinstance(rows, list) and all(isinstance(row, dict) for row in rows) else []
     if not table or sum(map(len, table)) > MAX_CELLS:
-        raise UserError("this is no table that can be saved")
+        raise UserError("this is not a table that can be saved")
     columns = list(dict.fromkeys(str(key) for row in table for key in row))
     found = {c: pd.Series([_cell(row.get(c)) for row in table]) for c in columns}
     for column, values in found.items():

@@ -211,7 +211,7 @@ def _prompts(prefix: str, prompt: gr.Textbox) -> None:
 
 
 def _shared(prefix: str) -> dict[str, Component]:
-    """What all methods of a press on Start have in common."""
+    """Make the inputs that all methods of a press on Start share."""
     inputs: dict[str, Component] = {
         "max_new_tokens": gr.Slider(
             1, 512, 64, step=1, label="Max new tokens", elem_id=f"{prefix}-length"
@@ -266,7 +266,7 @@ def _input(option: Option, shown: Option | None) -> Component:
 
 
 def _properties(option: Option | None) -> dict[str, Any]:
-    """What an input shows of an option; nothing where the method has none of this name."""
+    """Return an input's properties for an option; it is hidden where the method has none."""
     if option is None:
         return {"visible": False, "value": None}
     words = [option.help] if option.help != option.label else []

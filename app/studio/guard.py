@@ -5,7 +5,7 @@ show the studio in a frame. So, as Jupyter does:
 
 - Only the hosts that are served are answered, with a token or without. This stops DNS rebinding.
 - A request must come from the studio's own page (``Sec-Fetch-Site``, ``Origin``), unless it
-  follows a link to it. Programs that are no browsers send neither header and are answered.
+  follows a link to it. Programs other than browsers send neither header and are answered.
 - A server that other machines can reach wants the token of the printed address, once; a cookie
   remembers it. Nobody is let in without it: behind a proxy or tunnel on this machine every client
   seems to be local. An answer sets only the token that its request brought.
@@ -84,8 +84,8 @@ class Access:
     def serves(self, name: str, address: str) -> bool:
         """Whether a host is served on a connection to ``address``.
 
-        No other site's page can have an address as its name: what its name is bound to is no part
-        of the Host header.
+        No other site's page can have an address as its name: the Host header holds the name, and
+        not the address that it is bound to.
         """
         return name in self.hosts or (_is_address(address) and name == address)
 
@@ -163,7 +163,7 @@ class Guard:
 
 
 def _same_origin(headers: Headers, host: str) -> bool:
-    """Whether a request comes from our own page, or from a program that is no browser."""
+    """Whether a request comes from our own page, or from a program other than a browser."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     origin = headers.get("origin")

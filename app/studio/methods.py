@@ -53,7 +53,7 @@ class Methods:
         budgets: Mapping[str, int] | None = None,
         listed: Iterable[str] = METHODS,
     ) -> Methods:
-        """Raises UserError for a name that is no method, or a file that defines none."""
+        """Raises UserError for a name that is not a method's, or a file that defines none."""
         for name in extra:
             find(name)
         return Methods(tuple(dict.fromkeys((*listed, *extra))), budgets or {})
@@ -95,11 +95,11 @@ class Methods:
         return None
 
     def options(self, method: object, builder: object) -> dict[Key, Option]:
-        """What one choice lets a page set."""
+        """Return the options that a page can set for one choice, by key."""
         return {key(o): o for o in form_options(find(self.name(method, builder)))}
 
     def all_options(self) -> dict[Key, Option]:
-        """What any choice lets a page set."""
+        """Return the options that a page can set for any choice, by key."""
         names = (self.name(method, b) for method in self.names for b in self._builders(method))
         return {key(o): o for name in names for o in form_options(find(name))}
 
@@ -128,7 +128,7 @@ class Methods:
 
 @dataclass(frozen=True)
 class MethodChoice:
-    """What one method's inputs state; a browser wrote all of it."""
+    """The values of one method's inputs; a browser wrote all of them."""
 
     method: Any
     builder: Any = OWN
@@ -170,7 +170,7 @@ def checked_prompt(prompt: Any) -> str:
 
 
 def number(value: Any, whole: bool = False) -> Any:
-    """Raises UserError for what is no finite number."""
+    """Raises UserError for a value that is not a finite number."""
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         raise UserError("fill in every number of the settings")
     return int(value) if whole else float(value)

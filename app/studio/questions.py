@@ -18,7 +18,7 @@ Whole = Annotated[int, Meta(ge=-END, lt=END)]
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What a page asks; None where a field is missing or null. Unknown fields are let pass."""
+    """A page's question; None where a field is missing or null. Unknown fields are let pass."""
 
     ticket: str | None = None
     name: str | None = None

@@ -1,4 +1,4 @@
-"""What a page may ask the server, plain JSON in and out, and the events by which it hears of runs.
+"""The questions of a page to the server, JSON in and out, and the events that tell it of runs.
 
 Routes only read; no model works in them. Questions are checked before they come here
 (``questions``). A mapping's keys are the names that the page's script calls.
@@ -28,10 +28,10 @@ from app.view.beside import Place, beside_view
 from app.view.comparison import apart, comparison_view
 from app.view.rounds import fold_view, method_name, node_view, why_view
 from app.view.statistics import depth_records
-from app.view.text import flowing, visible
 from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.schema import Trace
+from core.visible import flowing, visible
 
 GONE = {"error": "this run is no longer on the server"}
 MAX_LISTED = 24  # runs a page may ask about at once
@@ -170,7 +170,7 @@ class Routes:
         return dict(zip(letters if known else LETTERS, runs, strict=False))
 
     def _compare(self, question: Question) -> Any:
-        """What the headers of the runs do not share."""
+        """Return what the headers of the runs do not share."""
         runs = self._several(question)
         return comparison_view([run.header for run in runs if run.header is not None])
 
@@ -276,7 +276,7 @@ class Events:
 
 
 def _after(since: dict[str, int], ticket: str, run: dict[str, Any] | None) -> dict[str, int]:
-    """What is to be asked next; an ended run leaves, and one with more rounds than an answer holds
+    """Return what to ask next; an ended run leaves, and one with more rounds than an answer holds
     is asked for by the page itself."""
     rest = {other: at for other, at in since.items() if other != ticket}
     if run is None or run["more"] or run["state"] not in ("waiting", "running"):

@@ -14,11 +14,11 @@ import numpy as np
 from app.studio.engine import Request
 from app.view.explanation import Explainer
 from app.view.rounds import header_view, round_view
-from app.view.text import flowing
 from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.reader import TraceReader
 from core.traces.schema import Header, Trace
+from core.visible import flowing
 
 WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped", "failed"
 ENDED = (DONE, STOPPED, FAILED)
@@ -95,7 +95,7 @@ class Run:
         return self._views[at]
 
     def trace(self) -> Trace:
-        """What can be saved of it now. Raises UserError before the first round."""
+        """Return the trace of its rounds so far. Raises UserError before the first round."""
         rounds = tuple(self.rounds)
         if self.header is None or not rounds:
             raise UserError("there is nothing to save yet")
@@ -126,7 +126,7 @@ class Run:
         return True
 
     def news(self, since: int) -> dict[str, Any]:
-        """What a page draws, with the rounds from number ``since`` on."""
+        """Return what a page draws, with the rounds from number ``since`` on."""
         since = max(0, since)
         state = self.state  # read before the rounds: an ended run's last rounds are then complete
         views, more = self.views_from(since)

@@ -20,13 +20,13 @@ from typing import Any
 
 from app.studio.engine import Request, Started, StudioEngine
 from app.studio.run import DONE, ENDED, FAILED, MAX_MESSAGE, RUNNING, STOPPED, Run
-from app.view.text import flowing
 from core.errors import UserError
 from core.memory import release
 from core.progress import Progress, told
 from core.rounds.round import Round
 from core.traces.reader import TraceReader
 from core.traces.schema import Trace
+from core.visible import flowing
 
 MAX_WAITING = 32  # runs in the queue
 MAX_RUNS, MAX_BYTES = 64, 350 << 20  # on view; the longest unseen run goes first
@@ -35,7 +35,7 @@ ROWS_AT_ONCE = 5_000  # draft rows of a file that are read before it is shown
 
 @dataclass(frozen=True)
 class ModelState:
-    """What the page says about the model: ``loading``, ``ready`` or ``failed``."""
+    """The model's state as the page shows it: ``loading``, ``ready`` or ``failed``."""
 
     state: str
     message: str
@@ -107,8 +107,8 @@ class Runs:
         """Put a trace on view; returns its ticket. The first rounds of a ``TraceReader`` are read
         here and the rest in the background, so that a long file shows soon.
 
-        Raises UserError for what is no trace, if that shows in the first rounds; later it is the
-        run's message, and the rounds before it stay.
+        Raises UserError for a file that is not a trace, if that shows in the first rounds; later it
+        is the run's message, and the rounds before it stay.
         """
         rounds = iter(trace.rounds if isinstance(trace, Trace) else trace)
         run = Run(_new_ticket(), header=trace.header, state=RUNNING, source="file")
@@ -157,7 +157,7 @@ class Runs:
                 run.seen = time.monotonic()
 
     def mark(self, ticket: object) -> tuple[object, ...]:
-        """What differs as soon as there is news about a run, or about the model."""
+        """Return a value that changes as soon as there is news about a run, or about the model."""
         run = self.get(ticket)
         if run is None:
             return (self.model,)

@@ -107,7 +107,7 @@ def application(page: gr.Blocks, runs: Runs, access: Access) -> Guard:
 
 
 def own_routes(runs: Runs) -> list[BaseRoute]:
-    """What the server answers beside Gradio: the page's files, and news of runs."""
+    """List the routes that the server answers beside Gradio: the page's files, and news of runs."""
     calls = partial(call_updates, runs)
     return [
         Route(f"/web/{PLOTLY.name}", plotly_script),
@@ -143,9 +143,8 @@ def serve(
     """Open the studio and stay until Ctrl-C. The page is there before the model is.
 
     ``methods`` are offered beside the listed ones, ``files`` above the examples. ``allow_hosts``
-    are further names by which the server may be reached. Raises UserError
-    for a model's folder or presets file that is not there, a name that is no method, or an address
-    that cannot be had.
+    are further names by which the server may be reached. Raises UserError for a model's folder or
+    presets file that is not there, a name that is not a method's, or an address that cannot be had.
     """
     model = model or ModelChoice()
     # whatever ships is shown for every model: the tabs' choices begin with it

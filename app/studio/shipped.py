@@ -1,4 +1,4 @@
-"""What the studio offers from the start: example prompts, the example runs that ship, what a
+"""The studio's offer from the start: example prompts, the example runs that ship, what a
 comparison begins with. Only here does the studio name methods. ``app.maintainers.recording`` makes
 the runs.
 """

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.view.rounds import LETTERS, drafter_probability, drawable, target_probability
-from app.view.text import visible
 from app.view.values import finite
 from core.rounds.round import Round
+from core.visible import visible
 
 OF_TARGET, OF_DRAFTER = 5, 3  # the best tokens that are listed
 MOST = 12  # tokens listed

@@ -6,17 +6,18 @@ text is the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.charts.palette import LETTERS
-from analysis.labels import set_apart
-from app.view.text import visible
+from analysis.labels import set_apart, token_limit
+from core.journal import key_of
 from core.traces.schema import Header
+from core.visible import visible
 
 
 def comparison_view(headers: Sequence[Header]) -> dict[str, Any]:
-    """What the page knows of runs side by side: what they do not share, whether their nodes can be
+    """Return the page's view of runs side by side: what they do not share, whether nodes can be
     linked, which of them begin with one text, and what sets runs of one method apart."""
     if len(headers) < 2:
         return {"cautions": [], "linkable": False, "prompts": [], "apart": [""] * len(headers)}
@@ -29,13 +30,13 @@ def comparison_view(headers: Sequence[Header]) -> dict[str, Any]:
 
 
 def apart(headers: Sequence[Header]) -> list[str]:
-    """What tells each run from the others of its method, beside the budget; "" where nothing."""
+    """Say what tells each run from the others of its method beside the budget; "" for nothing."""
     found = set_apart({str(at): header for at, header in enumerate(headers)})
     return [visible(words, 60) if words else "" for words in found.values()]
 
 
 def differences(headers: Sequence[Header]) -> list[str]:
-    """What the runs do not share with the first of them; of several, each with letters."""
+    """List what the runs do not share with the first of them; of several, each with letters."""
     if len(headers) < 3:
         return cautions(*headers) if len(headers) == 2 else []
     found: dict[str, list[str]] = {}
@@ -47,56 +48,76 @@ def differences(headers: Sequence[Header]) -> list[str]:
 
 def same_tokens(headers: Sequence[Header]) -> bool:
     """Whether a token id means the same token in all of them."""
-    return not any(_differ(headers[0].tokenizer_hash, other.tokenizer_hash) for other in headers)
+    told = [facts(header)["tokenizer"] for header in headers]
+    return not any(_differ(told[0], other) for other in told)
 
 
 def shared_prompts(headers: Sequence[Header]) -> list[int]:
     """For each run the first one whose text begins as its own."""
-    firsts = range(len(headers))
-    return [next(at for at in firsts if _same_start(headers[at], own)) for own in headers]
+    told = [facts(header) for header in headers]
+    return [next(at for at, other in enumerate(told) if _same_start(other, own)) for own in told]
 
 
-def _same_start(one: Header, other: Header) -> bool:
-    same = one.prompt_text == other.prompt_text and not _differ(one.prompt_ids, other.prompt_ids)
-    return same and not _differ(one.tokenizer_hash, other.tokenizer_hash)
+def _same_start(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    return not any(_differ(one[name], other[name]) for name in ("text", "prompt", "tokenizer"))
 
 
 def cautions(one: Header, other: Header) -> list[str]:
-    """What the two runs do not share, most serious first; empty for two runs of one request."""
-    found = []
-    if _differ(one.tokenizer_hash, other.tokenizer_hash):
-        found.append("the tokenizers differ: a token of one may be several of the other")
-    if one.prompt_text != other.prompt_text or _differ(one.prompt_ids, other.prompt_ids):
-        found.append("the prompts differ: p and q answer different questions, even at equal tokens")
-    if _differ(one.model.get("name"), other.model.get("name")):
-        found.append("the targets differ: p is another model's")
-    if _differ(one.dtype, other.dtype):
-        found.append("the precisions differ: two tokens may tie in one and not in the other")
-    if _differ(_limit(one), _limit(other)):
-        found.append("the token limits differ: one text may end before the other")
-    mine, theirs = _sampling(one), _sampling(other)
-    return found + [f"the {name} differ" for name in mine if mine[name] != theirs[name]]
+    """List what two runs do not share, most serious first; empty for two runs of one request."""
+    mine, theirs = facts(one), facts(other)
+    return [
+        sentence
+        for sentence, names in CAUTIONS.items()
+        if any(_differ(mine[name], theirs[name]) for name in names)
+    ]
 
 
-def _differ(one: object, other: object) -> bool:
-    """Both are known and not the same; older traces do not know everything."""
-    return bool(one) and bool(other) and one != other
+# Each caution, and the facts of which one must differ.
+CAUTIONS: Mapping[str, tuple[str, ...]] = {
+    "the tokenizers differ: a token of one may be several of the other": ("tokenizer",),
+    "the prompts differ: p and q answer different questions, even at equal tokens":
+        ("text", "prompt"),
+    "the targets differ: p is another model's": ("target",),
+    "the precisions differ: two tokens may tie in one and not in the other": ("dtype",),
+    "the token limits differ: one text may end before the other": ("limit",),
+    "the temperatures differ": ("temperature",),
+    "the top-k settings differ": ("top-k",),
+    "the top-p settings differ": ("top-p",),
+    "the seeds differ": ("seed",),
+}  # fmt: skip
 
 
-def _limit(header: Header) -> object:
-    """The most tokens the text may have; a denoising run calls it the text's length."""
-    return header.settings.get("max_new_tokens", header.settings.get("length"))
-
-
-def _sampling(header: Header) -> dict[str, Any]:
-    """What decides the target's own tokens; at temperature 0 nothing else counts. A denoising run
-    has its sampling among its settings."""
+def facts(header: Header) -> dict[str, str]:
+    """Return what two runs may share or not, each as a short hash; "" where it is not known: older
+    traces do not know everything."""
     found = header.settings.get("sampling", header.settings)
     sampling = found if isinstance(found, dict) else {}
-    warm = bool(sampling.get("temperature"))
-    return {
-        "temperatures": sampling.get("temperature") or 0,
-        "top-k settings": warm and (sampling.get("top_k") or 0),
-        "top-p settings": warm and (sampling.get("top_p") or 1),
-        "seeds": warm and header.seed,
+    warm = bool(sampling.get("temperature"))  # at temperature 0 nothing else of it counts
+    known = {
+        "tokenizer": header.tokenizer_hash,
+        "prompt": header.prompt_ids,
+        "target": header.model.get("name"),
+        "dtype": header.dtype,
+        "limit": token_limit(header),
     }
+    always = {
+        "text": header.prompt_text,
+        "temperature": sampling.get("temperature") or 0,
+        "top-k": warm and (sampling.get("top_k") or 0),
+        "top-p": warm and (sampling.get("top_p") or 1),
+        "seed": warm and header.seed,
+    }
+    told = {name: _short(value) if value else "" for name, value in known.items()}
+    return told | {name: _short(value) for name, value in always.items()}
+
+
+def _short(value: object) -> str:
+    """Equal values have equal hashes: 0, 0.0 and False too."""
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        value = int(value)
+    return key_of(value)
+
+
+def _differ(one: str, other: str) -> bool:
+    """Both are known and not the same."""
+    return bool(one) and bool(other) and one != other

@@ -1,7 +1,7 @@
 """Denoising rounds as the plain JSON that the Denoise view draws, live and from a file alike.
 
 A call's payload holds its steps with their whole rankings and the draft graph in the form that the
-tree component draws. Light: numpy only. All token text leaves through ``app.view.text``.
+tree component draws. Light: numpy only. All token text leaves through ``core.visible``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 from analysis.numbers import plural
 from app.view.layout import layered
 from app.view.rounds import LETTERS
-from app.view.text import PIECE, fitting, flowing, visible
 from app.view.values import finite, finites, probability
 from core import ASSETS
 from core.diffusion.draft_graph import DraftGraph, Formula, label
@@ -24,6 +23,7 @@ from core.rounds.blocks import MASKED, Block, BlockDraft, Edit, Ranking, Step
 from core.rounds.causes import Cause
 from core.rounds.round import ACCEPTED, UNREACHED, Round
 from core.traces.schema import Header, Trace
+from core.visible import PIECE, fitting, flowing, visible
 
 CELLS = 7  # monospace cells of a token in a draft's box
 WIDE = 13  # … and of the title above its lines
@@ -40,7 +40,7 @@ def is_denoising(trace: Trace) -> bool:
 
 
 def run_view(header: Header) -> dict[str, Any]:
-    """What the page says about a denoising run."""
+    """Return the page's view of a denoising run's header."""
     graph = graph_of(header.settings)
     return {
         "method": visible(header.method),
@@ -60,7 +60,7 @@ def run_title(settings: Mapping[str, Any]) -> str:
 
 
 def graph_of(settings: Mapping[str, Any]) -> DraftGraph | None:
-    """The draft graph in a header's settings; None for none, and for what is no graph."""
+    """The draft graph in a header's settings; None where there is none that can be read."""
     graph = settings.get("graph")
     if not isinstance(graph, dict):
         return None
@@ -107,13 +107,13 @@ COMPARED = {"prompt": "prompts", "block": "blocks", "pace": "tokens per step",
 
 
 def differences(one: Header, other: Header) -> list[str]:
-    """What two denoising runs do not share, in sentences; their steps then compare badly."""
+    """List what two denoising runs do not share, in sentences; their steps then compare badly."""
     mine, theirs = _conditions(one), _conditions(other)
     return [f"the {words} differ" for name, words in COMPARED.items() if mine[name] != theirs[name]]
 
 
 def _conditions(header: Header) -> dict[str, Any]:
-    """What decides a run's steps; at temperature 0 the seed does not."""
+    """Return what decides a run's steps; at temperature 0 the seed does not."""
     settings = header.settings
     return {
         "prompt": header.prompt_ids or header.prompt_text,
@@ -235,7 +235,7 @@ def graph_view(record: Round, left: Ranking | None) -> dict[str, Any]:
 
 
 def _graph(draft: BlockDraft, names: Sequence[str], path: Sequence[int] = ()) -> dict[str, Any]:
-    """What any graph of block states needs to be drawn: to the tree component every row is a token
+    """Return the data that draw a graph of block states: to the tree component every row is a token
     of its own. With a ``path`` there is a node after its end."""
     layout = layered(draft, path, ghost=bool(path))
     tight = {row: name.replace(" ", "") for row, name in enumerate(names) if len(name) > WIDE}
@@ -263,7 +263,7 @@ def _name(record: Round, row: int) -> str:
 
 
 def _lines(record: Round, edits: Sequence[Edit], left: Ranking | None) -> list[list[Any]]:
-    """What a draft's box lists: [position, token cut to the box, p] of its first edits."""
+    """List the lines of a draft's box: [position, token cut to the box, p] of its first edits."""
     return [
         [e.position, fitting(visible(record.text(e.token)), CELLS), _chance(e, left)]
         for e in edits[:LINES]
@@ -311,13 +311,13 @@ def _formula(edits: Sequence[Edit]) -> Formula:
 
 
 def _formula_lines(formula: Formula, accepted: int, drafted: int) -> list[list[Any]]:
-    """What a formula's box lists: its (i, j), and how many of its drafts were accepted."""
+    """List the lines of a formula's box: its (i, j), and how many of its drafts were accepted."""
     shown = [[i, f"j = {j}", None] for i, j in formula[:LINES]]
     return [*shown, ["", f"✓ {accepted} of {drafted}", None]] if drafted and formula else shown
 
 
 def formula_words(formula: Formula, accepted: int, drafted: int) -> str:
-    """What a formula sets and what became of it, as a sentence."""
+    """Say what a formula sets and what became of it, in sentences."""
     if not formula:
         return "the block before a call, and the ranking that is known of it"
     sets = ", ".join(f"position {i} of the ranking to its {_nth(j)}best token" for i, j in formula)
@@ -347,7 +347,7 @@ def outline_dot(graph: DraftGraph) -> str:
 
 
 def draft_view(record: Round, row: int, left: Ranking | None) -> dict[str, Any]:
-    """What the inspector shows of a draft: its edits, its pathways, and why it ended."""
+    """Return the inspector's view of a draft: its edits, its pathways, and why it ended."""
     draft, status = _draft(record), record.status
     return {
         "row": row,

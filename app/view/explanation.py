@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from analysis.numbers import plural
-from app.view.text import visible
 from app.view.values import finite, probabilities, probability
 from core.errors import UserError
 from core.methods.method import Explanation, Note, Option, Value, options_of
@@ -23,6 +22,7 @@ from core.methods.registry import DRAFTERS, built_in, find_drafter
 from core.rounds.draft import CHILDLESS, Draft
 from core.rounds.round import Round
 from core.traces.schema import Header
+from core.visible import visible
 
 VERSUS, TERMS = "versus", "terms"  # layouts beside the plain one, "path"
 PLAIN = Explanation()

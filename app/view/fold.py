@@ -36,7 +36,7 @@ class Chip:
     y: float
 
     def words(self, record: Round) -> str:
-        """What a reader is told: "+16 rejected", or "+16" where not all ended alike."""
+        """Return the words of the chip: "+16 rejected", or "+16" where not all ended alike."""
         ends = {record.status[row] for row in self.children}
         return f"+{len(self.children)}" + (f" {ends.pop()}" if len(ends) == 1 else "")
 
@@ -49,7 +49,7 @@ class Chip:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """What is drawn of a tree, and where.
+    """The rows of a tree that are drawn, and their places.
 
     rows   ascending; a row's parent is among them
     y      float64 [rows], as in ``Layout``

@@ -2,7 +2,7 @@
 
 A round's payload is lean (about 40 KB at 1,024 nodes): positions, token, q, p and status per node.
 What the inspector shows of a node, two top-10 lists among it, is fetched when it opens.
-All token text leaves through ``app.view.text``; numbers that are not finite leave as null.
+All token text leaves through ``core.visible``; numbers that are not finite leave as null.
 """
 
 from __future__ import annotations
@@ -17,19 +17,29 @@ import numpy as np
 from analysis.measures.misses import miss, sentence
 from app.view.explanation import Explainer
 from app.view.fold import Fold, fold, whole
-from app.view.text import PIECE, fitting, flowing, visible
 from app.view.values import finite, finites, probabilities, probability
 from core.rounds.blocks import BlockDraft
-from core.rounds.causes import Cause
+from core.rounds.causes import ENDS, Cause
 from core.rounds.draft import NOT_ASKED, Array, Draft
 from core.rounds.node import Node
-from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round, TargetProbs, Verdict
+from core.rounds.round import (
+    ACCEPTED,
+    REJECTED,
+    SIDE,
+    UNREACHED,
+    Probe,
+    Round,
+    TargetProbs,
+    Verdict,
+)
 from core.traces.schema import Header
+from core.visible import PIECE, fitting, flowing, visible
 
 GHOST = -1  # in place of a row: the target's token where the walk stopped
 DRAWN = 4096  # nodes a view draws; real rounds have at most 1,025
 TOP = 10
 AHEAD = 12  # rounds whose text a draft may have reached
+WIDTHS = (1, 4, 16)  # K of the coverage C_K in a row of the table of rounds
 CELLS = 12  # monospace cells of a label that fit in a node's box
 LETTERS = {ACCEPTED: "a", REJECTED: "r", UNREACHED: "u", SIDE: "s"}  # of a row's status
 PLAIN = Explainer()  # knows no method
@@ -40,7 +50,7 @@ PREFILL, DRAFTED, BONUS = "p", "a", "b"
 
 
 def header_view(header: Header) -> dict[str, Any]:
-    """What the page says about a run; the prompt as running text."""
+    """Return the page's view of a header; the prompt as running text."""
     settings = {k: v for k, v in header.settings.items() if k != "sampling"}
     sampling = header.settings.get("sampling")
     settings |= sampling if isinstance(sampling, dict) else {}
@@ -52,6 +62,7 @@ def header_view(header: Header) -> dict[str, Any]:
         "created": visible(header.created) if header.created else "",
         "prompt": flowing(header.prompt_text, 20_000),
         "prompt_tokens": len(header.prompt_ids),
+        "causes": {cause.value: cause.short for cause in ENDS},
     }
 
 
@@ -89,6 +100,8 @@ def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False)
         "text": _pieces(record, first),
         "times": asdict(record.times),
         "tvd": [] if record.probe is None else finites(record.probe.tvd),
+        "coverage": {} if record.probe is None else _coverage(record.probe),
+        "cause": record.stop_reason.value,
     }
     if record.faults:
         view["faults"] = list(record.faults)
@@ -108,14 +121,19 @@ def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False)
             "short": fitting(label, CELLS - 1),
             "p": target_probability(record, verdict.path[-1], verdict.bonus),
             "q": drafter_probability(record, verdict.path[-1], verdict.bonus),
-            "cause": record.stop_reason.value,
             "why": record.stop_reason.words,
         }
     return view
 
 
+def _coverage(probe: Probe) -> dict[str, float | None]:
+    """K → p of the drafter's K best tokens at depth 1, for the widths that the page shows."""
+    shares = probe.coverage[0].tolist() if len(probe.coverage) else []
+    return {str(width): finite(shares[width - 1]) for width in WIDTHS if width <= len(shares)}
+
+
 def fold_view(record: Round, opened: Sequence[int] = ()) -> dict[str, Any]:
-    """What is drawn of a round when the chips of the ``opened`` rows are open."""
+    """Return what is drawn of a round when the chips of the ``opened`` rows are open."""
     record = drawable(record)
     return _fold_view(record, fold(record, opened))
 
@@ -216,7 +234,7 @@ def why_view(rounds: Sequence[Round], at: int) -> dict[str, Any]:
 
 
 def node_view(record: Round, row: int, explainer: Explainer = PLAIN) -> dict[str, Any]:
-    """What the inspector shows of a row, or of the target's token at the stop (GHOST).
+    """Return the inspector's view of a row, or of the target's token at the stop (GHOST).
 
     The target's list is p after the *parent*: what this node competed with. Raises IndexError.
     """
@@ -284,7 +302,7 @@ def _ghost_view(record: Round) -> dict[str, Any]:
 
 
 def _place_view(record: Round, above: Sequence[int], token: int) -> dict[str, Any]:
-    """What is true of a place in the tree, whatever its token."""
+    """Return the part of a view that holds for a place in the tree, whatever its token."""
     depth, parent = len(above), above[-1] if above else None
     observed = parent is not None and parent in record.verdict.path
     probe = record.probe if observed else None

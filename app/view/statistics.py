@@ -1,4 +1,4 @@
-"""What runs measure, as JSON for the page: tables and figures of ``analysis``.
+"""The measurements of runs as JSON for the page: tables and figures of ``analysis``.
 
 Nothing is computed here. pandas loads on first use.
 """

@@ -10,10 +10,10 @@ from analysis.numbers import duration, percent, plural
 from app.view.explanation import Explainer, Marks
 from app.view.fold import Chip, fold, whole
 from app.view.rounds import CELLS, PLAIN, drawable, has_stop, node_text, target_probability
-from app.view.text import fitting, visible
 from app.view.values import finite
 from core.rounds.node import Nodes
 from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round
+from core.visible import fitting, visible
 
 SIGNS = {ACCEPTED: "✓", REJECTED: "×", UNREACHED: "·", SIDE: "○"}
 STOP = "◇"  # the target's own token where the walk stopped

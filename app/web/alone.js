@@ -90,8 +90,10 @@ export class Alone {
     if (row !== undefined) this.pane.select(row);
   }
 
+  /** Go to a round; gives whether it is shown. */
   reach(at) {
     this.go(at);
+    return this.pane.at === at;
   }
 
   live() {

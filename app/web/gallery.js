@@ -2,11 +2,11 @@
 // browser tab has seen. One click opens.
 
 import { button, h, number, plural } from "./dom.js";
+import { compareTicked, wordFilter } from "./parts.js";
 
 const SHELF = "draftscope-shelf",
   SHELVED = 24;
-const MANY_FILES = 12,
-  TICKED = 4; // files that need no filter; files that are compared at once
+const MANY_FILES = 12; // more than need no filter
 const AGAIN = 1500; // milliseconds between questions while the server is still reading the files
 
 /** Runs of this browser tab, by ticket, the newest first; storage may be forbidden. */
@@ -109,21 +109,14 @@ export class Gallery {
         cards.map((card) => card.element),
       );
     this.given = new Map(files.map((file, at) => [file.name, cards[at].open]));
-    const ticked = () => cards.filter((card) => card.tick?.checked).map((card) => card.name);
-    const together = button("", { class: "ds-button", hidden: true }, () =>
-      this._examples(ticked()),
+    const together = compareTicked(list, cards, (ticked) =>
+      this._examples(ticked.map((card) => card.name)),
     );
-    list.addEventListener("change", () => {
-      const count = ticked().length;
-      together.hidden = count < 2;
-      together.textContent = `Compare the ${count} ticked`;
-      for (const { tick } of cards) if (tick) tick.disabled = count >= TICKED && !tick.checked;
-    });
     const section = this._section(topic, note, []);
     const tools = h(
       "div",
       { class: "ds-cards ds-given-tools" },
-      files.length > MANY_FILES ? this._filter(cards) : null,
+      files.length > MANY_FILES ? wordFilter("Filter the files", cards) : null,
       together,
     );
     section.lastChild.replaceWith(tools, list);
@@ -146,27 +139,6 @@ export class Gallery {
         : null;
     const element = tick ? h("span", { class: "ds-tickable" }, tick, open) : open;
     return { name, element, open, tick };
-  }
-
-  /** A box to type into: only files with all these words stay in sight. */
-  _filter(cards) {
-    const box = h("input", {
-      type: "text",
-      class: "ds-search",
-      placeholder: "Filter",
-      "aria-label": "Filter the files",
-      autocomplete: "off",
-      spellcheck: "false",
-      maxlength: 80,
-    });
-    box.addEventListener("input", () => {
-      const wanted = box.value.toLowerCase().split(" ");
-      for (const { element } of cards) {
-        const text = element.textContent.toLowerCase();
-        element.hidden = !wanted.every((word) => text.includes(word));
-      }
-    });
-    return box;
   }
 
   _run(run) {

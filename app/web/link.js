@@ -1,7 +1,8 @@
 // Permalinks: a link names a shipped trace, or a run by a ticket that only lets one look.
 
 import { isOwnEntry, readAddress, viewOf, visit, writeLink } from "./address.js";
-import { button, h } from "./dom.js";
+import { toClipboard } from "./clipboard.js";
+import { button } from "./dom.js";
 import { answered } from "./feed.js";
 
 const SETTLE = 250; // milliseconds before a move is written: browsers limit how often
@@ -163,15 +164,4 @@ export class Permalink {
     this.studio.say(`link ${words}`);
     setTimeout(() => (this.button.textContent = "Link"), 1500);
   }
-}
-
-async function toClipboard(text) {
-  if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  const box = h("textarea", { class: "ds-unseen" });
-  box.value = text;
-  document.body.append(box);
-  box.select();
-  const done = document.execCommand("copy");
-  box.remove();
-  if (!done) throw new Error("no clipboard");
 }

@@ -95,3 +95,42 @@ export function opener(words, attributes, take) {
   });
   return button(words, attributes, () => input.click());
 }
+
+const SEVERAL = 4; // runs that a view shows at once
+
+/** A box to type into: only lines with all these words stay in sight. lines: [{element}, …];
+ * heard(count): how many those are. */
+export function wordFilter(label, lines, heard = () => {}) {
+  const box = h("input", {
+    type: "text",
+    class: "ds-search",
+    placeholder: "Filter",
+    "aria-label": label,
+    autocomplete: "off",
+    spellcheck: "false",
+    maxlength: 80,
+  });
+  box.addEventListener("input", () => {
+    const wanted = box.value.toLowerCase().split(" ");
+    for (const { element } of lines) {
+      const text = element.textContent.toLowerCase();
+      element.hidden = !wanted.every((word) => text.includes(word));
+    }
+    heard(lines.filter(({ element }) => !element.hidden).length);
+  });
+  return box;
+}
+
+/** A button that opens the lines of a list that are ticked, two to four. lines: [{tick}, …], those
+ * that cannot be ticked without one. */
+export function compareTicked(list, lines, open) {
+  const ticked = () => lines.filter(({ tick }) => tick?.checked);
+  const together = button("", { class: "ds-button", hidden: true }, () => open(ticked()));
+  list.addEventListener("change", () => {
+    const count = ticked().length;
+    together.hidden = count < 2;
+    together.textContent = `Compare the ${count} ticked`;
+    for (const { tick } of lines) if (tick) tick.disabled = count >= SEVERAL && !tick.checked;
+  });
+  return together;
+}

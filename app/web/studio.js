@@ -11,6 +11,7 @@ import { shelve } from "./gallery.js";
 import { Permalink } from "./link.js";
 import { Pane } from "./pane.js";
 import { LETTERS } from "./parts.js";
+import { RoundsTable } from "./rounds/view.js";
 import { Frame } from "./studio/frame.js";
 import { helpDialog, Legend } from "./studio/help.js";
 import { Look } from "./studio/look.js";
@@ -98,6 +99,13 @@ export class Studio {
         if (on) this._draw();
       },
     });
+    this.rounds = new RoundsTable(`ds-${where.view}`, {
+      panes: () => this.panes,
+      active: () => this.active,
+      reach: (pane, at) => this._toRow(pane, at),
+      tree: () => this._toTree(),
+      say: (words) => this.say(words),
+    });
     this.toolbar = new Toolbar(this);
   }
 
@@ -129,6 +137,7 @@ export class Studio {
     for (const pane of panes)
       if (!pane.chip.hidden && pane.feed.run) this.status.run(pane, this.comparing);
     this.guide.enter();
+    this.rounds.stale();
   }
 
   get panes() {
@@ -198,6 +207,7 @@ export class Studio {
     if (first === 0 && pane.feed.ticket) shelve([pane.feed.ticket]);
     this.status.describe(this.panes);
     this.guide.take(pane, first);
+    this.rounds.stale();
     if (first !== 0) return;
     this._explain();
     this.opening.fill();
@@ -214,6 +224,7 @@ export class Studio {
     this.status.allow(panes[0].rounds.length > 0, this.comparing);
     const shown = panes.map((pane) => pane.at).join();
     if (shown !== this.shown) this._moved(shown);
+    this.rounds.moved();
     this.link.moved();
   }
 
@@ -231,10 +242,24 @@ export class Studio {
     this.guide.step(by);
   }
 
-  /** Go to a round of the first run. */
-  reach(at) {
+  /** Go to a round of a run, of the first unless another is named; gives whether it is shown. */
+  reach(at, pane = this.panes[0]) {
     this.player.pause();
-    this.guide.reach(at);
+    return this.guide.reach(at, pane);
+  }
+
+  /** A row of the table of rounds was chosen. */
+  _toRow(pane, at) {
+    this._picked(pane);
+    this.guide.follow = false;
+    return this.reach(at, pane);
+  }
+
+  /** From the table of rounds to the tree, which may stand beside it. */
+  _toTree() {
+    const { svg } = this.active.tree;
+    if (!svg.checkVisibility()) this.look.showPart("tree");
+    svg.focus();
   }
 
   goLive() {

@@ -316,6 +316,27 @@ class FactorisedSession(DraftSession):
         session.draft_vocabulary = draft_vocabulary
         return session
 
+    @staticmethod
+    def sure(
+        tokens: Sequence[int],
+        max_depth: int,
+        vocabulary: int,
+        notes: Mapping[str, Array] | None = None,
+    ) -> FactorisedSession:
+        """One token a depth with q = 1, and nothing after the last of ``tokens``, at most
+        ``max_depth``. ``notes``: of each token [d]."""
+        count = len(tokens)
+        ids, log_q = (
+            np.zeros((max_depth, 1), np.int64),
+            np.full((max_depth, 1), -np.inf, np.float32),
+        )
+        ids[:count, 0], log_q[:count] = tokens, 0
+        spaced = {name: np.full(ids.shape, np.nan) for name in notes or {}}
+        for name, values in (notes or {}).items():
+            spaced[name][:count, 0] = values
+        lists = Candidates(ids, log_q)
+        return FactorisedSession(lists, lambda d: spread(lists, vocabulary)[:d], spaced)
+
     def expand(self, states: Array) -> Children:
         """Everything: the lists are there already."""
         ids, log_q = self.by_depth.ids, self.by_depth.log_q

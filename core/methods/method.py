@@ -259,6 +259,7 @@ class DrafterInfo:
                 drafter whose states are BY_PREVIOUS (see ``analysis.collected.collection``)
     weights     whose checkpoint, by folder or hub id, where a method's name says so
     depends     what its q depends on, in a word; "": as ``states`` says
+    vllm        what ``method`` of vLLM's --speculative-config calls it; "": vLLM has no such one
     """
 
     name: str
@@ -272,6 +273,7 @@ class DrafterInfo:
     explain: Explanation = Explanation()
     weights: str = ""
     depends: str = ""
+    vllm: str = ""
 
     @property
     def knows(self) -> str:

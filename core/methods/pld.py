@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from core.drafting.session import Drafter, FactorisedSession, spread
+from core.drafting.session import Drafter, FactorisedSession
 from core.methods.method import DrafterInfo, Explanation, Method, Note, Range, option
-from core.rounds.draft import Array, Candidates
+from core.rounds.draft import Array
 
 if TYPE_CHECKING:
     from core.models.language import Language
@@ -80,13 +80,11 @@ class PromptLookup(Drafter):
     def begin(self, root: int, width: int) -> FactorisedSession:
         text = [*self.text, root]
         start, end, matched = lookup(text, self.options, self.stops)
-        count = end - start
-        ids = np.zeros((self.max_depth, 1), np.int64)
-        log_q, place = np.full(ids.shape, -np.inf, np.float32), np.full(ids.shape, np.nan)
-        ids[:count, 0], log_q[:count], place[:count, 0] = text[start:end], 0, range(start, end)
-        notes: dict[str, Array] = {PLACE: place, MATCHED: np.full(ids.shape, float(matched))}
-        lists = Candidates(ids, log_q)
-        return FactorisedSession(lists, lambda d: spread(lists, self.vocabulary)[:d], notes)
+        notes: dict[str, Array] = {
+            PLACE: np.arange(start, end),
+            MATCHED: np.full(end - start, matched),
+        }
+        return FactorisedSession.sure(text[start:end], self.max_depth, self.vocabulary, notes)
 
 
 EXPLAIN = Explanation(
@@ -99,7 +97,7 @@ EXPLAIN = Explanation(
 )
 DRAFTER = DrafterInfo(
     "pld", "what followed the text's last tokens before", PromptLookup, PldOptions,
-    explain=EXPLAIN, depends="text",
+    explain=EXPLAIN, depends="text", vllm="ngram",
 )  # fmt: skip
 METHOD = Method(
     "PLD", "pld", "chain", 10, "prompt lookup: a copy of what followed the last tokens before",

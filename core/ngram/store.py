@@ -150,7 +150,7 @@ class NgramStore:
     def open(path: Path | str) -> NgramStore:
         """Map a store's file. Raises UserError when it is not a store, is damaged or unreadable."""
         path = Path(path)
-        metadata, arrays = read_arrays(path, "n-gram store")
+        metadata, arrays = read_arrays(path, "an n-gram store")
         _check_format(path, metadata)
         if not _sound(metadata, arrays):
             raise UserError(f"{path} contradicts itself: it is damaged")
@@ -175,7 +175,7 @@ def _frozen(tensors: Sequence[Array], vocabulary: int) -> Arrays:
 
 def _check_format(path: Path, metadata: Mapping[str, str]) -> None:
     if metadata.get("format") != FORMAT:
-        raise UserError(f"{path} is a safetensors file but no n-gram store")
+        raise UserError(f"{path} is a safetensors file but not an n-gram store")
     if metadata.get("version") != str(VERSION) or metadata.get("order") != str(ORDER):
         raise UserError(
             f"{path} is an n-gram store of version {metadata.get('version')}, order "

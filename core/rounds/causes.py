@@ -78,3 +78,10 @@ _WORDS = {
     Cause.UNREACHED: _same("unreached"),
     Cause.SIDE: _same("side"),
 }  # fmt: skip
+
+# What may end a round's walk; the others are said of nodes alone.
+ENDS = tuple(
+    cause
+    for cause in Cause
+    if cause not in (Cause.ACCEPTED, Cause.OUTRANKED, Cause.UNREACHED, Cause.SIDE)
+)

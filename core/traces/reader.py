@@ -23,7 +23,7 @@ from core.json_input import MAX_BYTES, parse_json
 from core.lines import LIMITS, Limits, lines, open_regular
 from core.rounds.blocks import MASKED, Block, BlockDraft, Edit, Ranking, Step
 from core.rounds.draft import Array, Candidates, Draft, Proposal
-from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
+from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict, new_tokens
 from core.traces.fields import (
     BlockLine,
     CountsLine,
@@ -43,6 +43,7 @@ from core.traces.fields import (
 )
 from core.traces.possible import faults_of
 from core.traces.schema import (
+    ENDINGS,
     FORMAT,
     MAX_BLOCK,
     MAX_ROWS,
@@ -56,6 +57,20 @@ from core.traces.schema import (
 AFTER = "after the footer: give each run its own file"
 
 L = TypeVar("L", RoundLine, CountsLine)
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file is named like a trace, and begins like one where that is quickly seen.
+
+    Raises UserError for one that cannot be read.
+    """
+    if not path.name.endswith(ENDINGS) or path.name.endswith(".gz"):
+        return path.name.endswith(ENDINGS)
+    try:
+        with open_regular(path) as file:
+            return FORMAT.encode() in file.readline(1 << 20)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def read_trace(path: Path, limits: Limits = LIMITS) -> Trace:
@@ -75,6 +90,13 @@ def read_header(path: Path) -> Header:
     """The first line alone. Raises UserError for a file that is not a trace."""
     with _opened(path) as reader:
         return reader.header
+
+
+def new_text(trace: Trace, name: str) -> list[int]:
+    """The token ids that a run wrote. Raises UserError, which names it, for a denoising run."""
+    if any(record.block is not None for record in trace.rounds):
+        raise UserError(f"{name} is a denoising run: its text is not written token by token")
+    return new_tokens(trace.rounds)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ REQUEST = "draftscope"  # a request's own word, in its extra arguments
 
 @dataclass(frozen=True)
 class Options:
-    """What is recorded.
+    """The settings of a recording.
 
     folder   where traces go
     sample   share of the requests, chosen by their id; a request may ask for itself
@@ -65,7 +65,7 @@ def parse(value: str) -> Options:
         try:
             found[name] = kind(number)
         except ValueError:
-            raise ValueError(f"{VARIABLE}: {name} is no number: {number!r}") from None
+            raise ValueError(f"{VARIABLE}: {name} is not a number: {number!r}") from None
         if not 0 <= found[name] <= (1 if name in ("sample", "text") else 1 << 20):
             raise ValueError(f"{VARIABLE}: {name}={number} is out of range")
     if not folder.strip():

@@ -9,6 +9,9 @@ runner has ``sample`` for ``_sample``, and drafts inside a CUDA graph, where q c
 drafter that samples (``draft_sample_method: probabilistic``).
 """
 
+# pyright: reportMissingImports=false
+# vLLM is only where this runs.
+
 from __future__ import annotations
 
 import atexit
@@ -28,7 +31,7 @@ log = logging.getLogger("vllm.draftscope")
 
 @dataclass(frozen=True)
 class Hook:
-    """What is read, and where: a dotted path from the runner for each of its two versions."""
+    """A need of the recorder, and its place: an attribute path of the runner in each version."""
 
     need: str
     v1: str
@@ -114,7 +117,7 @@ def _writes(config: Any) -> bool:
 
 @dataclass(eq=False)
 class Listener:
-    """What a runner says in a step, put together and sent. Errors end the recording, never a step.
+    """Joins what a runner says in a step, and sends it. Errors end the recording, never a step.
 
     live      requests that are recorded
     facts     of the step that is being made: began, ended
@@ -151,7 +154,7 @@ class Listener:
         setattr(self.runner, name, heard)
 
     def guarded(self, work: Callable[..., Any], *args: Any) -> Any:
-        """What ``work`` returns; None, and the end of the recording, where it fails."""
+        """Return what ``work`` returns; where it fails return None and end the recording."""
         try:
             return work(*args)
         except Exception as error:
@@ -392,7 +395,7 @@ class V1(Listener):
         return rows, self.measured(rows, logits, rows.of(tokens))
 
     def after(self, rows: Rows, arrays: dict[str, Any], logits: Any, sampled: Any) -> None:
-        """What came out; of a part of a prompt, nothing."""
+        """Record the tokens that came out; of a part of a prompt, nothing."""
         import torch
 
         masked = self.runner.discard_request_mask.np[: len(rows.names)]
@@ -433,7 +436,7 @@ class V1(Listener):
             return made
 
         compute_logits._draftscope = True  # type: ignore[attr-defined]
-        model.compute_logits = compute_logits
+        model.compute_logits = compute_logits  # type: ignore[union-attr]
 
     def told(self, calls: list[Any], made: Any) -> dict[str, Any]:
         """q of each request's drafts, as rows of logits: places × [V].

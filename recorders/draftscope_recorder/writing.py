@@ -7,6 +7,9 @@ Shapes: a message holds R rows of all its requests, one request after another, r
 are rows of the message.
 """
 
+# pyright: reportMissingImports=false
+# The wheel packs a part of ``core`` beside this file.
+
 from __future__ import annotations
 
 import json
@@ -57,7 +60,7 @@ class Request:
 
 @dataclass(eq=False)
 class Totals:
-    """What was recorded, counted as vLLM counts it: ``drafts`` are rounds that drafted."""
+    """The sums of a recording, counted as vLLM counts: ``drafts`` are rounds that drafted."""
 
     requests: int = 0
     rounds: int = 0
@@ -241,7 +244,7 @@ def _walk(tokens: list[int], parents: list[int], out: list[int]) -> list[int]:
         below = (row for row, above in enumerate(parents) if row and above == path[-1])
         row = next((row for row in below if tokens[row] == token), None)
         if row is None:
-            raise UserError("what the engine put out is no path of its draft")
+            raise UserError("what the engine put out is not a path of its draft")
         path.append(row)
     return path
 

@@ -105,6 +105,19 @@ def test_axe_finds_no_fault_in_the_help(visit: Open, address: str, axe: Path, th
     assert faults(page, axe) == []
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["run", "compare"])
+def test_axe_finds_no_fault_in_the_table_of_rounds(
+    visit: Open, address: str, axe: Path, name: str, theme: str
+):
+    page = opened(visit, address, name, theme)
+    page.get_by_role("button", name="Rounds", exact=True).locator("visible=true").click()
+    expect(page.get_by_role("grid", name="Rounds").locator("tbody tr").nth(5)).to_be_visible()
+    page.get_by_label("Filter the rounds").locator("visible=true").fill("tvd > 0.2")
+    expect(page.locator(".ds-rounds tr.in-hand, .ds-rounds tbody tr").first).to_be_visible()
+    assert faults(page, axe) == []
+
+
 def test_the_first_stop_of_the_tab_key_leads_to_the_tree(visit: Open, address: str):
     page = opened(visit, address, "run")
     page.evaluate("document.body.focus(); window.getSelection().removeAllRanges()")

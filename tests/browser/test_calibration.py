@@ -258,7 +258,7 @@ def test_a_result_of_calibrate_is_drawn_with_its_bands(visit: Open, tmp_path: Pa
     file.write_text("a,b\n1,2\n")
     open_file(page, file, f"{SCOPE} .ds-opens")
     said = page.locator(f"{SCOPE} [role=alert]:visible")
-    expect(said).to_contain_text("no calibration table")
+    expect(said).to_contain_text("not a calibration table")
 
 
 @pytest.mark.parametrize("width", [360, 3840])

@@ -40,7 +40,7 @@ FAILURES_SHOWN = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Grid(Methods, Prompts, Model):
-    """What is run, all but the sampling."""
+    """The settings of a sweep, all but the sampling."""
 
     out: Path = option(REQUIRED, "the folder that is written", metavar="FOLDER")
     budget: tuple[int, ...] = option((8, 16, 64), "drafted nodes; a chain has its own", BUDGETS)
@@ -118,7 +118,7 @@ def _check_place(args: Options) -> None:
 
 
 def plan_of(args: Options, own_budgets: bool = False) -> Plan:
-    """What is run; with ``own_budgets`` every method also at its own.
+    """Make the plan of a sweep; with ``own_budgets`` every method also runs at its own budget.
 
     Raises UserError for a setting out of range, before anything is loaded.
     """
@@ -189,7 +189,7 @@ def _files(variants: Sequence[Variant], args: Options) -> Iterator[tuple[str, st
 
 
 def _weights(drafter: str | None) -> Iterator[tuple[str, Path]]:
-    """The files of a drafter's folder that decide runs; nothing for what is no folder."""
+    """The files of a drafter's folder that decide runs; nothing for a path that is not a folder."""
     if drafter and (folder := Path(drafter).expanduser()).is_dir():
         for file in sorted({*folder.glob("*.safetensors"), *folder.glob("*.json")}):
             yield file.name, file

@@ -154,7 +154,7 @@ class Target:
         return self._loaded[1] if self.ready else ""
 
     def memory(self) -> Iterator[str]:
-        """What it holds on the CPU."""
+        """Say how much memory it holds on the CPU."""
         if not self.ready:
             yield f"unknown before the target {EMBEDDED} is fetched"
         elif self.trouble:
@@ -192,7 +192,7 @@ def _shipped(
     name = f"{kind} {path.relative_to(ASSETS / 'models')}"
     try:
         for file in weights:
-            read_arrays(file, "safetensors file")
+            read_arrays(file, "a safetensors file")
     except UserError as error:
         broken.append(f"the {name}: {one_line(str(error), 200)}")
         return f"{name}: damaged"

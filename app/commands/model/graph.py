@@ -149,7 +149,7 @@ def _write(file: IO[str], sets: SetCounts, steps: int) -> None:
 
 
 def _read(path: Path) -> list[tuple[SetCounts, int]]:
-    """What an earlier run wrote; a last line cut short is made again."""
+    """Read the counts that an earlier run wrote; a last line cut short is made again."""
     found = []
     try:
         lines = read_lines(path)

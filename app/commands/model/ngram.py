@@ -74,7 +74,7 @@ def _check(args: Options) -> None:
         try:
             NgramStore.open(args.out)
         except UserError:
-            raise UserError(f"{args.out} exists and is no n-gram store") from None
+            raise UserError(f"{args.out} exists and is not an n-gram store") from None
 
 
 def _store(args: Options, files: Sequence[Path], progress: ProgressBar) -> NgramStore:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from analysis.numbers import plural
 from app.command_line import REQUIRED, option, words
 from app.commands.options import Large
 from app.commands.trace.show import pick
-from app.terminal import say
+from app.terminal import ProgressBar, say
+from app.trace_files import find
 from core.errors import UserError
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
@@ -19,7 +21,7 @@ from core.traces.schema import Trace
 
 @dataclass(frozen=True)
 class Form:
-    """What an export writes. ``one_round``: it shows a single round, by default the first."""
+    """A file format. ``one_round``: it shows a single round, by default the first."""
 
     make: Callable[[list[Trace], Options], bytes]
     ending: str
@@ -30,13 +32,15 @@ class Form:
 class Options(Large):
     """Write a trace as a file for elsewhere.
 
-    html: one file that replays the run offline; of two traces, side by side. svg: one round's tree.
+    html: one file that replays the run offline; of two traces, side by side. site: many runs, from
+    files and folders, as one folder for any web host that also opens from disk: a list, the viewer
+    of each run, comparisons, the course. svg: one round's tree.
     dot, graphml: one round's draft as a graph. csv, parquet: a table, its rounds or every node.
     perfetto: stage times and τ for ui.perfetto.dev or chrome://tracing.
     """
 
-    files: tuple[Path, ...] = words(".jsonl or .jsonl.gz")
-    to: Literal["html", "svg", "dot", "graphml", "csv", "parquet", "perfetto"] = option(
+    files: tuple[Path, ...] = words(".jsonl or .jsonl.gz; site: also folders of them")
+    to: Literal["html", "site", "svg", "dot", "graphml", "csv", "parquet", "perfetto"] = option(
         REQUIRED, "what to write"
     )
     round: int | None = option(
@@ -51,11 +55,15 @@ class Options(Large):
         "svg: folded, with most rejected siblings as one chip; tidy, every node; or every node as "
         "graphviz's dot program lays them out",
     )
-    plain: bool = option(False, "html: not compressed, for browsers of before 2023")
-    out: Path | None = option(None, "where to (default: beside the trace; -: stdout)")
+    plain: bool = option(False, "html, site: not compressed, for browsers of before 2023")
+    out: Path | None = option(
+        None, "where to (default: beside the trace; -: stdout); site: a new folder, or a site's"
+    )
 
 
 def main(args: Options) -> int:
+    if args.to == "site":
+        return _site(args)
     form = FORMS[args.to]
     if len(args.files) > (2 if args.to == "html" else 1):
         raise UserError(
@@ -88,6 +96,22 @@ def _beside(path: Path, form: Form, args: Options) -> Path:
     if args.to in ("csv", "parquet"):
         part = f"-{args.table}" + (f"-round-{args.round}" if args.round is not None else "")
     return path.with_name(f"{stem}{part}{form.ending}")
+
+
+def _site(args: Options) -> int:
+    from app.export.site import INDEX, write_site
+
+    if args.out is None or str(args.out) == "-":
+        raise UserError("a site is a folder: name it with --out")
+    if args.round is not None:
+        raise UserError("a site has all rounds: leave --round out, links name a round")
+    found = find(args.files)
+    with ProgressBar("writing runs") as progress:
+        written = write_site(args.out, found.files, args.limits, args.plain, progress.at)
+    for sentence in (*written.left_out, *filter(None, [found.note])):
+        say(sentence)
+    print(f"{args.out / INDEX}: {plural(written.runs, 'run')}, {written.size:,} bytes")
+    return 0
 
 
 # ── what each writes; imports are made when needed: a CSV needs no networkx ──────────────────────
@@ -127,7 +151,7 @@ def _graphml(traces: list[Trace], args: Options) -> bytes:
 
 def _table(traces: list[Trace], args: Options) -> bytes:
     from analysis.measures.rows import nodes_table, rounds_table
-    from app.export.tables import table_bytes
+    from analysis.table_files import table_bytes
 
     if args.table == "rounds":
         if args.round is not None:

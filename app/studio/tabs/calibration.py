@@ -49,7 +49,7 @@ def routes(of: Routes) -> dict[str, Route]:
 
 
 def calibration_records(traces: Mapping[str, Trace], names: Mapping[str, str]) -> dict[str, Any]:
-    """What the calibration view shows, of each run by its letter: every figure of the catalogue."""
+    """Return the calibration view of each run by its letter: every figure of the catalogue."""
     from analysis.charts.figures import FIGURES, shown_depths
     from analysis.measures import acceptance, causes, reliability
     from analysis.measures.findings import findings

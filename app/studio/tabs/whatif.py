@@ -1,4 +1,4 @@
-"""What-if: sliders over a collected text; every setting is simulated, no model runs.
+"""The tab What-if: sliders over a collected text; every setting is simulated, no model runs.
 
 A file is opened once and memory-mapped. A simulation is reused while its budget changes, since it
 searches every position once. numba and the tables load on first use, torch never.
@@ -32,7 +32,6 @@ from app.studio.tabs.whatif_answers import (
 )
 from app.view.explanation import Explainer
 from app.view.rounds import round_view
-from app.view.text import flowing, visible
 from core import ASSETS
 from core.errors import UserError
 from core.methods.method import Option, Range
@@ -41,6 +40,7 @@ from core.methods.registry import find, split
 from core.models.presets import Value
 from core.rounds.round import Round
 from core.traces.schema import Header
+from core.visible import flowing, visible
 
 if TYPE_CHECKING:
     from analysis.collected.collection import Collection, Limits
@@ -268,7 +268,7 @@ class Simulations:
 
 
 def _titled(name: str) -> str:
-    """What the page calls a text that ships."""
+    """Return the page's name for a text that ships."""
     return name.replace("-", " ")
 
 
@@ -287,7 +287,7 @@ def _run_json(run: SimulatedRun) -> dict[str, Any]:
 
 
 def _called(question: Question) -> str:
-    """What the page calls a setting."""
+    """Return the page's name for a setting."""
     return "this setting" if question.name is None else visible(question.name, 80)
 
 
@@ -302,7 +302,7 @@ def _header(simulation: Simulation, budget: int) -> Header:
 
 
 def _methods(file: Collection) -> list[str]:
-    """What the file can answer: its listed methods, then their drafters with other builders."""
+    """List the methods that the file can answer: its own, then their drafters with any builder."""
     drafters = dict.fromkeys((find(n).drafter, split(n)[1]) for n in file.methods)
     return [
         *file.methods,

@@ -1,4 +1,4 @@
-"""What a simulated setting comes to: its figures, and the speed that may be expected of it."""
+"""The answer for a simulated setting: its figures, and the speed that may be expected of it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 
 from app.studio import shipped
 from app.studio.examples import Examples
-from app.view.text import visible
 from core.errors import UserError
 from core.json_input import read_json
 from core.methods.method import Method
 from core.methods.registry import built_in, find
 from core.rounds.round import Round
 from core.traces.reader import read_trace
+from core.visible import visible
 
 if TYPE_CHECKING:
     from analysis.collected.whatif import SimulatedRun, Simulation
@@ -83,7 +83,7 @@ def read_cost(path: Path) -> Cost:
     try:
         cost = cost_from_json(read_json(path))
     except (UserError, ValueError):
-        raise UserError("this is no result of `cost --json`") from None
+        raise UserError("this is not a result of `cost --json`") from None
     if built_in(cost.method) is None:
         raise UserError("this result is of a method that does not come with Draftscope")
     return cost

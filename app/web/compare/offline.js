@@ -8,9 +8,10 @@ const OF_TARGET = 5; // the best tokens that are listed, as in app/view/beside.p
 const OF_DRAFTER = 3;
 const MOST_TOKENS = 12;
 
-/** inspect(question) answers with a node's details; the rest is the studio's question and answer,
- * but for `listed`, which is null after a node that the file holds no child of. */
-export async function besideOf({ runs }, inspect, { places, token }) {
+/** runs: by ticket. inspect(question) answers with a node's details; the rest is the studio's
+ * question and answer, but for `listed`, which is null after a node that the file holds no child
+ * of. */
+export async function besideOf(runs, inspect, { places, token }) {
   const rowsAfter = ({ ticket, round, row }) => childrenOf(runs[ticket].rounds[round], row);
   const found = await Promise.all(
     places.map((place) => {

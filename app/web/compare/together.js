@@ -100,9 +100,12 @@ export class Together {
     this._show(place);
   }
 
-  /** To where round number `at` of the first run begins. */
-  reach(at) {
-    this.go(this.sides[0].findIndex((token) => token.round === at));
+  /** To where round number `at` of a run begins; gives whether it is shown: it is not behind the
+   *  place where the texts part, nor when it added no token. */
+  reach(at, pane = this.panes[0]) {
+    const side = this.sides[this.panes.indexOf(pane)];
+    this.go(side.findIndex((token) => token.round === at));
+    return pane.at === at;
   }
 
   live() {

@@ -3,18 +3,18 @@
 import { h } from "../dom.js";
 import { Figure } from "../figure.js";
 import { cache, lanes, race } from "./lanes.js";
-import { block, columnsOf, queue } from "./lists.js";
+import { block, listColumns, queue } from "./lists.js";
 import { matrix } from "./mask.js";
 import { noiseOf, terms, weights } from "./scores.js";
 
-export const BESIDE = ["queue", "mask", "terms", "weights"]; // others stand below the tree
+export const BESIDE_TREE = ["queue", "mask", "terms", "weights"]; // others stand below the tree
 
 /** The companion of a step; `link` = {point(row)} shows a row in the tree. */
 export function companion(side, link) {
   const made = {
     lanes,
     race,
-    columns: columnsOf,
+    columns: listColumns,
     queue,
     mask: matrix,
     noise: noiseOf,

@@ -11,7 +11,7 @@ export function track(odds, mark) {
 }
 
 /** Tokens with bars: the lists of depths, p after a node, child orders. */
-export function columnsOf(side) {
+export function listColumns(side) {
   const lists = side.lists.map((list) =>
     h(
       "section",

@@ -8,8 +8,8 @@ import { GHOST } from "../tree/boxes.js";
 import { TreePlan } from "../tree/plan.js";
 import { TreeView } from "../tree.js";
 
-const READABLE = 0.62,
-  LARGEST = 1.9; // how small and how large a tree is drawn
+const LEAST_SCALE = 0.62,
+  MOST_SCALE = 1.9; // how small and how large a tree is drawn
 
 /** Some rows of a round, at the places they have in the whole tree. */
 function subtree(full, spec) {
@@ -125,8 +125,8 @@ export class LessonTree extends TreeView {
     const [w, hgt] = this.window.size;
     const pad = 22;
     const whole = Math.min((w - 2 * pad) / width, (hgt - 2 * pad - 8) / height);
-    if (whole < READABLE) return super.frame(false);
-    const k = Math.min(whole, LARGEST);
+    if (whole < LEAST_SCALE) return super.frame(false);
+    const k = Math.min(whole, MOST_SCALE);
     this.window.show({ k, kx: k, x: (w - width * k) / 2, y: 10 + (hgt - height * k) / 2 });
   }
 

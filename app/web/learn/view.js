@@ -4,7 +4,7 @@
 import { onShown, readAddress, visit } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
-import { BESIDE, companion } from "./companions.js";
+import { BESIDE_TREE, companion } from "./companions.js";
 import { actOf, isTyping, keyHelp, listenForSwipes } from "./keys.js";
 import { CourseNav } from "./nav.js";
 import { LessonTree } from "./tree.js";
@@ -166,7 +166,7 @@ export class Learn {
 
   _figure({ side, trees }) {
     const look = {
-      beside: side && BESIDE.includes(side.kind),
+      beside: side && BESIDE_TREE.includes(side.kind),
       wide: side?.kind === "mask",
       two: trees.length > 1,
       alone: !trees.length,

@@ -4,15 +4,15 @@ import { button, h } from "../dom.js";
 import { menu } from "../parts.js";
 
 export class Frame {
-  /** parts: {status, toolbar, legend, help dialog, link, shelf or null}. */
-  constructor({ status, toolbar, legend, help, link, shelf }) {
+  /** parts: {status, toolbar, legend, rounds, help dialog, link, shelf or null}. */
+  constructor({ status, toolbar, legend, rounds, help, link, shelf }) {
     Object.assign(this, { status, toolbar, legend, link: link.button });
     this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
     this.stage = h("div", { class: "ds-panes" });
     this.around = h("div", { class: "ds-around" });
     this.below = h("div", { class: "ds-below" });
     const card = { class: "ds-card ds-stage", "aria-label": "Draft tree" };
-    const staged = [this.stage, this.below, legend.element, toolbar.element];
+    const staged = [this.stage, rounds.element, this.below, legend.element, toolbar.element];
     const parts = [status.element, this.around, h("section", card, staged)];
     this.scope = h(
       "div",

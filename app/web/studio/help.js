@@ -1,6 +1,7 @@
 // What the marks and keys of Run and Compare mean: the legend below the trees, and the help.
 
 import { button, h } from "../dom.js";
+import { COLUMNS } from "../rounds/rows.js";
 
 const HELP = [
   ["← →", "round before, round after; in a comparison, where a round begins"],
@@ -16,6 +17,8 @@ const HELP = [
   ["+ −", "zoom in, zoom out; also Ctrl and the wheel, or a pinch; drag to move"],
   ["/", "search a token; Enter goes to the next one"],
   ["d", "in a comparison, the next place where acceptance differs; D: before"],
+  ["n N", "next row, row before in the table of rounds: with a filter, the next match"],
+  ["Shift ↑ ↓", "in the table of rounds, select rows; also Shift and a press; Esc lets go"],
   ["o", "in a comparison, the next tree"],
   ["t", "nodes as a table, or as a tree"],
   ["e", "examples that ship, and runs of this tab"],
@@ -23,6 +26,13 @@ const HELP = [
   ["Tab", "from one row of tools to the next; there ← → Home End go along it"],
   ["?", "this help"],
   ["Esc", "close the inspector or the search"],
+];
+
+const FILTER = [
+  "Words are searched for in text, token and cause: all must occur. An expression compares columns: " +
+    'accepted == 0 and (tvd > 0.5 or cause == budget), token ~ "water", not ms < 20.',
+  `Columns: ${COLUMNS.map(({ name, about }) => `${name} (${about})`).join(", ")}. “–” is not ` +
+    "recorded: no comparison holds of it but == unknown.",
 ];
 
 /** A dialog over the page that a press outside of it closes. */
@@ -42,6 +52,8 @@ export function helpDialog(legend) {
     h("h3", {}, "Text"),
     h("p", { class: "ds-key" }, textKey()),
     legend.marks,
+    h("h3", {}, "Filter of the rounds"),
+    ...FILTER.map((words) => h("p", { class: "ds-key" }, words)),
     h("h3", {}, "Keys"),
     h("dl", {}, rows),
   );

@@ -26,6 +26,8 @@ export function actsOf(studio, shift) {
     "-": trees((each) => each.zoomBy(1 / 1.3)),
     d: () => studio.comparing && guide.stepContrast(1),
     D: () => studio.comparing && guide.stepContrast(-1),
+    n: () => studio.rounds.step(1),
+    N: () => studio.rounds.step(-1),
     o: () => studio.other(),
     t: () => studio.look.toggleTable(),
     e: () => studio.shelf?.open(),

@@ -6,13 +6,14 @@ export class Look {
     this.tabular = false;
   }
 
-  /** The tree, the stage times of all rounds, or what the runs measure. */
+  /** The tree, the stage times or a table of all rounds, or what the runs measure. */
   showPart(name) {
     const { frame, panes, guide } = this.studio;
     frame.show(name);
     if (name === "tree")
       for (const pane of panes) if (pane.shown) pane.tree.frame(!pane.tree.columns);
     guide.measures?.stale();
+    if (name === "rounds") this.studio.rounds.stale();
   }
 
   /** Draw every node of the trees, or fold them again. */

@@ -6,6 +6,7 @@ import { toolbar } from "../roving.js";
 const PARTS = [
   ["tree", "Tree", "The draft tree"],
   ["stages", "Stages", "Stage times of every round"],
+  ["rounds", "Rounds", "Every round as a row: sort, filter, copy"],
   ["stats", "Stats", "TVD, coverage and acceptance per depth"],
 ];
 
@@ -76,7 +77,7 @@ export class Toolbar {
     );
   }
 
-  /** What the stage shows: the tree, the stage times of all rounds, or what the run measures. */
+  /** What the stage shows: the tree, the stage times or a table of all rounds, or what the run measures. */
   _switch(studio) {
     this.parts = new Map(
       PARTS.map(([name, label, title]) => [

@@ -154,8 +154,7 @@ export class Spine {
         if (typeof tvd === "number") bar("tvd", start + step, -HALF - 3 - HIGH * tvd, HIGH * tvd);
         const { above, below } = plan.branches(start + step);
         const deep = DEEP * Math.log2(1 + above.length + below.length);
-        if (deep)
-          bar(taken ? "rejected" : `end ${round.ghost?.cause}`, start + step, HALF + 3, deep);
+        if (deep) bar(taken ? "rejected" : `end ${round.cause}`, start + step, HALF + 3, deep);
       }
     });
     const wide = plan.starts[this.at + 1] - plan.starts[this.at];

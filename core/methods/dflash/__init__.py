@@ -46,6 +46,7 @@ DRAFTER = DrafterInfo(
         layouts="the layouts of z-lab, JetSpec and speculators",
     ),
     training="core.methods.dflash.training:TRAINING",
+    vllm="dflash",
 )
 METHOD = Method(
     "DFlash", "dflash", "chain", 64, "the drafter's argmax chain", paper="arXiv 2602.06036"

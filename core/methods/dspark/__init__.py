@@ -57,6 +57,7 @@ DRAFTER = DrafterInfo(
         layouts="the layouts of DeepSpec, SpecForge and speculators",
     ),
     explain=EXPLAIN,
+    vllm="dspark",
 )
 METHOD = Method(
     "DSpark", "dspark", "chain", 64, "a chain that knows the token before",

@@ -17,6 +17,7 @@ DRAFTER = DrafterInfo(
     states=BY_PATH,
     checkpoint=Checkpoint("core.methods.eagle2.model:FORM", layouts="SafeAILab's layout"),
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
+    vllm="eagle",
 )
 METHOD = Method(
     "EAGLE-2", "eagle2", BUILDER.name, 59, "a dynamic tree of a layer that predicts features",

@@ -55,6 +55,7 @@ DRAFTER = DrafterInfo(
     ),
     training="core.methods.eagle3.training:TRAINING",
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
+    vllm="eagle3",
 )
 BUILDER = BuilderInfo(
     "eagle2",

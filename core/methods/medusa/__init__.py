@@ -51,6 +51,7 @@ DRAFTER = DrafterInfo(
         layouts="FasterDecoding's layout",
     ),
     training="core.methods.medusa.training:TRAINING",
+    vllm="medusa",
 )
 BUILDER = BuilderInfo(
     "static",

@@ -44,6 +44,7 @@ DRAFTER = DrafterInfo(
     ),
     training="core.methods.mtp.training:TRAINING",
     explain=Explanation(lead="The layer's {rank} token after {parent}, given the whole path."),
+    vllm="mtp",
 )
 METHOD = Method(
     "MTP", "mtp", "best-first", 32, "a tree of the target's own multi-token prediction layer",

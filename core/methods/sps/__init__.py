@@ -40,6 +40,7 @@ DRAFTER = DrafterInfo(
     ),
     training="core.methods.sps.training:TRAINING",
     explain=Explanation(lead="The draft model's {rank} token after {parent} and the path before."),
+    vllm="draft_model",
 )
 METHOD = Method(
     "SPS", "sps", "sampled-chain", 5, "a chain that a second language model draws",

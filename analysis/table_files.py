@@ -8,7 +8,7 @@ import re
 
 import pandas as pd
 
-from app.view.text import flowing
+from core.visible import flowing
 
 CSV, PARQUET = "csv", "parquet"
 TYPES = {CSV: "text/csv", PARQUET: "application/vnd.apache.parquet"}

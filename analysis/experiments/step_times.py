@@ -1,0 +1,169 @@
+"""What a step of an engine takes: by batch, by verified tokens and, where told, by context.
+
+A table is CSV with a header, JSON (a list of such lines), or a result of ``cost --json``. Light.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from msgspec import Meta, Struct
+
+from analysis.experiments.cost import FORMAT, Cost, cost_from_json
+from analysis.numbers import share
+from core.declared import Count, Size, convert
+from core.errors import UserError
+from core.json_input import MAX_BYTES, read_json
+from core.samples import read_lines
+
+MOST = 100_000  # lines of a table
+PLAIN = 1  # verified tokens of a step of plain decoding
+Milliseconds = Annotated[float, Meta(gt=0, lt=1e9)]
+
+
+class Line(Struct, forbid_unknown_fields=True):
+    """One measured step.
+
+    batch     sequences that decode together
+    tokens    tokens that the target scores of each, the last committed one included: K + 1 for a
+              chain of K, B + 1 for a tree of B nodes, 1 for plain decoding
+    ms        milliseconds of the whole step, or of all but drafting where ``draft_ms`` is told
+    context   tokens of the text so far, where times were taken at several
+    """
+
+    tokens: Size
+    ms: Milliseconds
+    batch: Size = 1
+    draft_ms: Annotated[float, Meta(ge=0, lt=1e9)] = 0.0
+    context: Count | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """Seconds of a step, and whether they were measured; else they lie between measured ones."""
+
+    seconds: float
+    measured: bool
+
+
+Where = tuple[int | None, int]  # context and batch
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds by (context, batch) and verified tokens.
+
+    method  whose rounds were timed, where the table says so; ``notes``: sentences about the times
+    """
+
+    cells: Mapping[Where, Mapping[int, float]]
+    method: str = ""
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def contexts(self) -> tuple[int | None, ...]:
+        return tuple(
+            sorted({context for context, _ in self.cells}, key=lambda c: -1 if c is None else c)
+        )
+
+    def batches(self, context: int | None) -> list[int]:
+        return sorted(batch for other, batch in self.cells if other == context)
+
+    @cached_property
+    def tokens(self) -> list[int]:
+        """Verified tokens of any cell."""
+        return sorted({n for row in self.cells.values() for n in row})
+
+    def step(self, context: int | None, batch: int, tokens: int) -> Step | None:
+        """A step, by straight lines between measured tokens and then between measured batches; None
+        outside of what was measured."""
+        known = self.batches(context)
+        if batch in known:
+            row = self.cells[context, batch]
+            return _between(list(row), list(row.values()), tokens)
+        if not known or not known[0] < batch < known[-1]:
+            return None
+        beside = [max(b for b in known if b < batch), min(b for b in known if b > batch)]
+        steps = [self.step(context, b, tokens) for b in beside]
+        if None in steps:
+            return None
+        seconds = float(np.interp(batch, beside, [step.seconds for step in steps if step]))
+        return Step(seconds, False)
+
+
+def _between(at: Sequence[int], seconds: Sequence[float], tokens: int) -> Step | None:
+    if not at[0] <= tokens <= at[-1]:
+        return None
+    return Step(float(np.interp(tokens, at, seconds)), tokens in at)
+
+
+def read_step_times(path: Path) -> StepTimes:
+    """The table in a file. Raises UserError, one sentence, for what is none."""
+    if path.suffix == ".csv":
+        return _of_lines(_csv(path), f"{path}", lax=True)
+    value = read_json(path)
+    if isinstance(value, dict) and value.get("format") == FORMAT:
+        return of_cost(cost_from_json(value))
+    if not isinstance(value, list):
+        raise UserError(
+            f"{path} is no table of step times: a list of objects with tokens, ms and batch, a "
+            ".csv of these, or a result of `cost --json`"
+        )
+    return _of_lines(value, f"{path}")
+
+
+def _csv(path: Path) -> list[dict[str, str]]:
+    text = "\n".join(line for _, line in read_lines(path, MAX_BYTES))
+    try:
+        rows = list(csv.DictReader(io.StringIO(text), strict=True, restkey="more"))
+    except csv.Error as error:
+        raise UserError(f"{path} is no CSV: {error}") from None
+    # a cell that is left empty is not told
+    return [{k.strip(): v.strip() for k, v in row.items() if v and v.strip()} if "more" not in row
+            else row for row in rows]  # fmt: skip
+
+
+def _of_lines(lines: Sequence[Any], name: str, *, lax: bool = False) -> StepTimes:
+    if not 0 < len(lines) <= MOST:
+        raise UserError(f"{name} holds {len(lines)} lines: 1 to {MOST} are read")
+    cells: dict[Where, dict[int, float]] = {}
+    for number, raw in enumerate(lines, 1):
+        line: Line = convert(raw, Line, f"{name}, entry {number}", lax=lax)
+        row = cells.setdefault((line.context, line.batch), {})
+        if line.tokens in row:
+            raise UserError(
+                f"{name}, entry {number}: batch {line.batch} with {line.tokens} tokens stands "
+                "there twice"
+            )
+        row[line.tokens] = (line.ms + line.draft_ms) / 1e3
+    if len({context is None for context, _ in cells}) > 1:
+        raise UserError(f"{name} tells the context of some steps and not of others")
+    for (context, batch), row in cells.items():
+        if PLAIN not in row:
+            at = "" if context is None else f" and context {context}"
+            raise UserError(
+                f"{name} has no step of plain decoding (tokens = {PLAIN}) for batch {batch}{at}: "
+                "there is nothing to compare with"
+            )
+    return StepTimes({where: dict(sorted(row.items())) for where, row in cells.items()})
+
+
+def of_cost(cost: Cost) -> StepTimes:
+    """The steps that ``cost`` timed: one sequence, verification by the law that it fitted."""
+    row = {PLAIN: cost.verify.seconds(PLAIN)}
+    for stage in cost.stages:
+        rows = round(stage.rows)  # fewer than the budget and 1 where the drafter ends before
+        row.setdefault(rows, stage.seconds + cost.verify.seconds(rows))
+    note = (
+        f"Times are those of `cost` for {cost.method} on {cost.model}, batch 1. Verification "
+        f"follows its fitted law, which predicts left-out points within "
+        f"{share(cost.verify.residual)}."
+    )
+    return StepTimes({(None, 1): dict(sorted(row.items()))}, cost.method, (note,))

@@ -1,0 +1,192 @@
+"""``advise``: which draft length or tree budget pays at which batch, and what to tell an engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.numbers import UNKNOWN, interval, milliseconds, number, percent, rate, ratio, tau
+from app.command_line import REQUIRED, option, words
+from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Large, Set, method
+from app.terminal import ProgressBar, console, one_line, say, table
+from app.trace_files import read_all
+from core.errors import UserError
+
+if TYPE_CHECKING:
+    from analysis.experiments.advise import Choice, Flags
+    from analysis.experiments.shorter import Choose, Shorter
+
+COLUMNS = 16  # draft sizes that the map shows at most
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Set, Large):
+    """Say which draft length (chains) or budget (trees) pays at which batch.
+
+    Acceptance comes from recorded rounds, which shorter drafts are cut out of; step times from a
+    table: CSV or JSON with the columns tokens (verified of each sequence: K + 1, and 1 for plain
+    decoding), ms, and batch, draft_ms, context where they are told; or from `cost --json`. Nothing
+    is said of drafts longer than the recorded ones. Ends with the options of vLLM, SGLang and
+    llama.cpp.
+    """
+
+    files: tuple[Path, ...] = words(
+        "traces of one method, counts of one engine (`trace import`), or collected texts"
+    )
+    cost: Path = option(REQUIRED, "step times: .csv, .json, or a result of `cost --json`")
+    methods: tuple[str, ...] = option(
+        (), f"of collected texts: {METHOD_HELP}", read=method, metavar="METHOD"
+    )
+    budget: tuple[int, ...] = option(
+        (), "draft sizes to compare (default: all that were recorded and timed)", BUDGETS
+    )
+    batch: tuple[int, ...] = option((), "batches (default: those of the table)", POSITIVE)
+    out: Path | None = option(
+        None, "write the table and the chart into this folder", metavar="FOLDER"
+    )
+    json: bool = option(False, "one JSON object on stdout")
+
+
+def main(args: Options) -> int:
+    from analysis.experiments.advise import advise, choices, flags, sentences, sizes_of
+    from analysis.experiments.step_times import read_step_times
+    from analysis.frames import plain_rows
+
+    times = read_step_times(args.cost)
+    shorter = _recorded(args, sizes_of(times, args.budget))
+    found = advise(shorter, times, sorted(set(args.batch)))
+    chosen = choices(found)
+    said, given = list(sentences(chosen, shorter, times)), flags(chosen, shorter)
+    if args.json:
+        facts = {"table": plain_rows(found), "best": [_facts(each) for each in chosen]}
+        facts |= {"sentences": said, "flags": [asdict(each) for each in given]}
+        print(json.dumps(facts))
+    else:
+        _show(found, chosen, shorter, said, given)
+    if args.out is not None:
+        _write(found, shorter, args.out)
+    return 0
+
+
+def _recorded(args: Options, choose: Choose) -> Shorter:
+    """What the files say of shorter drafts, whichever kind they are."""
+    from analysis.engines.served import read_served
+    from analysis.engines.texts import is_trace
+    from analysis.experiments import shorter
+
+    collected = [path for path in args.files if _is_collected(path)]
+    if collected:
+        if len(collected) < len(args.files):
+            raise UserError("collected texts and other files say different things: name one kind")
+        return _simulated(args, choose)
+    if args.methods or args.set:
+        raise UserError("--methods and --set are of collected texts; these files say their own")
+    traces = [path for path in args.files if path.is_dir() or is_trace(path)]
+    if traces and len(traces) == len(args.files):
+        with ProgressBar("reading traces") as progress:
+            return shorter.of_traces(read_all(traces, progress.at, args.limits), choose)
+    first, *others = args.files
+    if traces or others:
+        raise UserError("name traces, or one file of an engine's counts")
+    return shorter.of_counts(read_served(first), choose)
+
+
+def _is_collected(path: Path) -> bool:
+    return path.suffix == ".safetensors" or (path.is_dir() and any(path.glob("*.safetensors")))
+
+
+def _simulated(args: Options, choose: Choose) -> Shorter:
+    from analysis.collected.collection import Collection
+    from analysis.experiments.shorter import of_texts
+    from app.commands.whatif import files_of
+
+    if len(args.methods) != 1:
+        raise UserError("name the method that is simulated on these texts with --methods")
+    collections = [Collection.load(file) for file in files_of(args.files)]
+    return of_texts(collections, args.methods[0], args.values, choose)
+
+
+def _facts(choice: Choice) -> dict[str, Any]:
+    return {k: None if v != v else v for k, v in asdict(choice).items()} | {"shown": choice.shown}
+
+
+def _show(
+    found: Any, chosen: Sequence[Choice], shorter: Shorter, said: Sequence[str],
+    given: Sequence[Flags],
+) -> None:  # fmt: skip
+    out, name = console(), "K" if shorter.drafts.chain else "B"
+    title = f"{one_line(shorter.name, 60)} · {'chains' if name == 'K' else 'trees'}"
+    out.print(title, style="bold", soft_wrap=True)
+    with_context = any(each.context is not None for each in chosen)
+    _map(found, chosen, name, with_context)
+    out.print()
+    rows = [_best(found, each, with_context) for each in chosen]
+    columns = ("batch", name, "tokens/round", "step", "tokens/s", "95 %", "plain", "×", "95 %",
+               "drawn best", "times")  # fmt: skip
+    out.print(table((("context",) if with_context else ()) + columns, rows, left=("times",)))
+    out.print()
+    for line in said:
+        out.print(one_line(line, 400), soft_wrap=True)
+    for each in given:
+        out.print(f"\n{each.engine}" + (f" ({each.note})" if each.note else ""), style="bold")
+        out.print(one_line(each.text, 400), soft_wrap=True)
+
+
+def _map(found: Any, chosen: Sequence[Choice], name: str, with_context: bool) -> None:
+    """Speed against plain decoding, batches down and draft sizes across."""
+    sizes = sorted(set(found["size"]))
+    if len(sizes) > COLUMNS:
+        step = (len(sizes) - 1) / (COLUMNS - 1)
+        some = {sizes[round(n * step)] for n in range(COLUMNS)}
+        sizes = sorted(some | {each.size for each in chosen if each.size})
+    cells = {
+        (None if r["context"] != r["context"] else int(r["context"]), r["batch"], r["size"]): r
+        for r in found.to_dict("records")
+    }
+    rows = []
+    for each in chosen:
+        own = [cells.get((each.context, each.batch, size)) for size in sizes]
+        head = [str(each.context)] * with_context + [str(each.batch)]
+        rows.append([*head, *(UNKNOWN if r is None else _cell(r) for r in own)])
+    columns = [*["context"] * with_context, "batch", *(f"{name}={size}" for size in sizes)]
+    out = console()
+    out.print("× plain decoding · * the best · ~ between measured steps", soft_wrap=True)
+    out.print(table(columns, rows))
+
+
+def _cell(row: dict[str, Any]) -> str:
+    return f"{'' if row['measured'] else '~'}{number(row['ratio'])}{'*' if row['best'] else ' '}"
+
+
+def _best(found: Any, each: Choice, with_context: bool) -> tuple[str, ...]:
+    own = found[(found["batch"] == each.batch)]
+    own = own[own["context"].isna() if each.context is None else own["context"] == each.context]
+    row = own.loc[own["ratio"].idxmax()].to_dict()
+    return (
+        *([str(each.context)] if with_context else []),
+        str(each.batch), str(row["size"]) if each.size else f"plain ({row['size']})",
+        tau(row["tau"]), milliseconds(row["seconds"], 1), rate(row["tokens_per_second"]),
+        interval(row["low"], row["high"], 1), rate(row["plain"]), ratio(row["ratio"]),
+        interval(row["ratio_low"], row["ratio_high"]),
+        percent(row["chosen"] if each.size else None),
+        ("measured" if row["measured"] else "between measured")
+        + (", rounds not exact" if row["doubt"] else ""),
+    )  # fmt: skip
+
+
+def _write(found: Any, shorter: Shorter, folder: Path) -> None:
+    from analysis.charts.figures import Style, worth_by_size
+    from app.export.report_page import write_table
+
+    name = "draft length K" if shorter.drafts.chain else "draft budget B"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_table(found, folder / "advice.csv")
+        figure = worth_by_size(found, name, Style("light"))
+        figure.write_html(folder / "advice.html", include_plotlyjs=True)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror or error}") from None
+    say(f"{folder}: advice.csv, advice.html")

@@ -1,0 +1,132 @@
+"""A run as one text that the page's own viewer reads without a server: a *pack*.
+
+It holds what the studio's server would answer of the run: the view of every round and node, made by
+``app.view.rounds`` as the server makes them, and what the run measures by itself and beside others.
+An offline file, a site and an embedded run all hold packs; app/web/packs.js reads them.
+
+    {"each": 64, "run": BLOCK, "nodes": [BLOCK, …]}
+
+A block is JSON, or gzipped JSON in base64. Blocks of ``nodes`` hold the details of the nodes of
+``each`` rounds, and are unpacked when they are asked for.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from app.view.comparison import facts
+from app.view.explanation import Explainer
+from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view, why_view
+from app.view.statistics import depth_records, numbers_only
+from core.rounds.round import Round
+from core.traces.schema import Trace
+
+EACH = 64  # rounds whose nodes' details are unpacked together
+# Nodes, and nodes before each of them, of a file that keeps details: about 60 MB unpacked. Each
+# node's path is listed, so a chain of n nodes takes n²/2 places.
+DETAILED = 1_500_000
+
+
+def pack(trace: Trace, plain: bool = False, detailed: bool = True) -> str:
+    """The run as ASCII JSON without "<" and ">".
+
+    ``plain``: no compression, three to six times larger. ``detailed``: with the details of nodes.
+    """
+    starts = range(0, len(trace.rounds), EACH) if detailed else ()
+    blocks = (_details(trace, trace.rounds[start : start + EACH]) for start in starts)
+    nodes = [_block(block, plain) for block in blocks]
+    return inert({"each": EACH, "run": _block(_run(trace), plain), "nodes": nodes})
+
+
+def weight(trace: Trace) -> int:
+    """Count the nodes, and the nodes before each of them, for ``DETAILED``."""
+    drafts = [drawable(record).draft for record in trace.rounds]
+    return sum(int(draft.depths.sum()) + len(draft) for draft in drafts)
+
+
+def inert(value: Any) -> str:
+    """JSON in ASCII that can end no script element, wherever it stands."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _block(value: Any, plain: bool) -> Any:
+    if plain:
+        return value
+    packed = gzip.compress(inert(value).encode("ascii"), 9, mtime=0)
+    return base64.b64encode(packed).decode("ascii")
+
+
+def _run(trace: Trace) -> dict[str, Any]:
+    explainer = Explainer.of(trace.header)
+    return {
+        "header": header_view(trace.header),
+        "message": trace.remarks,
+        "rounds": [
+            round_view(r, explainer, first=at == 0) | why_view(trace.rounds, at)
+            for at, r in enumerate(trace.rounds)
+        ],
+        "facts": facts(trace.header),
+        "measured": _measured(trace),
+    }
+
+
+def _measured(trace: Trace) -> dict[str, Any]:
+    """Return what the run measures, with figures as tables: the script that draws them is 5 MB.
+
+    In all of them the run is called A. A figure of several runs has other series than of one."""
+    alone = depth_records({"A": trace}, {"A": "A"})
+    several = depth_records({"A": trace, "B": trace}, {"A": "A", "B": "B"})
+    beside = {name: numbers_only(figure) for name, figure in several["figures"].items()}
+    for figure in beside.values():
+        figure["data"] = [each for each in figure["data"] if each["meta"]["name"] != "B"]
+    figures = {name: numbers_only(figure) for name, figure in alone["figures"].items()}
+    return alone | {"figures": figures, "beside": beside}
+
+
+def _details(trace: Trace, rounds: Sequence[Round]) -> dict[str, Any]:
+    """Return the inspector's view of every node: the root first, the target's token last."""
+    packer, explainer = Packer(), Explainer.of(trace.header)
+    places = []
+    for record in map(drawable, rounds):
+        rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]
+        places.append([packer.put(node_view(record, row, explainer)) for row in rows])
+    return {"rounds": places, "table": packer.table, "shapes": packer.shapes}
+
+
+class Packer:
+    """JSON values, each stored once: nodes of one tree share their paths, lists and labels.
+
+    ``table`` holds scalars as they are, lists as [-1, place, …] and objects as [shape, place, …],
+    where ``shapes`` names an object's keys. app/web/packs.js unfolds them.
+    """
+
+    def __init__(self) -> None:
+        self.table: list[Any] = []
+        self.shapes: list[list[str]] = []
+        self._places: dict[Any, int] = {}
+        self._shapes: dict[tuple[str, ...], int] = {}
+
+    def put(self, value: Any) -> int:
+        """The value's place in the table."""
+        if isinstance(value, dict):
+            keys = tuple(value)
+            shape = self._shapes.setdefault(keys, len(self._shapes))
+            if shape == len(self.shapes):
+                self.shapes.append(list(keys))
+            return self._place([shape, *map(self.put, value.values())])
+        if isinstance(value, (list, tuple)):
+            return self._place([-1, *map(self.put, value)])
+        return self._place(value)
+
+    def _place(self, entry: Any) -> int:
+        # 1, 1.0 and True are equal to Python, and not the same in JSON
+        key = tuple(entry) if isinstance(entry, list) else (type(entry), entry)
+        place = self._places.setdefault(key, len(self.table))
+        if place == len(self.table):
+            self.table.append(entry)
+        return place

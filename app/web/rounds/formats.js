@@ -1,0 +1,58 @@
+// Rows of rounds as text to paste: CSV, Markdown and LaTeX. Text of a model is hostile: in each form
+// it is escaped, so that it stays the text of one cell.
+
+import { csvOf } from "../save/csv.js";
+import { cellText, recordOf } from "./rows.js";
+
+/** CSV for programs: numbers unrounded, codes of causes; a cell of what is not known is empty. */
+function csvTable(rows, columns) {
+  return csvOf(rows.map((row) => recordOf(row, columns)));
+}
+
+/** Every sign with a meaning in Markdown gets a "\" before it, so that no text is a link, a tag
+ * or another cell. */
+export function markdownText(text) {
+  return text.replace(/[\\`*_[\]<>|~#&$!]/g, "\\$&").replace(/[\r\n]+/g, " ");
+}
+
+function markdownTable(rows, columns) {
+  const line = (cells) => `| ${cells.join(" | ")} |\n`;
+  const rule = columns.map(({ kind }) => (kind === "number" ? "---:" : "---"));
+  return [
+    line(columns.map(({ head }) => markdownText(head))),
+    line(rule),
+    ...rows.map((row) => line(columns.map((each) => markdownText(cellText(row, each))))),
+  ].join("");
+}
+
+const TEX = {
+  "\\": "\\textbackslash{}",
+  "~": "\\textasciitilde{}",
+  "^": "\\textasciicircum{}",
+  "<": "\\textless{}",
+  ">": "\\textgreater{}",
+  "|": "\\textbar{}",
+  "–": "--",
+  "⏎": "$\\hookleftarrow$",
+};
+
+export function latexText(text) {
+  return text
+    .replace(/[\\~^<>|–⏎{}$&#_%]/g, (sign) => TEX[sign] ?? `\\${sign}`)
+    .replace(/[\r\n]+/g, " ");
+}
+
+function latexTable(rows, columns) {
+  const line = (cells) => `${cells.join(" & ")} \\\\\n`;
+  const sides = columns.map(({ kind }) => (kind === "number" ? "r" : "l")).join("");
+  return [
+    `\\begin{tabular}{${sides}}\n\\hline\n`,
+    line(columns.map(({ head, tex }) => tex ?? latexText(head))),
+    "\\hline\n",
+    ...rows.map((row) => line(columns.map((each) => latexText(cellText(row, each))))),
+    "\\hline\n\\end{tabular}\n",
+  ].join("");
+}
+
+/** name of a form → the text of some rows in it. */
+export const FORMS = { Markdown: markdownTable, CSV: csvTable, LaTeX: latexTable };

@@ -1,0 +1,296 @@
+// All rounds of the runs on view as a table: sorted, filtered, copied. A row leads to its round; the
+// numbers above it are of the rows that are shown, or of those that are selected.
+
+import { toClipboard } from "../clipboard.js";
+import { button, duration, h, number, plural, shortNumber } from "../dom.js";
+import { sign } from "../parts.js";
+import { filterOf } from "./filter.js";
+import { FORMS } from "./formats.js";
+import { RowGrid } from "./grid.js";
+import { cellText, columnsFor, pressed, rowsOf, sorted, together } from "./rows.js";
+
+const NOTHING = { keep: () => true };
+const SAID = 1500; // milliseconds that "copied" stays
+
+export class RoundsTable {
+  /** hear: {panes(), active() the pane in hand, reach(pane, at) gives whether it could, tree() shows
+   * the tree, say(words)}. */
+  constructor(name, hear) {
+    this.hear = hear;
+    this.by = null;
+    this.filter = NOTHING;
+    this.old = true;
+    this.grid = new RowGrid(`${name}-rounds`, "Rounds", {
+      cell: (row, column) => this._cell(row, column),
+      marks: (row) => this._marks(row),
+      press: ({ name: pressedName }) => this.sort(pressed(this.by, pressedName)),
+      hand: (at, extend) => this._hand(at, extend),
+      enter: (at) => this._enter(at),
+      leave: () => this._leave(),
+    });
+    this._head(name);
+    this.sums = h("div", { class: "ds-rounds-sums", role: "status" });
+    this.element = h(
+      "section",
+      { class: "ds-rounds", "aria-label": "Rounds" },
+      this.head,
+      this.said,
+      this.sums,
+      this.grid.element,
+    );
+    new ResizeObserver(() => this.old && this.refresh()).observe(this.element);
+  }
+
+  _head(name) {
+    const note = `${name}-rounds-said`;
+    this.box = h("input", {
+      type: "text",
+      class: "ds-search ds-rounds-filter",
+      placeholder: "Filter: words, or tvd > 0.5",
+      "aria-label": "Filter the rounds",
+      "aria-describedby": note,
+      autocomplete: "off",
+      spellcheck: "false",
+      maxlength: 200,
+    });
+    this.box.addEventListener("input", () => this.look());
+    this.box.addEventListener("keydown", (event) => this._key(event));
+    this.count = h("span", { class: "ds-soft", role: "status" });
+    this.said = h("p", { class: "ds-rounds-said", id: note, role: "alert", hidden: true });
+    const step = (words, label, by) =>
+      button(words, { "aria-label": label, title: label }, () => this.step(by));
+    this.copies = Object.keys(FORMS).map((form) =>
+      button(form, { title: `Copy these rows as ${form}` }, ({ target }) =>
+        this._copy(form, target),
+      ),
+    );
+    this.head = h(
+      "div",
+      { class: "ds-rounds-head" },
+      this.box,
+      step("‹", "Match before (N)", -1),
+      step("›", "Match after (n)", 1),
+      this.count,
+      h("span", { class: "ds-spring" }),
+      h(
+        "span",
+        { class: "ds-rounds-copy", role: "group", "aria-label": "Copy these rows" },
+        h("span", { class: "ds-soft", "aria-hidden": "true" }, "Copy"),
+        this.copies,
+      ),
+    );
+  }
+
+  // ── which rows ─────────────────────────────────────────────────────────────────────────────
+
+  /** Rounds have come, or other runs are on view. */
+  stale() {
+    this.old = true;
+    if (!this.isSeen) return;
+    this.waiting ||= requestAnimationFrame(() => {
+      this.waiting = null;
+      this.refresh();
+    });
+  }
+
+  get isSeen() {
+    return this.element.clientHeight > 0;
+  }
+
+  /** Read the rounds, the filter and the order again. */
+  refresh() {
+    const panes = this.hear.panes();
+    this.old = !this.isSeen;
+    this.runs = panes.map(({ letter, rounds, feed }) => ({
+      letter,
+      rounds,
+      causes: feed.header?.causes,
+    }));
+    this.columns = columnsFor(panes.length);
+    this.all = rowsOf(this.runs);
+    this._read();
+    this.rows = sorted(this.all.filter(this.filter.keep), this.by);
+    this.grid.heads(this.columns, this.by);
+    this.grid.show(this.rows, this._here);
+    this._describe();
+  }
+
+  /** Read the filter. One that cannot be read leaves the rows as they are, and says why. */
+  _read() {
+    const causes = Object.assign({}, ...this.runs.map((run) => run.causes)),
+      read = filterOf(this.box.value, this.columns, causes);
+    this.said.hidden = !read.error;
+    this.said.textContent = read.error ?? "";
+    if (read.error) this.box.setAttribute("aria-invalid", "true");
+    else this.box.removeAttribute("aria-invalid");
+    if (!read.error) this.filter = read;
+  }
+
+  look() {
+    this.grid.element.scrollTop = 0;
+    this.refresh();
+  }
+
+  sort(by) {
+    this.by = by;
+    this.refresh();
+  }
+
+  /** The number of the line whose round the pane in hand shows; −1: none. */
+  get _here() {
+    const { letter, at } = this.hear.active();
+    return this.rows.findIndex((row) => row.run === letter && row.at === at);
+  }
+
+  /** Another round is on view. */
+  moved() {
+    if (!this.isSeen) return;
+    if (this.old) return this.refresh();
+    const { grid } = this;
+    if (!grid.range) {
+      grid.at = this._here;
+      grid.from = grid.at < 0 ? undefined : grid.at;
+      grid.reveal();
+    } else grid.draw();
+  }
+
+  // ── going to a round ───────────────────────────────────────────────────────────────────────
+
+  /** To the next row of the table, or the one before: around its end. */
+  step(by) {
+    if (this.old || !this.isSeen) this.refresh();
+    const { rows } = this;
+    if (!rows.length) return this.hear.say("no round matches");
+    const here = this._here,
+      to = here < 0 ? this._nearest(by) : (here + by + rows.length) % rows.length;
+    this.grid.hand(to);
+    this._reach(to);
+  }
+
+  /** Where the round on view is not in the table: the first row after it, or before it. */
+  _nearest(by) {
+    const { rows } = this,
+      active = this.hear.active();
+    if (this.by) return by > 0 ? 0 : rows.length - 1;
+    const place = ({ run, at }) => run.charCodeAt(0) * 1e7 + at,
+      now = place({ run: active.letter, at: active.at });
+    const found = rows.findIndex((row) => place(row) > now);
+    if (by > 0) return Math.max(0, found);
+    return (found < 0 ? rows.length : found || rows.length) - 1;
+  }
+
+  _reach(at) {
+    const row = this.rows[at],
+      pane = this.hear.panes().find(({ letter }) => letter === row.run),
+      could = this.hear.reach(pane, row.at);
+    const where = `${at + 1} of ${this.rows.length}`;
+    const beyond = `round ${row.round} of ${row.run} lies where the texts differ: it is not drawn`;
+    this.hear.say(could ? `row ${where}, round ${row.round}` : beyond);
+    this.count.textContent = could ? this._counted : beyond;
+  }
+
+  _hand(at, extend) {
+    this.grid.hand(at, extend);
+    if (!extend) this._reach(this.grid.at);
+    this._describe();
+  }
+
+  _enter(at) {
+    this._reach(at);
+    this.hear.tree();
+  }
+
+  _leave() {
+    this.grid.hand(this.grid.at);
+    this._describe();
+  }
+
+  _key(event) {
+    if (event.key === "Enter") this.step(event.shiftKey ? -1 : 1);
+    if (event.key === "Escape") {
+      this.box.value = "";
+      this.look();
+      this.grid.table.focus();
+    }
+    if (event.key === "ArrowDown") this.grid.table.focus();
+    if (["Enter", "Escape", "ArrowDown"].includes(event.key)) event.preventDefault();
+    event.stopPropagation();
+  }
+
+  // ── what a row looks like ──────────────────────────────────────────────────────────────────
+
+  _cell(row, column) {
+    if (column.name === "run") return sign(row.run);
+    const words = cellText(row, column);
+    if (column.name !== "round" || !row.faults.length) return words;
+    return h("span", { title: `${row.faults.join("; ")}: it counts in no figure` }, `⚠ ${words}`);
+  }
+
+  _marks(row) {
+    const pane = this.hear.panes().find(({ letter }) => letter === row.run);
+    return pane?.at === row.at ? "here" : "";
+  }
+
+  // ── what the rows say together ─────────────────────────────────────────────────────────────
+
+  /** The rows that are selected, else all that are shown. */
+  get chosen() {
+    const { range } = this.grid;
+    return range ? this.rows.slice(range[0], range[1] + 1) : this.rows;
+  }
+
+  get _counted() {
+    const { length } = this.rows,
+      all = this.all.length;
+    return length === all ? plural(all, "round") : `${length} of ${plural(all, "round")}`;
+  }
+
+  _describe() {
+    this.count.textContent = this._counted;
+    for (const each of this.copies) each.disabled = !this.rows.length;
+    const lines = this.runs.flatMap(({ letter }) => {
+      const own = this.chosen.filter((row) => row.run === letter);
+      return own.length ? [this._sum(letter, together(own))] : [];
+    });
+    this.sums.replaceChildren(...lines);
+  }
+
+  /** One line: τ, TVD, time and causes of one run's rows, each with its n. */
+  _sum(letter, sum) {
+    const of = ({ n }) => (n === sum.rows ? "" : ` (n ${n})`),
+      part = (words, title) => h("span", { title }, words),
+      { tau, tvd, ms } = sum;
+    const marked = sum.marked
+      ? [part(`⚠ ${plural(sum.marked, "round")} left out`, "marked rounds count in no figure")]
+      : [];
+    const causes = sum.causes.map(([words, count]) => `${words} ${count}`).join(", ");
+    return h(
+      "p",
+      {},
+      this.runs.length > 1 ? sign(letter) : "",
+      h("b", {}, `${this.grid.range ? "selected" : "shown"}: n ${sum.rows}`),
+      part(`τ ${number(tau.value)}${of(tau)}`, "accepted + 1, mean over these rounds"),
+      part(`TVD 1 ${shortNumber(tvd.value)}${of(tvd)}`, "mean TVD at depth 1 of these rounds"),
+      part(
+        `${shortNumber(ms.value)} ms a round, ${duration(ms.total === null ? null : ms.total / 1000)} in all${of(ms)}`,
+        "all stages: draft, build, verify, commit",
+      ),
+      part(causes || "no cause", "causes of loss, and in how many of these rounds"),
+      marked,
+    );
+  }
+
+  async _copy(form, pressedButton) {
+    const rows = this.chosen;
+    let words = `${plural(rows.length, "row")} copied as ${form}`;
+    try {
+      await toClipboard(FORMS[form](rows, this.columns));
+    } catch (error) {
+      words = `not copied: ${error.message}`;
+    }
+    this.hear.say(words);
+    this.count.textContent = words;
+    pressedButton.focus();
+    setTimeout(() => (this.count.textContent = this._counted), SAID);
+  }
+}

@@ -1,0 +1,359 @@
+"""Which draft length pays: truncation, the optimum, intervals, refusals and what one pastes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+
+from analysis.charts.chart import as_json
+from analysis.charts.figures import PAGE, worth_by_size
+from analysis.collected.collection import Collection
+from analysis.collected.whatif import Simulation
+from analysis.engines.served import read_served
+from analysis.experiments import shorter
+from analysis.experiments.advise import advise, choices, flags, sentences, sizes_of
+from analysis.experiments.cost import Cost, Stage
+from analysis.experiments.step_times import StepTimes, of_cost, read_step_times
+from app import cli
+from core import ASSETS
+from core.errors import UserError
+from core.rounds.draft import Draft
+from core.rounds.round import Round, Verdict
+from core.stats import ratio, resample_columns
+from core.traces.schema import Trace
+from tests.fakes import make_header
+from tests.test_cli import is_one_sentence
+from tests.test_cost import fit, points
+from tests.test_texts import saved
+from tests.test_whatif import collected, real  # noqa: F401  (a fixture)
+
+SHIPPED = ASSETS / "collected" / "walk-in-the-rain.safetensors"
+
+
+def chain(places: int, accepted: int, index: int, position: int) -> Round:
+    draft = Draft.chain([40, *range(1, places + 1)])
+    target = np.array([*range(1, accepted + 1), *[40] * (places + 1 - accepted)])
+    verdict = Verdict(tuple(range(accepted + 1)), target)
+    committed = (*range(1, accepted + 1), 40)
+    return Round(index, position, draft, verdict, committed)
+
+
+def trace(lengths, places=5, method="dflash", **header) -> Trace:
+    rounds, at = [], 10
+    for index, accepted in enumerate(lengths):
+        rounds.append(chain(places, accepted, index, at))
+        at += accepted + 1
+    made = replace(make_header("why?", method), **({"drafter": {"kind": "dflash"}} | header))
+    return Trace(made, tuple(rounds), {})
+
+
+LENGTHS = np.random.default_rng(3).geometric(0.4, 200) - 1
+LENGTHS = np.minimum(LENGTHS, 5).tolist()
+# seconds of a toy machine that grows slower with batch × tokens
+TOY = {(None, b): {n: 0.01 + 0.0004 * b * n for n in range(1, 7)} for b in (1, 4, 16, 64)}
+
+
+def recorded(lengths=LENGTHS, times=TOY, asked=(), **more):
+    return shorter.of_traces({"a": trace(lengths, **more)}, sizes_of(StepTimes(times), asked))
+
+
+def test_the_best_size_of_every_batch_is_that_of_brute_force():
+    found = {c.batch: c for c in choices(advise(recorded(), StepTimes(TOY)))}
+    assert len({c.size for c in found.values()}) > 2  # the toy has several optima
+    for (_, batch), row in TOY.items():
+        speeds = {0: 1 / row[1]}
+        for size in range(1, 6):
+            tokens = sum(min(length, size) + 1 for length in LENGTHS)
+            speeds[size] = tokens / len(LENGTHS) / row[size + 1]
+        best = max(speeds, key=speeds.__getitem__)
+        assert found[batch].size == best
+        if best:
+            assert found[batch].ratio == pytest.approx(speeds[best] / speeds[0])
+
+
+def test_where_nothing_beats_plain_decoding_it_says_so_and_prints_no_flag():
+    slow = {(None, 8): {n: 0.01 * n for n in range(1, 7)}}
+    of = recorded([0, 1] * 20, slow)
+    found = choices(advise(of, StepTimes(slow)))
+    assert [c.size for c in found] == [0] and found[0].ratio < 1
+    assert flags(found, of) == []
+    said = list(sentences(found, of, StepTimes(slow)))
+    assert said[0].startswith("No draft beats plain decoding")
+
+
+# ── truncation ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("method", "large", "small"), [("ddtree", 16, 5), ("dflash", 7, 1)])
+def test_a_draft_cut_short_accepts_what_the_shorter_one_does(method, large, small):
+    """At places of a shipped text, against a draft that is built anew with the small budget."""
+    simulation = Simulation(Collection.load(SHIPPED), method)
+    places = simulation.collection.positions[:120]
+    records = [simulation.round(at, large) for at in places]
+    anew = [simulation.round(at, small).accepted + 1 for at in places]
+    assert shorter._kept(records, [small])[:, 0].tolist() == anew
+    assert len(set(anew)) > 1 and max(anew) < max(r.accepted + 1 for r in records)
+
+
+def test_collected_texts_are_simulated_with_their_own_rounds(collected):  # noqa: F811
+    times = StepTimes({(None, 1): {n: 0.01 + 0.001 * n for n in range(1, 9)}})
+    found = shorter.of_texts([collected], "dflash", {}, sizes_of(times, ()))
+    assert found.drafts.chain and found.sizes == tuple(range(1, len(found.sizes) + 1))
+    for at, size in enumerate(found.sizes):
+        run = real("dflash", size, {})
+        lengths = [record.accepted + 1 for record in run]
+        assert found.tau[at] == pytest.approx(np.mean(lengths), rel=0.1)  # real ends may be cut
+        assert found.tau[at] == Simulation(collected, "dflash").run(size).tau
+    assert not found.doubts and not found.paired
+    assert np.isnan(advise(found, times)["chosen"]).all()
+
+
+def test_counts_of_an_engine_say_the_same_as_the_rounds(tmp_path):
+    histogram = [LENGTHS.count(n) for n in range(6)]
+    response = {
+        "metrics": {"speculative_decoding": {
+            "num_spec_steps": len(LENGTHS), "num_draft_tokens": 5 * len(LENGTHS),
+            "num_accepted_draft_tokens": sum(LENGTHS), "num_spec_tokens": 5,
+            "acceptance_histogram": histogram,
+        }}
+    }  # fmt: skip
+    (tmp_path / "a.json").write_text(json.dumps(response), "utf-8")
+    counts = read_served(tmp_path / "a.json")
+    assert counts.full
+    found = shorter.of_counts(counts, sizes_of(StepTimes(TOY), ()))
+    rounds = recorded()
+    assert found.sizes == rounds.sizes and found.tau == pytest.approx(rounds.tau)
+    assert np.quantile(found.draws, [0.025, 0.975], 0) == pytest.approx(
+        np.quantile(rounds.draws, [0.025, 0.975], 0), abs=0.02
+    )
+    assert not found.doubts
+
+
+def test_a_draft_that_ended_early_counts_as_it_was():
+    some = trace([2, 2, 0])
+    short = trace([1], places=1).rounds[0]
+    mixed = replace(some, rounds=(*some.rounds, replace(short, index=3, position=17)))
+    found = shorter.of_traces({"a": mixed}, lambda drafts: [1, 2])
+    assert found.tau.tolist() == [(2 + 2 + 1 + 2) / 4, (3 + 3 + 1 + 2) / 4]
+    assert any("In 1 round less than 5 was drafted" in note for note in found.notes)
+
+
+# ── intervals ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_interval_holds_the_true_speed_about_as_often_as_it_says():
+    times = StepTimes({(None, 1): {1: 0.010, 4: 0.013}})
+    inside, p = 0, 0.6
+    truth = (1 + p + p**2 + p**3) * 0.010 / 0.013
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        lengths = np.minimum(rng.geometric(1 - p, 120) - 1, 3).tolist()
+        of = shorter.of_traces({"a": trace(lengths, places=3)}, sizes_of(times, (3,)))
+        (row,) = advise(of, times).to_dict("records")
+        inside += row["ratio_low"] <= truth <= row["ratio_high"]
+    assert 88 <= inside <= 99
+
+
+def test_units_that_are_alike_are_drawn_as_single_ones_are():
+    rng = np.random.default_rng(1)
+    sums, counts = rng.integers(1, 6, (60, 2)).astype(float), np.ones((60, 2))
+    together = np.quantile(resample_columns(sums, counts), [0.025, 0.975], 0)
+    for column in range(2):
+        low, high = ratio(sums[:, column], counts[:, column])
+        assert together[:, column] == pytest.approx([low, high], abs=0.1)
+    often = resample_columns(sums[:1], counts[:1], np.array([9.0]))
+    assert (often == sums[0]).all()
+
+
+def test_several_texts_are_the_units_and_few_give_no_interval():
+    runs = {str(n): trace(LENGTHS[n * 20 : n * 20 + 20], prompt_text=f"{n}") for n in range(6)}
+    of = shorter.of_traces(runs, lambda drafts: [2])
+    assert of.notes[0] == "Over 6 texts, 120 rounds." and len(of.draws)
+    few = shorter.of_traces(dict(list(runs.items())[:3]), lambda drafts: [2])
+    assert not len(few.draws) and any("no interval" in note for note in few.notes)
+    assert np.isnan(advise(few, StepTimes(TOY))["low"]).all()
+
+
+# ── step times ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_steps_between_measured_ones_are_estimates_and_outside_there_are_none():
+    times = StepTimes({(None, 1): {1: 1.0, 3: 2.0}, (None, 5): {1: 2.0, 3: 6.0}})
+    for batch, tokens, seconds, measured in [
+        (1, 1, 1.0, True), (1, 2, 1.5, False), (5, 3, 6.0, True), (3, 3, 4.0, False),
+        (2, 2, (3 * 1.5 + 4.0) / 4, False),
+    ]:  # fmt: skip
+        step = times.step(None, batch, tokens)
+        assert (step.seconds, step.measured) == (pytest.approx(seconds), measured)
+    for batch, tokens in product((6, 100), (1, 3)):
+        assert times.step(None, batch, tokens) is None
+    assert times.step(None, 1, 4) is None
+    of = shorter.of_traces({"a": trace(LENGTHS)}, sizes_of(times, ()))
+    found = advise(of, times, [1, 3])
+    assert found["measured"].tolist() == [False, True, False, False]
+
+
+def test_a_table_reads_alike_as_csv_and_json(tmp_path):
+    lines = [
+        {"batch": b, "tokens": n, "ms": 10.0 * n, "draft_ms": 2.0 if n > 1 else 0, "context": 512}
+        for b in (1, 2) for n in (1, 2, 4)
+    ]  # fmt: skip
+    (tmp_path / "a.json").write_text(json.dumps(lines), "utf-8")
+    rows = ["batch,tokens,ms,draft_ms,context"]
+    rows += [f"{x['batch']},{x['tokens']},{x['ms']},{x['draft_ms'] or ''},512" for x in lines]
+    (tmp_path / "a.csv").write_text("\n".join(rows), "utf-8")
+    one, other = (read_step_times(tmp_path / name) for name in ("a.json", "a.csv"))
+    assert one == other
+    assert one.cells[512, 2] == {1: 0.010, 2: 0.022, 4: 0.042}
+
+
+def test_a_measured_cost_is_a_table_of_batch_1(tmp_path):
+    law = fit(points(lambda n: 0.05 + 0.001 * n))
+    staged = (Stage(4, 0.01, 0.001, 0.002, 5), Stage(16, 0.01, 0.003, 0.002, 8))
+    kept = Cost("toy", "dflash", law, staged)
+    (tmp_path / "cost.json").write_text(json.dumps(kept.to_json()), "utf-8")
+    times = read_step_times(tmp_path / "cost.json")
+    assert times == of_cost(kept) and times.batches(None) == [1]
+    row = times.cells[None, 1]
+    assert list(row) == [1, 5, 8]  # of 16 places the drafter had 7
+    assert row[5] == pytest.approx(0.013 + law.seconds(5))
+    of = recorded(method="ddtree", times=times.cells)
+    assert any("acceptance of ddtree's" in s for s in sentences([], of, times))
+
+
+# ── refusals ─────────────────────────────────────────────────────────────────────────────────────
+
+TABLES = [
+    ("a.json", "{}", "no table of step times"), ("a.json", "[]", "0 lines"),
+    ("a.json", '[{"tokens": 1}]', "ms is missing"), ("a.json", '[{"tokens": 1, "ms": 0}]', "above"),
+    ("a.json", '[{"tokens": 1, "ms": 1, "k": 2}]', "no field k"),
+    ("a.json", '[{"tokens": 2, "ms": 1}]', "no step of plain decoding"),
+    ("a.json", '[{"tokens": 1, "ms": 1}, {"tokens": 1, "ms": 2}]', "twice"),
+    ("a.json", '[{"tokens": 1, "ms": 1}, {"tokens": 1, "ms": 2, "context": 4}]', "context"),
+    ("a.csv", "tokens,ms\n1,x\n", "ms"), ("a.csv", "tokens,ms\n1,2,3\n", "no field more"),
+    ("a.csv", "", "0 lines"), ("a.json", '{"format": "draftscope-cost"}', "not a result of"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "says"), TABLES)
+def test_what_is_no_table_is_one_sentence(name, text, says, tmp_path, capsys):
+    (tmp_path / name).write_text(text, "utf-8")
+    with pytest.raises(UserError, match=says):
+        read_step_times(tmp_path / name)
+    run = str(saved(tmp_path / "run.jsonl", trace(LENGTHS)))
+    assert cli.main(["advise", run, "--cost", str(tmp_path / name)]) == 2
+    assert is_one_sentence(capsys.readouterr().err)
+
+
+def test_beyond_what_was_recorded_nothing_is_said():
+    with pytest.raises(UserError, match="of 6 would accept was not recorded, and is not extrap"):
+        recorded(asked=(2, 6))
+    short = {(None, 1): {1: 0.01, 3: 0.012}}
+    assert recorded(times=short).sizes == (1, 2)
+    with pytest.raises(UserError, match="step times ends at 3"):
+        recorded(times=short, asked=(4,))
+    with pytest.raises(UserError, match="batch 9 is outside of the table, which has 1 to 1"):
+        advise(recorded(times=short), StepTimes(short), [9])
+
+
+def test_rounds_of_which_no_shorter_ones_follow_are_refused():
+    tree = Draft.chain([0, 1, 2, 3])
+    tree = replace(tree, parents=np.array([-1, 0, 0, 1], np.int32))
+    verdict = Verdict((0, 1), np.array([1, 9, 9, 9]))
+    run = trace([1])
+    bushy = replace(run, rounds=(replace(run.rounds[0], draft=tree, verdict=verdict),))
+    of = {"a": replace(bushy, header=replace(run.header, method="ddtree"))}
+    assert shorter.of_traces(of, lambda drafts: [1, 2]).tau.tolist() == [2, 2]
+    for method in ("eagle3", "somebody's own", "evil.py", "vLLM eagle3"):
+        of = {"a": replace(bushy, header=replace(run.header, method=method))}
+        with pytest.raises(UserError, match="smaller tree of this builder"):
+            shorter.of_traces(of, lambda drafts: [1])
+    block = replace(run.header, method="sps", settings={"options": {"block": True}})
+    with pytest.raises(UserError, match="judges a chain as a whole"):
+        shorter.of_traces({"a": replace(run, header=block)}, lambda drafts: [1])
+    two = {"a": run, "b": trace([1], method="pld")}
+    with pytest.raises(UserError, match="several settings"):
+        shorter.of_traces(two, lambda drafts: [1])
+    with pytest.raises(UserError, match="drafted anything"):
+        shorter.of_traces({"a": trace([0], places=0)}, lambda drafts: [1])
+
+
+# ── what one pastes, and the command ─────────────────────────────────────────────────────────────
+
+
+def test_the_flags_can_be_pasted():
+    of = recorded()
+    chosen = choices(advise(of, StepTimes(TOY)))
+    given = flags(chosen, of)
+    word, config = shlex.split(next(f.text for f in given if f.engine == "vLLM"))
+    assert word == "--speculative-config"
+    config = json.loads(config)
+    assert config["method"] == "dflash"
+    assert config["num_speculative_tokens"] == max(c.size for c in chosen)
+    schedule = config["num_speculative_tokens_per_batch_size"]
+    assert schedule[0][0] == 1 and schedule[-1][1] == 64
+    assert all(a[1] + 1 == b[0] for a, b in pairwise(schedule))
+    for c in chosen:
+        assert [k for first, last, k in schedule if first <= c.batch <= last] == [c.size]
+    for size in {c.size for c in chosen if c.size}:
+        assert any(
+            f"--speculative-num-steps {size} --speculative-eagle-topk 1 "
+            f"--speculative-num-draft-tokens {size + 1}" == f.text
+            for f in given
+        )
+        assert any(f"--spec-draft-n-max {size} " in f.text for f in given)
+
+
+def test_a_recorder_s_drafter_keeps_its_engine_s_name_and_an_unknown_one_is_left_out():
+    theirs = {"drafter": {"kind": "medusa9"}, "creator": {"name": shorter.RECORDER}}
+    assert recorded(**theirs).vllm == "medusa9"
+    of = recorded(drafter={"kind": "medusa9"})
+    (vllm,) = [f for f in flags(choices(advise(of, StepTimes(TOY))), of) if f.engine == "vLLM"]
+    assert "method" not in json.loads(shlex.split(vllm.text)[1])
+    assert "method" in vllm.note
+
+
+def test_the_figure_shows_every_line_and_marks_estimates():
+    rows = {1: 0.010, 3: 0.011, 6: 0.013}
+    times = StepTimes({(c, b): rows for c in (100, 900) for b in (1, 8)})
+    of = shorter.of_traces({"a": trace(LENGTHS)}, sizes_of(times, ()))
+    drawn = as_json(worth_by_size(advise(of, times), "draft length K", PAGE))
+    assert drawn["layout"]["meta"]["choices"] == ["context 100", "context 900"]
+    told = [(at, said) for t in drawn["data"] if isinstance(t.get("hovertext"), list)
+            for at, said in zip(t["x"], t["hovertext"], strict=True) if said]  # fmt: skip
+    assert len(told) == 4 * 5
+    assert {x for x, said in told if "between measured" not in said} == {2, 5}
+
+
+def test_the_command_shows_writes_and_tells_json(tmp_path, capsys):
+    run = str(saved(tmp_path / "run.jsonl", trace(LENGTHS)))
+    rows = [{"batch": b, "tokens": n, "ms": 1e3 * s} for (_, b), r in TOY.items()
+            for n, s in r.items()]  # fmt: skip
+    (tmp_path / "t.json").write_text(json.dumps(rows), "utf-8")
+    line = ["advise", run, "--cost", str(tmp_path / "t.json")]
+    assert cli.main([*line, "--out", str(tmp_path / "o")]) == 0
+    out = capsys.readouterr().out
+    assert "× plain decoding" in out and "--speculative-config" in out and "Batch 64" in out
+    assert "plotly" in (tmp_path / "o" / "advice.html").read_text("utf-8").lower()
+    assert (tmp_path / "o" / "advice.csv").read_text("utf-8").count("\n") == 1 + 4 * 5
+    assert cli.main([*line, "--json", "--batch", "1", "2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [c["batch"] for c in found["best"]] == [1, 2]
+    assert {r["measured"] for r in found["table"] if r["batch"] == 2} == {False}
+    assert found["flags"] and found["sentences"]
+
+
+@pytest.mark.parametrize(
+    "words", [["x.safetensors", "run.jsonl"], ["run.jsonl", "--methods", "ddtree"], ["nothing"]]
+)
+def test_files_that_do_not_belong_together_are_one_sentence(words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path / "run.jsonl", trace(LENGTHS))
+    (tmp_path / "t.csv").write_text("tokens,ms\n1,10\n2,11\n", "utf-8")
+    assert cli.main(["advise", *words, "--cost", "t.csv"]) == 2
+    assert is_one_sentence(capsys.readouterr().err)
