@@ -93,7 +93,7 @@ def test_a_text_that_ends_earlier_differs_at_its_end(tmp_path):
     short = replace(one, tokens=one.tokens[:7], rounds=())
     found = first_difference(one, short)
     assert found.index == 7 and found.sides[1].token is None
-    assert "the end" in " ".join(sentences(found, one, short))
+    assert "the end" in " ".join(sentences(found, one, short, 0.1))
 
 
 def test_prompts_that_differ_are_told_before_all_else(tmp_path):
@@ -103,7 +103,7 @@ def test_prompts_that_differ_are_told_before_all_else(tmp_path):
     other = read_written(written(tmp_path / "b.json", response(trace, 3, prompt_token_ids=prompt)))
     found = first_difference(one, other)
     assert (found.what, found.index) == ("prompt", 9)
-    assert "chat template" in " ".join(sentences(found, one, other))
+    assert "chat template" in " ".join(sentences(found, one, other, 0.1))
 
 
 def test_ties_and_others_are_told_apart():
@@ -118,11 +118,14 @@ def test_ties_and_others_are_told_apart():
     other = Written("b", None, tokens, None)
     found = first_difference(one, other)
     gap = abs(np.log(found.sides[0].p) - np.log(found.sides[0].other))
-    assert found.tied == (gap < 0.1)
-    close = replace(found.sides[0], p=0.4, other=0.39)
-    assert replace(found, sides=(close, found.sides[1])).tied
-    assert replace(found, sides=(replace(close, other=0.1), found.sides[1])).tied is False
-    assert replace(found, sides=(replace(close, other=None), found.sides[1])).tied is None
+    assert found.tied(0.1) == (gap < 0.1)
+    close = replace(found.sides[0], p=0.4, other=0.39, best=0.4)
+    assert replace(found, sides=(close, found.sides[1])).tied(0.1)
+    assert replace(found, sides=(close, found.sides[1])).tied(0.01) is False
+    far = replace(close, other=0.1)
+    assert replace(found, sides=(far, found.sides[1])).tied(0.1) is False
+    unlisted = replace(close, other=None, least=None)
+    assert replace(found, sides=(unlisted, found.sides[1])).tied(0.1) is None
 
 
 ENGINES = [
