@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from core.drafting.best import scaled, worth_a_batch
 from core.drafting.own_head import own_head
-from core.drafting.session import MIN_LISTED, Covered, Drafter, PathSession
+from core.drafting.session import MIN_LISTED, Covered, Drafter, DraftSession, PathSession
 from core.drafting.work import DraftWork
 from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.model import FORM, Contexts, EagleModel
@@ -30,9 +30,15 @@ def load(language: Language, folder: Path | None, options: EagleOptions) -> Eagl
 
 
 def of_folder(
-    kind: str, form: Form[Any, Any], language: Language, folder: Path | None, options: EagleOptions
+    kind: str,
+    form: Form[Any, Any],
+    language: Language,
+    folder: Path | None,
+    options: EagleOptions,
+    drafter: Callable[..., EagleDrafter] | None = None,
 ) -> EagleDrafter:
-    """The drafter of a kind whose network is an ``EagleModel``. Raises UserError as ``load``."""
+    """The drafter of a kind whose network is an ``EagleModel``; ``drafter`` makes it of the parts
+    that an ``EagleDrafter`` has (None: that). Raises UserError as ``load``."""
     folder = drafter_folder(kind, language, folder)
     found = form.load_checkpoint(folder, language.model.dtype, language.device)
     check_fits(folder, language, found.model.config)
@@ -41,7 +47,8 @@ def of_folder(
     count = language.model.config.get_text_config().num_hidden_layers
     layers = found.model.config.feature_layers(count)
     ids = None if covered is None else covered.ids
-    return EagleDrafter(found.model, language.embedding, head, layers, ids, options)
+    made = drafter or EagleDrafter
+    return made(found.model, language.embedding, head, layers, ids, options)
 
 
 class EagleDrafter(Drafter):
@@ -104,7 +111,7 @@ class EagleDrafter(Drafter):
         self._waiting.append(features)
 
     @torch.inference_mode()
-    def begin(self, root: int, width: int) -> EagleSession:
+    def begin(self, root: int, width: int) -> DraftSession:
         """Take in the rows whose next token is committed. The last row's is only supposed to be
         ``root``: it is the session's first node, and waits for the next round."""
         assert self._context is not None, "reset comes first"
@@ -119,22 +126,23 @@ class EagleDrafter(Drafter):
                 layer.write(self._length, own)
         self._length += count
         self._waiting, self._tokens = [features[-1:]], self._tokens[-1:]
-        context = _first(self._context, self._length)
-        return EagleSession(self, context, hidden[-1:], root, width)
+        return self.session(_first(self._context, self._length), hidden[-1:], root, width)
+
+    def session(self, context: Contexts, last: Tensor, root: int, width: int) -> DraftSession:
+        """A session on the keys and values of a prefix, whose last token's feature is ``last``
+        [1, h]."""
+        return EagleSession(self, context, last, root, width)
 
     @torch.inference_mode()
     def begin_each(
         self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
-    ) -> Iterator[EagleSession]:
+    ) -> Iterator[DraftSession]:
         """Sessions with roots at A places of one text, on the keys and values of one pass."""
-        last, ids = int(anchors[-1]), tokens.tolist()
-        hidden = self.model.reduce(features[:last].to(self.model.like.dtype))
-        positions = torch.arange(last - 1, device=hidden.device)
-        embedded = self.embed(ids[1:last])
-        context = self.model.project(hidden[:-1], embedded, self.model.empty(0), positions)
+        features, last, ids = features.to(self.model.like.dtype), int(anchors[-1]), tokens.tolist()
+        hidden, context = self.model.read(self.embedding, tokens, features, last)
         for anchor in anchors.tolist():
             before = _first(context, anchor - 1)
-            yield EagleSession(self, before, hidden[anchor - 1 : anchor], ids[anchor], width)
+            yield self.session(before, hidden[anchor - 1 : anchor], ids[anchor], width)
 
     @torch.inference_mode()
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:

@@ -308,22 +308,36 @@ class EagleModel(nn.Module):
         context: Contexts,
         visible: Sequence[Tensor],
         before: Contexts | None = None,
+        hidden: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Contexts]:
-        """N rows → their features to feed back and what the head reads, both [N, h], and the rows
-        near each [G, N·n, D] in each layer.
+        """N rows of A blocks → their features to feed back and what the head reads, both [N, h],
+        and the rows near each block [G, A·n, D] in each layer.
 
-        Each row sees the context's rows that ``visible`` bool [N, T] of the layer says, the rows
-        near it that came ``before`` it [G, N·(n − 1), D], and itself.
+        Each row sees the context's rows that ``visible`` bool [A, T] or [A, b, T] of the layer
+        says, the rows of its block that came ``before`` [G, A·(n − b), D], and of the block's own b
+        those that are not ``hidden`` bool [b, b]; None: all.
         """
         x, inputs, near = rows.residual, rows.inputs, list[LayerContext]()
         for number, layer in enumerate(self.stack):
             inputs = layer.input_layernorm(x) if number else inputs
             fresh = layer.self_attn.keys_values(inputs, rows.rotary)
             own = fresh if before is None else _beside(before[number], fresh, len(x))
-            x = _through(layer, x, inputs, rows.rotary, context[number], own, visible[number])
+            x = _through(
+                layer, x, inputs, rows.rotary, context[number], own, visible[number], hidden
+            )
             near.append(own)
         normed = self.norm(x)
         return normed if self.config.norm_output else x, normed, tuple(near)
+
+    def read(
+        self, embed: Embed, tokens: Tensor, features: Tensor, count: int
+    ) -> tuple[Tensor, Contexts]:
+        """The first features of its own [count, h] of a text's first ``count`` (≥ 1) tokens, and
+        each layer's keys and values of all but the last: its row needs the token after it."""
+        hidden = self.reduce(features[:count])
+        positions = torch.arange(count - 1, device=tokens.device)
+        embedded = embed(tokens[1:count]).to(hidden.dtype)
+        return hidden, self.project(hidden[:-1], embedded, self.empty(0), positions)
 
     def rows_at(
         self, embed: Embed, tokens: Tensor, features: Tensor, anchors: Tensor, depths: int
@@ -334,11 +348,9 @@ class EagleModel(nn.Module):
         tokens [T] and features [≥ the last anchor, F·h] of the text. At each step a block reads
         the features that it made at the step before. It sees the prefix, and of the steps its own.
         """
-        last, ends = int(anchors.max()), anchors - 1
-        positions = torch.arange(last - 1, device=tokens.device)
-        hidden = self.reduce(features[:last])
-        embedded = embed(tokens[1:last]).to(hidden.dtype)
-        context = self.project(hidden[:-1], embedded, self.empty(0), positions)
+        ends = anchors - 1
+        hidden, context = self.read(embed, tokens, features, int(anchors.max()))
+        positions = torch.arange(context[0].rows, device=tokens.device)
         before, paths = positions[None] < ends[:, None], tokens_after(tokens, anchors, depths)
         fed, near, found = hidden[ends], None, list[Tensor]()
         for step in range(depths):
