@@ -17,7 +17,9 @@ DRAFTER = DrafterInfo(
     "core.methods.peagle.drafter:load",
     EagleOptions,
     checkpoint=Checkpoint(
-        "core.methods.peagle.model:FORM", layouts="the layouts of speculators and SpecForge"
+        "core.methods.peagle.model:FORM",
+        layouts="the layouts of speculators and SpecForge",
+        told=r"(?i)^=p-?eagle|\A(?s:.*)^=.*eagle-?3(?s:.*)^(mask_token_id|pard_token|ptd_token_id)=",
     ),
 )
 METHOD = Method(
