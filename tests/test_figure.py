@@ -16,11 +16,14 @@ from app.commands.trace.export import points
 from app.export import figure as figures
 from app.export.figure import figure
 from app.view.drawing import MEANINGS, Drawing, Group, Paper, Words, tree_drawing
+from app.view.explanation import Explainer
 from app.view.svg import svg
 from core.errors import UserError
 from core.rounds.round import ACCEPTED, SIDE
+from core.traces.reader import read_trace
 from core.traces.writer import write_trace
 from tests.fakes import make_round
+from tests.test_documents import ROOT
 from tests.test_offline import made
 from tests.test_render import side_round, small_round
 
@@ -105,6 +108,16 @@ def test_every_letter_of_a_text_is_drawn_and_none_is_read_by_dot(text: str):
 
 
 @pytest.mark.usefixtures("dot")
+def test_outlines_are_those_of_large_letters_at_any_width():
+    """At the size of print cairo would fit them to pixels."""
+    drawing = Drawing(400, 60, "", (Group(10, 10, (Words("a", 0, 20),)),))
+    small, large = (figure(drawing, Paper(width=width), "svg") for width in (40.0, 4000.0))
+    head = re.compile(rb' width="[^"]*" height="[^"]*"')
+    assert head.sub(b"", small, count=1) == head.sub(b"", large, count=1)
+    assert b'width="40.00pt" height="6.00pt"' in small
+
+
+@pytest.mark.usefixtures("dot")
 def test_a_transparent_ground_is_no_ground():
     drawing = tree_drawing(small_round())
     for ground, colour in (("page", "#f5f4ef"), ("white", "#ffffff"), ("transparent", None)):
@@ -130,6 +143,12 @@ def test_the_legend_says_what_is_there_and_nothing_else():
     assert MEANINGS[ACCEPTED][1] in told(whole) and MEANINGS[SIDE][1] not in told(whole)
     assert MEANINGS[SIDE][1] in told(tree_drawing(side_round(), legend=True))
     assert told(tree_drawing(make_round(1, 8, method="ar"), legend=True))[:1] == ["accepted"]
+    trace = read_trace(ROOT / "assets" / "traces" / "chat-treeflash.jsonl.gz")
+    how = Explainer.of(trace.header)
+    help = how.marks(trace.rounds[4]).help
+    drawn = svg(tree_drawing(trace.rounds[4], how, legend=True))
+    texts = [element.text for element in ElementTree.fromstring(drawn).iter(f"{SPACE}text")]
+    assert set(help) == {"▲"} and help["▲"] in texts
     for group in whole.shapes:
         if isinstance(group, Group):
             assert 0 <= group.x < whole.width and 0 <= group.y < whole.height

@@ -8,7 +8,9 @@ machine's fixed-width font; letters that it lacks come from others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import graphviz
@@ -33,11 +35,24 @@ from core.errors import UserError
 Form = Literal["pdf", "svg"]
 FONT = "monospace"
 HANDLE = 0.5523  # of a quarter circle, as a share of its radius
+FINE = 16.0  # how large outlines are drawn
+RAISED = 0.2  # how far above its baseline graphviz draws a text, as a share of its size
 LONG = 3.0  # pixels; a dash is "dashed" to dot from here on, a shorter one "dotted"
 
 
 def figure(drawing: Drawing, paper: Paper, form: Form) -> bytes:
     """The drawing as a file. Raises UserError where ``dot`` is not installed or has no cairo."""
+    if form == "pdf":
+        return _by_cairo(drawing, paper, form)
+    # cairo fits outlines to the pixels of their size: drawn large, they are true at any size.
+    large = replace(paper, width=FINE * drawing.width)
+    width = paper.width or drawing.width * POINT
+    size = f'width="{width:.2f}pt" height="{width * drawing.height / drawing.width:.2f}pt"'
+    data = _by_cairo(drawing, large, form)
+    return re.sub(rb'width="[0-9.]+pt" height="[0-9.]+pt"', size.encode(), data, count=1)
+
+
+def _by_cairo(drawing: Drawing, paper: Paper, form: Form) -> bytes:
     return drawn(_source(drawing, paper), form, engine="neato", renderer="cairo", neato_no_op=2)
 
 
@@ -103,7 +118,7 @@ class _Pen:
         text = printable(words.text).replace('\\"', '\\\u2060"')
         yield _named("c", self._colours[colour])
         yield f"F {size * POINT:.3f} {_counted(FONT)}"
-        place = self.at((x + words.x, y + words.y))
+        place = self.at((x + words.x, y + words.y + RAISED * size))
         yield f"T {place} {1 if words.right else -1} 0 {_counted(text)}"
 
 

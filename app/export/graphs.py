@@ -100,18 +100,17 @@ def dot(record: Round) -> str:
     return _digraph(record).source
 
 
-def dot_layout(record: Round, paper: Paper, form: Form, outlined: bool = False) -> bytes:
-    """The draft as graphviz itself lays it out, always in light colours. ``outlined``: the letters
-    of an SVG are paths. Raises UserError where ``dot`` is not installed."""
+def dot_layout(record: Round, paper: Paper, form: Form) -> bytes:
+    """The draft as graphviz itself lays it out, always in light colours. Raises UserError where
+    ``dot`` is not installed."""
     made = _digraph(record)
     made.attr(margin="0", pad="0.02")
     if paper.ground == "transparent":
         made.attr(bgcolor="transparent")
     if paper.width is not None:
         made.attr(size=f"{paper.width / 72:.5f},{ANY_HEIGHT}!")
-    return drawn(
-        made.source, form, engine="dot", renderer="cairo" if form == "pdf" or outlined else None
-    )
+    cairo = "cairo" if form == "pdf" else None
+    return drawn(made.source, form, engine="dot", renderer=cairo)
 
 
 def _digraph(record: Round) -> graphviz.Digraph:

@@ -249,14 +249,17 @@ MEANINGS = {
     "q": ("", "q, drafter"),
     "p": ("", "p, target"),
 }
-KEY_W, KEY_H, LINE, LETTER = 26, 16, 24, 6.7  # a sign, a line of signs, and a letter of a meaning
+KEY_W, KEY_H, LINE, LETTER = 26, 16, 24, 7.0  # a sign, a line of signs, and a letter of a meaning
 
 
 def with_legend(drawing: Drawing) -> Drawing:
     """The drawing with the meanings of its signs below it, in as many lines as its width needs."""
-    held = {part.paint for group in drawing.shapes if isinstance(group, Group)
-            for part in group.parts if isinstance(part, Box)}  # fmt: skip
+    groups = [shape for shape in drawing.shapes if isinstance(shape, Group)]
+    parts = [part for group in groups for part in group.parts]
+    held = {part.paint for part in parts if isinstance(part, Box)}
+    marks = {part.text: part.help for part in parts if isinstance(part, Words) and part.help}
     entries = [(paint, *told) for paint, told in MEANINGS.items() if paint in held]
+    entries += [("", mark, help) for mark, help in sorted(marks.items())]
     widths = [KEY_W + 24 + LETTER * len(words) for _, _, words in entries]
     width = max(drawing.width, *(MARGIN + each for each in widths))
     shapes, x, y = list(drawing.shapes), float(MARGIN), drawing.height
@@ -269,9 +272,11 @@ def with_legend(drawing: Drawing) -> Drawing:
 
 
 def _entry(paint: str, sign: str, words: str) -> Iterator[Box | Words]:
-    if sign:
+    """A sign in its box, a bar, or a mark, and its meaning."""
+    if paint and sign:
         yield Box(paint, 0, 0, KEY_W, KEY_H, KEY_H / 2 if paint == GHOST else 4)
-        yield Words(sign, 9, 12, "c")
-    else:
+    elif paint:
         yield Box(paint, 0, 6, KEY_W, 3.5)
+    if sign:
+        yield Words(sign, 9, 12, "c")
     yield Words(words, KEY_W + 8, 12, "c")
