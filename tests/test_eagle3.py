@@ -75,7 +75,7 @@ def slow_log_q(drafter, tokens, features, path):
 
 
 def slow_attention(config, layer, x, keys, values, position, before):
-    """What a row reads of itself and of the rows from ``before`` on; it joins these."""
+    """Compute what a row reads of itself and of the rows from ``before`` on; it joins these."""
     width, share = config.head_dim, config.num_attention_heads // config.num_key_value_heads
     query, key, value = (layer[f"self_attn.{n}_proj.weight"] @ x for n in "qkv")
     query, key, value = (part.view(-1, width) for part in (query, key, value))
@@ -150,7 +150,7 @@ def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(changes, bu
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("window", [0, 2])
 def test_q_along_a_text_in_one_pass_equals_a_fresh_forward_at_every_place(layers, window):
-    """What training, ``diagnose`` and ``calibrate`` read; the same by sessions of one pass."""
+    """As training, ``diagnose`` and ``calibrate`` read it; the same by sessions of one pass."""
     drafter = toys.eagle_drafter(num_hidden_layers=layers, window=window)
     tokens, features = torch.arange(3, 43, 2), numbers(5, 20, 96)
     anchors = torch.tensor([1, 2, 9, 17])

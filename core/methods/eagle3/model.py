@@ -180,13 +180,8 @@ class EagleLayer(BareLayer):
 
 
 @dataclass(frozen=True)
-<<<<<<< HEAD
 class LayerRows:
-    """Rows of the layer at their positions.
-=======
-class Rows:
     """Rows of the first layer at their positions.
->>>>>>> main
 
     inputs    [N, 2h]  what attention reads
     residual  [N, h]
@@ -197,11 +192,11 @@ class Rows:
     residual: Tensor
     rotary: Rotary
 
-    def part(self, low: int, high: int) -> Rows:
+    def part(self, low: int, high: int) -> LayerRows:
         """The rows from ``low`` on and before ``high``."""
         turns = self.rotary
         rotary = Rotary(turns.cos[low:high], turns.sin[low:high], turns.neighbours)
-        return Rows(self.inputs[low:high], self.residual[low:high], rotary)
+        return LayerRows(self.inputs[low:high], self.residual[low:high], rotary)
 
 
 class EagleModel(nn.Module):
@@ -259,11 +254,6 @@ class EagleModel(nn.Module):
         shape = self.config.shape  # keys and values of every layer have the same sizes
         return tuple(LayerContext.empty(shape, rows, self.like) for _ in self.stack)
 
-<<<<<<< HEAD
-    def keys_values(self, rows: LayerRows) -> LayerContext:
-        """Keys and values [G, N, D]."""
-        return self.midlayer.self_attn.keys_values(rows.inputs, rows.rotary)
-=======
     def project(
         self, hidden: Tensor, next_embeddings: Tensor, known: Contexts, positions: Tensor
     ) -> Contexts:
@@ -279,9 +269,8 @@ class EagleModel(nn.Module):
             found = [old.then(new) for old, new in zip(found, fresh, strict=True)]
         start = known[0].rows
         return tuple(LayerContext(each.keys[:, start:], each.values[:, start:]) for each in found)
->>>>>>> main
 
-    def _next_rows(self, rows: Rows, known: Sequence[LayerContext]) -> Iterator[LayerContext]:
+    def _next_rows(self, rows: LayerRows, known: Sequence[LayerContext]) -> Iterator[LayerContext]:
         """Each layer's keys and values of the text's next rows, which see those that are ``known``,
         and each other backwards."""
         count, start, device = len(rows.residual), known[0].rows, rows.residual.device
@@ -314,13 +303,8 @@ class EagleModel(nn.Module):
         return [visible if number in whole else near for number in range(len(self.stack))]
 
     def forward(
-<<<<<<< HEAD
-        self, rows: LayerRows, context: LayerContext, near: LayerContext, visible: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """N rows → their features to feed back and what the head reads, both [N, h].
-=======
         self,
-        rows: Rows,
+        rows: LayerRows,
         context: Contexts,
         visible: Sequence[Tensor],
         before: Contexts | None = None,
@@ -328,7 +312,6 @@ class EagleModel(nn.Module):
     ) -> tuple[Tensor, Tensor, Contexts]:
         """N rows of A blocks → their features to feed back and what the head reads, both [N, h],
         and the rows near each block [G, A·n, D] in each layer.
->>>>>>> main
 
         Each row sees the context's rows that ``visible`` bool [A, T] or [A, b, T] of the layer
         says, the rows of its block that came ``before`` [G, A·(n − b), D], and of the block's own b
