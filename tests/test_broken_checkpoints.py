@@ -72,7 +72,7 @@ def test_tensors_that_are_no_weights_are_one_sentence(dtype, kind, method, tmp_p
 
 LAYERS = [
     ("drafter", "ddtree", {"target_layer_ids": [0, 4]}, "0, 4"),
-    ("drafter", "ddtree", {"target_layer_ids": [-1, 2]}, "-1, 2"),
+    ("drafter", "ddtree", {"target_layer_ids": [-1, 4]}, "-1, 4"),
     ("dspark", "dspark", {"target_layer_ids": [40, 2]}, "40, 2"),
     ("dflash2", "dflash2", {"target_layer_ids": [0, 99]}, "0, 99"),
     ("treeflash", "treeflash", {"target_layer_ids": [0, 99]}, "0, 99"),
@@ -99,3 +99,62 @@ def test_a_target_of_too_few_layers_for_the_papers_three_is_refused(method, tmp_
     (small / "config.json").write_text(json.dumps(raw | {"num_hidden_layers": 2}))
     with pytest.raises(UserError, match=r"layers 1, 0, -2, but .* has the layers 0 to 1"):
         Engine(str(small), "cpu", str(folder)).check(method)
+
+
+def run_target(folder, prompt="hi") -> str:
+    """The sentence with which a target's folder is refused."""
+    with pytest.raises(UserError) as found:
+        list(Engine(str(folder), "cpu").start(RunRequest(prompt, method="ar")).rounds)
+    assert "\n" not in str(found.value)
+    return str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers is above 512"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is above 512"),
+        ({"vocab_size": 10**12}, "vocab_size is above"),
+        ({"max_position_embeddings": 10**15}, "max_position_embeddings is above"),
+        ({"hidden_size": 10**9}, "has tensors of other shapes than its config says"),
+        ({"layer_types": ["full_attention"] * 10**5}, "must be equal to the number of"),
+        ({"text_config": {"num_hidden_layers": 10**9}}, "num_hidden_layers is above 512"),
+    ],
+)
+def test_a_target_s_config_that_cannot_be_is_refused_before_a_model_is_made(config, says, tmp_path):
+    assert says in run_target(spoilt(tmp_path, "target", **config))
+
+
+def test_no_config_is_nested_without_end(tmp_path):
+    folder = spoilt(tmp_path, "target")
+    (folder / "config.json").write_text('{"a":' * 10**5 + "1" + "}" * 10**5)
+    assert run_target(folder).endswith("its config is nested too deep")
+
+
+def test_a_drafter_of_other_layers_than_it_counts_is_one_sentence(tmp_path):
+    folder = spoilt(tmp_path, "drafter", layer_types=["full_attention"] * 10**5)
+    assert complaint(tmp_path, folder, "ddtree")
+
+
+@pytest.mark.parametrize("place", ["../secret.safetensors", "{}/secret.safetensors", "a/../../b"])
+def test_no_file_outside_of_a_folder_is_read(place, tmp_path):
+    folder = spoilt(tmp_path, "target")
+    secret = (folder / "model.safetensors").rename(tmp_path / "secret.safetensors")
+    index = {"weight_map": dict.fromkeys(load_file(secret), place.format(tmp_path))}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert "names a file outside of its folder" in run_target(folder)
+
+
+def test_an_index_that_does_not_say_where_its_tensors_are_is_refused(tmp_path):
+    folder = spoilt(tmp_path, "target")
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": 1}}')
+    assert "does not say where the tensors are" in run_target(folder)
+
+
+def test_a_tokenizer_s_expression_that_takes_too_many_steps_is_one_sentence(tmp_path):
+    folder = spoilt(tmp_path, "target")
+    raw = json.loads((folder / "tokenizer.json").read_text())
+    split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated"}
+    raw["pre_tokenizer"] = split | {"invert": False}
+    (folder / "tokenizer.json").write_text(json.dumps(raw))
+    assert "the tokenizer cannot read this text" in run_target(folder, "a" * 40 + "!")

@@ -1,4 +1,4 @@
-"""The same text by two engines: the first token that differs, and what the target thought there.
+"""Texts by two engines: the first token that differs, and what the target thought there.
 
 A text is a trace, the response of another engine that tells its token ids (vLLM
 ``return_token_ids``, SGLang ``output_ids``, llama.cpp ``tokens``) or at least its words, or a plain
@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from analysis.engines.served import responses
+from analysis.labels import sampling
 from analysis.measures.checkpoints import common_length
 from analysis.numbers import percent
 from core.declared import Count, convert
@@ -26,7 +27,6 @@ from core.samples import read_lines
 from core.traces.reader import is_trace, new_text, read_trace
 from core.traces.schema import Trace
 
-NEAR = 0.1  # nats between the two best tokens: lower precision may swap them
 BEFORE = 12  # tokens that are shown before the difference
 CHARACTERS = 60  # of a text, where tokens are not known
 
@@ -38,6 +38,7 @@ class Written:
     prompt, tokens  ids of the prompt and of the new text; None: not told
     text            the new text; None: not told
     rounds          of a trace; they begin at position ``start``
+    sampled         whether a trace says that its target's tokens were drawn, not its best
     """
 
     name: str
@@ -46,6 +47,7 @@ class Written:
     text: str | None
     rounds: tuple[Round, ...] = ()
     start: int = 0
+    sampled: bool = False
 
 
 Ids = tuple[Count, ...] | None
@@ -104,14 +106,44 @@ class _Response(_Choice):
 
 @dataclass(frozen=True)
 class Side:
-    """One engine's text there. ``p`` of both engines' tokens by the trace's own target: of
-    this one's ``token`` and of the ``other``; None: not known. ``round``: which decided it."""
+    """One engine's text there, or what a target that is asked says of it.
+
+    p, other  of this one's ``token`` and of the other's, by the trace's own target; None: not known
+    best      p of that target's best token; ``least``: of the last that the trace lists, which no
+              unlisted token exceeds. None also where a text ended: its end has no p
+    round     which decided the token; ``ended``: the text has none there
+    """
 
     token: int | None
     text: str
     p: float | None = None
     other: float | None = None
     round: int | None = None
+    best: float | None = None
+    least: float | None = None
+    ended: bool = False
+
+    @property
+    def gap(self) -> tuple[float, bool] | None:
+        """Nats from the best token to the further of the two, and whether it is exact or at least
+        that; None where p is not known."""
+        if not self.best:
+            return None
+        gaps = [_nats(self.best, self.least if p is None else p) for p in (self.p, self.other)]
+        known = [gap for gap in gaps if gap is not None]
+        exact = self.p is not None and self.other is not None
+        return (max(known), exact) if len(known) == len(gaps) else None
+
+    def is_off(self, bound: float) -> bool:
+        """Whether its token is known to lie more than ``bound`` nats below its target's best."""
+        p = self.least if self.p is None else self.p
+        gap = _nats(self.best, p) if self.best else None
+        return gap is not None and gap > bound
+
+
+def _nats(best: float, p: float | None) -> float | None:
+    """From one probability down to another; infinitely many to 0."""
+    return None if p is None else max(0.0, math.log(best / p)) if p else math.inf
 
 
 @dataclass(frozen=True)
@@ -128,23 +160,20 @@ class Difference:
     before: str
     sides: tuple[Side, Side]
 
-    @property
-    def tied(self) -> bool | None:
-        """Whether a target held the two tokens nearly alike; None where p is not known."""
-        gaps = [
-            abs(math.log(side.p) - math.log(side.other))
-            for side in self.sides
-            if side.p and side.other
+    def tied(self, bound: float, asked: Side | None = None) -> bool | None:
+        """Whether a target held both tokens within ``bound`` nats of its best; None where p is not
+        known. ``asked``: what one more target says."""
+        gaps = [side.gap for side in (*self.sides, asked) if side is not None]
+        judged = [
+            False if gap > bound else True if exact else None
+            for gap, exact in (each for each in gaps if each is not None)
         ]
-        return min(gaps) < NEAR if gaps else None
+        return True if True in judged else False if False in judged else None
 
-
-def read_written(path: Path, response: int = 1) -> Written:
-    """The text of a trace or of a plain text file, or of the n-th response in a file.
-
-    Raises UserError, one sentence, for a file that holds none.
-    """
-    return read_texts(path, response)[0]
+    def least_gap(self, asked: Side | None = None) -> float | None:
+        """The smallest of the targets' gaps, in nats; None where none is known."""
+        gaps = [side.gap for side in (*self.sides, asked) if side is not None]
+        return min((gap for gap, _ in (each for each in gaps if each is not None)), default=None)
 
 
 def read_texts(path: Path, response: int | None = None) -> list[Written]:
@@ -186,9 +215,9 @@ def _of_trace(trace: Trace, name: str) -> Written:
     at = at if type(at) is int and 0 <= at <= len(whole) else len(trace.header.prompt_ids)
     text = (trace.footer or {}).get("text")
     start = trace.rounds[0].position if trace.rounds else 0
-    return Written(
-        name, whole[:at], whole[at:], text if isinstance(text, str) else None, trace.rounds, start
-    )
+    text = text if isinstance(text, str) else None
+    drawn = not sampling(trace.header).greedy
+    return Written(name, whole[:at], whole[at:], text, trace.rounds, start, drawn)
 
 
 # ── the difference ───────────────────────────────────────────────────────────────────────────────
@@ -226,7 +255,10 @@ def _by_character(one: str, other: str) -> Difference | None:
         if len(one) == len(other):
             return None
         at = min(len(one), len(other))
-    sides = (Side(None, one[at : at + CHARACTERS]), Side(None, other[at : at + CHARACTERS]))
+    sides = (
+        Side(None, one[at : at + CHARACTERS], ended=at == len(one)),
+        Side(None, other[at : at + CHARACTERS], ended=at == len(other)),
+    )
     return Difference("character", at, one[max(0, at - CHARACTERS) : at], sides)
 
 
@@ -239,12 +271,16 @@ def _side(mine: Written, theirs: Written, at: int, both: tuple[Written, Written]
     tokens, others = mine.tokens or (), theirs.tokens or ()
     token, other = (t[at] if at < len(t) else None for t in (tokens, others))
     text = _piece(both[0], both[1], token)
-    found = decided(mine.rounds, len(mine.prompt or ()) + at)
+    found, ended = decided(mine.rounds, len(mine.prompt or ()) + at), token is None
     if found is None:
-        return Side(token, text)
+        return Side(token, text, ended=ended)
     record, row = found
     p = [None if t is None else _p(record, row, t) for t in (token, other)]
-    return Side(token, text, p[0], p[1], record.number)
+    listed = None if record.target_probs is None else record.target_probs.top_log_p[row]
+    known = [] if listed is None else [math.exp(min(0.0, x)) for x in listed.tolist() if x == x]
+    judged = bool(known) and None not in (token, other)
+    best, least = (max(known), min(known)) if judged else (None, None)
+    return Side(token, text, p[0], p[1], record.number, best, least, ended)
 
 
 def decided(rounds: Sequence[Round], position: int) -> tuple[Round, int] | None:
@@ -272,8 +308,11 @@ def _piece(one: Written, other: Written, token: int | None) -> str:
     return f"⟨{token}⟩"
 
 
-def sentences(found: Difference | None, one: Written, other: Written) -> list[str]:
-    """The difference in words."""
+def sentences(
+    found: Difference | None, one: Written, other: Written, bound: float,
+    asked: Side | None = None,
+) -> list[str]:  # fmt: skip
+    """The difference in words; a tie is within ``bound`` nats, ``asked`` as in ``tied``."""
     if found is None:
         known = one.tokens is not None and other.tokens is not None
         size = len(one.tokens or ()) if known else len(one.text or "")
@@ -291,10 +330,17 @@ def sentences(found: Difference | None, one: Written, other: Written) -> list[st
         said.append(words)
     if found.what == "prompt":
         said.append("the prompts differ: another chat template, special tokens or tokenizer")
-    elif found.tied is not None:
+        return said
+    if asked is not None:
+        said.append(
+            f"the target that was asked gives them p = {percent(asked.p)} and "
+            f"{percent(asked.other)}, and its best token {percent(asked.best)}"
+        )
+    tied = found.tied(bound, asked)
+    if tied is not None:
         said.append(
             "the two are nearly alike to the target: another order of rounding swaps them"
-            if found.tied
+            if tied
             else "this is not a tie: other weights, precision, sampling or masks, or a lossy rule"
         )
     return said

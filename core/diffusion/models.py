@@ -36,11 +36,10 @@ from transformers import (
 from core.diffusion import adapter as adapters
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
 from core.errors import UserError
-from core.json_input import read_json
 from core.methods.loading import shipped
 from core.models import checkpoint, embedded, presets
 from core.models.fast_layers import use_fast_layers
-from core.models.hub import WEIGHTS, Source, cannot_load
+from core.models.hub import WEIGHTS, Source, cannot_load, shards
 from core.models.language import SPLIT, Language, compute_dtype, load_language, pick_device
 from core.progress import Progress, Report, silent
 
@@ -319,10 +318,8 @@ def _fetch_weights(
     """Fetch a hub model's weights, if its index names the expected tensors. Raises UserError."""
     if source.folder is not None:
         return
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        with _as_user_error(source.name):
-            named = set(read_json(index)["weight_map"])
+    if places := shards(folder):
+        named = set(places)
         head = form.stored_name("lm_head.weight")
         for key in sorted(named ^ set(expected)):
             if key != head or not form.config.tie_word_embeddings:

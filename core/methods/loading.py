@@ -40,14 +40,20 @@ def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> Non
     No weight is read, and of a hub's repository only its small files are fetched. Raises UserError
     for one that is not such a checkpoint or was made for another target.
     """
-    folder, info = source.config_folder(), find_drafter(kind)
+    _check_target(str(source), name, target, read(kind, source.config_folder()))
+
+
+def read(kind: str, folder: Path) -> Any:
+    """The config of a checkpoint of this kind. Where weights lie beside it, their names and shapes
+    are compared with it. Raises UserError for a folder that holds no such checkpoint."""
+    info = find_drafter(kind)
     module = form(info)
     with naming(info, folder):
         config = module.load_config(folder)
         if any(folder.glob(WEIGHTS[0])):
             made = checkpoint.shapes(module.outline(folder))
             checkpoint.check_shapes(made, module.read_shapes(folder), folder)
-    _check_target(str(source), name, target, config)
+    return config
 
 
 def check_fits(folder: Path, language: Language, config: Any) -> None:
@@ -112,8 +118,8 @@ def _check_target(where: str, name: str, target: PreTrainedConfig, drafter: Any)
 
 def check_layers(reader: str, layers: Sequence[int], name: str, count: int) -> None:
     """Raises UserError when a reader of features names a layer that the target ``name`` of
-    ``count`` layers has not."""
-    if any(not 0 <= layer < count for layer in layers):
+    ``count`` layers has not; −1 is what enters the first."""
+    if any(not -1 <= layer < count for layer in layers):
         read = ", ".join(map(str, layers))
         raise UserError(
             f"{reader} reads what comes out of the target's layers {read}, "

@@ -29,7 +29,16 @@ MAX_TOKENS = 1 << 24  # of a vocabulary
 MAX_SIZE = 1 << 31  # of any number in a config
 MAX_SAID = 40  # characters of a wrong value
 MAX_COUNT = 512  # layers and heads: making more modules than any model has would take minutes
-COUNTS = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "num_target_layers")
+COUNTS = (
+    "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "num_target_layers",
+    "n_layer", "n_layers", "num_layers", "n_head", "n_heads",
+)  # fmt: skip
+SIZES = ("hidden_size", "intermediate_size", "head_dim", "max_position_embeddings")
+MOST = {  # what a config's field may say
+    **dict.fromkeys(COUNTS, MAX_COUNT),
+    **dict.fromkeys(SIZES, MAX_SIZE),
+    "vocab_size": MAX_TOKENS,
+}
 Shapes = Mapping[str, tuple[int, ...]]
 T = TypeVar("T")
 C = TypeVar("C")
@@ -73,10 +82,21 @@ def read_config(folder: Path, kind: str) -> dict[str, Any]:
         raise LayoutError(f"{folder} holds no {kind} checkpoint: {error}") from None
     if not isinstance(raw, dict):
         raise UserError(f"{folder} holds no {kind} checkpoint: its config is not an object")
-    for name in COUNTS:
-        if isinstance(value := raw.get(name), (int, float)) and value > MAX_COUNT:
-            raise UserError(f"{folder} holds no {kind} checkpoint: {name} is above {MAX_COUNT}")
+    check_numbers(raw, f"{folder} holds no {kind} checkpoint")
     return plain(raw)
+
+
+def check_numbers(raw: Mapping[str, Any], where: str) -> None:
+    """Check that no count or size in a config, or in a config within it, is beyond any model's.
+
+    Raises UserError that begins with ``where``: to make such a model would take minutes and all of
+    the memory before its files could say that they do not fit.
+    """
+    for name, value in raw.items():
+        if isinstance(value, Mapping):
+            check_numbers(value, where)
+        elif name in MOST and isinstance(value, (int, float)) and value > MOST[name]:
+            raise UserError(f"{where}: {name} is above {MOST[name]}")
 
 
 def plain(value: Any) -> Any:

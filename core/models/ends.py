@@ -16,14 +16,12 @@ from safetensors import safe_open
 from torch import Tensor
 
 from core.errors import UserError
-from core.json_input import read_json
 from core.models import presets
-from core.models.hub import SMALL_FILES, WEIGHTS, Source, cannot_load
+from core.models.hub import SMALL_FILES, WEIGHTS, Source, cannot_load, shards
 from core.models.language import Language, compute_dtype, pick_device, target_source
 from core.models.presets import Value
 from core.progress import Progress, Report, silent
 
-INDEX = "model.safetensors.index.json"
 INSIDE = ("", "model.language_model.", "language_model.model.", "language_model.")  # wrappers
 
 
@@ -100,15 +98,10 @@ def _tensors(source: Source, wanted: set[str]) -> Iterator[tuple[str, Tensor]]:
 
 def _files(source: Source, wanted: set[str]) -> list[Path]:
     folder = source.config_folder()
-    if not (folder / INDEX).is_file():
+    places = shards(folder)
+    if places is None:
         return sorted((source.folder or source.fetch((*SMALL_FILES, *WEIGHTS))).glob(WEIGHTS[0]))
-    index = read_json(folder / INDEX)
-    places = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(places, dict):
-        raise UserError(f"{folder / INDEX} does not say where the tensors are")
-    files = {str(places[name]) for key in wanted for name in _names(key) if name in places}
-    if odd := next((file for file in files if Path(file).name != file), None):
-        raise UserError(f"{folder / INDEX} names a file outside of its folder, {odd[:80]!r}")
+    files = {places[name] for key in wanted for name in _names(key) if name in places}
     found = source.folder or source.fetch(tuple(sorted(files)))
     return [found / file for file in sorted(files)]
 

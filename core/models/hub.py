@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import UserError, first_line
+from core.json_input import read_json
 from core.models import gguf
 from core.progress import Report, silent
 
 # Config and tokenizer: fetched and checked first.
 SMALL_FILES = ("*.json", "*.jinja", "*.txt", "tokenizer.model", "mask_embedding.pt")
+CONFIG = ("config.json",)
 WEIGHTS = ("*.safetensors",)
+INDEX = "model.safetensors.index.json"
 _ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")  # what a repository's id looks like
 
 
@@ -78,6 +81,10 @@ class Source:
     def config_folder(self) -> Path:
         """The folder with config and tokenizer, fetched if it is not here. Raises UserError."""
         return self.made() or self.fetch(SMALL_FILES)
+
+    def with_config(self) -> Path:
+        """The folder with the config alone, fetched if it is not here. Raises UserError."""
+        return self.folder or self.fetch(CONFIG)
 
     def full_folder(self) -> Path:
         """The folder with the weights too, fetched if they are not here. Raises UserError."""
@@ -144,6 +151,22 @@ class Source:
 
     def __str__(self) -> str:
         return self.name if self.revision is None else f"{self.name}@{self.revision}"
+
+
+def shards(folder: Path) -> dict[str, str] | None:
+    """Which file of the folder holds each tensor, by its index; None: it has no index.
+
+    Raises UserError for an index that does not say it, or that names a file outside of the folder.
+    """
+    if not (folder / INDEX).is_file():
+        return None
+    index = read_json(folder / INDEX)
+    places = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(places, dict) or not all(isinstance(v, str) for v in places.values()):
+        raise UserError(f"{folder / INDEX} does not say where the tensors are")
+    if odd := next((file for file in places.values() if Path(file).name != file), None):
+        raise UserError(f"{folder / INDEX} names a file outside of its folder, {odd[:80]!r}")
+    return places
 
 
 def cannot_load(name: str, error: Exception) -> UserError:

@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -27,7 +28,8 @@ from transformers.utils import logging
 
 from core.errors import UserError
 from core.models.cache import Memory, StaticKV, StaticLayer, grouped_attention
-from core.models.hub import Source
+from core.models.checkpoint import check_numbers
+from core.models.hub import Source, shards
 
 ATTENTION = "draftscope_grouped"
 _SPLIT = {"device_map": "auto"}  # accelerate plans the split
@@ -80,7 +82,20 @@ AttentionMaskInterface.register(ATTENTION, eager_mask)
 
 
 def load_config(source: Source) -> PreTrainedConfig:
-    return _load(AutoConfig, source)
+    """The config of a model. Nothing is made of its numbers before they are looked at.
+
+    Raises UserError for numbers that no model has, ValueError for some that do not fit each other,
+    OSError for what cannot be read.
+    """
+    try:
+        raw, _ = PreTrainedConfig.get_config_dict(source.reference, revision=source.revision)
+        check_numbers(raw, f"the config of {source.reference!r} cannot be a model's")
+        return _load(AutoConfig, source)
+    except RecursionError:
+        raise ValueError("its config is nested too deep") from None
+    except StrictDataclassError as error:
+        *_, why = str(error).splitlines()  # the first line names the check alone
+        raise ValueError(why.strip().removeprefix("ValueError: ")) from None
 
 
 def load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
@@ -90,21 +105,45 @@ def load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
 def load_model(
     source: Source, config: PreTrainedConfig, dtype: torch.dtype, split: bool
 ) -> PreTrainedModel:
-    """A causal LM. ``split``: over all devices. Raises UserError where a tensor is missing."""
+    """A causal LM. ``split``: over all devices.
+
+    Raises UserError where a tensor is missing or has another shape, and for a file outside of the
+    folder.
+    """
     logging.disable_progress_bar()  # of reading a file; who loads a model has a report of it
-    model, loading = _load(
-        AutoModelForCausalLM,
-        source,
-        output_loading_info=True,
-        config=config,
-        dtype=dtype,
-        attn_implementation=ATTENTION,
-        use_safetensors=True,
-        **(_SPLIT if split else {}),
-    )
+    shards(source.config_folder())
+    try:
+        model, loading = _load(
+            AutoModelForCausalLM,
+            source,
+            output_loading_info=True,
+            config=config,
+            dtype=dtype,
+            attn_implementation=ATTENTION,
+            use_safetensors=True,
+            **(_SPLIT if split else {}),
+        )
+    except RuntimeError as error:
+        if "ignore_mismatched_sizes" not in str(error):
+            raise
+        raise UserError(
+            f"the model {source.reference!r} has tensors of other shapes than its config says"
+        ) from None
     if missing := sorted(loading["missing_keys"]):
         raise UserError(f"the model {source.reference!r} lacks the tensor {missing[0]}")
     return model
+
+
+def without_weights(config: PreTrainedConfig) -> PreTrainedModel:
+    """The causal LM of a config on the meta device, where it takes no memory. All of its experts
+    run, so that no number decides the shapes."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(
+            config,
+            attn_implementation=ATTENTION,
+            experts_implementation="batched_mm",
+            trust_remote_code=False,
+        )
 
 
 def _load(loader: Any, source: Source, **options: Any) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -97,7 +98,10 @@ class Language:
     def encode(self, text: str) -> list[int]:
         """Ids of words that follow others: marks of the chat template in them are words, too."""
         check_text(text)
-        return self.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
+        with _panics_told():
+            return self.tokenizer(
+                text, add_special_tokens=False, split_special_tokens=True
+            ).input_ids
 
     def text(self, tokens: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
@@ -162,13 +166,27 @@ def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str, **options: Any)
     Raises UserError for half a surrogate pair, and for a template that cannot be used.
     """
     check_text(prompt)
-    if not tokenizer.chat_template:
-        return tokenizer(prompt, split_special_tokens=True).input_ids
-    special = [str(t) for t in tokenizer.added_tokens_decoder.values() if t.special]
-    if any(token in prompt for token in special):
-        before, _, after = render_turn(tokenizer, MARKER, **options).partition(MARKER)
-        return encode_between(tokenizer, before, prompt, after)
-    return tokenizer(render_turn(tokenizer, prompt, **options), add_special_tokens=False).input_ids
+    with _panics_told():
+        if not tokenizer.chat_template:
+            return tokenizer(prompt, split_special_tokens=True).input_ids
+        special = [str(t) for t in tokenizer.added_tokens_decoder.values() if t.special]
+        if any(token in prompt for token in special):
+            before, _, after = render_turn(tokenizer, MARKER, **options).partition(MARKER)
+            return encode_between(tokenizer, before, prompt, after)
+        turn = render_turn(tokenizer, prompt, **options)
+        return tokenizer(turn, add_special_tokens=False).input_ids
+
+
+@contextmanager
+def _panics_told() -> Iterator[None]:
+    """Turn a panic of the tokenizers library, which is not an Exception, into a UserError. A
+    tokenizer's own regular expression may need more steps for a text than are allowed."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"the tokenizer cannot read this text: {str(error)[:200]}") from None
 
 
 def check_text(text: str) -> None:
@@ -232,10 +250,11 @@ def target_config(name: str) -> PreTrainedConfig | None:
             raw = llama.read_config(embedded.embedded_path())
             return cast("PreTrainedConfig", llama.LlamaConfig(**raw))
         if source.gguf is not None:
-            return read_config(source.gguf)
-        from core.models.hugging_face import load_config
+            config = read_config(source.gguf)
+        else:
+            from core.models.hugging_face import load_config
 
-        config = load_config(source)
+            config = load_config(source)
     except UserError:
         raise
     except Exception as error:
@@ -254,6 +273,17 @@ class Vocabulary:
     @property
     def identity(self) -> str:
         return tokenizer_hash(self.tokenizer)
+
+
+def let_trees_branch(model: PreTrainedModel, config: PreTrainedConfig) -> None:
+    """Let drafted trees branch off layers that carry a state, where a model has some.
+
+    Raises UserError for such layers of a make that is not known.
+    """
+    if carries_state(config):
+        from core.models.recurrent import let_states_fork
+
+        let_states_fork(model, config)
 
 
 def last_layer(model: PreTrainedModel) -> int:
@@ -329,10 +359,7 @@ def load_language(
         check_branches(name, config)
         tokenizer = load_tokenizer(source)
         model = load_model(source, config, dtype, device == SPLIT)
-        if carries_state(config):
-            from core.models.recurrent import let_states_fork
-
-            let_states_fork(model, config)
+        let_trees_branch(model, config)
     except UserError:
         raise
     except Exception as error:  # the libraries raise any type for a broken checkpoint

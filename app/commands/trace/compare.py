@@ -1,41 +1,150 @@
-"""``trace compare``: the same text by two engines, and the first difference."""
+"""``trace compare``: texts by two engines, where they part, and whether a tie explains it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from app.command_line import CommandOptions, option, words
-from app.terminal import console, one_line
+from analysis.numbers import UNKNOWN, number
+from app.command_line import option, words
+from app.commands import common
+from app.commands.options import POSITIVE, Model
+from app.terminal import ProgressBar, console, one_line, table
+from core.errors import UserError
+from core.methods.method import Range
+from core.methods.names import PLAIN
+
+if TYPE_CHECKING:
+    from analysis.engines.partings import LogP, Pair, Partings
+
+NEAR = 0.1  # nats: lower precision may swap tokens that are as near
+SHOWN = 40  # partings that the terminal lists
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(CommandOptions):
-    """Compare what two engines wrote on one prompt, token by token.
+class Options(Model):
+    """Compare what two engines wrote on one prompt or many, token by token: tie or bug?
 
-    Traces, or responses of vLLM (return_token_ids), SGLang (output_ids) or llama.cpp (tokens).
-    Where no ids are told the words are compared. The first difference is shown with p of both
-    tokens where a trace knows it. Exit code 1 if the texts differ.
+    Traces or folders of them, or responses of vLLM (return_token_ids), SGLang (output_ids) or
+    llama.cpp (tokens); several are paired by their prompts. Where no ids are told the words are
+    compared. The first difference is shown with p of both tokens where a trace knows it. It is a
+    tie where both lie within --bound of the target's best token. Of several texts all first
+    differences are counted. Exit code 1 if a text differs.
     """
 
-    one: Path = words("a trace, .json or .jsonl")
+    one: Path = words("a trace, .json or .jsonl, or a folder of traces")
     other: Path = words("the same of the other engine")
-    response: int = option(1, "which response of a file that holds several")
-    json: bool = option(False, "the difference as JSON")
+    response: int | None = option(
+        None, "which response of a file that holds several (default: all)", POSITIVE
+    )
+    bound: float = option(NEAR, "nats within which tokens tie", Range(0))
+    compute: bool = option(False, "ask the target of --model where no trace tells p")
+    json: bool = option(False, "the differences as JSON")
 
 
 def main(args: Options) -> int:
-    from analysis.engines.texts import first_difference, read_written, sentences
+    from analysis.engines.partings import compared, counted, paired, texts_at
 
-    one, other = (read_written(path, args.response) for path in (args.one, args.other))
-    found = first_difference(one, other)
-    if args.json:
-        facts = None if found is None else asdict(found) | {"tied": found.tied}
-        print(json.dumps({"same": found is None, "difference": facts}))
+    ones, others = (texts_at(path, args.response) for path in (args.one, args.other))
+    matched = paired(ones, others)
+    several = len(ones) > 1 or len(others) > 1
+    pairs = compared(matched, greedy=several)
+    if args.compute:
+        pairs = _asked(args, pairs)
+    if several:
+        found = counted(pairs, args.bound, len(ones) + len(others) - 2 * len(pairs))
+        _many(args, pairs, found)
     else:
-        if found is not None and found.before:
-            console().print(f"… {one_line(found.before, 200)}", soft_wrap=True)
-        for line in sentences(found, one, other):
-            console().print(one_line(line, 400), soft_wrap=True)
-    return 0 if found is None else 1
+        _one(args, pairs[0])
+    return 0 if all(pair.difference is None for pair in pairs) else 1
+
+
+def _one(args: Options, pair: Pair) -> None:
+    from analysis.engines.texts import sentences
+
+    found = pair.difference
+    if args.json:
+        facts = None if found is None else _facts(pair, args.bound)
+        print(json.dumps({"same": found is None, "difference": facts}))
+        return
+    if found is not None and found.before:
+        console().print(f"… {one_line(found.before, 200)}", soft_wrap=True)
+    for line in sentences(found, pair.one, pair.other, args.bound, pair.asked):
+        console().print(one_line(line, 400), soft_wrap=True)
+
+
+def _many(args: Options, pairs: Sequence[Pair], found: Partings) -> None:
+    from analysis.engines.partings import KINDS, SAME, remarks, verdict
+
+    parted = [pair for pair in pairs if pair.difference is not None]
+    names = args.one.name, args.other.name
+    if args.json:
+        rows = [{"one": p.one.name, "other": p.other.name, "kind": p.kind(args.bound)}
+                | {"difference": _facts(p, args.bound)} for p in parted]  # fmt: skip
+        said = remarks(found, names)
+        print(json.dumps({"counts": found.to_json(), "remarks": said, "differences": rows}))
+        return
+    out = console()
+    if parted:
+        columns = ("", "parts at", "one", "other", "nats", "")
+        rows = list(_rows(parted[:SHOWN], args.bound))
+        out.print(table(columns, rows, left=("", "one", "other")))
+        if len(parted) > SHOWN:
+            out.print(f"… and {len(parted) - SHOWN} more")
+        out.print()
+    counts = (found.same, found.shorter, found.prompts, found.ties, found.others, found.unknown)
+    cells = [str(found.pairs), *map(str, counts)]
+    out.print(table(("pairs", SAME, *KINDS[1:]), [cells]))
+    out.print(one_line(verdict(found), 400), style="bold", soft_wrap=True)
+    for line in remarks(found, names):
+        out.print(one_line(line, 400), soft_wrap=True)
+
+
+def _rows(parted: Sequence[Pair], bound: float) -> Iterator[tuple[str, ...]]:
+    for pair in parted:
+        found, gap = pair.difference, pair.gap()
+        if found is not None:
+            sides = (one_line(repr(side.text), 24) for side in found.sides)
+            nats = UNKNOWN if gap is None else number(gap, 3)
+            at = f"{found.what} {found.index + 1}"
+            yield (one_line(pair.one.name, 40), at, *sides, nats, pair.kind(bound))
+
+
+def _facts(pair: Pair, bound: float) -> dict[str, Any]:
+    found, ours = pair.difference, pair.asked
+    assert found is not None
+    # JSON knows no infinity: where p is 0 the gap is null
+    gap = pair.gap()
+    more = {"tied": found.tied(bound, ours), "gap": None if gap == float("inf") else gap}
+    return asdict(found) | more | {"asked": None if ours is None else asdict(ours)}
+
+
+def _asked(args: Options, pairs: Sequence[Pair]) -> list[Pair]:
+    """With what our target says of the partings of which no trace tells p."""
+    from analysis.engines.partings import UNKNOWN as NOT_KNOWN
+    from analysis.engines.partings import asked
+
+    open_ = [at for at, pair in enumerate(pairs) if pair.kind(args.bound) == NOT_KNOWN]
+    found = list(pairs)
+    if open_:
+        log_p = _log_p(args)
+        with ProgressBar("asking the target", len(open_)) as progress:
+            for done, at in enumerate(open_):
+                progress.at(done)
+                found[at] = asked(pairs[at], log_p)
+    return found
+
+
+def _log_p(args: Options) -> LogP:
+    engine = common.load_engine(args)
+    target = engine.target(engine.method(PLAIN))
+
+    def log_p(ids: Sequence[int]):
+        if max(ids) >= target.vocabulary or len(ids) > target.context_limit:
+            raise UserError(f"{args.model} cannot read these texts: they are another target's")
+        return target.prefill(list(ids), 1).logits[0].float().log_softmax(-1).cpu().numpy()
+
+    return log_p

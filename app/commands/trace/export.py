@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,19 +14,41 @@ from app.command_line import REQUIRED, option, words
 from app.commands.options import Large
 from app.commands.trace.show import pick
 from app.terminal import ProgressBar, say
-from app.trace_files import find
+from app.trace_files import find, read_all
+from app.view.drawing import Ground, Paper, tree_drawing
 from core.errors import UserError
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 
+To = Literal[
+    "html", "site", "svg", "pdf", "dot", "graphml", "csv", "parquet", "perfetto", "profile"
+]
+SMALL = 5.0  # points; smaller text is not read on paper
+UNITS = {"in": 72.0, "mm": 72 / 25.4, "cm": 72 / 2.54, "pt": 1.0}
+
+
+def points(text: str) -> float:
+    """A length, such as 3.25in, in points of 1/72 inch. Raises ValueError with what it must be."""
+    number, unit = text[:-2], text[-2:]
+    with suppress(ValueError):
+        if unit in UNITS and 18 <= (length := float(number) * UNITS[unit]) <= 7200:
+            return length
+    raise ValueError("must be a length of 0.25in to 100in, in in, mm, cm or pt")
+
 
 @dataclass(frozen=True)
 class Form:
-    """A file format. ``one_round``: it shows a single round, by default the first."""
+    """A file format.
+
+    ending     of the file's name, or its whole name
+    one_round  it shows a single round, by default the first
+    most       how many traces it takes; None: any number, folders too
+    """
 
     make: Callable[[list[Trace], Options], bytes]
     ending: str
     one_round: bool = False
+    most: int | None = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,26 +57,35 @@ class Options(Large):
 
     html: one file that replays the run offline; of two traces, side by side. site: many runs, from
     files and folders, as one folder for any web host that also opens from disk: a list, the viewer
-    of each run, comparisons, the course. svg: one round's tree.
+    of each run, comparisons, the course. svg, pdf: one round's tree as a figure; pdf and --outlined
+    are written by graphviz's dot program, which embeds the letters.
     dot, graphml: one round's draft as a graph. csv, parquet: a table, its rounds or every node.
-    perfetto: stage times and τ for ui.perfetto.dev or chrome://tracing.
+    perfetto: stage times and τ for ui.perfetto.dev or chrome://tracing. profile: of all runs of a
+    drafter, speculation_profile.json, acceptance by place for a checkpoint's folder.
     """
 
-    files: tuple[Path, ...] = words(".jsonl or .jsonl.gz; site: also folders of them")
-    to: Literal["html", "site", "svg", "dot", "graphml", "csv", "parquet", "perfetto"] = option(
-        REQUIRED, "what to write"
-    )
+    files: tuple[Path, ...] = words(".jsonl or .jsonl.gz; site, profile: also folders of them")
+    to: To = option(REQUIRED, "what to write")
     round: int | None = option(
         None,
         "the round, from 1, of a tree or graph, or that the html opens at (default 1); or the only "
         "one of a nodes table",
     )
     table: Literal["rounds", "nodes"] = option("rounds", "for csv and parquet")
-    dark: bool = option(False, "svg: on a dark ground")
+    dark: bool = option(False, "svg, pdf: in the colours for a dark ground")
+    ground: Ground = option("page", "svg, pdf: the page's colour, white, or none")
+    legend: bool = option(False, "svg, pdf: below the tree, what its signs mean")
+    column: float | None = option(
+        None,
+        "svg, pdf: the whole figure's width, such as 3.25in, 82mm or 234pt",
+        read=points,
+        metavar="LENGTH",
+    )
+    outlined: bool = option(False, "svg: letters as outlines, the same on every machine")
     layout: Literal["folded", "tidy", "dot"] = option(
         "folded",
-        "svg: folded, with most rejected siblings as one chip; tidy, every node; or every node as "
-        "graphviz's dot program lays them out",
+        "svg, pdf: folded, with most rejected siblings as one chip; tidy, every node; or every "
+        "node as graphviz's dot program lays them out",
     )
     plain: bool = option(False, "html, site: not compressed, for browsers of before 2023")
     out: Path | None = option(
@@ -65,15 +97,19 @@ def main(args: Options) -> int:
     if args.to == "site":
         return _site(args)
     form = FORMS[args.to]
-    if len(args.files) > (2 if args.to == "html" else 1):
+    if form.most is not None and len(args.files) > form.most:
         raise UserError(
-            f"--to {args.to} takes {'at most two traces' if args.to == 'html' else 'one trace'}"
+            f"--to {args.to} takes {'at most two traces' if form.most > 1 else 'one trace'}"
         )
-    traces = [read_trace(path, args.limits) for path in args.files]
-    data = form.make(traces, args)
-    for path, trace in zip(args.files, traces, strict=True):
+    if form.most is None:
+        with ProgressBar("reading traces") as progress:
+            named = list(read_all(args.files, progress.at, args.limits).items())
+    else:
+        named = [(str(path), read_trace(path, args.limits)) for path in args.files]
+    data = form.make([trace for _, trace in named], args)
+    for name, trace in named:
         if trace.mark:
-            say(f"{path}: {trace.mark}")
+            say(f"{name}: {trace.mark}")
     out = args.out or _beside(args.files[0], form, args)
     if str(out) == "-":
         sys.stdout.flush()
@@ -92,6 +128,8 @@ def main(args: Options) -> int:
 def _beside(path: Path, form: Form, args: Options) -> Path:
     """run.jsonl.gz → run.html, run-round-3.svg, run-nodes.csv."""
     stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
+    if not form.ending.startswith("."):  # a name that its readers look for
+        return (path if path.is_dir() else path.parent) / form.ending
     part = f"-round-{args.round or 1}" if form.one_round else ""
     if args.to in ("csv", "parquet"):
         part = f"-{args.table}" + (f"-round-{args.round}" if args.round is not None else "")
@@ -124,17 +162,28 @@ def _html(traces: list[Trace], args: Options) -> bytes:
     return offline_page(traces, args.plain, opens).encode()
 
 
-def _svg(traces: list[Trace], args: Options) -> bytes:
-    record = pick(traces[0], args.round)
-    if args.layout == "dot":
-        from app.export.graphs import dot_svg
-
-        return dot_svg(record)
+def _figure(traces: list[Trace], args: Options) -> bytes:
+    from app.export.figure import figure
     from app.view.explanation import Explainer
-    from app.view.tree import svg_tree
+    from app.view.svg import svg
 
+    record, form = pick(traces[0], args.round), "pdf" if args.to == "pdf" else "svg"
+    if args.dark and args.ground == "white":
+        raise UserError("--dark has light letters, which white would hide: leave one of them out")
+    paper = Paper(args.dark, args.ground, args.column)
+    if args.layout == "dot":
+        from app.export.graphs import dot_layout
+
+        if args.legend or args.dark or args.outlined:
+            raise UserError("--layout dot has no legend, no dark colours and no outlines")
+        return dot_layout(record, paper, form)
     opened = () if args.layout == "folded" else None
-    return svg_tree(record, Explainer.of(traces[0].header), args.dark, opened).encode()
+    drawing = tree_drawing(record, Explainer.of(traces[0].header), opened, args.legend)
+    if args.column is not None and (size := paper.letters(drawing)) < SMALL:
+        say(f"at this width the text is {size:.1f} pt high: {SMALL:g} pt can be read on paper")
+    if form == "pdf" or args.outlined:
+        return figure(drawing, paper, form)
+    return svg(drawing, paper).encode()
 
 
 def _dot(traces: list[Trace], args: Options) -> bytes:
@@ -167,12 +216,22 @@ def _perfetto(traces: list[Trace], args: Options) -> bytes:
     return perfetto(traces[0]).encode()
 
 
+def _profile(traces: list[Trace], args: Options) -> bytes:
+    from analysis.engines.profile import profile_bytes
+
+    if args.round is not None:
+        raise UserError("a profile is of all rounds: leave --round out")
+    return profile_bytes(traces)
+
+
 FORMS = {
-    "html": Form(_html, ".html"),
-    "svg": Form(_svg, ".svg", one_round=True),
+    "html": Form(_html, ".html", most=2),
+    "svg": Form(_figure, ".svg", one_round=True),
+    "pdf": Form(_figure, ".pdf", one_round=True),
     "dot": Form(_dot, ".dot", one_round=True),
     "graphml": Form(_graphml, ".graphml", one_round=True),
     "csv": Form(_table, ".csv"),
     "parquet": Form(_table, ".parquet"),
     "perfetto": Form(_perfetto, ".perfetto.json"),
+    "profile": Form(_profile, "speculation_profile.json", most=None),
 }

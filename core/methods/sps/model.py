@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from core.errors import UserError
 from core.models import checkpoint
+from core.models.hub import Source
 from core.models.layers import drawn
 
 if TYPE_CHECKING:
@@ -221,10 +222,10 @@ def shared(module: nn.Module) -> nn.Module:
 
 
 def _config(folder: Path) -> Any:
-    from transformers import AutoConfig
+    from core.models.hugging_face import load_config as load_hugging_face
 
     with checkpoint.as_user_error(folder, KIND):
         try:
-            return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+            return load_hugging_face(Source(str(folder)))
         except OSError as error:
             raise ValueError(error) from None

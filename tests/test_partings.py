@@ -1,0 +1,265 @@
+"""Tie or bug over many texts: what is counted of hand-made traces, and the sentence."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from analysis.engines.partings import (
+    NO_TIE,
+    PROMPT,
+    SAME,
+    SHORTER,
+    TIE,
+    UNKNOWN,
+    Partings,
+    asked,
+    compared,
+    counted,
+    paired,
+    remarks,
+    texts_at,
+    verdict,
+)
+from analysis.engines.texts import Written
+from app import cli
+from app.commands.trace import compare
+from core import ASSETS
+from core.errors import UserError
+from core.rounds.draft import Draft
+from core.rounds.round import Round, TargetProbs, Verdict
+from core.traces.schema import Trace
+from tests.fakes import make_header
+from tests.test_texts import read_one, saved
+
+TEXT = (3, 5, 8, 2, 9, 4)
+BOUND = 0.1
+
+
+def run(prompt, tokens=TEXT, odds=None, method="ar", **header) -> Trace:
+    """A greedy run that writes these tokens. ``odds``: by number of a token, p of what might stand
+    there (None: not recorded); everywhere else p of the token is 0.9."""
+    rounds = []
+    for n, (root, after) in enumerate(pairwise(tokens)):
+        listed = (odds or {}).get(n + 1, {after: 0.9, 31: 0.05})
+        probs = None
+        if listed is not None:
+            ids, p = zip(*sorted(listed.items(), key=lambda item: -item[1]), strict=True)
+            probs = TargetProbs(
+                np.array([np.nan], np.float32), np.zeros(1, np.int32), np.array([ids]),
+                np.log(np.array([p])), np.zeros(1, np.float32),
+            )  # fmt: skip
+        verdict_ = Verdict((0,), np.array([after]))
+        at = len(prompt) + n
+        rounds.append(Round(n, at, Draft.root_only(root), verdict_, (after,), probs))
+    made = replace(make_header("why?", method), prompt_ids=tuple(prompt), **header)
+    return Trace(made, tuple(rounds), {})
+
+
+def changed(at, token=30):
+    return (*TEXT[:at], token, *TEXT[at + 1 :])
+
+
+# what the one side's trace says where the texts part, the other side's text, and what it is
+CASES = {
+    SAME: (None, TEXT),
+    TIE: ({3: {2: 0.45, 30: 0.43}}, changed(3)),
+    NO_TIE: ({3: {2: 0.8, 30: 0.1}}, changed(3)),
+    UNKNOWN: ({3: None}, changed(3)),
+    SHORTER: (None, TEXT[:4]),
+}
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """A pair of each kind, in two folders."""
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    for n, (kind, (odds, theirs)) in enumerate(CASES.items()):
+        saved(tmp_path / "one" / f"{n}.jsonl", run((n, 1), odds=odds))
+        bare = dict.fromkeys(range(1, 9))
+        # the other's files have other names and another order
+        saved(tmp_path / "other" / f"{9 - n} {kind[:2]}.jsonl.gz", run((n, 1), theirs, bare))
+    return tmp_path
+
+
+def pairs_of(folder):
+    ones, others = (texts_at(folder / name, None) for name in ("one", "other"))
+    return compared(paired(ones, others), greedy=True)
+
+
+def test_a_pair_of_each_kind_is_found_and_counted(folders):
+    pairs = pairs_of(folders)
+    assert [pair.kind(BOUND) for pair in pairs] == list(CASES)
+    found = counted(pairs, BOUND)
+    assert (found.pairs, found.same, found.ties, found.others, found.unknown) == (5, 1, 1, 1, 1)
+    assert found.parted == 3 and found.shorter == 1
+    gaps = [pair.gap() for pair in pairs]
+    assert gaps[1:3] == pytest.approx([math.log(45 / 43), math.log(8)], rel=1e-5)
+    assert gaps[3] is None
+    # a stricter and a wider bound
+    assert counted(pairs, 0.01).ties == 0 and counted(pairs, 3).others == 0
+
+
+@pytest.mark.parametrize(("listed", "token", "kind"), [
+    ({2: 0.40, 30: 0.39}, 30, TIE),
+    ({7: 0.40, 2: 0.39, 30: 0.38}, 30, TIE),  # three are alike, and the best is neither
+    ({7: 0.80, 2: 0.05, 30: 0.05}, 30, NO_TIE),  # alike, and both far below the best
+    ({2: 0.60, 7: 0.20}, 30, NO_TIE),  # not listed, so below the last that is
+    ({2: 0.30, 7: 0.29}, 30, UNKNOWN),  # not listed, and may be as good as the last
+    ({2: 1.00, 30: 1e-12}, 30, NO_TIE),
+])  # fmt: skip
+def test_a_tie_is_two_tokens_near_the_target_s_best(listed, token, kind, tmp_path):
+    one = read_one(saved(tmp_path / "a.jsonl", run((1,), odds={3: listed})))
+    other = Written("b", (1,), changed(3, token), None)
+    (pair,) = compared([(one, other)], greedy=True)
+    assert pair.kind(BOUND) == kind
+
+
+def test_either_engine_s_p_explains_a_tie(tmp_path):
+    odds = {3: {2: 0.8, 30: 0.1}}, {3: {30: 0.41, 2: 0.40}}
+    one = read_one(saved(tmp_path / "a.jsonl", run((1,), odds=odds[0])))
+    other = read_one(saved(tmp_path / "b.jsonl", run((1,), changed(3), odds[1])))
+    (pair,) = compared([(one, other)], greedy=True)
+    assert pair.kind(BOUND) == TIE and pair.gap() == pytest.approx(math.log(41 / 40), rel=1e-5)
+
+
+def test_an_engine_whose_token_its_own_p_does_not_support_is_named(tmp_path):
+    one = read_one(saved(tmp_path / "a.jsonl", run((1,), odds={3: {2: 0.8, 30: 0.1}})))
+    wrong = run((1,), changed(3), {3: {2: 0.8, 30: 0.1}})
+    other = read_one(saved(tmp_path / "b.jsonl", wrong))
+    found = counted(compared([(one, other)], greedy=True), BOUND)
+    assert found.off == (0, 1)
+    (said,) = remarks(found, ("ours", "theirs"))
+    assert "In 1 of them the token of theirs is more than 0.1 nats below" in said
+
+
+# ── the sentence ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("ties", "others", "unknown", "says"), [
+    (0, 0, 0, "No text parts: 4 of 4 pairs agree"),
+    (3, 0, 0, "Ties within 0.1 nats explain all 3 partings"),
+    (3, 0, 2, "explain 3 of 5 partings; of 2 more p is not known, so a bug is not excluded"),
+    (0, 0, 5, "Tie or bug is not known: p is recorded at none of 5 partings"),
+    (3, 1, 0, "No tie within 0.1 nats explains 1 of 4 partings (25%, 95 % [0.05, 0.70])"),
+    (0, 2, 7, "explains 2 of 2 partings (100%"),
+])  # fmt: skip
+def test_the_verdict_follows_from_the_counts(ties, others, unknown, says):
+    parted = ties + others + unknown
+    found = Partings(BOUND, 4 + parted, 4, 0, 0, ties, others, unknown, 0, (0, 0))
+    assert says in verdict(found)
+    assert (f"of {unknown} more" in verdict(found)) == bool(unknown and (ties or others))
+    assert found.to_json()["parted"] == parted
+
+
+# ── pairs, and what a target says that is asked ──────────────────────────────────────────────────
+
+
+def text(name, prompt=None, tokens=TEXT, **more):
+    return Written(name, prompt, tokens, None, **more)
+
+
+def names(pairs):
+    return [(one.name, other.name) for one, other in pairs]
+
+
+def test_texts_are_paired_by_their_prompts_else_in_their_order():
+    ones = [text("a", (1,)), text("b", (2,)), text("c", (2,)), text("d", (4,))]
+    others = [text("x", (2,)), text("y", (1,)), text("z", (2,)), text("w", (5,))]
+    assert names(paired(ones, others)) == [("a", "y"), ("b", "x"), ("c", "z")]
+    assert names(paired([text("a"), text("b", (2,))], others[:2])) == [("a", "x"), ("b", "y")]
+    with pytest.raises(UserError, match="cannot be paired"):
+        paired([text("a")], others)
+    with pytest.raises(UserError, match="another chat template"):
+        paired(ones[3:], others)
+    (pair,) = compared(paired(ones[:1], others[:1]), greedy=True)  # a single pair is compared
+    assert pair.kind(BOUND) == PROMPT
+    found = counted([pair], BOUND, unmatched=2)
+    assert found.parted == 0 and len(remarks(found, ("", ""))) == 2
+
+
+def test_a_target_is_asked_about_the_text_before():
+    heard = []
+
+    def log_p(ids):
+        heard.append(list(ids))
+        p = np.full(32, 1e-6)
+        p[[2, 30]] = 0.5, 0.48
+        return np.log(p)
+
+    (pair,) = compared([(text("a", (7, 7)), text("b", None, changed(3)))], greedy=True)
+    assert pair.kind(BOUND) == UNKNOWN
+    found = asked(pair, log_p)
+    assert heard == [[7, 7, *TEXT[:3]]]
+    assert found.kind(BOUND) == TIE
+    assert (found.asked.p, found.asked.other) == pytest.approx((0.5, 0.48))
+    for other in (text("b", None, TEXT[:2]), text("b", None, TEXT)):
+        (pair,) = compared([(text("a", (7, 7)), other)], greedy=True)
+        assert asked(pair, log_p) is pair
+    (pair,) = compared([(text("a"), text("b", None, changed(3)))], greedy=True)
+    assert asked(pair, log_p) is pair  # no prompt is told: nothing can be asked
+
+
+def test_sampled_texts_are_not_judged(tmp_path):
+    settings = {"sampling": {"temperature": 1.0, "seed": 3}}
+    one = read_one(saved(tmp_path / "a.jsonl", run((1,), settings=settings)))
+    with pytest.raises(UserError, match="only greedy texts part at ties"):
+        compared([(one, text("b", (1,)))], greedy=True)
+    assert one.sampled and not read_one(saved(tmp_path / "b.jsonl", run((1,)))).sampled
+
+
+# ── the command ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_command_over_two_folders(folders, capsys):
+    line = ["trace", "compare", str(folders / "one"), str(folders / "other")]
+    assert cli.main(line) == 1
+    out = capsys.readouterr().out
+    assert "No tie within 0.1 nats explains 1 of 2 partings" in out and "token 4" in out
+    assert cli.main([*line, "--json", "--bound", "3"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["counts"]["ties"], found["counts"]["others"]) == (2, 0)
+    assert [row["kind"] for row in found["differences"]] == [TIE, TIE, UNKNOWN, SHORTER]
+    assert cli.main(["trace", "compare", line[2], line[2]]) == 0
+    assert "No text parts: 5 of 5 pairs" in capsys.readouterr().out
+
+
+def test_the_command_asks_the_target_only_where_p_is_not_known(folders, capsys, monkeypatch):
+    heard = []
+
+    def log_p(ids):
+        heard.append(ids)
+        return np.log(np.full(32, 1 / 32))
+
+    monkeypatch.setattr(compare, "_log_p", lambda args: log_p)
+    line = ["trace", "compare", str(folders / "one"), str(folders / "other"), "--compute"]
+    assert cli.main([*line, "--json"]) == 1
+    counts = json.loads(capsys.readouterr().out)["counts"]
+    assert (counts["ties"], counts["others"], counts["unknown"]) == (2, 1, 0)
+    assert heard == [[3, 1, *TEXT[:3]]]
+
+
+def test_responses_of_two_files_are_paired(tmp_path, capsys):
+    for name, texts in (("a", [TEXT, TEXT]), ("b", [TEXT, changed(2)])):
+        lines = [json.dumps({"output_ids": tokens}) for tokens in texts]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines), "utf-8")
+    files = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
+    assert cli.main(["trace", "compare", *files]) == 1
+    assert "p is recorded at none of 1 parting" in capsys.readouterr().out
+    assert cli.main(["trace", "compare", *files, "--response", "1"]) == 0
+    assert cli.main(["trace", "compare", *files, "--response", "3"]) == 2
+    (tmp_path / "empty").mkdir()
+    assert cli.main(["trace", "compare", files[0], str(tmp_path / "empty")]) == 2
+    assert "holds no trace" in capsys.readouterr().err
+
+
+def test_shipped_runs_of_two_methods_write_one_text(capsys):
+    one, other = (str(ASSETS / "traces" / f"chat-{name}.jsonl.gz") for name in ("ar", "ddtree-16"))
+    assert cli.main(["trace", "compare", one, other]) == 0
+    assert "the same text" in capsys.readouterr().out
