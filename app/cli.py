@@ -61,10 +61,11 @@ GROUPS: dict[str, dict[str, Command]] = {
             "trace check run.jsonl.gz",
         ),
         "trace export": command(
-            "write a trace as an offline page, picture, graph, table or timeline",
+            "write a trace as an offline page, site, figure, graph, table or timeline",
             "trace.export",
             "trace export run.jsonl --to html",
-            "trace export run.jsonl --to svg --round 3 --dark",
+            "trace export runs/ --to site --out site",
+            "trace export run.jsonl --to pdf --round 3 --ground white --legend --column 3.25in",
             "trace export run.jsonl --to csv --table nodes --out nodes.csv",
         ),
         "trace import": command(

@@ -84,6 +84,19 @@ def test_where_nothing_beats_plain_decoding_it_says_so_and_prints_no_flag():
     assert flags(found, of) == []
     said = list(sentences(found, of, StepTimes(slow)))
     assert said[0].startswith("No draft beats plain decoding")
+    assert not any("largest that was compared" in sentence for sentence in said)
+    doubtful = replace(of, doubts={2: "at least this"})
+    said = list(sentences(found, doubtful, StepTimes(slow)))
+    assert said[0].startswith("No draft is shown to beat") and "K = 2: at least this." in said
+
+
+def test_where_the_largest_draft_is_best_it_says_that_a_larger_one_is_not_known():
+    flat = {(None, 1): {1: 0.01, 6: 0.01}}
+    of = recorded(times=flat)
+    found = choices(advise(of, StepTimes(flat)))
+    assert [c.size for c in found] == [5]
+    assert any("K = 5 is the largest that was compared" in s for s in
+               sentences(found, of, StepTimes(flat)))  # fmt: skip
 
 
 # ── truncation ───────────────────────────────────────────────────────────────────────────────────
@@ -233,6 +246,7 @@ TABLES = [
     ("a.json", '[{"tokens": 1}]', "ms is missing"), ("a.json", '[{"tokens": 1, "ms": 0}]', "above"),
     ("a.json", '[{"tokens": 1, "ms": 1, "k": 2}]', "no field k"),
     ("a.json", '[{"tokens": 2, "ms": 1}]', "no step of plain decoding"),
+    ("a.json", '[{"tokens": 1, "ms": 1}]', "no step with a draft for batch 1"),
     ("a.json", '[{"tokens": 1, "ms": 1}, {"tokens": 1, "ms": 2}]', "twice"),
     ("a.json", '[{"tokens": 1, "ms": 1}, {"tokens": 1, "ms": 2, "context": 4}]', "context"),
     ("a.csv", "tokens,ms\n1,x\n", "ms"), ("a.csv", "tokens,ms\n1,2,3\n", "no field more"),
@@ -257,6 +271,8 @@ def test_beyond_what_was_recorded_nothing_is_said():
     assert recorded(times=short).sizes == (1, 2)
     with pytest.raises(UserError, match="step times ends at 3"):
         recorded(times=short, asked=(4,))
+    endless = {(None, 1): {1: 0.01, 1 << 30: 20.0}}
+    assert recorded(times=endless).sizes == (1, 2, 3, 4, 5)
     with pytest.raises(UserError, match="batch 9 is outside of the table, which has 1 to 1"):
         advise(recorded(times=short), StepTimes(short), [9])
 

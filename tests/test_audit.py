@@ -14,6 +14,7 @@ import torch
 from analysis.experiments import audit, distribution
 from analysis.experiments.audit import Difference, Margin, Plain, first_difference, tie_bound
 from analysis.experiments.bench import Plan, Timing, _schedule, rows, with_baselines
+from analysis.experiments.roofline import Attention
 from analysis.experiments.variants import Variant
 from core.decoding.decode import Decoder
 from core.decoding.engine import Engine
@@ -273,6 +274,25 @@ def test_bench_command_compares_on_the_same_tokens(capsys, folders):
     out = capsys.readouterr().out
     assert "× generate" in out and "floor ms" in out and "GB/s" in out and "  verify" in out
     assert max(map(len, out.splitlines()[1:])) <= 100
+
+
+@pytest.mark.parametrize(("family", "runs"), [("qwen3_5_text", False), ("lfm2", True)])
+def test_bench_leaves_out_what_a_state_rules_out(family, runs, capsys, tmp_path):
+    """transformers' own check says so, and a short convolution passes it."""
+    toys.language_model(family).save_pretrained(tmp_path)
+    toys.tokenizer().save_pretrained(tmp_path)
+    words = ["bench", "pld", "--model", str(tmp_path), "--prompt", "hi hi hi", "--budget", "4"]
+    assert main([*words, "--max-new-tokens", "6", "--repeats", "1", "--json"]) == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    names = [row["name"] for row in found["rows"]]
+    assert ("generate + lookup" in names) == runs and names[:2] == ["plain", "generate"]
+    assert found["left_out"] == ([] if runs else ["generate + lookup"])
+    said = [line for line in printed.err.splitlines() if "left out: generate + lookup" in line]
+    assert len(said) == (not runs)
+    assert all(row["same"] == 1 for row in found["rows"])
+    sized = Attention.of(toys.language_model(family).config, torch.float32)
+    assert sized.layers == 2  # of four: the others keep no keys
 
 
 # ── the comparison's arithmetic ──────────────────────────────────────────────────────────────────

@@ -11,7 +11,8 @@ from analysis.collected.collection import Collection
 from analysis.collected.whatif import Simulation
 from app.view.explanation import Explainer
 from app.view.rounds import node_view, round_view
-from app.view.tree import svg_tree, text_tree
+from app.view.svg import svg_tree
+from app.view.tree import text_tree
 from core import ASSETS
 from core.methods.dart import COUNT, NOTES
 from core.methods.method import Explanation, Mark, Note, find_builder

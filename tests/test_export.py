@@ -19,7 +19,7 @@ from app.cli import main
 from app.commands.trace.export import FORMS
 from app.export.graphs import dot, graphml
 from app.export.timeline import perfetto
-from app.view.tree import svg_tree
+from app.view.svg import svg_tree
 from core.rounds.round import Times
 from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
@@ -187,7 +187,7 @@ def test_a_round_and_a_table_are_chosen(trace_file: Path, tmp_path: Path, capsys
         (["--to", "svg", "--round", "9"], "no round 9"),
         (["--to", "svg", "--round", "0"], "no round 0"),
         (["--to", "csv", "--round", "1"], "a table of rounds has them all"),
-        (["--to", "pdf"], "choose from"),
+        (["--to", "doc"], "choose from"),
         (["--to", "html", "--out", "/nowhere/at/all.html"], "cannot be written"),
     ],
 )

@@ -134,3 +134,11 @@ def test_a_target_and_its_draft_model_run_from_files(cache, tmp_path, capsys):
     plain = capsys.readouterr().out.partition("method")[0]
     assert main(["run", "sps", "--drafter", str(drafter), *words]) == 0
     assert capsys.readouterr().out.partition("method")[0] == plain
+
+
+def test_doctor_opens_a_file_by_its_header(cache, tmp_path, capsys):
+    file = made_in(tmp_path)
+    assert main(["model", "doctor", str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert "opens as a target: LlamaForCausalLM, 4 layers, hidden size 32" in printed
+    assert "1,000 tokens of text" in printed and not cache.exists()

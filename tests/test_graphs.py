@@ -11,8 +11,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from app.export import graphs
-from app.export.graphs import GHOST, dot, dot_svg, draft_graph, graphml
+from app.export import figure
+from app.export.graphs import GHOST, dot, dot_layout, draft_graph, graphml
+from app.view.drawing import Paper
 from core.errors import UserError
 from core.rounds.blocks import BlockDraft, Edit
 from core.rounds.draft import DraftRows
@@ -135,13 +136,13 @@ def test_without_the_dot_program_only_its_layout_is_missing(monkeypatch):
     def missing(*args: object, **more: object) -> None:
         raise graphviz.ExecutableNotFound(["dot"])
 
-    monkeypatch.setattr(graphs.graphviz.Digraph, "pipe", missing)
+    monkeypatch.setattr(figure.graphviz, "pipe", missing)
     assert statements(dot(small_round()))
     with pytest.raises(UserError, match="dot program is not installed"):
-        dot_svg(small_round())
+        dot_layout(small_round(), Paper(), "svg")
 
 
 @pytest.mark.usefixtures("dot")
 def test_graphviz_itself_takes_it():
-    svg = dot_svg(make_round(1, 16, hostile=True))
+    svg = dot_layout(make_round(1, 16, hostile=True), Paper(), "svg")
     assert svg.count(b'class="node"') == 18

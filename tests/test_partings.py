@@ -26,7 +26,7 @@ from analysis.engines.partings import (
     texts_at,
     verdict,
 )
-from analysis.engines.texts import Written, read_written
+from analysis.engines.texts import Written
 from app import cli
 from app.commands.trace import compare
 from core import ASSETS
@@ -35,7 +35,7 @@ from core.rounds.draft import Draft
 from core.rounds.round import Round, TargetProbs, Verdict
 from core.traces.schema import Trace
 from tests.fakes import make_header
-from tests.test_texts import saved
+from tests.test_texts import read_one, saved
 
 TEXT = (3, 5, 8, 2, 9, 4)
 BOUND = 0.1
@@ -115,7 +115,7 @@ def test_a_pair_of_each_kind_is_found_and_counted(folders):
     ({2: 1.00, 30: 1e-12}, 30, NO_TIE),
 ])  # fmt: skip
 def test_a_tie_is_two_tokens_near_the_target_s_best(listed, token, kind, tmp_path):
-    one = read_written(saved(tmp_path / "a.jsonl", run((1,), odds={3: listed})))
+    one = read_one(saved(tmp_path / "a.jsonl", run((1,), odds={3: listed})))
     other = Written("b", (1,), changed(3, token), None)
     (pair,) = compared([(one, other)], greedy=True)
     assert pair.kind(BOUND) == kind
@@ -123,16 +123,16 @@ def test_a_tie_is_two_tokens_near_the_target_s_best(listed, token, kind, tmp_pat
 
 def test_either_engine_s_p_explains_a_tie(tmp_path):
     odds = {3: {2: 0.8, 30: 0.1}}, {3: {30: 0.41, 2: 0.40}}
-    one = read_written(saved(tmp_path / "a.jsonl", run((1,), odds=odds[0])))
-    other = read_written(saved(tmp_path / "b.jsonl", run((1,), changed(3), odds[1])))
+    one = read_one(saved(tmp_path / "a.jsonl", run((1,), odds=odds[0])))
+    other = read_one(saved(tmp_path / "b.jsonl", run((1,), changed(3), odds[1])))
     (pair,) = compared([(one, other)], greedy=True)
     assert pair.kind(BOUND) == TIE and pair.gap() == pytest.approx(math.log(41 / 40), rel=1e-5)
 
 
 def test_an_engine_whose_token_its_own_p_does_not_support_is_named(tmp_path):
-    one = read_written(saved(tmp_path / "a.jsonl", run((1,), odds={3: {2: 0.8, 30: 0.1}})))
+    one = read_one(saved(tmp_path / "a.jsonl", run((1,), odds={3: {2: 0.8, 30: 0.1}})))
     wrong = run((1,), changed(3), {3: {2: 0.8, 30: 0.1}})
-    other = read_written(saved(tmp_path / "b.jsonl", wrong))
+    other = read_one(saved(tmp_path / "b.jsonl", wrong))
     found = counted(compared([(one, other)], greedy=True), BOUND)
     assert found.off == (0, 1)
     (said,) = remarks(found, ("ours", "theirs"))
@@ -208,10 +208,10 @@ def test_a_target_is_asked_about_the_text_before():
 
 def test_sampled_texts_are_not_judged(tmp_path):
     settings = {"sampling": {"temperature": 1.0, "seed": 3}}
-    one = read_written(saved(tmp_path / "a.jsonl", run((1,), settings=settings)))
+    one = read_one(saved(tmp_path / "a.jsonl", run((1,), settings=settings)))
     with pytest.raises(UserError, match="only greedy texts part at ties"):
         compared([(one, text("b", (1,)))], greedy=True)
-    assert one.sampled and not read_written(saved(tmp_path / "b.jsonl", run((1,)))).sampled
+    assert one.sampled and not read_one(saved(tmp_path / "b.jsonl", run((1,)))).sampled
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────

@@ -18,17 +18,23 @@ from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.hydra import model as hydra
-from core.methods.loading import form
+from core.methods.loading import check, form
+from core.methods.opening import opening
 from core.methods.registry import choose, find_drafter
 from core.models import presets
 from core.models.checkpoint import check_config, plain
+from core.models.hub import Source
+from core.models.language import target_config
 from core.models.layers import Rope, Rotary
 from core.rounds.round import new_tokens
 from tests import toys
 from tests.toys_on_disk import BYTES, save_toys
 
 PUBLISHED = json.loads(Path(__file__).with_name("published.json").read_text("utf-8"))
-WITH_ROPE = {n: row for n, row in PUBLISHED.items() if row["kind"] not in ("medusa", "hydra")}
+WITH_ROPE = {
+    n: row for n, row in PUBLISHED.items() if row["kind"] not in ("medusa", "hydra", "mtp")
+}
+TARGETS = {n: row for n, row in PUBLISHED.items() if row["kind"] == "mtp"}  # with a head inside
 LLAMA3 = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
@@ -70,7 +76,7 @@ def assert_turns_as_in_transformers(rope: Rope, raw: dict, width: int) -> None:
     torch.testing.assert_close(found.sin, sin[0], rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", sorted(PUBLISHED.keys() - TARGETS.keys()))
 def test_a_published_config_is_read(name, tmp_path):
     row = PUBLISHED[name]
     config = read(tmp_path, row["kind"], row["config"])
@@ -86,6 +92,43 @@ def test_a_published_config_is_read(name, tmp_path):
     if (raw.get("rope_scaling") or {}).get("type") == "mrope":  # of text, as if it said nothing
         raw = raw | {"rope_scaling": None}
     assert_turns_as_in_transformers(config.rope, raw, config.head_dim)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_published_target_and_its_head_open(name, tmp_path):
+    raw = TARGETS[name]["config"]
+    text = raw.get("text_config", raw)
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    found = opening(str(tmp_path), torch.bfloat16)
+    assert found.target is not None and not found.refused and not found.head
+    kinds = text.get("layer_types") or ["full_attention"] * text["num_hidden_layers"]
+    attending = kinds.count("full_attention")
+    keys = 2 * text["num_key_value_heads"] * text["head_dim"] * attending
+    assert found.target.memory[torch.bfloat16].token == 2 * keys
+    assert found.target.carrying == kinds.count("linear_attention")
+    (head,) = found.drafters
+    assert head.of_target == {
+        "hidden size": text["hidden_size"],
+        "vocabulary size": text["vocab_size"],
+        "layer count": text["num_hidden_layers"],
+    }
+    assert head.layers == (text["num_hidden_layers"] - 1,)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "fits"),
+    [("qwen3.6-27b dflash", True), ("qwen3.8-27b dflash2", True), ("qwen3.5-9b dflash", False)],
+)
+def test_published_drafters_fit_their_published_target(drafter, fits, tmp_path):
+    for place, row in (("target", TARGETS["qwen3.5-27b mtp"]), ("drafter", PUBLISHED[drafter])):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "config.json").write_text(json.dumps(row["config"]))
+    target = str(tmp_path / "target")
+    words = (PUBLISHED[drafter]["kind"], Source(str(tmp_path / "drafter")), target)
+    if fits:
+        return check(*words, target_config(target))
+    with pytest.raises(UserError, match="hidden size 4096"):
+        check(*words, target_config(target))
 
 
 def test_every_preset_has_a_published_config():

@@ -1,9 +1,8 @@
-"""The recorder for vLLM and SGLang, on small stand-ins of their classes. ``make test-engines`` runs
-it in a real vLLM."""
+"""The recorder for vLLM, on small stand-ins of its classes. ``make test-engines`` runs it in a real
+vLLM."""
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import subprocess
@@ -16,48 +15,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from draftscope_recorder import channel, listening, options, vllm, writing
+
+from core.rounds.round import new_tokens
+from core.traces.reader import read_trace
+from tests import recorder_fakes as fakes
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "recorders"))
-
-from draftscope_recorder import channel, options, vllm, writing  # noqa: E402
-
-from core.rounds.round import new_tokens  # noqa: E402
-from core.traces.reader import read_trace  # noqa: E402
-from tests import recorder_fakes as fakes  # noqa: E402
-
-
-class Here:
-    """The channel without a process: what would go through the pipe is written at once."""
-
-    made: Here | None = None
-
-    def __init__(self, header, size, collect):
-        self.collect = collect
-        facts = self._through(header, {})[0]
-        folder, about = Path(facts["folder"]), facts["header"]
-        folder.mkdir(parents=True, exist_ok=True)
-        self.writer = writing.Writer(folder, about, facts["max_mb"] << 20, "run")
-        Here.made = self
-
-    def _through(self, facts, arrays):
-        pipe = io.BytesIO()
-        channel.write(pipe, facts, {name: self.collect(x) for name, x in arrays.items()})
-        pipe.seek(0)
-        found = channel.read(pipe)
-        assert found is not None
-        return found
-
-    def send(self, facts, arrays):
-        self.writer.step(*self._through(facts, arrays))
-
-    def close(self):
-        self.writer.close()
 
 
 def record(monkeypatch, folder, runner, requests, chosen="", **serve):
     """Serve the requests with the recorder on; the traces by request, and the writer's totals."""
-    monkeypatch.setattr(vllm, "Channel", Here)
+    monkeypatch.setattr(listening, "Channel", fakes.Here)
     listener = vllm.attach(runner, runner.config(), options.parse(f"{folder}{chosen}"))
     runner.serve(requests, **serve)
     assert listener is not None and listener.on
@@ -175,7 +144,7 @@ def test_a_missing_name_is_one_sentence(monkeypatch, tmp_path, caplog, hook, run
                 raise AttributeError(wanted)
             return getattr(fake, wanted)
 
-    monkeypatch.setattr(vllm, "Channel", Here)
+    monkeypatch.setattr(listening, "Channel", fakes.Here)
     if name == "_sample":  # it would be taken for the other runner, which lacks more
         monkeypatch.setattr(vllm, "V2", vllm.V1)
     with caplog.at_level(logging.WARNING):
@@ -187,7 +156,7 @@ def test_a_missing_name_is_one_sentence(monkeypatch, tmp_path, caplog, hook, run
 
 def test_an_error_ends_the_recording_and_no_step(monkeypatch, tmp_path, caplog):
     fake, requests = fakes.FakeV1(), prompts(2)
-    monkeypatch.setattr(vllm, "Channel", Here)
+    monkeypatch.setattr(listening, "Channel", fakes.Here)
     listener = vllm.attach(fake, fake.config(), options.parse(str(tmp_path)))
     monkeypatch.setattr(vllm.V1, "measured", lambda *args: 1 / 0)
     with caplog.at_level(logging.WARNING):
@@ -230,7 +199,7 @@ def test_a_full_disk_and_old_files(tmp_path, monkeypatch, capsys):
     record(monkeypatch, tmp_path / "a", fake, prompts(6), ",max_mb=0")
     assert not list((tmp_path / "a").glob("*.gz"))
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(vllm, "Channel", lambda *a: None)
+    monkeypatch.setattr(listening, "Channel", lambda *a: None)
     writer = writing.Writer(tmp_path / "file" / "b", {"engine": "vLLM", "model": {}}, 1, "run")
     about = {"prompt": [1], "sampling": {}, "most": 9, "stops": []}
     rows = {"tokens": np.zeros(1, np.int32), "parents": np.array([-1], np.int32)}
@@ -292,7 +261,7 @@ def test_the_trace_format_is_packed_and_not_copied(tmp_path):
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, Hide())\n"
         "from draftscope_recorder.core.traces.record import Recorder\n"
-        "import draftscope_recorder.writing, draftscope_recorder.vllm\n"
+        "import draftscope_recorder.writing, draftscope_recorder.vllm, draftscope_recorder.sglang\n"
         "with Recorder('a.jsonl', 'mine', [1, 2]) as record:\n"
         "    record.round([9, 4], [-1, 0], [0, 1], 8, [0.0, -0.5])\n"
     )

@@ -10,8 +10,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from app.view.drawing import Paper
 from app.view.rounds import round_view
-from app.view.tree import svg_tree, text_tree
+from app.view.svg import svg_tree
+from app.view.tree import text_tree
 from core.rounds.blocks import BlockDraft, Edit
 from core.rounds.draft import Candidates, Draft, Proposal
 from core.rounds.round import Round, TargetProbs, Times, Verdict
@@ -98,7 +100,7 @@ def test_side_rows_have_a_sign_of_their_own():
     lines = text_tree(side_round()).splitlines()
     assert sum("○" in line for line in lines) == 2
     assert (
-        'class="b side"' in svg_tree(side_round())
+        'rect class="side"' in svg_tree(side_round())
         and round_view(side_round())["status"] == "aarass"
     )
 
@@ -130,7 +132,7 @@ def test_a_draft_graph_is_drawn_with_every_edge_and_each_row_once():
 @pytest.mark.parametrize("dark", [False, True])
 def test_svg_is_xml_and_holds_every_node(dark):
     record = make_round(5, 40)
-    root = ElementTree.fromstring(svg_tree(record, dark=dark))
+    root = ElementTree.fromstring(svg_tree(record, paper=Paper(dark)))
     groups = root.findall("{http://www.w3.org/2000/svg}g")
     assert len(groups) == len(record.draft) + 1
     assert root.attrib["width"].isdigit()

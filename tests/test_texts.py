@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from analysis.engines.generation import recorded
-from analysis.engines.texts import Written, first_difference, read_written, sentences
+from analysis.engines.texts import Written, first_difference, read_texts, sentences
 from app import cli
 from core.errors import UserError
 from core.rounds.round import new_tokens
@@ -49,6 +49,11 @@ def response(trace: Trace, change: int | None = None, **more) -> dict:
     return {"output_ids": tokens} | more
 
 
+def read_one(path):
+    (found,) = read_texts(path, 1)
+    return found
+
+
 def written(path, value):
     path.write_text(json.dumps(value), "utf-8")
     return path
@@ -57,11 +62,11 @@ def written(path, value):
 def test_the_first_difference_with_p_of_both_tokens(tmp_path):
     """At every token of the text: round, p and words by a slow search in the rounds."""
     trace = run()
-    one = read_written(saved(tmp_path / "a.jsonl", trace))
+    one = read_one(saved(tmp_path / "a.jsonl", trace))
     tokens = new_tokens(trace.rounds)
     known = 0
     for at in range(len(tokens)):
-        other = read_written(written(tmp_path / "b.json", response(trace, at)))
+        other = read_one(written(tmp_path / "b.json", response(trace, at)))
         found = first_difference(one, other)
         assert (found.what, found.index) == ("token", at)
         mine, theirs = found.sides
@@ -88,19 +93,22 @@ def test_the_first_difference_with_p_of_both_tokens(tmp_path):
 
 
 def test_a_text_that_ends_earlier_differs_at_its_end(tmp_path):
+    """Whether by a limit or a stop token is not told: it is neither a tie nor a bug."""
     trace = run()
-    one = read_written(saved(tmp_path / "a.jsonl.gz", trace))
+    one = read_one(saved(tmp_path / "a.jsonl.gz", trace))
     short = replace(one, tokens=one.tokens[:7], rounds=())
     found = first_difference(one, short)
     assert found.index == 7 and found.sides[1].token is None
-    assert "the end" in " ".join(sentences(found, one, short, 0.1))
+    said = " ".join(sentences(found, one, short, 0.1))
+    assert "the end" in said and "tie" not in said
+    assert found.sides[0].p is not None and found.tied(0.1) is None
 
 
 def test_prompts_that_differ_are_told_before_all_else(tmp_path):
     trace = run()
-    one = read_written(saved(tmp_path / "a.jsonl", trace))
+    one = read_one(saved(tmp_path / "a.jsonl", trace))
     prompt = [*range(9), 17]
-    other = read_written(written(tmp_path / "b.json", response(trace, 3, prompt_token_ids=prompt)))
+    other = read_one(written(tmp_path / "b.json", response(trace, 3, prompt_token_ids=prompt)))
     found = first_difference(one, other)
     assert (found.what, found.index) == ("prompt", 9)
     assert "chat template" in " ".join(sentences(found, one, other, 0.1))
@@ -138,9 +146,9 @@ ENGINES = [
 
 @pytest.mark.parametrize("value", ENGINES)
 def test_responses_of_every_engine(value, tmp_path):
-    found = read_written(written(tmp_path / "a.json", [{"text": "no"}, value]), 2)
+    (found,) = read_texts(written(tmp_path / "a.json", [{"text": "no"}, value]), 2)
     assert (found.tokens, found.text) == ((1, 2), "a cat")
-    other = read_written(written(tmp_path / "b.json", {"text": "a dog"}))
+    other = read_one(written(tmp_path / "b.json", {"text": "a dog"}))
     parted = first_difference(found, other)
     assert (parted.what, parted.index, parted.before) == ("character", 2, "a ")
     assert [side.text for side in parted.sides] == ["cat", "dog"]
@@ -154,7 +162,7 @@ def test_responses_of_every_engine(value, tmp_path):
 def test_hostile_files_are_one_sentence(value, tmp_path, capsys):
     path = written(tmp_path / "a.json", value)
     with pytest.raises(UserError) as error:
-        read_written(path)
+        read_texts(path, 1)
     assert "\n" not in str(error.value)
     assert cli.main(["trace", "compare", str(path), str(path)]) == 2
     assert is_one_sentence(capsys.readouterr().err)
@@ -173,7 +181,7 @@ def test_transformers_and_our_own_run_write_one_text(tmp_path):
             prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=20, do_sample=False,
             prompt_lookup_num_tokens=3,
         )  # fmt: skip
-    theirs = read_written(tmp_path / "theirs.jsonl")
+    theirs = read_one(tmp_path / "theirs.jsonl")
     ours = Written("ours", toys.PROMPT, toys.plain(20), None)
     assert first_difference(theirs, ours) is None
 

@@ -1,4 +1,4 @@
-"""The same text by two engines: the first token that differs, and what the target thought there.
+"""Texts by two engines: the first token that differs, and what the target thought there.
 
 A text is a trace, the response of another engine that tells its token ids (vLLM
 ``return_token_ids``, SGLang ``output_ids``, llama.cpp ``tokens``) or at least its words, or a plain
@@ -109,8 +109,8 @@ class Side:
     """One engine's text there, or what a target that is asked says of it.
 
     p, other  of this one's ``token`` and of the other's, by the trace's own target; None: not known
-    best      p of that target's best token; ``least``: of the last that the trace lists, above
-              which none is that it does not list
+    best      p of that target's best token; ``least``: of the last that the trace lists, which no
+              unlisted token exceeds. None also where a text ended: its end has no p
     round     which decided the token; ``ended``: the text has none there
     """
 
@@ -127,7 +127,7 @@ class Side:
     def gap(self) -> tuple[float, bool] | None:
         """Nats from the best token to the further of the two, and whether it is exact or at least
         that; None where p is not known."""
-        if self.ended or not self.best or (self.token is None and self.p is None):
+        if not self.best:
             return None
         gaps = [_nats(self.best, self.least if p is None else p) for p in (self.p, self.other)]
         known = [gap for gap in gaps if gap is not None]
@@ -137,7 +137,7 @@ class Side:
     def is_off(self, bound: float) -> bool:
         """Whether its token is known to lie more than ``bound`` nats below its target's best."""
         p = self.least if self.p is None else self.p
-        gap = _nats(self.best, p) if self.best and not self.ended else None
+        gap = _nats(self.best, p) if self.best else None
         return gap is not None and gap > bound
 
 
@@ -174,14 +174,6 @@ class Difference:
         """The smallest of the targets' gaps, in nats; None where none is known."""
         gaps = [side.gap for side in (*self.sides, asked) if side is not None]
         return min((gap for gap, _ in (each for each in gaps if each is not None)), default=None)
-
-
-def read_written(path: Path, response: int = 1) -> Written:
-    """The text of a trace or of a plain text file, or of the n-th response in a file.
-
-    Raises UserError, one sentence, for a file that holds none.
-    """
-    return read_texts(path, response)[0]
 
 
 def read_texts(path: Path, response: int | None = None) -> list[Written]:
@@ -286,7 +278,8 @@ def _side(mine: Written, theirs: Written, at: int, both: tuple[Written, Written]
     p = [None if t is None else _p(record, row, t) for t in (token, other)]
     listed = None if record.target_probs is None else record.target_probs.top_log_p[row]
     known = [] if listed is None else [math.exp(min(0.0, x)) for x in listed.tolist() if x == x]
-    best, least = (max(known), min(known)) if known else (None, None)
+    judged = bool(known) and None not in (token, other)
+    best, least = (max(known), min(known)) if judged else (None, None)
     return Side(token, text, p[0], p[1], record.number, best, least, ended)
 
 

@@ -36,8 +36,9 @@ def sizes_of(times: StepTimes, asked: Sequence[int]) -> Choose:
                 f"the longest recorded {unit} has {plural(drafts.most, kind[:-1])}: what a draft "
                 f"of {max(asked)} would accept was not recorded, and is not extrapolated"
             )
-        timed = range(times.tokens[0], times.tokens[-1] + 1) if drafts.chain else times.tokens
-        sizes = sorted(set(asked)) or [n - 1 for n in timed if PLAIN < n <= drafts.most + 1]
+        last = min(drafts.most + 1, times.tokens[-1])
+        timed = range(PLAIN + 1, last + 1) if drafts.chain else times.tokens
+        sizes = sorted(set(asked)) or [n - 1 for n in timed if PLAIN < n <= last]
         if not sizes or sizes[-1] + 1 > times.tokens[-1]:
             raise UserError(
                 f"a draft of {plural(sizes[-1] if sizes else 1, kind[:-1])} is verified with one "
@@ -147,13 +148,19 @@ def sentences(found: Sequence[Choice], shorter: Shorter, times: StepTimes) -> It
         every = list(some)
         if all(c.size == 0 for c in every):
             most = max(every, key=lambda c: c.ratio)
+            beats = "is shown to beat" if shorter.doubts else "beats"
             yield (
-                f"No draft beats plain decoding{at}: the best, at batch {most.batch}, has "
+                f"No draft {beats} plain decoding{at}: the best, at batch {most.batch}, has "
                 f"{ratio(most.ratio)} of its speed."
             )
             continue
         for c in every:
             yield _one(c, name, at)
+    if shorter.sizes[-1] in (c.size for c in found):
+        yield (
+            f"{name} = {shorter.sizes[-1]} is the largest that was compared: whether a larger one "
+            "pays more does not follow."
+        )
     for doubt in dict.fromkeys(shorter.doubts.values()):
         sizes = [str(size) for size, why in shorter.doubts.items() if why == doubt]
         yield f"{name} = {', '.join(sizes)}: {doubt}."

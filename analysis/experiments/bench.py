@@ -176,6 +176,13 @@ def with_baselines(
     return baselines + variants_of(drafting, budgets, options)
 
 
+def that_run(variants: Sequence[Variant], model: PreTrainedModel) -> tuple[Variant, ...]:
+    """Those that can decode with this target: transformers' prompt lookup takes back what it
+    guessed, and it does not know how where layers carry a state."""
+    stateful = getattr(model, "_is_stateful", False)
+    return tuple(v for v in variants if not (v.lookup and stateful))
+
+
 @dataclass(frozen=True)
 class Result:
     """The timings of a benchmark. ``staged``: whether stages were timed apart."""

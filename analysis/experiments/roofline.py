@@ -4,9 +4,9 @@ Counted from the modules themselves. A forward reads every weight once, the keys
 context once, and writes those of its own rows; it multiplies its rows by every matrix and its
 queries by the keys and values they may see. The walk reads the logits of the accepted path, and the
 cache copies that path's rows where they do not lie behind each other. Not counted, so that the
-result is a lower bound: activations and all other logits, the rows looked up in an embedding,
-norms, softmax, rotary embedding, building, and what an implementation reads twice. All weights
-count, so mixtures of experts are overstated.
+result is a lower bound: activations and all other logits, states that layers carry, the rows looked
+up in an embedding, norms, softmax, rotary embedding, building, and what an implementation reads
+twice. All weights count, so mixtures of experts are overstated.
 
 A multiply-add is two FLOPs. A floor is the larger of bytes ÷ the measured copy bandwidth and
 FLOPs ÷ the measured rate of a matrix product; the share reached is the floor ÷ the seconds taken.
@@ -27,6 +27,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from core.drafting.session import Drafter
 from core.drafting.work import DraftWork
 from core.models.fast_layers import PackedLinear
+from core.models.layer_kinds import ATTENDING, layer_kinds
 from core.models.layers import Attention as DrafterAttention
 from core.rounds.draft import DraftRows
 from core.rounds.round import Round
@@ -88,11 +89,12 @@ class Attention:
 
     @staticmethod
     def of(config: PreTrainedConfig, dtype: torch.dtype) -> Attention:
-        """From a Llama-like config; a model of several parts counts its text part."""
+        """From a Llama-like config; a model of several parts counts its text part. Layers that
+        carry a state keep no keys."""
         text = config.get_text_config()
         heads = text.num_attention_heads
         return Attention(
-            text.num_hidden_layers,
+            sum(kind in ATTENDING for kind in layer_kinds(config)),
             heads,
             getattr(text, "num_key_value_heads", None) or heads,
             getattr(text, "head_dim", None) or text.hidden_size // heads,

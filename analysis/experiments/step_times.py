@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,7 +75,15 @@ class StepTimes:
         )
 
     def batches(self, context: int | None) -> list[int]:
-        return sorted(batch for other, batch in self.cells if other == context)
+        """In order; [] for a context that the table does not have."""
+        return self._batches.get(context, [])
+
+    @cached_property
+    def _batches(self) -> dict[int | None, list[int]]:
+        found: dict[int | None, list[int]] = {}
+        for context, batch in self.cells:
+            found.setdefault(context, []).append(batch)
+        return {context: sorted(own) for context, own in found.items()}
 
     @cached_property
     def tokens(self) -> list[int]:
@@ -84,13 +93,13 @@ class StepTimes:
     def step(self, context: int | None, batch: int, tokens: int) -> Step | None:
         """A step, by straight lines between measured tokens and then between measured batches; None
         outside of what was measured."""
-        known = self.batches(context)
-        if batch in known:
-            row = self.cells[context, batch]
+        if (row := self.cells.get((context, batch))) is not None:
             return _between(list(row), list(row.values()), tokens)
+        known = self.batches(context)
         if not known or not known[0] < batch < known[-1]:
             return None
-        beside = [max(b for b in known if b < batch), min(b for b in known if b > batch)]
+        above = bisect(known, batch)
+        beside = known[above - 1 : above + 1]
         steps = [self.step(context, b, tokens) for b in beside]
         if None in steps:
             return None
@@ -146,8 +155,10 @@ def _of_lines(lines: Sequence[Any], name: str, *, lax: bool = False) -> StepTime
     if len({context is None for context, _ in cells}) > 1:
         raise UserError(f"{name} tells the context of some steps and not of others")
     for (context, batch), row in cells.items():
+        at = "" if context is None else f" and context {context}"
+        if list(row) == [PLAIN]:
+            raise UserError(f"{name} has no step with a draft for batch {batch}{at}")
         if PLAIN not in row:
-            at = "" if context is None else f" and context {context}"
             raise UserError(
                 f"{name} has no step of plain decoding (tokens = {PLAIN}) for batch {batch}{at}: "
                 "there is nothing to compare with"

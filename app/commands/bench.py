@@ -41,10 +41,10 @@ def contestant(text: str) -> str:
 class Options(RequestOptions):
     """Time methods and budgets end to end against plain decoding and transformers' generate().
 
-    generate() runs without and with prompt lookup: the same prompts, one run, the order changing
-    every time; medians over repeats, ratios by prompt. `bench llama.cpp` sets llama.cpp beside
-    them, on the file that the embedded target was made of: the same token ids, as many threads,
-    greedy, on the CPU. It is only a clock.
+    generate() runs without and with prompt lookup (not on targets that carry a state): the same
+    prompts, one run, the order changing every time; medians over repeats, ratios by prompt. `bench
+    llama.cpp` sets llama.cpp beside them, on the file that the embedded target was made of: the
+    same token ids, as many threads, greedy, on the CPU. It is only a clock.
 
     Below it the roofline: what a round and each of its stages must at least move and compute
     (activations left out), how long that takes at the copy bandwidth and matrix rate measured in
@@ -68,10 +68,12 @@ def main(args: Options) -> int:
     if LLAMA_CPP in methods:
         _check_llama(args)
     plan = _plan(args)
-    from analysis.experiments.bench import bench, roofs, rows, with_baselines
+    from analysis.experiments.bench import bench, roofs, rows, that_run, with_baselines
 
-    variants = with_baselines(methods, args.budget, dict(args.set))
-    engine = common.load_engine(args, [v.method for v in variants if v.method])
+    every = with_baselines(methods, args.budget, dict(args.set))
+    engine = common.load_engine(args, [v.method for v in every if v.method])
+    variants = that_run(every, engine.prepare().model)
+    left_out = [v.name for v in every if v not in variants]
     for variant in variants:
         if variant.method is not None:
             engine.method(variant.method, dict(variant.options))
@@ -79,7 +81,12 @@ def main(args: Options) -> int:
     with ProgressBar("timing", plan.repeats * len(plan.prompts) * len(variants)) as progress:
         result = bench(engine, plan, variants, progress.at, llama)
     found, limits = rows(result.timings, variants), roofs(result, variants)
-    facts = _facts(engine, plan, llama)
+    facts = _facts(engine, plan, llama) | {"left_out": left_out}
+    if left_out:
+        say(
+            f"left out: {', '.join(left_out)}; transformers does not run prompt lookup on a target "
+            "whose layers carry a state along the text"
+        )
     if args.json:
         written = [asdict(row) | {"same": row.same, "prompts": row.prompts} for row in found]
         facts |= {"rows": written, "machine": asdict(result.machine)}

@@ -15,15 +15,17 @@ import graphviz
 import networkx as nx
 
 from analysis.charts.palette import PALETTES
+from app.export.figure import Form, drawn
+from app.view.drawing import Paper
 from app.view.rounds import drawable, has_stop, node_text, target_probability
 from app.view.values import finite
-from core.errors import UserError
 from core.rounds.blocks import BlockDraft
 from core.rounds.draft import Draft
 from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round
 from core.visible import flowing, visible
 
 GHOST = "target"  # the node of the target's token where the walk stopped
+ANY_HEIGHT = 1000  # inches; the width alone decides the size
 _COLOURS = PALETTES["light"]
 # The page's signs: outline and dash say what a colour says.
 _LOOK = {
@@ -98,17 +100,17 @@ def dot(record: Round) -> str:
     return _digraph(record).source
 
 
-def dot_svg(record: Round) -> bytes:
-    """The draft as graphviz itself lays it out. Raises UserError where ``dot`` is not installed."""
-    try:
-        return _digraph(record).pipe(format="svg")
-    except graphviz.ExecutableNotFound:
-        raise UserError(
-            "graphviz's dot program is not installed: leave out --layout dot to draw with "
-            "Draftscope's own layout, or take --to dot and lay it out elsewhere"
-        ) from None
-    except graphviz.CalledProcessError:
-        raise UserError("graphviz's dot program could not lay this draft out") from None
+def dot_layout(record: Round, paper: Paper, form: Form) -> bytes:
+    """The draft as graphviz itself lays it out, always in light colours. Raises UserError where
+    ``dot`` is not installed."""
+    made = _digraph(record)
+    made.attr(margin="0", pad="0.02")
+    if paper.ground == "transparent":
+        made.attr(bgcolor="transparent")
+    if paper.width is not None:
+        made.attr(size=f"{paper.width / 72:.5f},{ANY_HEIGHT}!")
+    cairo = "cairo" if form == "pdf" else None
+    return drawn(made.source, form, engine="dot", renderer=cairo)
 
 
 def _digraph(record: Round) -> graphviz.Digraph:

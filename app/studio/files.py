@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from app.studio.run import Run
+from app.view.drawing import Paper, tree_drawing
 from app.view.rounds import method_name
-from app.view.tree import svg_tree
+from app.view.svg import svg, svg_tree
 from core.errors import UserError
 from core.lines import Limits
 from core.rounds.round import Round
@@ -36,6 +37,8 @@ MAX_CELLS = 200_000  # of a table that a page sends to have it as a file
 TOO_LARGE = "this run is too large for the page: save its trace and use the export command"
 
 GRAPHS = ("dot", "graphml")
+FIGURES = ("figure.svg", "figure.pdf")
+SVG = "image/svg+xml"
 FileJson = dict[str, str]  # {name, type, data}; the data in base64
 
 
@@ -102,8 +105,24 @@ def trace_file(trace: Trace) -> FileJson:
 
 def tree_file(record: Round, run: Run, dark: bool, opened: Sequence[int] | None) -> FileJson:
     """A round's tree as SVG, light or dark as the page is; ``opened`` as in ``svg_tree``."""
-    svg = svg_tree(record, run.explainer, dark, opened)
-    return _file(run.method, f"round-{record.number}.svg", "image/svg+xml", svg.encode())
+    drawn = svg_tree(record, run.explainer, Paper(dark), opened)
+    return _file(run.method, f"round-{record.number}.svg", SVG, drawn.encode())
+
+
+def figure_file(record: Round, run: Run, form: str) -> FileJson:
+    """A round's folded tree for a paper, on white and with a legend; ``form`` is of ``FIGURES``.
+
+    Raises UserError where a PDF cannot be made.
+    """
+    drawing = tree_drawing(record, run.explainer, (), legend=True)
+    paper = Paper(ground="white")
+    if form == "figure.svg":
+        data, kind = svg(drawing, paper).encode(), SVG
+    else:
+        from app.export.figure import figure
+
+        data, kind = figure(drawing, paper, "pdf"), "application/pdf"
+    return _file(run.method, f"round-{record.number}-{form}", kind, data)
 
 
 def graph_file(record: Round, form: object, method: str) -> FileJson:

@@ -20,7 +20,16 @@ from analysis.charts.palette import LETTERS
 from app.studio import shipped
 from app.studio.examples import Examples, budget_of
 from app.studio.faults import note_bug, refuse
-from app.studio.files import GRAPHS, graph_file, parquet_file, run_file, trace_file, tree_file
+from app.studio.files import (
+    FIGURES,
+    GRAPHS,
+    figure_file,
+    graph_file,
+    parquet_file,
+    run_file,
+    trace_file,
+    tree_file,
+)
 from app.studio.questions import Question, check
 from app.studio.run import Run
 from app.studio.runs import Runs
@@ -129,6 +138,8 @@ class Routes:
             return trace_file(run.trace())
         if form in GRAPHS:
             return graph_file(record, form, run.method)
+        if form in FIGURES:
+            return figure_file(record, run, form)
         return run_file(run, form, opens=question.round or 0)
 
     # ── several ──────────────────────────────────────────────────────────────────────────────────

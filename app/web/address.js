@@ -16,9 +16,14 @@ const LINKED = {
   text: /^[a-z0-9][a-z0-9-]{0,59}$/,
   method: /^[a-z0-9][a-z0-9+-]{0,39}$/,
   budget: /^[1-9][0-9]{0,3}$/,
+  show: /^(stages|rounds|stats)$/,
+  filter: /^[\w.~!'()*%-]{1,1200}$/,
+  sort: /^-?[a-z0-9_]{1,12}$/,
   learn: /^[1-9][0-9]?\.[1-9][0-9]?$/,
 };
 const WHOLE = ["round", "node", "budget"];
+const FREE_TEXT = ["filter"]; // percent-encoded
+const LONGEST = 2000; // characters of a hash
 const BACK = "draftscope-back";
 const ARRIVAL = { every: 50, most: 10000 }; // milliseconds
 
@@ -27,19 +32,34 @@ let awaited = null; // the tab that the address names and that is not on view ye
 /** "#trace=ddtree&round=3&node=17" → {trace, round, node}: known names with sound values only. */
 export function readLink(hash) {
   const state = {};
-  if (typeof hash !== "string" || hash.length > 500) return state;
+  if (typeof hash !== "string" || hash.length > LONGEST) return state;
   for (const part of hash.replace(/^#/, "").split("&")) {
     const [name, value, ...rest] = part.split("=");
     if (rest.length || !Object.hasOwn(LINKED, name) || !LINKED[name].test(value || "")) continue;
-    state[name] = WHOLE.includes(name) && value !== "ghost" ? Number(value) : value;
+    const said = readValue(name, value);
+    if (said !== null) state[name] = said;
   }
   return state;
 }
 
+function readValue(name, value) {
+  if (!FREE_TEXT.includes(name))
+    return WHOLE.includes(name) && value !== "ghost" ? Number(value) : value;
+  try {
+    return decodeURIComponent(value);
+  } catch {
+    return null; // it was cut
+  }
+}
+
 /** The hash of a state; what would not be read back is left out. */
 export function writeLink(state) {
-  const parts = Object.keys(LINKED).filter((name) => LINKED[name].test(String(state[name] ?? "")));
-  return parts.length ? `#${parts.map((name) => `${name}=${state[name]}`).join("&")}` : "";
+  const written = (name) => {
+    const value = String(state[name] ?? "").replace(/[\ud800-\udfff]/gu, "�"); // half characters
+    return FREE_TEXT.includes(name) ? encodeURIComponent(value) : value;
+  };
+  const parts = Object.keys(LINKED).filter((name) => LINKED[name].test(written(name)));
+  return parts.length ? `#${parts.map((name) => `${name}=${written(name)}`).join("&")}` : "";
 }
 
 /** The tab that a state is of. */

@@ -12,7 +12,8 @@ export class Permalink {
     this.studio = studio;
     this.view = studio.where.view; // its tab
     this.names = new Map(); // ticket → the name of a shipped trace
-    this.wanted = null;
+    this.wanted = null; // the round and node that the address names
+    this.look = null; // what else it names of the view
     this.button = button(
       "Link",
       {
@@ -43,6 +44,7 @@ export class Permalink {
     const named = /[#&](run|trace)=/.test(window.location.hash);
     let opened = true;
     this.wanted = this._place(state);
+    if (state.show || state.filter || state.sort) this.look = state;
     if (state.trace && source.example) opened = await this._examples(state.trace.split(","));
     else if (state.run && source.share)
       this.studio.open(state.run, state.other, state.third, state.fourth);
@@ -85,9 +87,18 @@ export class Permalink {
 
   /** Something on the page has moved, or rounds have come. */
   moved() {
+    this._restore();
     if (this.wanted) return this._seek();
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this._write(), SETTLE);
+  }
+
+  /** The rest of the view as the address has it, once there are rounds to show. */
+  _restore() {
+    const { look } = this;
+    if (!look || !this.studio.panes[0].rounds.length) return;
+    this.look = null;
+    this.studio.look.restore(look);
   }
 
   /** Other runs are on view. */
@@ -118,6 +129,7 @@ export class Permalink {
     return {
       trace: names.every(Boolean) ? names.join(",") : undefined,
       view: this.view === "run" ? undefined : this.view,
+      ...(this.look ?? this.studio.look.state),
       round: shown ? pane.at + 1 : undefined,
       node: !shown || pane.row === null ? undefined : pane.row < 0 ? "ghost" : pane.row,
     };

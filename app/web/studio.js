@@ -105,6 +105,7 @@ export class Studio {
       reach: (pane, at) => this._toRow(pane, at),
       tree: () => this._toTree(),
       say: (words) => this.say(words),
+      changed: () => this.link.moved(),
     });
     this.toolbar = new Toolbar(this);
   }

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 from core.errors import UserError
 from core.files import cache_root
@@ -42,8 +41,9 @@ def fetch(preset: Preset, report: Report = lambda _: None) -> None:
 
 
 def _checkpoints(preset: Preset) -> Iterator[tuple[str, Source]]:
+    """Its target and drafters. A drafter in the target's own files is fetched with it."""
     yield "target", preset.target
-    yield from preset.drafters.items()
+    yield from ((kind, each) for kind, each in preset.drafters.items() if each != preset.target)
 
 
 def _store_path(ngram: Ngram) -> Path:
@@ -95,27 +95,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Needs:
-    """The files of a preset, and the sizes that its memory follows from.
-
-    parts       what is fetched
-    parameters  of the target; None: unknown
-    context     numbers that are kept for a token of context: keys and values of every layer;
-                None: unknown
-    """
+    """The files that a preset fetches."""
 
     parts: tuple[Part, ...]
-    parameters: int | None
-    context: int | None
 
     @property
     def missing(self) -> int | None:
         """Bytes still to fetch; None where one part's size is unknown."""
         sizes = [part.size for part in self.parts if not part.here]
         return None if None in sizes else sum(size or 0 for size in sizes)
-
-    def weights(self, width: int) -> int | None:
-        """Bytes of the target's weights at ``width`` bytes a parameter."""
-        return None if self.parameters is None else self.parameters * width
 
 
 def needs(preset: Preset, ask: Callable[[Source], dict[str, int]] = Source.sizes) -> Needs:
@@ -129,7 +117,7 @@ def needs(preset: Preset, ask: Callable[[Source], dict[str, int]] = Source.sizes
         parts[0] = Part("target", parts[0].source, parts[0].here, preset.parameters * STORED)
     if preset.ngram is not None:
         parts.append(_ngram_part(preset.ngram, ask))
-    return Needs(tuple(parts), preset.parameters or _counted(preset.target), _context(preset))
+    return Needs(tuple(parts))
 
 
 def _part(
@@ -146,44 +134,3 @@ def _part(
 def _ngram_part(ngram: Ngram, ask: Callable[[Source], dict[str, int]]) -> Part:
     found = _part("ngram", ngram.source, (ngram.file,), ask)
     return Part("ngram", f"{ngram.source}/{ngram.file}", _is_made(ngram), found.size)
-
-
-def _counted(target: Source) -> int | None:
-    """A local model's parameters, from its files' headers."""
-    from math import prod
-
-    from core.models.checkpoint import read_shapes
-
-    if target.gguf is not None:
-        return gguf.parameters(target.gguf)
-    if target.folder is None:
-        return None
-    try:
-        return sum(prod(shape) for shape in read_shapes(target.folder).values())
-    except UserError:
-        return None
-
-
-def _context(preset: Preset) -> int | None:
-    """``Needs.context``, from a config that is here."""
-    config = _config(preset)
-    if config is None:
-        return None
-    config = config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return 2 * config.num_hidden_layers * heads * width
-
-
-def _config(preset: Preset) -> Any:
-    """The target's config if it is here: only what is already fetched is read."""
-    from core.models.language import target_config
-
-    target = preset.target
-    here = target.name == embedded.NAME or target.is_local or target.cached("config.json")
-    if not here or preset.diffusion:
-        return None
-    try:
-        return target_config(preset.name if target.name == embedded.NAME else str(target))
-    except UserError:
-        return None

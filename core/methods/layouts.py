@@ -27,7 +27,7 @@ class Look:
     """A layout, and what gives it away: any one of these.
 
     tensor  a pattern that some tensor's name holds
-    says    a pattern that the config's architecture, model type or projector type holds
+    says    a pattern of the config's lines (``marks``)
     file    a pattern of a file's name
     """
 
@@ -38,8 +38,8 @@ class Look:
 
 
 LOOKS = (
-    Look("Gemma 4's assistant", r"^masked_embedding\.", "(?i)gemma4_?assistant"),
-    Look("a P-EAGLE drafter", r"(^|\.)mask_hidden$", "(?i)^peagle"),
+    Look("Gemma 4's assistant", r"^masked_embedding\.", "(?i)^=gemma4_?assistant"),
+    Look("a P-EAGLE drafter", r"(^|\.)mask_hidden$", "(?i)^=peagle"),
     Look("an EAGLE-4 drafter", r"^efficient_lm_head"),
     Look("a native MTP head in Qwen's layout", r"(^|\.)mtp\.(fc|layers|pre_fc)"),
     Look("a native MTP head in speculators' layout", r"^mtp_layers\."),
@@ -68,13 +68,42 @@ def naming(drafter: DrafterInfo, folder: Path) -> Iterator[None]:
 def looks_like(folder: Path) -> str:
     """Which layout of ``LOOKS`` a folder has, or speculators'; "" for none of them."""
     raw, names, files = _config(folder), _tensors(folder), [f.name for f in _files(folder)]
-    words = _words(raw)
+    lines = marks(raw)
     for look in LOOKS:
-        every = ((look.tensor, names), (look.says, words), (look.file, files))
+        every = ((look.tensor, names), (look.says, lines), (look.file, files))
         if any(pattern and re.search(pattern, n) for pattern, some in every for n in some):
             return look.what
     kind = raw.get("speculators_model_type")
     return f"speculators' {_said(kind)}" if isinstance(kind, str) else ""
+
+
+def told_kind(folder: Path) -> str | None:
+    """The drafter whose checkpoint a folder's config says it holds; None: it says of none."""
+    lines = "\n".join(marks(_config(folder)))
+    told = None
+    for name in DRAFTERS:
+        own = find_drafter(name).checkpoint
+        if own is not None and re.search(own.told, lines, re.MULTILINE):
+            told = name
+    return told
+
+
+def marks(raw: Mapping[str, Any]) -> list[str]:
+    """List what a config says of itself, a line each.
+
+    First ``=WORD`` for the architectures, model type and the like that it names, then
+    ``FIELD=VALUE`` for its own fields and ``PART.FIELD=VALUE`` for those of a part.
+    """
+    lines = [f"={_said(word)}" for word in _words(raw)]
+    for name, value in raw.items():
+        inner = value if isinstance(value, dict) else {}
+        lines += _fields({name: value}) + [f"{_said(name)}.{line}" for line in _fields(inner)]
+    return lines
+
+
+def _fields(raw: Mapping[str, Any]) -> list[str]:
+    plain = (str, int, float)
+    return [f"{_said(n)}={_said(str(v))}" for n, v in raw.items() if isinstance(v, plain)]
 
 
 def _other_kind(folder: Path, drafter: DrafterInfo) -> str:
@@ -97,10 +126,11 @@ def _own_words(folder: Path) -> str:
 
 
 def _words(raw: Mapping[str, Any]) -> list[str]:
-    """The architectures, model type and projector type that a config names, and its own code's."""
+    """The architectures, model types and projector type that a config names, and its own code's."""
     inner, code = (raw.get(n) if isinstance(raw.get(n), dict) else {} for n in _NESTED)
     listed = raw.get("architectures")
     found = [*(listed if isinstance(listed, list) else ()), raw.get("model_type")]
+    found += [raw.get("speculators_model_type")]
     found += [inner.get("projector_type"), *code.values()]  # type: ignore[union-attr]
     return [word for word in found if isinstance(word, str)]
 

@@ -40,14 +40,20 @@ def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> Non
     No weight is read, and of a hub's repository only its small files are fetched. Raises UserError
     for one that is not such a checkpoint or was made for another target.
     """
-    folder, info = source.config_folder(), find_drafter(kind)
+    _check_target(str(source), name, target, read(kind, source.config_folder()))
+
+
+def read(kind: str, folder: Path) -> Any:
+    """The config of a checkpoint of this kind. Where weights lie beside it, their names and shapes
+    are compared with it. Raises UserError for a folder that holds no such checkpoint."""
+    info = find_drafter(kind)
     module = form(info)
     with naming(info, folder):
         config = module.load_config(folder)
         if any(folder.glob(WEIGHTS[0])):
             made = checkpoint.shapes(module.outline(folder))
             checkpoint.check_shapes(made, module.read_shapes(folder), folder)
-    _check_target(str(source), name, target, config)
+    return config
 
 
 def check_fits(folder: Path, language: Language, config: Any) -> None:

@@ -236,11 +236,16 @@ class Checkpoint:
     export  lazy reference: (folder, out, a function that loads the target) → the model, which it
             wrote to ``out`` in the official form (``model export``)
     layouts the layouts it is read in, for messages
+    told    a pattern of the lines (``methods.layouts.marks``) by which a published config tells its
+            kind; of several kinds that are told, the last that is listed counts
+    inside  whether it may lie among the target's own tensors
     """
 
     module: str
     export: str = ""
     layouts: str = "its authors' layout"
+    told: str = "$^"
+    inside: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,6 +70,10 @@ class Memory:
         # Rows after `length` are masked, but 0 · NaN is NaN: they must not be uninitialised.
         self._tensors.append(like.new_zeros(count, batch, heads, self.capacity, width))
 
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self._tensors)
+
     def commit(self, rows: torch.Tensor) -> None:
         """Commit the scratch rows at these indices, counted from the first scratch row."""
         end = self.length + rows.numel()
@@ -154,6 +158,16 @@ class StaticKV:
     def length(self) -> int:
         """Committed rows."""
         return self._memory.length
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Of keys and values of all layers; 0 before the first rows come."""
+        return self._memory.nbytes // self.capacity
+
+    @property
+    def state_bytes(self) -> int:
+        """One copy of all states that layers carry along the text: there are none here."""
+        return 0
 
     def commit(self, rows: torch.Tensor | int) -> None:
         """Keep scratch rows: the first ``rows`` of them, or those at the given scratch indices."""

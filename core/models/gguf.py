@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import UserError, first_line
+from core.errors import UserError
 from core.files import cache_root
 from core.lines import open_regular
 from core.progress import Progress, Report, silent
@@ -141,17 +141,6 @@ def dequantise(
     plain.save_pretrained(made)
     AutoTokenizer.from_pretrained(**source).save_pretrained(made)
     (made / ORIGIN).write_text(json.dumps({**origin, "layout": LAYOUT}, indent=1))
-
-
-def parameters(file: Path) -> int:
-    """How many numbers a GGUF file's tensors hold. Raises UserError."""
-    from gguf import GGUFReader
-
-    check_header(file)
-    try:
-        return sum(int(tensor.n_elements) for tensor in GGUFReader(str(file)).tensors)
-    except Exception as error:  # gguf raises many types for a broken file
-        raise UserError(f"{file} is not a whole GGUF file: {first_line(error)}") from None
 
 
 def holds_floats(file: Path) -> bool:

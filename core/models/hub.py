@@ -17,6 +17,7 @@ from core.progress import Report, silent
 
 # Config and tokenizer: fetched and checked first.
 SMALL_FILES = ("*.json", "*.jinja", "*.txt", "tokenizer.model", "mask_embedding.pt")
+CONFIG = ("config.json",)
 WEIGHTS = ("*.safetensors",)
 INDEX = "model.safetensors.index.json"
 _ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")  # what a repository's id looks like
@@ -80,6 +81,10 @@ class Source:
     def config_folder(self) -> Path:
         """The folder with config and tokenizer, fetched if it is not here. Raises UserError."""
         return self.made() or self.fetch(SMALL_FILES)
+
+    def with_config(self) -> Path:
+        """The folder with the config alone, fetched if it is not here. Raises UserError."""
+        return self.folder or self.fetch(CONFIG)
 
     def full_folder(self) -> Path:
         """The folder with the weights too, fetched if they are not here. Raises UserError."""

@@ -134,6 +134,18 @@ def load_model(
     return model
 
 
+def without_weights(config: PreTrainedConfig) -> PreTrainedModel:
+    """The causal LM of a config on the meta device, where it takes no memory. All of its experts
+    run, so that no number decides the shapes."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(
+            config,
+            attn_implementation=ATTENTION,
+            experts_implementation="batched_mm",
+            trust_remote_code=False,
+        )
+
+
 def _load(loader: Any, source: Source, **options: Any) -> Any:
     return loader.from_pretrained(
         source.reference, revision=source.revision, trust_remote_code=False, **options

@@ -250,10 +250,11 @@ def target_config(name: str) -> PreTrainedConfig | None:
             raw = llama.read_config(embedded.embedded_path())
             return cast("PreTrainedConfig", llama.LlamaConfig(**raw))
         if source.gguf is not None:
-            return read_config(source.gguf)
-        from core.models.hugging_face import load_config
+            config = read_config(source.gguf)
+        else:
+            from core.models.hugging_face import load_config
 
-        config = load_config(source)
+            config = load_config(source)
     except UserError:
         raise
     except Exception as error:
@@ -272,6 +273,17 @@ class Vocabulary:
     @property
     def identity(self) -> str:
         return tokenizer_hash(self.tokenizer)
+
+
+def let_trees_branch(model: PreTrainedModel, config: PreTrainedConfig) -> None:
+    """Let drafted trees branch off layers that carry a state, where a model has some.
+
+    Raises UserError for such layers of a make that is not known.
+    """
+    if carries_state(config):
+        from core.models.recurrent import let_states_fork
+
+        let_states_fork(model, config)
 
 
 def last_layer(model: PreTrainedModel) -> int:
@@ -347,10 +359,7 @@ def load_language(
         check_branches(name, config)
         tokenizer = load_tokenizer(source)
         model = load_model(source, config, dtype, device == SPLIT)
-        if carries_state(config):
-            from core.models.recurrent import let_states_fork
-
-            let_states_fork(model, config)
+        let_trees_branch(model, config)
     except UserError:
         raise
     except Exception as error:  # the libraries raise any type for a broken checkpoint

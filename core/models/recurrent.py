@@ -139,6 +139,11 @@ class RecurrentKV(HuggingFaceKV):
         self._levels: list[Level] | None = None
         self._drafted: dict[int, Drafted] = {}
 
+    @property
+    def state_bytes(self) -> int:
+        """One copy of all layers' states; 0 before a text."""
+        return sum(states.bytes_per_row for states in self._states.values())
+
     @contextmanager
     def branching(self, parents: np.ndarray) -> Iterator[None]:
         """In this context a forward's rows are a tree: ``parents`` [N], −1 for the root."""
@@ -158,7 +163,7 @@ class RecurrentKV(HuggingFaceKV):
 
     def _mix_tree(self, mixer: ForkingMixer, hidden: Tensor, states: States) -> Tensor:
         assert self._levels is not None
-        keep = states.bytes_per_row * len(hidden) * self._carrying <= KEPT
+        keep = fork_is_kept(states.bytes_per_row * self._carrying, len(hidden))
         drafted = self._drafted[mixer.layer] = Drafted(inputs=None if keep else hidden)
         out = torch.empty_like(hidden)
         for level in self._levels:
@@ -192,6 +197,14 @@ class RecurrentKV(HuggingFaceKV):
             raise ValueError("a text that is carried as a state cannot be cut")
         super().truncate(0)
         self._states, self._drafted = {}, {}
+
+
+def fork_is_kept(state_bytes: int, rows: int) -> bool:
+    """Whether the states of a draft of so many rows, root included, are kept until the commit.
+
+    state_bytes  of one copy of all layers' states
+    """
+    return state_bytes * rows <= KEPT
 
 
 def _step(mixer: ForkingMixer, hidden: Tensor, states: States) -> Tensor:

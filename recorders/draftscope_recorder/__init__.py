@@ -4,8 +4,10 @@
 
 options    the environment variable
 measuring  p and q of a step on the device (torch)
+listening  what every engine's module shares: requests, rows of a step, what is sent
 channel    from the serving process to the writer's: never waits, drops what does not fit
 writing    the writer's process: messages become traces (numpy alone)
-vllm       where the engine is listened to
+vllm       where vLLM is listened to
+sglang     where SGLang is
 core       the trace format, as Draftscope has it
 """

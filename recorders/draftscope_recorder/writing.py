@@ -4,7 +4,8 @@ It has its own time and memory, so that neither JSON nor the disk costs the serv
 A request that lost a step ends there, without a footer: a trace never has a hole.
 
 Shapes: a message holds R rows of all its requests, one request after another, roots first. Parents
-are rows of the message.
+are rows of the message; a row that is no root and has none is no part of its tree. Arrays named in
+``BY_REQUEST`` have an entry a request.
 """
 
 # pyright: reportMissingImports=false
@@ -31,7 +32,7 @@ from .core.rounds.draft import NOT_ASKED, Candidates, Proposal
 from .core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
 from .core.traces.record import Recorder
 
-COVERAGE = 16
+BY_REQUEST = ("out", "position")
 SAID = 60.0  # seconds between two sentences about a disk
 
 Arrays = Mapping[str, np.ndarray]
@@ -60,7 +61,7 @@ class Request:
 
 @dataclass(eq=False)
 class Totals:
-    """The sums of a recording, counted as vLLM counts: ``drafts`` are rounds that drafted."""
+    """The sums of a recording, counted as engines count: ``drafts`` are rounds that drafted."""
 
     requests: int = 0
     rounds: int = 0
@@ -75,7 +76,7 @@ class Totals:
 class Writer:
     """Turns messages into files in ``folder``.
 
-    header  what the engine said of itself: the fields of a trace's header, and "engine"
+    header  what the engine said of itself, as ``listening.first_message`` makes it
     """
 
     folder: Path
@@ -155,12 +156,20 @@ class Writer:
         out = [int(token) for token in arrays["out"][at] if token >= 0]
         if not out:  # a part of a long prompt
             return
-        if request.last is None:
+        here = {name: x[rows] for name, x in arrays.items() if name not in BY_REQUEST}
+        if request.last is None and facts.get("roots"):  # of an engine whose prefill is not heard
+            request.last, request.new = int(here["tokens"][0]), 1
+        elif request.last is None:
             request.last, request.new = out[-1], 1
             return
-        here = {name: x[rows] for name, x in arrays.items() if name != "out"}
+        place = len(request.prompt) + request.new - 1
+        if "position" in arrays and arrays["position"][at] != place:
+            raise UserError(
+                f"the engine is at position {arrays['position'][at]} and the trace at {place}: it "
+                "computed some of the text where the recorder does not listen"
+            )
+        here, parents = _tree(here, rows.start)
         tokens = [request.last, *here["tokens"][1:].tolist()]
-        parents = np.maximum(here["parents"] - rows.start, -1).tolist()
         path = _walk(tokens, parents, out)
         recorder = request.recorder
         if recorder is None:
@@ -175,10 +184,13 @@ class Writer:
             here["log_q"].tolist() if "log_q" in here else None,
             times=Times(draft=facts.get("draft", 0.0), verify=facts.get("verify", 0.0)),
             committed=out[:keep],
-            more=lambda record: _seen(record, here, request.sampling, self.header),
+            more=lambda record: _seen(
+                record, here, request.sampling, facts.get("deepest", 0), self.header.get("read")
+            ),
         )
         request.last, request.new = out[-1], request.new + keep
-        request.ended = keep < len(out)
+        # An engine that schedules ahead verifies once more after a text's end.
+        request.ended = keep < len(out) or request.new >= request.most or out[-1] in request.stops
         drafted = len(tokens) - 1
         self.totals.rounds += 1
         self.totals.drafts += drafted > 0
@@ -186,7 +198,8 @@ class Writer:
         self.totals.accepted_tokens += len(path) - 1
 
     def _recorder(self, request: Request) -> Recorder:
-        header = {k: v for k, v in self.header.items() if k not in ("engine", "settings")}
+        own = ("engine", "settings", "read")
+        header = {name: value for name, value in self.header.items() if name not in own}
         text = self.text
         return Recorder(
             request.path,
@@ -237,6 +250,18 @@ class Writer:
                 unfinished.unlink(missing_ok=True)
 
 
+def _tree(here: Arrays, begin: int) -> tuple[Arrays, list[int]]:
+    """The rows of a request that its root leads to, and the row above each of them."""
+    above = (here["parents"] - begin).tolist()
+    kept = [0]
+    for row, parent in enumerate(above[1:], 1):
+        if parent in kept:
+            kept.append(row)
+    at = {row: n for n, row in enumerate(kept)}
+    parents = [-1, *(at[above[row]] for row in kept[1:])]
+    return (here if len(kept) == len(above) else {n: x[kept] for n, x in here.items()}), parents
+
+
 def _walk(tokens: list[int], parents: list[int], out: list[int]) -> list[int]:
     """The accepted rows: those whose tokens are what came out, without the last one."""
     path = [0]
@@ -256,8 +281,14 @@ def _cut(out: list[int], request: Request) -> int:
     return min(len(out), room, stop)
 
 
-def _seen(record: Round, here: Arrays, sampling: dict[str, Any], header: dict[str, Any]) -> Round:
-    """The round with p, q, and what the target said where it is known."""
+def _seen(
+    record: Round, here: Arrays, sampling: dict[str, Any], deepest: int, read: int | None
+) -> Round:
+    """The round with p, q, and what the target said where it is known.
+
+    deepest  the drafter's last depth in this step
+    read     as in ``Proposal``
+    """
     verdict, count = record.verdict, len(record.draft)
     answers, last = verdict.target_tokens.copy(), verdict.path[-1]
     bonus = None
@@ -276,17 +307,17 @@ def _seen(record: Round, here: Arrays, sampling: dict[str, Any], header: dict[st
         record = replace(record, target_probs=probs)
     if "q_top" not in here or count == 1:
         return record
-    return _with_q(record, here, header.get("settings", {}).get("budget", 0))
+    return _with_q(record, here, deepest, read)
 
 
-def _with_q(record: Round, here: Arrays, deepest: int) -> Round:
-    """q stands at the row after which it was asked: at every row but the last of a chain."""
+def _with_q(record: Round, here: Arrays, deepest: int, read: int | None) -> Round:
+    """q stands at the rows after which the drafter was asked."""
     asked = np.flatnonzero(here["asked"])
     after = np.full(len(record.draft), NOT_ASKED, np.int32)
     after[asked] = np.arange(len(asked))
     lists = Candidates(here["q_top"][asked].astype(np.int64), here["q_top_log"][asked])
     last = max(deepest, int(record.draft.depths.max()))
-    draft = replace(record.draft, proposal=Proposal(lists, after, last, read=1))
+    draft = replace(record.draft, proposal=Proposal(lists, after, last, read=read))
     path = [row for row in record.verdict.path if here["asked"][row]]
     probe = None
     if "tvd" in here and path:

@@ -21,6 +21,7 @@ from app.export.offline import offline_page
 from app.notebook import View
 from app.view.beside import beside_view
 from core.traces.schema import Trace
+from tests import needs
 from tests.browser.steps import NODE, Open, at_round, from_menu, run, state, title, watch
 from tests.fakes import make_header, make_run
 
@@ -270,6 +271,11 @@ def test_every_file_of_a_studio_s_run(visit: Open, put: Put):
     page.keyboard.press("s")
     assert b"digraph" in saved(page, "This round's draft", "DOT")[1]
     assert b"<graphml" in saved(page, "This round's draft", "GraphML")[1]
+    figure = saved(page, "This round for a paper", "SVG")[1]
+    assert b"<svg" in figure and b"accepted</text>" in figure
+    if needs.DOT:
+        name, data = saved(page, "This round for a paper", "PDF")
+        assert name.endswith("round-2-figure.pdf") and data.startswith(b"%PDF-")
     lines = list(csv.reader(io.StringIO(saved(page, "Table of rounds", "CSV")[1].decode())))
     assert lines[0][:2] == ["round", "index"] and len(lines) > 3
     assert saved(page, "Table of nodes", "Parquet")[1][:4] == b"PAR1"

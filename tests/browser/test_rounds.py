@@ -11,7 +11,7 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from app.page_files import css
-from tests.browser.steps import Open, at_round, title, with_modules
+from tests.browser.steps import Open, at_round, run, title, with_modules
 
 pytestmark = pytest.mark.browser
 
@@ -149,6 +149,20 @@ def test_enter_leads_to_the_tree_where_it_is_not_beside_the_table(visit: Open, a
     expect(title(page)).to_have_text(at_round(5))
 
 
+def test_rows_come_while_a_run_goes_on_and_a_chosen_one_stays(visit: Open):
+    page = visit()
+    run(page, "slow", wait="running")
+    page.locator("#ds-scope").get_by_role("button", name="Rounds", exact=True).click()
+    rows(page).first.click()
+    expect(title(page)).to_have_text(at_round(1))
+    seen = int(grid(page).get_attribute("aria-rowcount") or 0)
+    more = f"n => Number(document.querySelector('.ds-rounds table').ariaRowCount) > {seen + 2}"
+    page.wait_for_function(more)
+    expect(title(page)).to_have_text(at_round(1))
+    expect(rows(page).first).to_have_class("here in-hand")
+    page.get_by_role("button", name="Stop").locator("visible=true").click()
+
+
 def test_a_comparison_has_the_rounds_of_every_run(visit: Open, address: str):
     page = opened(visit, address + COMPARE)
     filtered(page, "run == B and round <= 4")
@@ -161,6 +175,24 @@ def test_a_comparison_has_the_rounds_of_every_run(visit: Open, address: str):
     page.locator("#ds-c-scope").get_by_role("button", name="Rounds", exact=True).click()
     filtered(page, "round == 1")
     expect(page.locator(".ds-rounds-sums p").locator("visible=true")).to_have_count(2)
+
+
+def test_the_address_has_filter_and_order(visit: Open, address: str):
+    page = opened(visit, address + RUN)
+    filtered(page, 'accepted <= 1 and not token ~ "x y"')
+    head(page, "tvd").get_by_role("button").click()
+    page.wait_for_function("location.hash.includes('sort=tvd')")
+    url, numbers = page.url, column(page, "round")
+    assert "show=rounds" in url and len(numbers) > 2 and numbers != sorted(numbers, key=int)
+
+    again = visit(url)
+    expect(rows(again)).to_have_count(len(numbers))
+    assert column(again, "round") == numbers
+    expect(head(again, "tvd")).to_have_attribute("aria-sort", "ascending")
+    expect(title(again)).to_have_text(at_round(3))
+    again.locator("#ds-scope").get_by_role("button", name="Tree", exact=True).click()
+    again.wait_for_function("!location.hash.includes('show=')")
+    assert "filter=" in again.url  # n and N still go by it
 
 
 def test_on_a_phone_only_the_table_scrolls_sideways(visit: Open, address: str):
@@ -184,7 +216,7 @@ MANY = """async () => {
   }));
   const pane = { letter: "A", at: 0, rounds, feed: { header: { causes: { [evil]: evil } } } };
   const table = new RoundsTable("test", {
-    panes: () => [pane], active: () => pane, say() {}, tree() {},
+    panes: () => [pane], active: () => pane, say() {}, changed() {}, tree() {},
     reach: (_, at) => { pane.at = at; return true; },
   });
   const place = document.querySelector("main");

@@ -31,9 +31,12 @@ test("links are read strictly, and what is written reads back", () => {
     { view: "whatif", text: "train-journey", method: "dflash+best-first", budget: 64 },
     { run: "a".repeat(24), node: "ghost" },
     { learn: "5.12" },
+    { trace: "a", show: "rounds", filter: 'token ~ "wäter" & x=1 #', sort: "-tvd_path" },
   ];
   for (const state of states) assert.deepEqual(readLink(writeLink(state)), state);
   assert.equal(writeLink({ round: 0, node: -4, trace: "A/..", view: null, learn: "0.1" }), "");
+  assert.deepEqual(readLink("#filter=%E4%ZZ&show=tree&sort=<b>&filter=a%20b"), { filter: "a b" });
+  assert.equal(writeLink({ filter: "😀".repeat(200), sort: "tvd" }), "#sort=tvd"); // too long
   assert.deepEqual(readLink("#round=3&node=ghost&round=x&toString=1&other=short"), {
     round: 3,
     node: "ghost",

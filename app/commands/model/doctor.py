@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analysis.numbers import size
 from app.command_line import CommandOptions, words
-from app.commands.common import find_preset
-from app.terminal import console, one_line, quiet_libraries
+from app.commands.model.examined import examine, free_disk, memory_of
+from app.terminal import console, one_line
 from core import ASSETS, VERSION
 from core.errors import UserError
 from core.files import cache_root, read_arrays
@@ -24,9 +22,6 @@ from core.methods.names import BUILDERS
 from core.methods.registry import listed
 from core.models import embedded, presets
 from core.models.embedded import NAME as EMBEDDED
-
-if TYPE_CHECKING:
-    from core.methods.fetch import Needs
 
 NEEDED = ("torch", "transformers", "safetensors", "numpy", "numba", "rich")
 FOR_PREPARING = ("gguf", "accelerate")
@@ -41,16 +36,19 @@ class Options(CommandOptions):
     """Show versions, device, models ready, methods and their options, and what is missing.
 
     Exit code 1 when something that is here cannot be loaded. What memory takes is measured with the
-    embedded model loaded, which takes some seconds. With the name of a preset: what it needs in
-    disk and memory, before it is fetched.
+    embedded model loaded, which takes some seconds.
+
+    With the name of a preset, a folder or a Hugging Face id: whether it opens as a target or as a
+    drafter, by which method and for which target, and what it needs in disk and memory. Of the hub
+    its config alone is fetched. Exit code 1 when it does not open.
     """
 
-    model: str | None = words("a preset, as --model takes it", None)
+    model: str | None = words("a preset, a folder or a Hugging Face id", None)
 
 
 def main(args: Options) -> int:
     if args.model is not None:
-        return _preset(args.model)
+        return examine(args.model)
     out, missing, broken = console(), list[str](), list[str]()
     target = Target()
     for title, lines in (
@@ -126,7 +124,7 @@ def _machine(broken: list[str]) -> Iterator[str]:
 
 
 def _memory() -> str:
-    total, free = _sysconf("SC_PHYS_PAGES"), _sysconf("SC_AVPHYS_PAGES")
+    total, free = memory_of("SC_PHYS_PAGES"), memory_of("SC_AVPHYS_PAGES")
     if total is None or free is None:
         return ""
     return f" · {total / 2**30:.0f} GiB memory, {free / 2**30:.0f} GiB unused"
@@ -164,7 +162,7 @@ class Target:
 
 
 def _models(missing: list[str], broken: list[str], target: Target) -> Iterator[str]:
-    yield f"cache {cache_root()} · {_free_disk() / 2**30:.0f} GiB free on disk"
+    yield f"cache {cache_root()} · {free_disk() / 2**30:.0f} GiB free on disk"
     folder = embedded.embedded_path()
     if not target.ready:
         yield f"target {EMBEDDED}: not fetched yet"
@@ -204,87 +202,6 @@ def _presets() -> Iterator[str]:
         parts = [*preset.drafters, *(["ngram"] if preset.ngram else [])]
         yield f"{preset.name} · {preset.about}" + (f" · {', '.join(parts)}" if parts else "")
     yield "doctor NAME says what one needs; fetch NAME gets it"
-
-
-# ── one preset ───────────────────────────────────────────────────────────────────────────────────
-
-
-def _preset(name: str) -> int:
-    preset = find_preset(name)
-    quiet_libraries()
-    from core.methods.fetch import needs
-
-    found, out = needs(preset), console()
-    out.print(one_line(f"{name} · {preset.about}" if preset.about else name, 200), style="bold")
-    for line in (*_parts(found), _disk(found), *_memory_needs(found, preset)):
-        out.print(f"  {line}", soft_wrap=True)
-    return 0
-
-
-def _parts(found: Needs) -> Iterator[str]:
-    for part in found.parts:
-        known = "size unknown: the hub cannot be asked" if part.size is None else size(part.size)
-        yield f"{part.what} {one_line(part.source, 200)}: {known}" + (", here" if part.here else "")
-
-
-def _disk(found: Needs) -> str:
-    free = _free_disk()
-    if found.missing is None:
-        known = sum(part.size or 0 for part in found.parts if not part.here)
-        return f"disk: at least {size(known)} to fetch, {size(free)} free"
-    short = " – too little" if found.missing > free else ""
-    return f"disk: {size(found.missing)} to fetch, {size(free)} free{short}"
-
-
-def _memory_needs(found: Needs, preset: presets.Preset) -> Iterator[str]:
-    """Memory on the devices that are here, in what each computes in."""
-    for device in _devices():
-        weights = found.weights(device.width)
-        if weights is None:
-            yield f"memory: unknown, the target's size is not known ({device.name})"
-            continue
-        dtype = "float32" if device.width == 4 else "bfloat16"
-        per_token = size(found.context * device.width) if found.context else ""
-        context = f", and {per_token} a token of context" if per_token else ""
-        room = f" of {size(device.memory)}" if device.memory else ""
-        short = " – too little" if device.memory and weights > device.memory else ""
-        needed = f"{size(weights)}{room} for weights in {dtype}{context}{short}"
-        yield f"memory on {device.name}: {needed}"
-    if preset.drafters:
-        yield "a drafter's own weights come on top: about what its file takes"
-
-
-@dataclass(frozen=True)
-class Device:
-    """``width``: bytes of a number that it computes in; ``memory`` in bytes, if known."""
-
-    name: str
-    width: int
-    memory: int | None
-
-
-def _devices() -> Iterator[Device]:
-    import torch
-
-    for index in range(torch.cuda.device_count()):
-        found = torch.cuda.get_device_properties(index)
-        yield Device(f"cuda:{index}", 2, found.total_memory)
-    memory = _sysconf("SC_PHYS_PAGES")
-    yield Device("cpu", 4, memory)
-
-
-def _sysconf(pages: str) -> int | None:
-    """Bytes of so many pages of memory, if the system says."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf(pages)
-    except (ValueError, OSError, AttributeError):
-        return None
-
-
-def _free_disk() -> int:
-    """Bytes free where the cache is, or will be."""
-    root = cache_root().absolute()
-    return shutil.disk_usage(next(p for p in (root, *root.parents) if p.exists())).free
 
 
 def _methods() -> Iterator[str]:

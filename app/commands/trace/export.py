@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,9 +15,23 @@ from app.commands.options import Large
 from app.commands.trace.show import pick
 from app.terminal import ProgressBar, say
 from app.trace_files import find
+from app.view.drawing import Ground, Paper, tree_drawing
 from core.errors import UserError
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
+
+To = Literal["html", "site", "svg", "pdf", "dot", "graphml", "csv", "parquet", "perfetto"]
+SMALL = 5.0  # points; smaller text is not read on paper
+UNITS = {"in": 72.0, "mm": 72 / 25.4, "cm": 72 / 2.54, "pt": 1.0}
+
+
+def points(text: str) -> float:
+    """A length, such as 3.25in, in points of 1/72 inch. Raises ValueError with what it must be."""
+    number, unit = text[:-2], text[-2:]
+    with suppress(ValueError):
+        if unit in UNITS and 18 <= (length := float(number) * UNITS[unit]) <= 7200:
+            return length
+    raise ValueError("must be a length of 0.25in to 100in, in in, mm, cm or pt")
 
 
 @dataclass(frozen=True)
@@ -34,26 +49,34 @@ class Options(Large):
 
     html: one file that replays the run offline; of two traces, side by side. site: many runs, from
     files and folders, as one folder for any web host that also opens from disk: a list, the viewer
-    of each run, comparisons, the course. svg: one round's tree.
+    of each run, comparisons, the course. svg, pdf: one round's tree as a figure; pdf and --outlined
+    are written by graphviz's dot program, which embeds the letters.
     dot, graphml: one round's draft as a graph. csv, parquet: a table, its rounds or every node.
     perfetto: stage times and τ for ui.perfetto.dev or chrome://tracing.
     """
 
     files: tuple[Path, ...] = words(".jsonl or .jsonl.gz; site: also folders of them")
-    to: Literal["html", "site", "svg", "dot", "graphml", "csv", "parquet", "perfetto"] = option(
-        REQUIRED, "what to write"
-    )
+    to: To = option(REQUIRED, "what to write")
     round: int | None = option(
         None,
         "the round, from 1, of a tree or graph, or that the html opens at (default 1); or the only "
         "one of a nodes table",
     )
     table: Literal["rounds", "nodes"] = option("rounds", "for csv and parquet")
-    dark: bool = option(False, "svg: on a dark ground")
+    dark: bool = option(False, "svg, pdf: in the colours for a dark ground")
+    ground: Ground = option("page", "svg, pdf: the page's colour, white, or none")
+    legend: bool = option(False, "svg, pdf: below the tree, what its signs mean")
+    column: float | None = option(
+        None,
+        "svg, pdf: the whole figure's width, such as 3.25in, 82mm or 234pt",
+        read=points,
+        metavar="LENGTH",
+    )
+    outlined: bool = option(False, "svg: letters as outlines, the same on every machine")
     layout: Literal["folded", "tidy", "dot"] = option(
         "folded",
-        "svg: folded, with most rejected siblings as one chip; tidy, every node; or every node as "
-        "graphviz's dot program lays them out",
+        "svg, pdf: folded, with most rejected siblings as one chip; tidy, every node; or every "
+        "node as graphviz's dot program lays them out",
     )
     plain: bool = option(False, "html, site: not compressed, for browsers of before 2023")
     out: Path | None = option(
@@ -124,17 +147,28 @@ def _html(traces: list[Trace], args: Options) -> bytes:
     return offline_page(traces, args.plain, opens).encode()
 
 
-def _svg(traces: list[Trace], args: Options) -> bytes:
-    record = pick(traces[0], args.round)
-    if args.layout == "dot":
-        from app.export.graphs import dot_svg
-
-        return dot_svg(record)
+def _figure(traces: list[Trace], args: Options) -> bytes:
+    from app.export.figure import figure
     from app.view.explanation import Explainer
-    from app.view.tree import svg_tree
+    from app.view.svg import svg
 
+    record, form = pick(traces[0], args.round), "pdf" if args.to == "pdf" else "svg"
+    if args.dark and args.ground == "white":
+        raise UserError("--dark has light letters, which white would hide: leave one of them out")
+    paper = Paper(args.dark, args.ground, args.column)
+    if args.layout == "dot":
+        from app.export.graphs import dot_layout
+
+        if args.legend or args.dark or args.outlined:
+            raise UserError("--layout dot has no legend, no dark colours and no outlines")
+        return dot_layout(record, paper, form)
     opened = () if args.layout == "folded" else None
-    return svg_tree(record, Explainer.of(traces[0].header), args.dark, opened).encode()
+    drawing = tree_drawing(record, Explainer.of(traces[0].header), opened, args.legend)
+    if args.column is not None and (size := paper.letters(drawing)) < SMALL:
+        say(f"at this width the text is {size:.1f} pt high: {SMALL:g} pt can be read on paper")
+    if form == "pdf" or args.outlined:
+        return figure(drawing, paper, form)
+    return svg(drawing, paper).encode()
 
 
 def _dot(traces: list[Trace], args: Options) -> bytes:
@@ -169,7 +203,8 @@ def _perfetto(traces: list[Trace], args: Options) -> bytes:
 
 FORMS = {
     "html": Form(_html, ".html"),
-    "svg": Form(_svg, ".svg", one_round=True),
+    "svg": Form(_figure, ".svg", one_round=True),
+    "pdf": Form(_figure, ".pdf", one_round=True),
     "dot": Form(_dot, ".dot", one_round=True),
     "graphml": Form(_graphml, ".graphml", one_round=True),
     "csv": Form(_table, ".csv"),

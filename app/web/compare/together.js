@@ -100,12 +100,14 @@ export class Together {
     this._show(place);
   }
 
-  /** To where round number `at` of a run begins; gives whether it is shown: it is not behind the
-   *  place where the texts part, nor when it added no token. */
+  /** To where round number `at` of a run begins; gives whether it is shown. It is not where it lies
+   *  behind the place where the texts part, nor when it added no token. */
   reach(at, pane = this.panes[0]) {
-    const side = this.sides[this.panes.indexOf(pane)];
-    this.go(side.findIndex((token) => token.round === at));
-    return pane.at === at;
+    const side = this.sides[this.panes.indexOf(pane)],
+      place = side.findIndex((token) => token.round === at),
+      can = place >= 0 && place < this.reachable;
+    if (can) this.go(place);
+    return can;
   }
 
   live() {

@@ -7,6 +7,10 @@ const LINE = 28; // pixels of a line until one was measured
 const SPARE = 6; // lines above and below those in sight
 const MOVES = { ArrowUp: -1, ArrowDown: 1, Home: -Infinity, End: Infinity };
 
+function titleOf({ about, name }) {
+  return `${about}; in a filter: ${name}`;
+}
+
 export class RowGrid {
   /** hear: {cell(row, column), marks(row) as a class, press(column), hand(at, extend), enter(at),
    * leave()}. name: of this table among those of the page. */
@@ -29,19 +33,22 @@ export class RowGrid {
     this.element = h("div", { class: "ds-rounds-box" }, this.long);
     this.element.addEventListener("scroll", () => this._later(), { passive: true });
     this.table.addEventListener("keydown", (event) => this._key(event));
-    this.body.addEventListener("mousedown", (event) => event.preventDefault()); // no text selected
-    this.body.addEventListener("click", (event) => this._click(event));
+    // On the way down: while a run goes on, a line may be another element when the press ends. A
+    // click without a press is a screen reader's.
+    this.body.addEventListener("mousedown", (event) => event.button === 0 && this._press(event));
+    this.body.addEventListener("click", (event) => event.detail || this._press(event));
     this.body.addEventListener("dblclick", () => this.at >= 0 && hear.enter(this.at));
     new ResizeObserver(() => this._later()).observe(this.element);
   }
 
   /** The columns, and by which the rows are sorted: {name, down} or null. */
   heads(columns, by) {
-    this.columns = columns;
+    if (columns.length === this.columns.length && by === this.by) return;
+    Object.assign(this, { columns, by });
     const sort = ({ name }) => (by?.name !== name ? "none" : by.down ? "descending" : "ascending");
     const mark = { none: "", ascending: " ▲", descending: " ▼" };
     const made = columns.map((column) => {
-      const press = button(column.head, { title: column.about }, () => this.hear.press(column));
+      const press = button(column.head, { title: titleOf(column) }, () => this.hear.press(column));
       press.append(h("span", { "aria-hidden": "true" }, mark[sort(column)]));
       return h("th", { class: `of-${column.name}`, "aria-sort": sort(column) }, press);
     });
@@ -51,11 +58,12 @@ export class RowGrid {
     this.table.setAttribute("aria-colcount", columns.length);
   }
 
-  /** Show these rows, with one of them in hand (−1: none). */
+  /** Show these rows, with one of them in hand (−1: none). What is selected stays where the same
+   * rows stand there. */
   show(rows, at) {
+    const stays = this.range?.every((each) => rows[each] && rows[each] === this.rows[each]);
     this.rows = rows;
-    this.at = at;
-    this.range = null;
+    if (!stays) Object.assign(this, { at, range: null });
     this.table.setAttribute("aria-rowcount", rows.length + 1);
     this.draw();
   }
@@ -131,8 +139,9 @@ export class RowGrid {
 
   // ── hands ──────────────────────────────────────────────────────────────────────────────────
 
-  _click(event) {
+  _press(event) {
     const line = event.target.closest("tr");
+    event.preventDefault(); // else Shift selects the text between
     this.table.focus({ preventScroll: true });
     if (line) this.hear.hand(Number(line.getAttribute("data-at")), event.shiftKey);
   }

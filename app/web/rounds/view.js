@@ -7,14 +7,14 @@ import { sign } from "../parts.js";
 import { filterOf } from "./filter.js";
 import { FORMS } from "./formats.js";
 import { RowGrid } from "./grid.js";
-import { cellText, columnsFor, pressed, rowsOf, sorted, together } from "./rows.js";
+import { COLUMNS, cellText, columnsFor, pressed, rowsOf, sorted, together } from "./rows.js";
 
 const NOTHING = { keep: () => true };
 const SAID = 1500; // milliseconds that "copied" stays
 
 export class RoundsTable {
   /** hear: {panes(), active() the pane in hand, reach(pane, at) gives whether it could, tree() shows
-   * the tree, say(words)}. */
+   * the tree, say(words), changed() when filter or order are others}. */
   constructor(name, hear) {
     this.hear = hear;
     this.by = null;
@@ -29,7 +29,7 @@ export class RoundsTable {
       leave: () => this._leave(),
     });
     this._head(name);
-    this.sums = h("div", { class: "ds-rounds-sums", role: "status" });
+    this.sums = h("div", { class: "ds-rounds-sums" });
     this.element = h(
       "section",
       { class: "ds-rounds", "aria-label": "Rounds" },
@@ -55,7 +55,7 @@ export class RoundsTable {
     });
     this.box.addEventListener("input", () => this.look());
     this.box.addEventListener("keydown", (event) => this._key(event));
-    this.count = h("span", { class: "ds-soft", role: "status" });
+    this.count = h("span", { class: "ds-soft" });
     this.said = h("p", { class: "ds-rounds-said", id: note, role: "alert", hidden: true });
     const step = (words, label, by) =>
       button(words, { "aria-label": label, title: label }, () => this.step(by));
@@ -129,11 +129,34 @@ export class RoundsTable {
   look() {
     this.grid.element.scrollTop = 0;
     this.refresh();
+    this.hear.say(this._counted);
+    this.hear.changed();
   }
 
   sort(by) {
     this.by = by;
     this.refresh();
+    this.hear.changed();
+  }
+
+  /** Filter and order for the address. */
+  get state() {
+    const { by } = this;
+    return {
+      filter: this.box.value.trim() || undefined,
+      sort: by ? (by.down ? "-" : "") + by.name : undefined,
+    };
+  }
+
+  /** Take filter and order from an address. */
+  restore({ filter = "", sort = "" }) {
+    const name = sort.replace("-", "");
+    this.box.value = filter;
+    this.filter = NOTHING;
+    this.by = COLUMNS.some((each) => each.name === name)
+      ? { name, down: sort.startsWith("-") }
+      : null;
+    this.stale();
   }
 
   /** The number of the line whose round the pane in hand shows; −1: none. */
@@ -146,12 +169,14 @@ export class RoundsTable {
   moved() {
     if (!this.isSeen) return;
     if (this.old) return this.refresh();
-    const { grid } = this;
-    if (!grid.range) {
-      grid.at = this._here;
-      grid.from = grid.at < 0 ? undefined : grid.at;
-      grid.reveal();
-    } else grid.draw();
+    const { grid } = this,
+      { letter, at } = this.hear.active(),
+      shown = `${letter} ${at}`;
+    if (grid.range || shown === this.shown) return grid.draw(); // it stays where it was scrolled to
+    this.shown = shown;
+    grid.at = this._here;
+    grid.from = grid.at < 0 ? undefined : grid.at;
+    grid.reveal();
   }
 
   // ── going to a round ───────────────────────────────────────────────────────────────────────
@@ -184,15 +209,17 @@ export class RoundsTable {
       pane = this.hear.panes().find(({ letter }) => letter === row.run),
       could = this.hear.reach(pane, row.at);
     const where = `${at + 1} of ${this.rows.length}`;
-    const beyond = `round ${row.round} of ${row.run} lies where the texts differ: it is not drawn`;
+    const beyond =
+      `round ${row.round} of ${row.run} cannot be drawn beside the others: ` +
+      "the texts differ there, or it added no token";
     this.hear.say(could ? `row ${where}, round ${row.round}` : beyond);
     this.count.textContent = could ? this._counted : beyond;
   }
 
   _hand(at, extend) {
     this.grid.hand(at, extend);
-    if (!extend) this._reach(this.grid.at);
     this._describe();
+    if (!extend) this._reach(this.grid.at);
   }
 
   _enter(at) {

@@ -7,6 +7,13 @@ import { picture, savePng, saveSvg } from "./picture.js";
 
 const FILES = [
   [
+    "This round for a paper",
+    [
+      ["figure.svg", "SVG"],
+      ["figure.pdf", "PDF"],
+    ],
+  ],
+  [
     "This round's draft",
     [
       ["dot", "DOT"],

@@ -8,7 +8,7 @@ const HELP = [
   ["Home End", "first round, last round"],
   ["↑ ↓", "node above, node below, at the same depth"],
   ["Shift ← →", "parent, child (the accepted one first)"],
-  ["Enter", "open the inspector for the node"],
+  ["Enter", "open the inspector for the node; in the table of rounds, the row's tree"],
   ["Space", "play, pause"],
   ["f", "fit the tree of this round"],
   ["w", "the whole run: its text, TVD above it, what was drafted in vain below it"],
@@ -31,14 +31,15 @@ const HELP = [
 const FILTER = [
   "Words are searched for in text, token and cause: all must occur. An expression compares columns: " +
     'accepted == 0 and (tvd > 0.5 or cause == budget), token ~ "water", not ms < 20.',
-  `Columns: ${COLUMNS.map(({ name, about }) => `${name} (${about})`).join(", ")}. “–” is not ` +
-    "recorded: no comparison holds of it but == unknown.",
+  `Columns: ${COLUMNS.map(({ name }) => name).join(", ")}; each head says more where it is pointed ` +
+    "at. “–” is not recorded: no comparison holds of it but == unknown.",
 ];
 
 /** A dialog over the page that a press outside of it closes. */
 export function dialog(label, extra, ...parts) {
   const made = h("dialog", { class: `ds-help ${extra}`.trim(), "aria-label": label }, parts);
-  made.append(button("Close", { class: "ds-button" }, () => made.close()));
+  const close = button("Close", { class: "ds-button" }, () => made.close());
+  made.append(h("div", { class: "ds-help-foot" }, close));
   made.addEventListener("click", (event) => event.target === made && made.close());
   return made;
 }

@@ -4,16 +4,30 @@ export class Look {
   constructor(studio) {
     this.studio = studio;
     this.tabular = false;
+    this.part = "tree";
   }
 
   /** The tree, the stage times or a table of all rounds, or what the runs measure. */
   showPart(name) {
     const { frame, panes, guide } = this.studio;
+    this.part = name;
     frame.show(name);
     if (name === "tree")
       for (const pane of panes) if (pane.shown) pane.tree.frame(!pane.tree.columns);
     guide.measures?.stale();
     if (name === "rounds") this.studio.rounds.stale();
+    this.studio.link.moved();
+  }
+
+  /** The part, and the filter and order of the rounds, for the address. */
+  get state() {
+    return { show: this.part === "tree" ? undefined : this.part, ...this.studio.rounds.state };
+  }
+
+  /** Take them from an address. */
+  restore({ show = "tree", ...rounds }) {
+    this.studio.rounds.restore(rounds);
+    this.showPart(show);
   }
 
   /** Draw every node of the trees, or fold them again. */

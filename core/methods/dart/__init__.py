@@ -83,7 +83,11 @@ DRAFTER = DrafterInfo(
     "q for every depth from one causal layer",
     "core.methods.dart.drafter:load",
     DartOptions,
-    checkpoint=Checkpoint("core.methods.dart.model:FORM", "core.methods.dart.model:export"),
+    checkpoint=Checkpoint(
+        "core.methods.dart.model:FORM",
+        "core.methods.dart.model:export",
+        told=r"^=\w+Dart$|^draft_length=",
+    ),
     training="core.methods.dart.training:TRAINING",
 )
 BUILDER = BuilderInfo(

@@ -44,6 +44,7 @@ DRAFTER = DrafterInfo(
         "core.methods.dflash.model:FORM",
         "core.methods.dflash.model:export",
         layouts="the layouts of z-lab, JetSpec and speculators",
+        told=r"^=DFlash|^=dflash$|^dflash_config\.",
     ),
     training="core.methods.dflash.training:TRAINING",
     vllm="dflash",

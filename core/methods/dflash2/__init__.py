@@ -31,7 +31,9 @@ DRAFTER = DrafterInfo(
     states=BY_PATH,
     depends=BY_PREVIOUS,
     checkpoint=Checkpoint(
-        "core.methods.dflash2.model:FORM", layouts="the layouts of z-lab and speculators"
+        "core.methods.dflash2.model:FORM",
+        layouts="the layouts of z-lab and speculators",
+        told=r"(?i)^=.*dflash2|(^|\.)selector_rank=",
     ),
     explain=EXPLAIN,
 )

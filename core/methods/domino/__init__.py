@@ -15,7 +15,9 @@ DRAFTER = DrafterInfo(
     "core.methods.domino.drafter:load",
     DFlashOptions,
     states=BY_PATH,
-    checkpoint=Checkpoint("core.methods.domino.model:FORM", layouts="SpecForge's layout"),
+    checkpoint=Checkpoint(
+        "core.methods.domino.model:FORM", layouts="SpecForge's layout", told=r"(?i)^=.*domino"
+    ),
     explain=CORRECTED,
 )
 METHOD = Method(

@@ -55,6 +55,7 @@ DRAFTER = DrafterInfo(
     checkpoint=Checkpoint(
         "core.methods.dspark.model:FORM",
         layouts="the layouts of DeepSpec, SpecForge and speculators",
+        told=r"(?i)^=.*dspark|(^|\.)markov_rank=",
     ),
     explain=EXPLAIN,
     vllm="dspark",

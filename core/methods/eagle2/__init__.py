@@ -15,7 +15,11 @@ DRAFTER = DrafterInfo(
     "core.methods.eagle2.model:load",
     EagleOptions,
     states=BY_PATH,
-    checkpoint=Checkpoint("core.methods.eagle2.model:FORM", layouts="SafeAILab's layout"),
+    checkpoint=Checkpoint(
+        "core.methods.eagle2.model:FORM",
+        layouts="SafeAILab's layout",
+        told=r"\A(?s:.*)^=\w+ForCausalLM$(?s:.*)^num_hidden_layers=1$",
+    ),
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
     vllm="eagle",
 )

@@ -51,7 +51,9 @@ class FeatureConfig(EagleConfig):
         return FeatureConfig(**vars(EagleConfig.from_json(raw)), bias=bool(raw.get("bias", True)))
 
     def to_json(self) -> dict[str, Any]:
-        return super().to_json() | {"architectures": ["LlamaForCausalLM"]}
+        raw = super().to_json() | {"architectures": ["LlamaForCausalLM"]}
+        del raw["draft_vocab_size"]  # its head is the target's; EAGLE-3's configs have the field
+        return raw
 
 
 class FeatureModel(EagleModel):

@@ -30,7 +30,11 @@ DRAFTER = DrafterInfo(
     "core.methods.hydra.drafter:load",
     HydraOptions,
     states=BY_PATH,
-    checkpoint=Checkpoint("core.methods.hydra.model:FORM", "core.methods.hydra.model:export"),
+    checkpoint=Checkpoint(
+        "core.methods.hydra.model:FORM",
+        "core.methods.hydra.model:export",
+        told=r"^hydra_num_heads=",
+    ),
     training="core.methods.hydra.training:TRAINING",
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
 )

@@ -49,6 +49,7 @@ DRAFTER = DrafterInfo(
         "core.methods.medusa.model:FORM",
         "core.methods.medusa.model:export",
         layouts="FasterDecoding's layout",
+        told=r"^medusa_num_heads=",
     ),
     training="core.methods.medusa.training:TRAINING",
     vllm="medusa",

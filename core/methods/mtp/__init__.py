@@ -24,6 +24,9 @@ from core.methods.method import (
     temperature_of_q,
 )
 
+# The fields by which a config counts its layers of this kind.
+COUNTS = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers")
+
 
 @dataclass(frozen=True)
 class MtpOptions:
@@ -41,6 +44,8 @@ DRAFTER = DrafterInfo(
         "core.methods.mtp.model",
         "core.methods.mtp.model:export",
         layouts="the layouts of Qwen, DeepSeek, GLM, MiMo and speculators, of one layer",
+        told=rf"^=.*MTP|(^|\.)({'|'.join(COUNTS)})=[1-9]|^format=draftscope-last-layer$",
+        inside=True,
     ),
     training="core.methods.mtp.training:TRAINING",
     explain=Explanation(lead="The layer's {rank} token after {parent}, given the whole path."),

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from core.errors import UserError
 from core.json_input import read_json
 from core.methods.loading import check_fits
+from core.methods.mtp import COUNTS
 from core.methods.sps.model import PLACES, Changed, Pair, changed, model_of_layers, shared
 from core.models import checkpoint
 from core.models.cache import StaticKV
@@ -36,7 +37,6 @@ from core.models.layers import RMSNorm
 from core.models.target import reads_static_kv
 
 KIND, FORMAT = "MTP", "draftscope-last-layer"
-COUNTS = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers")
 
 
 # ── layouts ──────────────────────────────────────────────────────────────────────────────────────

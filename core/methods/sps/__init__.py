@@ -37,6 +37,7 @@ DRAFTER = DrafterInfo(
     checkpoint=Checkpoint(
         "core.methods.sps.model",
         layouts="transformers' layouts of causal language models",
+        told=r"^format=draftscope-first-layers$",
     ),
     training="core.methods.sps.training:TRAINING",
     explain=Explanation(lead="The draft model's {rank} token after {parent} and the path before."),

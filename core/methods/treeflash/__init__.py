@@ -68,7 +68,11 @@ DRAFTER = DrafterInfo(
     "core.methods.treeflash.drafter:load",
     TreeFlashOptions,
     states=BY_PREVIOUS,
-    checkpoint=Checkpoint("core.methods.treeflash.model", "core.methods.treeflash.model:export"),
+    checkpoint=Checkpoint(
+        "core.methods.treeflash.model",
+        "core.methods.treeflash.model:export",
+        told=r"^treeflash_config\.",
+    ),
     training="core.methods.treeflash.training:TRAINING",
     recorded="core.methods.treeflash.recorded:session",
     explain=EXPLAIN,

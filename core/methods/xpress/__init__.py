@@ -18,7 +18,9 @@ DRAFTER = DrafterInfo(
     "core.methods.xpress.drafter:load",
     DFlashOptions,
     states=BY_PATH,
-    checkpoint=Checkpoint("core.methods.xpress.model:FORM", layouts="speculators' layout"),
+    checkpoint=Checkpoint(
+        "core.methods.xpress.model:FORM", layouts="speculators' layout", told=r"(?i)^=.*xpress"
+    ),
     explain=CORRECTED,
 )
 METHOD = Method(

@@ -1,0 +1,171 @@
+"""Targets and drafters by their config alone: whether they open, and as which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+from core.methods.layouts import looks_like, told_kind
+from core.methods.loading import check, form, read
+from core.methods.method import find_drafter
+from core.models import checkpoint, embedded, presets
+from core.models.hub import WEIGHTS, Source
+from core.models.language import target_config
+from core.models.outline import Outline, names_language_model, outline
+from core.models.presets import Preset
+
+SOME = (48, 64)  # layers of a target, to see what a drafter reads of one
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """A drafter that opens.
+
+    kind        its name in the registry
+    of_target   what the target must be like
+    layers      after which it reads, of a target with ``count`` layers
+    count       None: it reads the same of every target
+    depths      it drafts at most; None: as its options say
+    parameters  of its network; None: the config alone does not tell
+    """
+
+    kind: str
+    of_target: Mapping[str, int]
+    layers: tuple[int, ...]
+    count: int | None
+    depths: int | None
+    parameters: int | None
+
+
+def drafts(kind: str, folder: Path) -> Drafts:
+    """The drafter of this kind in a folder, which may hold the config alone. Raises UserError, as
+    loading it would."""
+    config = read(kind, folder)
+    told = config.of_target.get("layer count")
+    first, second = (config.feature_layers(told or count) for count in SOME)
+    return Drafts(
+        kind,
+        config.of_target,
+        tuple(first),
+        told or (None if first == second else SOME[0]),
+        getattr(config, "max_depth", None),
+        _parameters(kind, folder, config),
+    )
+
+
+def _parameters(kind: str, folder: Path, config: Any) -> int | None:
+    """None where the tensors tell the sizes and are not here."""
+    module = form(find_drafter(kind))
+    with suppress(UserError):
+        if not isinstance(module, checkpoint.Form):
+            network = module.outline(folder)
+        else:
+            with checkpoint.on_meta(folder, module.kind):
+                network = module.network(config)
+        return sum(map(prod, checkpoint.shapes(network).values())) or None
+    return None
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The target and drafters that a name opens as.
+
+    refused  why something of it does not open, as loading says it
+    head     why a head that may lie in the target does not open; "": it does, or there is none
+    unknown  parts of a preset whose config is not here and cannot be fetched
+    """
+
+    target: Outline | None = None
+    drafters: tuple[Drafts, ...] = ()
+    refused: tuple[str, ...] = ()
+    head: str = ""
+    unknown: tuple[str, ...] = ()
+
+
+def opening(name: str, *dtypes: Any) -> Opening:
+    """Open a preset, a folder, a GGUF file or a repository of the hub by its config. Of the hub,
+    nothing else is fetched.
+
+    dtypes  for the memory of a target
+
+    Raises UserError when a config cannot be read.
+    """
+    preset = presets.find(name)
+    if preset != presets.Preset(name, preset.target) or preset.target.gguf is not None:
+        return _of_preset(name, preset, dtypes)
+    folder = preset.target.with_config()
+    checkpoint.read_config(folder, "model")
+    kind, found, why = told_kind(folder), (), ""
+    if kind is not None:
+        try:
+            found = (drafts(kind, folder),)
+        except UserError as error:
+            why = str(error)
+        if not _may_be_target(kind, folder, refused=bool(why)):
+            return Opening(drafters=found, refused=(why,) if why else ())
+    try:
+        return Opening(outline(name, *dtypes), found, head=why)
+    except UserError as error:
+        like = looks_like(folder)
+        more = f"; it looks like {like}" if like else ""
+        return Opening(refused=(f"{error}{more}",))
+
+
+def _of_preset(name: str, preset: Preset, dtypes: tuple[Any, ...]) -> Opening:
+    """Open a preset's target, and its drafters for this target."""
+    target, found, refused, unknown = None, list[Drafts](), list[str](), list[str]()
+    config = None
+    if not _is_here(preset.target):
+        unknown.append("target")
+    else:
+        try:
+            target, config = outline(name, *dtypes), target_config(name)
+        except UserError as error:
+            refused.append(str(error))
+    for kind, source in preset.drafters.items():
+        if (folder := _config_folder(source)) is None:
+            unknown.append(kind)
+            continue
+        try:
+            drafter = drafts(kind, folder)
+            if config is not None:
+                check(kind, Source(str(folder)), name, config)
+            found.append(drafter)
+        except UserError as error:
+            refused.append(str(error))
+    return Opening(target, tuple(found), tuple(refused), unknown=tuple(unknown))
+
+
+def _is_here(target: Source) -> bool:
+    """Whether a target's config is here, or the hub gives it."""
+    here = target.name == embedded.NAME or target.is_local
+    return here or _config_folder(target) is not None
+
+
+def _config_folder(source: Source) -> Path | None:
+    """The folder of its config; None: the hub does not answer."""
+    try:
+        return source.with_config()
+    except UserError:
+        return None
+
+
+def _may_be_target(kind: str, folder: Path, refused: bool) -> bool:
+    """Whether a folder that tells a kind of drafter may hold a target all the same."""
+    info = find_drafter(kind)
+    if info.checkpoint is not None and info.checkpoint.inside:
+        return refused or not _is_alone(form(info), folder)
+    return refused and names_language_model(folder)
+
+
+def _is_alone(module: Any, folder: Path) -> bool:
+    """Whether a folder's files hold the drafter's tensors and no others."""
+    if not any(folder.glob(WEIGHTS[0])):
+        return False
+    every, own = checkpoint.read_shapes(folder), module.read_shapes(folder)
+    return sum(map(prod, every.values())) == sum(map(prod, own.values()))

@@ -1,0 +1,214 @@
+"""A tree as a figure for a paper: PDF and outlines by graphviz, grounds, widths and the legend."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import graphviz
+import pytest
+
+from app.cli import main
+from app.commands.trace.export import points
+from app.export import figure as figures
+from app.export.figure import figure
+from app.view.drawing import MEANINGS, Drawing, Group, Paper, Words, tree_drawing
+from app.view.explanation import Explainer
+from app.view.svg import svg
+from core.errors import UserError
+from core.rounds.round import ACCEPTED, SIDE
+from core.traces.reader import read_trace
+from core.traces.writer import write_trace
+from tests.fakes import make_round
+from tests.test_documents import ROOT
+from tests.test_offline import made
+from tests.test_render import side_round, small_round
+
+SPACE = "{http://www.w3.org/2000/svg}"
+
+
+def streams(data: bytes) -> Iterator[bytes]:
+    """The contents of a PDF's streams."""
+    for found in re.findall(rb"stream\r?\n(.*?)endstream", data, re.S):
+        try:
+            yield zlib.decompressobj().decompress(found)
+        except zlib.error:
+            yield found
+
+
+def objects(data: bytes) -> str:
+    """A PDF's objects as text, those in streams too."""
+    return b"\n".join([data, *streams(data)]).decode("latin-1")
+
+
+def page_of(data: bytes) -> tuple[float, float]:
+    """The size of a PDF's page in points."""
+    box = re.search(r"/MediaBox \[ ?0 0 (\S+) (\S+?) ?\]", objects(data))
+    assert box
+    return float(box[1]), float(box[2])
+
+
+@pytest.mark.usefixtures("dot")
+@pytest.mark.parametrize("hostile", [False, True])
+def test_a_pdf_embeds_the_letters_of_every_font(hostile: bool):
+    drawing = tree_drawing(make_round(1, 24, hostile), legend=True)
+    data = figure(drawing, Paper(), "pdf")
+    assert data.startswith(b"%PDF-")
+    told = objects(data)
+    described = re.findall(r"/Type /FontDescriptor(.*?)>>", told, re.S)
+    assert described and all(re.search(r"/FontFile[23]? \d+ 0 R", each) for each in described)
+    # "ABCDEF+Name": a part of the font, embedded
+    names = set(re.findall(r"/BaseFont /(\S+)", told))
+    assert names and all(re.match(r"[A-Z]{6}\+", name) for name in names)
+    assert not re.search(r"/(JavaScript|OpenAction|URI|Launch)\b", told)
+
+
+@pytest.mark.usefixtures("dot")
+def test_a_figure_is_as_wide_as_its_column():
+    drawing = tree_drawing(small_round(), legend=True)
+    for width in (234.0, 500.0):
+        paper = Paper(width=width)
+        wide, high = page_of(figure(drawing, paper, "pdf"))
+        assert wide == pytest.approx(width, abs=1)
+        assert high == pytest.approx(width * drawing.height / drawing.width, abs=1)
+        root = ElementTree.fromstring(svg(drawing, paper))
+        assert root.attrib["width"] == f"{width:.2f}pt"
+        outlined = ElementTree.fromstring(figure(drawing, paper, "svg"))
+        assert float(outlined.attrib["width"].removesuffix("pt")) == pytest.approx(width, abs=1)
+    assert paper.letters(drawing) == pytest.approx(13 * 500 / drawing.width)
+
+
+@pytest.mark.usefixtures("dot")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        '"',
+        "\\",
+        '\\"',
+        '\\\\"',
+        'a" + "b',
+        '", pos="1,1',
+        "\\n",
+        "-3 -x",
+        "é␣×",
+        "<b>&amp;",
+    ],
+)
+def test_every_letter_of_a_text_is_drawn_and_none_is_read_by_dot(text: str):
+    """A letter of outlines is one use of its glyph."""
+    drawing = Drawing(400, 60, "", (Group(10, 10, (Words(text, 0, 20),)),))
+    root = ElementTree.fromstring(figure(drawing, Paper(ground="transparent"), "svg"))
+    used = len(root.findall(f".//{SPACE}use"))
+    assert used - text.count('\\"') <= len(text) <= used + text.count(" ")
+    assert not root.findall(f".//{SPACE}text")
+
+
+@pytest.mark.usefixtures("dot")
+def test_outlines_are_those_of_large_letters_at_any_width():
+    """At the size of print cairo would fit them to pixels."""
+    drawing = Drawing(400, 60, "", (Group(10, 10, (Words("a", 0, 20),)),))
+    small, large = (figure(drawing, Paper(width=width), "svg") for width in (40.0, 4000.0))
+    head = re.compile(rb' width="[^"]*" height="[^"]*"')
+    assert head.sub(b"", small, count=1) == head.sub(b"", large, count=1)
+    assert b'width="40.00pt" height="6.00pt"' in small
+
+
+@pytest.mark.usefixtures("dot")
+def test_a_transparent_ground_is_no_ground():
+    drawing = tree_drawing(small_round())
+    for ground, colour in (("page", "#f5f4ef"), ("white", "#ffffff"), ("transparent", None)):
+        root = ElementTree.fromstring(svg(drawing, Paper(ground=ground)))
+        assert len(root.findall(f"{SPACE}rect")) == (colour is not None)
+        style = root.findtext(f"{SPACE}style")
+        assert style and (colour is None or f".ground{{fill:{colour}}}" in style)
+    filled, none = (
+        figure(drawing, Paper(ground=ground), "pdf") for ground in ("white", "transparent")
+    )
+    shapes = [b"".join(streams(data)).count(b" c B\n") for data in (filled, none)]
+    assert shapes[0] == shapes[1] + 1
+
+
+def test_the_legend_says_what_is_there_and_nothing_else():
+    def told(drawing: Drawing) -> list[str]:
+        root = ElementTree.fromstring(svg(drawing))
+        texts = [element.text for element in root.iter(f"{SPACE}text")]
+        return [words for _, words in MEANINGS.values() if words in texts]
+
+    whole = tree_drawing(small_round(), legend=True)
+    assert told(tree_drawing(small_round())) == []
+    assert MEANINGS[ACCEPTED][1] in told(whole) and MEANINGS[SIDE][1] not in told(whole)
+    assert MEANINGS[SIDE][1] in told(tree_drawing(side_round(), legend=True))
+    assert told(tree_drawing(make_round(1, 8, method="ar"), legend=True))[:1] == ["accepted"]
+    trace = read_trace(ROOT / "assets" / "traces" / "chat-treeflash.jsonl.gz")
+    how = Explainer.of(trace.header)
+    help = how.marks(trace.rounds[4]).help
+    drawn = svg(tree_drawing(trace.rounds[4], how, legend=True))
+    texts = [element.text for element in ElementTree.fromstring(drawn).iter(f"{SPACE}text")]
+    assert set(help) == {"▲"} and help["▲"] in texts
+    for group in whole.shapes:
+        if isinstance(group, Group):
+            assert 0 <= group.x < whole.width and 0 <= group.y < whole.height
+
+
+def test_without_the_dot_program_a_sentence_says_what_is_left(monkeypatch):
+    def missing(*args: object, **more: object) -> None:
+        raise graphviz.ExecutableNotFound(["dot"])
+
+    monkeypatch.setattr(figures.graphviz, "pipe", missing)
+    with pytest.raises(UserError, match=r"^[^\n]*dot program is not installed[^\n]*$"):
+        figure(tree_drawing(small_round()), Paper(), "pdf")
+
+
+# ── the command ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def trace_file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.jsonl.gz"
+    write_trace(path, made(4, 16))
+    return path
+
+
+def export(*words: object) -> int:
+    return main(["trace", "export", *map(str, words)])
+
+
+@pytest.mark.usefixtures("dot")
+def test_a_round_becomes_a_figure_of_a_column(trace_file: Path, tmp_path: Path, capsys):
+    words = ("--round", 2, "--column", "3.25in", "--ground", "white", "--legend")
+    assert export(trace_file, "--to", "pdf", *words) == 0
+    said = capsys.readouterr()
+    assert "run-round-2.pdf" in said.out and "pt high" in said.err
+    assert (tmp_path / "run-round-2.pdf").read_bytes().startswith(b"%PDF-")
+    assert export(trace_file, "--to", "svg", "--outlined", *words) == 0
+    assert b"<text" not in (tmp_path / "run-round-2.svg").read_bytes()
+    capsys.readouterr()
+    assert export(trace_file, "--to", "pdf", "--layout", "dot", "--column", "82mm") == 0
+    wide, _ = page_of((tmp_path / "run-round-1.pdf").read_bytes())
+    assert wide == pytest.approx(82 / 25.4 * 72, abs=1)
+
+
+def test_lengths_have_units():
+    assert points("3.25in") == 234 and points("234pt") == 234
+    assert points("82.55mm") == pytest.approx(234) and points("8.255cm") == pytest.approx(234)
+    for text in ("", "in", "3", "3px", "-1in", "0in", "nanin", "infin", "1e9in", "3.25 inches"):
+        with pytest.raises(ValueError):
+            points(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--column", "3"], "must be a length"),
+        (["--dark", "--ground", "white"], "leave one of them out"),
+        (["--layout", "dot", "--legend"], "has no legend"),
+    ],
+)
+def test_what_is_amiss_is_one_sentence(trace_file: Path, capsys, words: list[str], sentence: str):
+    assert export(trace_file, "--to", "svg", *words) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and said.count("\n") == 1

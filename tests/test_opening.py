@@ -1,0 +1,310 @@
+"""Targets and drafters by their config alone, compared with what is loaded and run."""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from pathlib import Path
+
+import pytest
+import torch
+
+from app.cli import main
+from core.decoding.engine import Engine
+from core.decoding.request import RunRequest
+from core.errors import UserError
+from core.methods.loading import form
+from core.methods.names import DRAFTERS
+from core.methods.opening import opening
+from core.methods.registry import find_drafter
+from core.models import checkpoint, recurrent
+from core.models.hub import CONFIG, Source
+from core.models.language import load_language
+from core.models.outline import outline
+from core.models.target import Target
+from tests import toys
+from tests.test_cli import is_one_sentence
+from tests.test_published import PUBLISHED
+from tests.toys_on_disk import save_toys
+
+FAMILIES = ("llama", "qwen3", "qwen3_moe", *toys.HYBRIDS)
+
+
+def folder_of(path: Path, config: dict) -> str:
+    """A folder that holds a config alone."""
+    path.mkdir(exist_ok=True)
+    (path / "config.json").write_text(json.dumps(config))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toys")
+    save_toys(folder)
+    return folder
+
+
+@pytest.fixture
+def doctor(capsys):
+    """Call ``model doctor NAME``: the exit code, and what it prints."""
+
+    def ask(name):
+        code = main(["model", "doctor", str(name)])
+        return code, capsys.readouterr()
+
+    return ask
+
+
+# ── targets ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_memory_of_a_target_is_what_a_loaded_one_takes(family, tmp_path):
+    made = toys.language_model(family)
+    found = outline(folder_of(tmp_path / "bare", made.config.to_dict()), torch.float32)
+    assert found is not None
+    made.save_pretrained(tmp_path / "whole")
+    toys.tokenizer().save_pretrained(tmp_path / "whole")
+    model = load_language(str(tmp_path / "whole"), "cpu", fast=False).model
+    where, memory = Target(model), found.memory[torch.float32]
+    where.prefill([5, 7, 9], 4)
+    assert memory.weights == sum(p.nbytes for p in model.parameters())
+    assert found.parameters == sum(p.numel() for p in model.parameters())
+    assert memory.token == where._kv._memory.nbytes // where._kv.capacity > 0
+    carried = [each.bytes_per_row for each in getattr(where._kv, "_states", {}).values()]
+    assert memory.state == sum(carried) and found.carrying == len(carried)
+    assert (found.layers, found.vocabulary) == (4, toys.LANGUAGE_SIZE)
+
+
+def test_half_the_bytes_in_bfloat16_but_not_of_states(tmp_path):
+    """The recurrence stays in float32."""
+    name = folder_of(tmp_path, toys.config("qwen3_5_text").to_dict())
+    found = outline(name, torch.float32, torch.bfloat16)
+    assert found is not None
+    whole, half = found.memory[torch.float32], found.memory[torch.bfloat16]
+    assert (whole.weights, whole.token) == (2 * half.weights, 2 * half.token)
+    assert whole.state > half.state > whole.state / 2
+
+
+REFUSED = {
+    "layers of an unknown kind": ({"model_type": "falcon_h1", "num_hidden_layers": 2}, "'hybrid'"),
+    "layers of an unknown make": ({"model_type": "bamba", "num_hidden_layers": 2}, "not known"),
+    "no language model": ({"model_type": "vit"}, "Unrecognized configuration class"),
+    "an unknown model": ({"model_type": "unheard"}, "unheard"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_target_is_refused_with_the_sentence_of_loading(what, tmp_path, doctor):
+    raw, words = REFUSED[what]
+    name = folder_of(tmp_path, raw)
+    toys.tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=words) as bare:
+        outline(name, torch.float32)
+    code, printed = doctor(name)
+    assert code == 1 and f"does not open: {bare.value}" in printed.out
+    if what != "layers of an unknown make":  # seen in the loaded model
+        with pytest.raises(UserError) as loading:
+            load_language(name, "cpu")
+        assert str(loading.value) == str(bare.value)
+
+
+def test_a_target_of_an_unknown_make_is_refused_when_it_is_loaded(tmp_path):
+    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 259,
+             "mamba_n_heads": 4, "mamba_d_head": 16, "num_attention_heads": 4}  # fmt: skip
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model("bamba", **small)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    toys.tokenizer().save_pretrained(tmp_path)
+    sentences = []
+    for load in (
+        lambda: outline(str(tmp_path), torch.float32),
+        lambda: load_language(str(tmp_path), "cpu"),
+    ):
+        with pytest.raises(UserError, match="not known here") as error:
+            load()
+        sentences.append(str(error.value))
+    assert sentences[0] == sentences[1]
+
+
+def test_sinks_are_refused_as_the_first_forward_refuses_them(tmp_path, doctor):
+    """As in gpt-oss: loading does not see them."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 259,
+             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+             "num_local_experts": 4, "eos_token_id": None, "pad_token_id": None}  # fmt: skip
+    config = AutoConfig.for_model("gpt_oss", **small)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "whole")
+    toys.tokenizer().save_pretrained(tmp_path / "whole")
+    engine = Engine(str(tmp_path / "whole"), "cpu")
+    with pytest.raises(UserError, match="sinks") as error:
+        list(engine.start(RunRequest("hi", "ar", max_new_tokens=2)))
+    code, printed = doctor(folder_of(tmp_path / "bare", config.to_dict()))
+    assert code == 1 and f"does not open: {error.value}" in printed.out
+
+
+# The table of docs/models.md: transformers' default config of each family, and why it is refused.
+FAMILIES_TOLD = {
+    "qwen3_5": "", "qwen3_5_moe": "", "qwen3_next": "", "kimi_linear": "", "glm4_moe": "",
+    "deepseek_v3": "", "gemma4": "", "llama": "", "qwen3": "", "qwen3_moe": "",
+    "gpt_oss": "attention has sinks", "glm_moe_dsa": "'indexed_attention'",
+    "deepseek_v4": "'compressed_sparse_attention'", "llama4": "'chunked_attention'",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES_TOLD)
+def test_a_family_opens_or_not_as_the_documents_say(family, tmp_path):
+    from transformers import AutoConfig
+
+    name, refusal = folder_of(tmp_path, {"model_type": family}), FAMILIES_TOLD[family]
+    AutoConfig.for_model(family).save_pretrained(tmp_path)
+    documents = Path(__file__).parent.parent / "docs" / "models.md"
+    lines = documents.read_text("utf-8").splitlines()
+    (row,) = (
+        line for line in lines if f"`{family}`" in line and ("| yes" in line or "| no" in line)
+    )
+    found = opening(name, torch.bfloat16)
+    assert ("| no: " in row) == bool(refusal) == bool(found.refused)
+    if refusal:
+        assert refusal in found.refused[0]
+        return
+    assert found.target is not None
+    memory = found.target.memory[torch.bfloat16]
+    assert memory.token and ("carries a state" in row) == bool(memory.state)
+
+
+# ── drafters ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_config_opens_as_its_kind(name, tmp_path, doctor):
+    row = PUBLISHED[name]
+    where = folder_of(tmp_path, row["config"])
+    config = form(find_drafter(row["kind"])).load_config(tmp_path)
+    code, printed = doctor(where)
+    line = next(each for each in printed.out.splitlines() if "opens as a drafter" in each)
+    assert code == 0 and f"opens as a drafter: {row['kind']}, for a target of " in line
+    for what, wanted in config.of_target.items():
+        assert f"{what} {wanted:,}" in line
+    count = config.of_target.get("layer count", 48)
+    layers = ", ".join(map(str, config.feature_layers(count)))
+    assert f"; reads after layer{'s' * (', ' in layers)} {layers}" in line
+    assert "weights are not here" in printed.out
+
+
+@pytest.mark.parametrize("kind", [k for k in DRAFTERS if find_drafter(k).checkpoint])
+def test_a_folder_with_weights_opens_as_what_it_is(kind, shelf):
+    folder = shelf / {"dflash": "drafter"}.get(kind, kind)
+    found = opening(str(folder), torch.float32)
+    assert not found.refused
+    if kind == "sps":  # a draft model is a language model
+        assert found.target is not None and not found.drafters
+        return
+    (drafter,) = found.drafters
+    assert found.target is None and drafter.kind == kind
+    own = form(find_drafter(kind)).read_shapes(folder)
+    assert drafter.parameters == sum(map(prod, own.values()))
+
+
+@pytest.mark.parametrize("kind", ["dflash", "eagle3", "medusa", "mtp"])
+def test_a_drafter_with_a_wrong_tensor_is_refused_as_loading_refuses_it(kind, shelf, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    source = shelf / {"dflash": "drafter"}.get(kind, kind)
+    state = load_file(source / "model.safetensors")
+    state.pop(max(state))
+    save_file(state, tmp_path / "model.safetensors")
+    folder_of(tmp_path, json.loads((source / "config.json").read_text()))
+    engine = Engine(str(shelf / "target"), "cpu", str(tmp_path))
+    with pytest.raises(UserError) as error:
+        engine.check(kind)
+    found = opening(str(tmp_path), torch.float32)
+    assert str(error.value) in (*found.refused, found.head) and not found.drafters
+
+
+def test_a_target_with_a_head_opens_as_both(tmp_path, doctor):
+    raw = toys.config("qwen3_5_text").to_dict() | {"mtp_num_hidden_layers": 1}
+    code, printed = doctor(folder_of(tmp_path, raw))
+    assert code == 0 and "opens as a target: Qwen3_5ForCausalLM" in printed.out
+    assert "opens as a drafter: mtp, for a target of hidden size 32" in printed.out
+    code, printed = doctor(folder_of(tmp_path, raw | {"mtp_num_hidden_layers": 3}))
+    assert code == 0 and "an MTP head of 3 layers is not supported" in printed.out
+    assert "opens as a target" in printed.out and "opens as a drafter" not in printed.out
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({"model_type": "gemma4_assistant"}, "it looks like Gemma 4's assistant"),
+        ({"speculators_model_type": "peagle"}, "it looks like a P-EAGLE drafter"),
+        ({"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 3}, "of 3 layers"),
+    ],
+)
+def test_what_opens_as_nothing_is_called_by_its_name(raw, words, tmp_path, doctor):
+    code, printed = doctor(folder_of(tmp_path, raw))
+    assert code == 1 and words in printed.out and "opens as" not in printed.out
+
+
+def test_a_config_that_is_none_is_one_sentence(tmp_path, doctor):
+    (tmp_path / "config.json").write_text("{")
+    code, printed = doctor(tmp_path)
+    assert code == 2 and is_one_sentence(printed.err) and not printed.out
+
+
+# ── the hub ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_of_the_hub_the_config_alone_is_fetched(tmp_path, doctor, monkeypatch):
+    asked = []
+    folder_of(tmp_path, PUBLISHED["qwen3.6-27b dflash2"]["config"])
+
+    def fetch(source, patterns):
+        asked.append((source.name, patterns))
+        return tmp_path
+
+    monkeypatch.setattr(Source, "fetch", fetch)
+    code, printed = doctor("some/drafter")
+    assert code == 0 and "opens as a drafter: dflash2" in printed.out
+    assert asked == [("some/drafter", CONFIG)]
+
+
+def test_without_the_hub_an_id_is_one_sentence(doctor):
+    code, printed = doctor("some/drafter")
+    assert code == 2 and is_one_sentence(printed.err) and not printed.out
+
+
+def test_a_preset_whose_drafter_is_for_another_target_is_refused(shelf, tmp_path, doctor):
+    config = json.loads((shelf / "drafter" / "config.json").read_text()) | {"hidden_size": 64}
+    folder_of(tmp_path / "other", config)
+    (tmp_path / "own.toml").write_text(
+        f"[own]\ntarget = '{shelf / 'target'}'\n"
+        f"drafters = {{ dflash = './other', eagle3 = '{shelf / 'eagle3'}' }}\n"
+    )
+    code, printed = doctor(tmp_path / "own.toml")
+    assert code == 1 and "is for a target of hidden size 64" in printed.out
+    assert printed.out.count("opens as a drafter") == 1
+
+
+# ── states ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_doctor_says_what_a_state_costs(tmp_path, doctor, monkeypatch):
+    name = folder_of(tmp_path, toys.config("qwen3_5_text").to_dict())
+    found = outline(name, torch.float32)
+    assert found is not None
+    one = found.memory[torch.float32].state
+    monkeypatch.setattr(recurrent, "KEPT", 17 * one)
+    code, printed = doctor(name)
+    slow, states, most = (line.strip() for line in printed.out.splitlines()[3:6])
+    assert code == 0 and slow.startswith("slow: a tree forks the states of 2 layers depth by depth")
+    kb = [f"{one * rows / of / 1000:.1f} KB" for rows, of in ((9, 1), (17, 1), (65, 2))]
+    expected = f"{kb[0]} for 8 nodes, {kb[1]} for 16 nodes, at most {kb[2]} for 64 nodes"
+    assert states.endswith(expected) and most.startswith("at most: past ")
+
+
+def test_doctor_says_nothing_of_states_where_there_are_none(tmp_path, doctor):
+    _, printed = doctor(folder_of(tmp_path, toys.config("llama").to_dict()))
+    assert "opens as a target" in printed.out and "state" not in printed.out
+    assert checkpoint.read_config(tmp_path, "x")["model_type"] == "llama"
