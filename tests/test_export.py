@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.engines.served import read_served
 from analysis.measures.rows import nodes_table, rounds_table
 from analysis.table_files import download_table, table_bytes, table_csv, table_parquet
 from app.cli import main
@@ -165,7 +166,7 @@ def test_every_form_is_written_beside_the_trace(trace_file: Path, capsys, to: st
     assert export(trace_file, "--to", to) == 0
     path = Path(capsys.readouterr().out.split(": ")[0])
     assert path.parent == trace_file.parent and path.stat().st_size > 300
-    assert path.name.startswith("run") and path.suffix
+    assert path.name == FORMS[to].ending or (path.name.startswith("run") and path.suffix)
 
 
 def test_a_round_and_a_table_are_chosen(trace_file: Path, tmp_path: Path, capsys):
@@ -236,3 +237,43 @@ def test_every_export_counts_rounds_from_one():
     assert rounds_table(trace)["round"].tolist() == [1, 2, 3, 4, 5]
     events = [e["name"] for e in validated(perfetto(trace)) if e.get("cat") == "round"]
     assert events == [f"round {n}" for n in range(1, 6)]
+
+
+# ── a profile ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_profile_is_what_the_rounds_say_and_is_read_again(tmp_path, capsys):
+    """Of two runs in a folder; its vectors by hand, and by the reader of counts."""
+    runs = [made(4, 16), made(7, 16)]
+    for n, trace in enumerate(runs):
+        write_trace(tmp_path / f"{n}.jsonl.gz", trace)
+    assert export(tmp_path, "--to", "profile") == 0
+    profile = json.loads((tmp_path / "speculation_profile.json").read_text())
+    taken = [r.accepted for trace in runs for r in trace.rounds]
+    depth = max(int(r.draft.depths.max()) for trace in runs for r in trace.rounds)
+    shares = [sum(n >= place for n in taken) / len(taken) for place in range(1, depth + 1)]
+    assert profile["num_speculative_tokens"] == depth == len(profile["conditional_accept_rates"])
+    assert profile["marginal_accept_rates"] == pytest.approx(shares, abs=1e-6)
+    assert profile["mean_accept_length"] == pytest.approx(1 + sum(taken) / len(taken), abs=1e-6)
+    means = [summary(trace.rounds)["tau"] for trace in runs]
+    assert profile["mean_accept_length_per_request"] == pytest.approx(sum(means) / 2, abs=1e-6)
+    for then, now, given in zip([1.0, *shares], shares, profile["conditional_accept_rates"]):  # noqa: B905
+        assert given == pytest.approx(now / then if then else 0.0, abs=1e-6)
+    found = read_served(tmp_path / "speculation_profile.json")
+    assert (found.rounds, found.accepted, found.kind) == (len(taken), sum(taken), "profile")
+    assert found.tau == pytest.approx(profile["mean_accept_length"], abs=1e-6)
+    assert str(tmp_path) not in json.dumps(profile)
+
+
+def test_a_profile_of_different_drafters_is_refused(tmp_path, capsys):
+    write_trace(tmp_path / "a.jsonl", made(4, 16))
+    write_trace(tmp_path / "b.jsonl", made(4, 16, method="treeflash"))
+    assert export(tmp_path, "--to", "profile") == 2
+    assert "these runs have 2 methods" in capsys.readouterr().err
+    write_trace(tmp_path / "b.jsonl", made(4, 16, sampling={"temperature": 1.0, "seed": 3}))
+    assert export(tmp_path, "--to", "profile") == 2
+    assert "these runs have 2 ways of sampling" in capsys.readouterr().err
+    write_trace(tmp_path / "c.jsonl", made(2, 0))
+    assert export(tmp_path / "c.jsonl", "--to", "profile") == 2
+    assert "nothing was drafted" in capsys.readouterr().err
+    assert export(tmp_path / "a.jsonl", "--to", "profile", "--round", 1) == 2

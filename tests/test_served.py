@@ -48,6 +48,22 @@ STUDIO = {
         "predictedTokensCount": 10, "totalDraftTokensCount": 12, "acceptedDraftTokensCount": 5
     }
 }  # fmt: skip
+PROFILE = {
+    "schema_version": "1.0", "measured": True, "producer": "specdec_bench", "method": "eagle3",
+    "num_speculative_tokens": 3, "marginal_accept_rates": [0.75, 0.25, 0.25],
+    "conditional_accept_rates": [0.75, 0.333333, 1.0], "mean_accept_length": 2.25,
+    "acceptance_length_histogram": {"1": 1, "2": 2, "4": 1}, "validation": None,
+}  # fmt: skip
+# llama.cpp's LLAMA_SPEC_DUMP: a line a verification. LM Studio's SDK: a fragment a token.
+DUMP = [
+    {"step": n, "n_draft": 3, "n_accept": taken, "replay": 0, "draft_tok": [5, 6, 7],
+     "tgt_tok": [5, 6, 7, 8][: taken + 1]}
+    for n, taken in enumerate([1, 0, 3, 1])
+]  # fmt: skip
+FRAGMENTS = [
+    {"content": "a", "tokensCount": 1, "containsDrafted": drafted == "d", "reasoningType": "none"}
+    for drafted in "t" + "dt" + "t" + "dddt" + "dt"
+]
 
 
 def written(folder, value, name="r.json"):
@@ -87,6 +103,60 @@ def kept(lengths):
 
 
 DRAFTS = st.integers(0, 6).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+
+
+def test_a_profile_is_read_by_place(tmp_path):
+    """With its histogram as counts, without one as shares that have no interval."""
+    found = read_served(written(tmp_path, PROFILE))
+    assert (found.kind, found.rounds, found.accepted, found.tau) == ("profile", 4, 5, 2.25)
+    assert [d.conditional for d in found.by_depth] == pytest.approx([3 / 4, 1 / 3, 1])
+    assert found.histogram == (1, 2, 0, 1) and found.drafted is None
+    bare = read_served(written(tmp_path, PROFILE | {"acceptance_length_histogram": None}))
+    assert bare.rounds is None and bare.tau == 2.25 and bare.by_depth[0].low is None
+    assert [d.marginal for d in bare.by_depth] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
+
+
+def lines(folder, values):
+    path = folder / "lines.jsonl"
+    path.write_text("\n".join(map(json.dumps, values)))
+    return path
+
+
+def test_a_dump_of_verifications_is_read_in_order(tmp_path):
+    again = {**DUMP[0], "replay": 1}
+    without = {**DUMP[0], "n_draft": 0, "n_accept": 0}
+    found = read_served(lines(tmp_path, [*DUMP, again, without]))
+    assert (found.engine, found.kind, found.rounds) == ("llama.cpp", "dump", 4)
+    assert (found.drafted, found.accepted, found.tau) == (12, 5, 2.25)
+    assert found.order == (((1, 3), (0, 3), (3, 3), (1, 3)),) and found.exact
+    assert found.notes == ("2 of 6 steps are replays or drafted nothing.",)
+
+
+def test_fragments_tell_who_wrote_each_token(tmp_path):
+    """Rounds end with the target's own token; the first token is of the prompt's pass."""
+    found = read_served(lines(tmp_path, FRAGMENTS))
+    assert (found.engine, found.rounds, found.accepted, found.tokens) == ("LM Studio", 4, 5, 10)
+    assert found.histogram == (1, 2, 0, 1) and found.drafted is None
+    assert read_served(written(tmp_path, FRAGMENTS)) == found
+    cut = read_served(lines(tmp_path, FRAGMENTS[:-1]))
+    assert (cut.rounds, cut.accepted) == (4, 5)
+    update = [{"type": "contentBlock.appendText", "id": "x", "text": "a", "tokensCount": 1,
+               "fromDraftModel": each["containsDrafted"]} for each in FRAGMENTS]  # fmt: skip
+    assert read_served(lines(tmp_path, update)) == found
+
+
+def test_lm_studio_writes_names_in_two_ways(tmp_path):
+    told = {"total_draft_tokens_count": 12, "accepted_draft_tokens_count": 5,
+            "rejected_draft_tokens_count": 4, "ignored_draft_tokens_count": 3}  # fmt: skip
+    found = read_served(written(tmp_path, {"stats": told}))
+    assert (found.engine, found.drafted, found.accepted) == ("LM Studio", 12, 5)
+
+
+def test_sglang_tells_where_it_cut_drafts(tmp_path):
+    """A length counts the root: two whole drafts of three, one of two, one of none."""
+    meta = SGLANG["meta_info"] | {"spec_cap_lens_histogram": [0, 1, 0, 1, 2],
+                                  "spec_num_proposed_drafts": 12}  # fmt: skip
+    assert read_served(written(tmp_path, {"meta_info": meta})).drafted == 8
 
 
 @given(st.lists(DRAFTS, min_size=1, max_size=30))
@@ -166,6 +236,19 @@ WRONG = {
     "an object, not a list": {"metrics": [1]},
     "counts several choices": {"sglext": {"spec_tokens_details": [{}, {}]}},
     "holds no response": [],
+    "nothing was measured": PROFILE | {"measured": False},
+    "schema_version is not 1": PROFILE | {"schema_version": "2.0"},
+    "by place rise": PROFILE | {"marginal_accept_rates": [0.25, 0.75, 0.1]},
+    "are not those of its histogram": PROFILE | {"acceptance_length_histogram": {"1": 4}},
+    "is below what its shares": PROFILE | {"mean_accept_length": 1.5},
+    "num_speculative_tokens": PROFILE | {"num_speculative_tokens": 1 << 40},
+    "more than were drafted": {"stats": {
+        "totalDraftTokensCount": 3, "acceptedDraftTokensCount": 1, "rejectedDraftTokensCount": 3}},
+    "response 2: more tokens are accepted than drafted": [DUMP[0], DUMP[1] | {"n_accept": 4}],
+    "response 1: n_draft must be": [DUMP[0] | {"n_draft": -1}],
+    "a draft of 2000 tokens": [DUMP[0] | {"n_draft": 2000}],
+    "more than 1024 drafted tokens in a row": [FRAGMENTS[1]] * 1025,
+    "does not tell which of them": [FRAGMENTS[0], FRAGMENTS[1] | {"tokensCount": 2}],
 }  # fmt: skip
 
 
@@ -173,6 +256,23 @@ WRONG = {
 def test_what_holds_no_counts_is_one_sentence(tmp_path, said):
     with pytest.raises(UserError, match=said):
         read_served(written(tmp_path, WRONG[said]))
+
+
+def test_hostile_counts_are_one_sentence(tmp_path):
+    """Random damage to one value of each newer form."""
+    rng = random.Random(0)
+    nasty = [None, -1, 1 << 40, "\x1b[31m", [], {}, [[]], 0.5, True, {"1": -1}, {"0": 1}, {"x": 1}]
+    told = 0
+    for _ in range(300):
+        made = json.loads(json.dumps(rng.choice([PROFILE, DUMP, FRAGMENTS, STUDIO])))
+        part = made.get("stats", made) if isinstance(made, dict) else rng.choice(made)
+        part[rng.choice(list(part))] = rng.choice(nasty)
+        try:
+            read_served(written(tmp_path, made)).to_json()
+        except UserError as error:
+            told += 1
+            assert not {"\n", "\x1b"} & set(str(error))
+    assert told > 100
 
 
 # ── DDTree ───────────────────────────────────────────────────────────────────────────────────────

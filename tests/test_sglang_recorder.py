@@ -7,6 +7,7 @@ import functools
 import json
 import logging
 import pkgutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -131,13 +132,22 @@ def _expanded(fake, record, row):
     return wanted in {path for path, _, _ in beams}
 
 
+@pytest.mark.parametrize(
+    ("device", "hip", "rejects", "greedy"),
+    [("cpu", None, True, True), ("xpu:0", None, False, True), ("cuda:1", None, False, False),
+     ("cuda", "6.4", False, True), ("cuda", "6.4", True, False)],
+)  # fmt: skip
+def test_where_verification_is_greedy(monkeypatch, device, hip, rejects, greedy):
+    """As SGLang's own table: on ROCm it samples only with rejection sampling."""
+    monkeypatch.setattr(torch.version, "hip", hip)
+    server = SimpleNamespace(speculative_use_rejection_sampling=rejects)
+    assert sglang._greedy(device, server) == greedy
+
+
 def test_sampling_where_the_device_samples(server, monkeypatch):
     """On a GPU the request's temperature is the verification's; a refused sibling is said so."""
     fake, requests = FakeSGLang(), sampled(8)
-    meet = sglang.Verification.meet
-    monkeypatch.setattr(
-        sglang.Verification, "meet", lambda self, r, device: meet(self, r, torch.device("cuda"))
-    )
+    monkeypatch.setattr(sglang, "_greedy", lambda device, server: False)
     traces, _ = server(fake, requests)
     assert {t.header.settings["sampling"]["temperature"] for t in traces.values()} == {1.0}
     assert [new_tokens(traces[r.rid].rounds) for r in requests] == [r.served for r in requests]

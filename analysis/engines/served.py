@@ -15,6 +15,8 @@ from typing import Annotated, Any, TypeVar
 from msgspec import Meta, Struct
 
 from analysis.engines.lines import read_lines_of_counts
+from analysis.engines.profile import NAME, Profile
+from analysis.engines.steps import of_items
 from analysis.measures.counts import Counts, Served, summed
 from core.declared import BadField, Count, Share, read
 from core.errors import UserError
@@ -30,15 +32,19 @@ T = TypeVar("T")
 
 
 def read_served(path: Path) -> Counts:
-    """The counts in a file: responses as JSON or one a line in .jsonl, a log, or a metrics page.
+    """The counts in a file: responses as JSON or one a line in .jsonl, items of one text, a
+    profile, a log, or a metrics page.
 
     Raises UserError, one sentence, for a file that holds none, or in another form.
     """
     values = _responses_if_json(path)
     if values is None:
         records, kind, notes = read_lines_of_counts(path)
+    elif (one := of_items(values)) is not None:
+        records, kind, notes = [one[0]], *one[1:]
     else:
-        records, kind, notes = [_one(*each) for each in values], "response", []
+        records, kind, notes = [_one(*each) for each in values], "response", list[str]()
+        kind = "profile" if all(each.engine == NAME for each in records) and records else kind
     if not records:
         raise UserError(f"{path} holds no response")
     counts = summed(records, kind, notes)
@@ -92,7 +98,7 @@ def _one(value: Any, where: str) -> Served:
         raise UserError(f"{where}: {why}") from None
     raise UserError(
         f"{where} {_seems(value)}holds no counts of vLLM (metrics.speculative_decoding), SGLang "
-        "(meta_info), llama.cpp (timings) or LM Studio (stats)"
+        "(meta_info), llama.cpp (timings) or LM Studio (stats), and is not a speculation profile"
     )
 
 
@@ -192,12 +198,18 @@ class _VllmBench(Struct):
 
 
 class _LMStudio(Struct, rename="camel"):
+    """LM Studio's counts. ``ignored``: drafted tokens that were neither accepted nor rejected."""
+
     total_draft_tokens_count: Count
     accepted_draft_tokens_count: Count
+    rejected_draft_tokens_count: Count = 0
+    ignored_draft_tokens_count: Count = 0
     predicted_tokens_count: Count | None = None
 
     def served(self, response: Json) -> Served:
         drafted, accepted = self.total_draft_tokens_count, self.accepted_draft_tokens_count
+        if accepted + self.rejected_draft_tokens_count + self.ignored_draft_tokens_count > drafted:
+            raise BadField("accepted, rejected and ignored tokens are more than were drafted")
         return Served("LM Studio", None, drafted, accepted, self.predicted_tokens_count)
 
 
@@ -212,9 +224,11 @@ class _SGLang(Struct):
     spec_accept_token_num: Count | None = None
     spec_correct_drafts_histogram: Histogram | None = None
     spec_accept_histogram: Histogram | None = None
+    spec_cap_lens_histogram: Histogram | None = None
 
     def served(self, response: Json) -> Served:
         drafted = (
+            _capped(self.spec_cap_lens_histogram),
             self.spec_num_proposed_drafts,
             self.spec_proposed_drafts,
             self.spec_draft_token_num,
@@ -235,6 +249,13 @@ class _SGLang(Struct):
                 _bounded(_first(*histograms)),
             )
         )
+
+
+def _capped(lengths: Histogram | None) -> int | None:
+    """Drafted tokens that were verified, where the engine cut drafts: each length counts the
+    root. What it proposed is then more."""
+    bounded = _bounded(lengths)
+    return sum((n - 1) * count for n, count in enumerate(bounded) if n) if bounded else None
 
 
 class _Llama(Struct):
@@ -306,6 +327,18 @@ def _spec_details(response: Json) -> Json:
     return read(told or {}, dict[str, Any])
 
 
+def _studio_part(response: Json) -> Json:
+    """LM Studio's stats; its HTTP API and its SDK for Python write draft_tokens where the others
+    write draftTokens."""
+    part = _part(response, "stats") or response
+    return {_camel(name): value for name, value in part.items()}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
 def _with(name: str, part: Json) -> Json:
     """The part where it has this field, else {}."""
     return part if part.get(name) is not None else {}
@@ -316,5 +349,6 @@ _FORMS: tuple[tuple[Callable[[Json], Json], Any], ...] = (
     (lambda r: _with("spec_decode_num_drafts", r), _VllmBench),
     (_sglang_part, _SGLang),
     (lambda r: _with("draft_n", _part(r, "timings") or r), _Llama),
-    (lambda r: _with("totalDraftTokensCount", _part(r, "stats") or r), _LMStudio),
+    (lambda r: _with("totalDraftTokensCount", _studio_part(r)), _LMStudio),
+    (lambda r: _with("marginal_accept_rates", r), Profile),
 )

@@ -97,7 +97,7 @@ class Depth:
 class Counts:
     """All that one file counts, together.
 
-    kind      "response", "log line" or "page"; ``records``: how many of them
+    kind      "response", "log line", "page", "dump" or "profile"; ``records``: how many of them
     full      whether every draft had all places: True, False, or None where it is not told
     exact     whether a round counts only at places that it drafted. Otherwise, and unless all
               drafts are full, conditional shares from place 2 on are lower bounds
@@ -295,7 +295,7 @@ def _over_what(counts: Counts) -> Iterator[str]:
         yield f"The engine's rounded figures fit {few} to {most} drafts: {counts.rounds} are used."
     if counts.span:
         yield f"By {counts.kind}, τ is {' to '.join(map(number, counts.span))}."
-    if counts.kind != "response" and counts.engine != "SGLang":
+    if counts.kind not in ("response", "profile") and counts.engine != "SGLang":
         yield "Passes of the target without a draft are not counted."
 
 

@@ -13,6 +13,8 @@ import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from . import options
@@ -178,14 +180,16 @@ class Rows:
     chosen: Sequence[int]
 
     def __post_init__(self) -> None:
-        starts = [0]
-        for count in self.drafts:
-            starts.append(starts[-1] + count + 1)
         self.chosen_names = [self.names[n] for n in self.chosen]
         self.counts = [self.drafts[n] + 1 for n in self.chosen]
-        self.begins = [sum(self.counts[:n]) for n in range(len(self.counts))]
+        self.begins = list(accumulate(self.counts, initial=0))[:-1]
         self.all = len(self.chosen) == len(self.names)
-        self.index = [row for n in self.chosen for row in range(starts[n], starts[n + 1])]
+
+    @cached_property
+    def index(self) -> list[int]:
+        """[R]: the chosen rows among all."""
+        starts = list(accumulate((count + 1 for count in self.drafts), initial=0))
+        return [row for n in self.chosen for row in range(starts[n], starts[n + 1])]
 
     @property
     def chains(self) -> list[int]:

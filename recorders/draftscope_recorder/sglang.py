@@ -152,6 +152,7 @@ class Verification(Listener):
     eager     of the last draft that none made
     linked    the links of the last tree that was built, and a copy of its candidates
     message   what the writer is told first; None: nothing was verified here
+    greedy    whether this device verifies greedily whatever a request asks for
     """
 
     server: Callable[[], Any]
@@ -159,6 +160,7 @@ class Verification(Listener):
     eager: Offered | None = None
     linked: tuple[Any, tuple[Any, ...]] | None = None
     message: dict[str, Any] | None = None
+    greedy: bool = False
     said: bool = False
 
     # ── the draft ────────────────────────────────────────────────────────────────────────────────
@@ -223,13 +225,15 @@ class Verification(Listener):
         called = _named(own, args, more)
         tree, batch = called["verify_input"], called["batch"]
         if self.message is None:
-            self.on, self.message = _writes(), self.described(tree, batch)
+            server = self.server()
+            self.on, self.message = _writes(), self.described(tree, batch, server)
+            self.greedy = _greedy(batch.device, server)
         if not self.on or batch.forward_mode.is_idle():
             return None
         logits, width = called["logits_output"].next_token_logits, int(tree.draft_token_num)
         for request in batch.reqs:
             if not self.known(request.rid):
-                self.meet(request, logits.device)
+                self.meet(request)
         names = [request.rid for request in batch.reqs]
         rows = self.rows(names, [width - 1] * len(names))
         if rows is None:
@@ -259,7 +263,7 @@ class Verification(Listener):
         out = rows.requests(out[: len(rows.names)]).to(torch.int32)
         self.send(facts, arrays | {"out": out})
 
-    def meet(self, request: Any, device: Any) -> None:
+    def meet(self, request: Any) -> None:
         """Begin a request. SGLang writes temperature 0 as top_k 1."""
         sampling = request.sampling_params
         stops = set(sampling.stop_token_ids or ())
@@ -270,8 +274,9 @@ class Verification(Listener):
             stops |= set() if eos is None else {eos}
             stops |= set(getattr(tokenizer, "additional_stop_token_ids", None) or ())
         own = getattr(sampling, "custom_params", None)
-        greedy = sampling.top_k == 1 or device.type in ("cpu", "xpu")
-        of_tokens = getattr(request, "multimodal_inputs", None) is None
+        greedy = self.greedy or sampling.top_k == 1
+        others = ("multimodal_inputs", "input_embeds")
+        of_tokens = all(getattr(request, name, None) is None for name in others)
         self.begin(
             request.rid,
             own.get(options.REQUEST) if isinstance(own, dict) else None,
@@ -313,8 +318,7 @@ class Verification(Listener):
         assert self.message is not None  # only what was verified is sent
         return self.message
 
-    def described(self, tree: Any, batch: Any) -> dict[str, Any]:
-        server = self.server()
+    def described(self, tree: Any, batch: Any, server: Any) -> dict[str, Any]:
         told = {
             name: getattr(server, f"speculative_{name}", None)
             for name in ("num_steps", "eagle_topk", "accept_threshold_single",
@@ -338,6 +342,16 @@ class Verification(Listener):
             settings=budget | {name: x for name, x in told.items() if x is not None},
             read=None,
         )
+
+
+def _greedy(device: Any, server: Any) -> bool:
+    """Whether SGLang has no verification that samples on this device, and takes the best token."""
+    import torch
+
+    if torch.device(device).type in ("cpu", "xpu"):
+        return True
+    rejects = getattr(server, "speculative_use_rejection_sampling", False)
+    return bool(torch.version.hip) and not rejects
 
 
 def _capturing(values: Any) -> bool:

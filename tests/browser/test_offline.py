@@ -20,6 +20,7 @@ from analysis.numbers import percent
 from app.export.offline import offline_page
 from app.notebook import View
 from app.view.beside import beside_view
+from core.rounds.round import Times
 from core.traces.schema import Trace
 from tests import needs
 from tests.browser.steps import NODE, Open, at_round, from_menu, run, state, title, watch
@@ -145,6 +146,21 @@ def test_statistics_are_tables(put: Put):
     expect(table.locator("th").nth(1)).to_have_text("A ddtree")
     expect(table.locator("tbody tr").first.locator("td").first).to_contain_text("[")
     expect(page.locator(".ds-measures .ds-plot:visible")).to_have_count(0)
+
+
+def test_the_table_of_rounds_shows_what_was_not_recorded_as_unknown(put: Put):
+    rounds = make_run(6, 24, hostile=True)
+    bare = [replace(record, probe=None, times=Times()) for record in rounds[:3]]
+    page = put(offline_page([Trace(make_header(), (*bare, *rounds[3:]), {})]))
+    page.get_by_role("button", name="Rounds", exact=True).click()
+    table = page.get_by_role("grid", name="Rounds")
+    expect(table.locator("tbody tr")).to_have_count(6)
+    for name in ("tvd", "tvd_path", "c1", "c16", "ms"):
+        cells = table.locator(f"tbody .of-{name}").all_inner_texts()
+        assert cells[:3] == ["–"] * 3 and not set("–") & set("".join(cells[3:])), name
+    page.get_by_label("Filter the rounds").fill("ms == unknown")
+    expect(table.locator("tbody tr")).to_have_count(3)
+    expect(page.locator(".ds-rounds-sums")).to_contain_text("TVD 1 – (n 0)")
 
 
 def test_hostile_text_stays_text(put: Put):

@@ -14,13 +14,15 @@ from app.command_line import REQUIRED, option, words
 from app.commands.options import Large
 from app.commands.trace.show import pick
 from app.terminal import ProgressBar, say
-from app.trace_files import find
+from app.trace_files import find, read_all
 from app.view.drawing import Ground, Paper, tree_drawing
 from core.errors import UserError
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 
-To = Literal["html", "site", "svg", "pdf", "dot", "graphml", "csv", "parquet", "perfetto"]
+To = Literal[
+    "html", "site", "svg", "pdf", "dot", "graphml", "csv", "parquet", "perfetto", "profile"
+]
 SMALL = 5.0  # points; smaller text is not read on paper
 UNITS = {"in": 72.0, "mm": 72 / 25.4, "cm": 72 / 2.54, "pt": 1.0}
 
@@ -36,11 +38,17 @@ def points(text: str) -> float:
 
 @dataclass(frozen=True)
 class Form:
-    """A file format. ``one_round``: it shows a single round, by default the first."""
+    """A file format.
+
+    ending     of the file's name, or its whole name
+    one_round  it shows a single round, by default the first
+    most       how many traces it takes; None: any number, folders too
+    """
 
     make: Callable[[list[Trace], Options], bytes]
     ending: str
     one_round: bool = False
+    most: int | None = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +60,11 @@ class Options(Large):
     of each run, comparisons, the course. svg, pdf: one round's tree as a figure; pdf and --outlined
     are written by graphviz's dot program, which embeds the letters.
     dot, graphml: one round's draft as a graph. csv, parquet: a table, its rounds or every node.
-    perfetto: stage times and τ for ui.perfetto.dev or chrome://tracing.
+    perfetto: stage times and τ for ui.perfetto.dev or chrome://tracing. profile: of all runs of a
+    drafter, speculation_profile.json, acceptance by place for a checkpoint's folder.
     """
 
-    files: tuple[Path, ...] = words(".jsonl or .jsonl.gz; site: also folders of them")
+    files: tuple[Path, ...] = words(".jsonl or .jsonl.gz; site, profile: also folders of them")
     to: To = option(REQUIRED, "what to write")
     round: int | None = option(
         None,
@@ -88,15 +97,19 @@ def main(args: Options) -> int:
     if args.to == "site":
         return _site(args)
     form = FORMS[args.to]
-    if len(args.files) > (2 if args.to == "html" else 1):
+    if form.most is not None and len(args.files) > form.most:
         raise UserError(
-            f"--to {args.to} takes {'at most two traces' if args.to == 'html' else 'one trace'}"
+            f"--to {args.to} takes {'at most two traces' if form.most > 1 else 'one trace'}"
         )
-    traces = [read_trace(path, args.limits) for path in args.files]
-    data = form.make(traces, args)
-    for path, trace in zip(args.files, traces, strict=True):
+    if form.most is None:
+        with ProgressBar("reading traces") as progress:
+            named = list(read_all(args.files, progress.at, args.limits).items())
+    else:
+        named = [(str(path), read_trace(path, args.limits)) for path in args.files]
+    data = form.make([trace for _, trace in named], args)
+    for name, trace in named:
         if trace.mark:
-            say(f"{path}: {trace.mark}")
+            say(f"{name}: {trace.mark}")
     out = args.out or _beside(args.files[0], form, args)
     if str(out) == "-":
         sys.stdout.flush()
@@ -115,6 +128,8 @@ def main(args: Options) -> int:
 def _beside(path: Path, form: Form, args: Options) -> Path:
     """run.jsonl.gz → run.html, run-round-3.svg, run-nodes.csv."""
     stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
+    if not form.ending.startswith("."):  # a name that its readers look for
+        return (path if path.is_dir() else path.parent) / form.ending
     part = f"-round-{args.round or 1}" if form.one_round else ""
     if args.to in ("csv", "parquet"):
         part = f"-{args.table}" + (f"-round-{args.round}" if args.round is not None else "")
@@ -201,8 +216,16 @@ def _perfetto(traces: list[Trace], args: Options) -> bytes:
     return perfetto(traces[0]).encode()
 
 
+def _profile(traces: list[Trace], args: Options) -> bytes:
+    from analysis.engines.profile import profile_bytes
+
+    if args.round is not None:
+        raise UserError("a profile is of all rounds: leave --round out")
+    return profile_bytes(traces)
+
+
 FORMS = {
-    "html": Form(_html, ".html"),
+    "html": Form(_html, ".html", most=2),
     "svg": Form(_figure, ".svg", one_round=True),
     "pdf": Form(_figure, ".pdf", one_round=True),
     "dot": Form(_dot, ".dot", one_round=True),
@@ -210,4 +233,5 @@ FORMS = {
     "csv": Form(_table, ".csv"),
     "parquet": Form(_table, ".parquet"),
     "perfetto": Form(_perfetto, ".perfetto.json"),
+    "profile": Form(_profile, "speculation_profile.json", most=None),
 }
