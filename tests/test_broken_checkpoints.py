@@ -72,7 +72,7 @@ def test_tensors_that_are_no_weights_are_one_sentence(dtype, kind, method, tmp_p
 
 LAYERS = [
     ("drafter", "ddtree", {"target_layer_ids": [0, 4]}, "0, 4"),
-    ("drafter", "ddtree", {"target_layer_ids": [-1, 2]}, "-1, 2"),
+    ("drafter", "ddtree", {"target_layer_ids": [-1, 4]}, "-1, 4"),
     ("dspark", "dspark", {"target_layer_ids": [40, 2]}, "40, 2"),
     ("dflash2", "dflash2", {"target_layer_ids": [0, 99]}, "0, 99"),
     ("treeflash", "treeflash", {"target_layer_ids": [0, 99]}, "0, 99"),

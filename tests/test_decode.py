@@ -154,6 +154,7 @@ def method_named(name, sampling):
         "dart reduced": lambda: toys.dart_drafter(head=toys.dart_head(range(0, 48, 2))),
         "eagle2": lambda: toys.feature_drafter(),
         "eagle3": lambda: toys.eagle_drafter(),
+        "peagle": lambda: toys.parallel_drafter(),
         "medusa": lambda: toys.medusa_drafter(),
         "hydra": lambda: toys.hydra_drafter(),
         "hydra plus": lambda: toys.hydra_plus_drafter(),
@@ -196,7 +197,7 @@ METHODS = (
     "hydra plus+best-first", "hydra plus+static",
     "mtp+chain", "mtp+best-first", "mtp+eagle2",
     "dspark+chain", "dspark+best-first", "dflash2+chain", "dflash2+best-first",
-    "xpress+best-first", "domino+best-first",
+    "xpress+best-first", "domino+best-first", "peagle+chain", "peagle+best-first",
 )  # fmt: skip
 OTHERS = (
     "noisy+continuity", "noisy+continuity without grams", "conditional+chain",

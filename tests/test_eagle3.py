@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from analysis.measures.probe import observe
 from core.drafting.builders import DynamicTree, best_first
@@ -33,11 +33,10 @@ def slow_log_q(drafter, tokens, features, path):
     """log q [V] after a path that begins with the root: a chain of rows, one at a time.
 
     tokens [n] and features [n, F·h] are the context's. Row i joins the feature of token i with the
-    embedding of token i + 1; after the context the features are the layer's own.
+    embedding of token i + 1; after the context the features are the last layer's own.
     """
     config, eps = drafter.model.config, drafter.model.config.rms_norm_eps
-    w = {n.removeprefix("midlayer."): t for n, t in drafter.model.state_dict().items()}
-    width, share = config.head_dim, config.num_attention_heads // config.num_key_value_heads
+    w = drafter.model.state_dict()
     if config.norm_before_fc:
         features = norm(features, w["input_norm.weight"], eps)
     if config.fc_norm:
@@ -47,27 +46,24 @@ def slow_log_q(drafter, tokens, features, path):
     given = features @ w["fc.weight"].T
     whole = [*tokens, *path]
     embedded = toys.model().get_input_embeddings().weight[torch.tensor(whole)]
-    keys, values, out = [], [], None
+    kept, out = [([], []) for _ in range(config.num_hidden_layers)], None  # each layer's
     for i in range(len(whole) - 1):
-        hidden = given[i] if i < len(tokens) else out
-        normed = norm(hidden, w["hidden_norm.weight"], eps)
-        x = torch.cat([norm(embedded[i + 1], w["input_layernorm.weight"], eps), normed])
-        query, key, value = (w[f"self_attn.{n}_proj.weight"] @ x for n in "qkv")
-        query, key, value = (part.view(-1, width) for part in (query, key, value))
-        keys.append(torch.stack([rotate(row, i, config.rope) for row in key]))
-        values.append(value)
-        mixed = []
-        for head, row in enumerate(query):
-            seen = torch.stack([k[head // share] for k in keys])
-            scores = seen @ rotate(row, i, config.rope) / math.sqrt(width)
-            for j in range(len(tokens) - 1):  # of a draft every row is near enough
-                if config.window and j <= i - config.window:
-                    scores[j] = -math.inf
-            odds = scores.softmax(-1)
-            mixed.append(odds @ torch.stack([v[head // share] for v in values]))
-        residual = normed if config.norm_before_residual else hidden
-        x = residual + w["self_attn.o_proj.weight"] @ torch.cat(mixed)
-        x = x + mlp(norm(x, w["post_attention_layernorm.weight"], eps), w)
+        x = given[i] if i < len(tokens) else out
+        for number, (keys, values) in enumerate(kept):
+            name = f"layers.{number}." if number else "midlayer."
+            layer = {n.removeprefix(name): t for n, t in w.items() if n.startswith(name)}
+            if number:
+                read, residual = norm(x, layer["input_layernorm.weight"], eps), x
+            else:
+                normed = norm(x, layer["hidden_norm.weight"], eps)
+                beside = norm(embedded[i + 1], layer["input_layernorm.weight"], eps)
+                read = torch.cat([beside, normed])
+                residual = normed if config.norm_before_residual else x
+            before = 0  # of a draft every row is near enough
+            if config.window and number not in config.whole:
+                before = min(max(0, i - config.window + 1), len(tokens) - 1)
+            x = residual + slow_attention(config, layer, read, keys, values, i, before)
+            x = x + mlp(norm(x, layer["post_attention_layernorm.weight"], eps), layer)
         last = norm(x, w["norm.weight"], eps)
         out = last if config.norm_output else x
     logits = drafter.head.weight @ last / drafter.options.temperature
@@ -76,6 +72,25 @@ def slow_log_q(drafter, tokens, features, path):
     found = torch.full((toys.VOCABULARY,), -math.inf, dtype=logits.dtype)
     found[drafter.covered.ids] = logits.log_softmax(-1)
     return found
+
+
+def slow_attention(config, layer, x, keys, values, position, before):
+    """What a row reads of itself and of the rows from ``before`` on; it joins these."""
+    width, share = config.head_dim, config.num_attention_heads // config.num_key_value_heads
+    query, key, value = (layer[f"self_attn.{n}_proj.weight"] @ x for n in "qkv")
+    query, key, value = (part.view(-1, width) for part in (query, key, value))
+    if config.qk_norm:
+        query = norm(query, layer["self_attn.q_norm.weight"], config.rms_norm_eps)
+        key = norm(key, layer["self_attn.k_norm.weight"], config.rms_norm_eps)
+    keys.append(torch.stack([rotate(row, position, config.rope) for row in key]))
+    values.append(value)
+    mixed = []
+    for head, row in enumerate(query):
+        seen = torch.stack([k[head // share] for k in keys[before:]])
+        scores = seen @ rotate(row, position, config.rope) / math.sqrt(width)
+        odds = scores.softmax(-1)
+        mixed.append(odds @ torch.stack([v[head // share] for v in values[before:]]))
+    return layer["self_attn.o_proj.weight"] @ torch.cat(mixed)
 
 
 def tokens_after(draft, row):
@@ -99,12 +114,17 @@ CHANGES = [
     {"window": 3},
     {"window": 1},
     {**dict.fromkeys(SWITCHES, True), "ids": IDS, "layers": (0, 3), "head_dim": 16},
+    {"num_hidden_layers": 2},
+    {"num_hidden_layers": 3, "window": 3, "whole": (1,), "qk_norm": True},
+    {"num_hidden_layers": 2, "window": 2, "ids": IDS, "norm_output": True},
+    {"num_hidden_layers": 3, "window": 2, "whole": (0, 2), "norm_before_residual": True},
 ]
 
 
 @pytest.mark.parametrize("changes", CHANGES)
 @pytest.mark.parametrize("builder", [DynamicTree(4), best_first])
-def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(changes, builder):
+def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(changes, builder, monkeypatch):
+    monkeypatch.setattr("core.methods.eagle3.model.PREFIX_CHUNK", 2)
     drafter, rng = toys.eagle_drafter(**changes), np.random.default_rng(3)
     width = drafter.model.fc.in_features
     tokens, features, root = [], numbers(0, 0, width), 7
@@ -127,6 +147,24 @@ def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(changes, bu
     assert_close(session.log_q([2])[0], slow_log_q(drafter, tokens, features, [2]), 2e-5)
 
 
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("window", [0, 2])
+def test_q_along_a_text_in_one_pass_equals_a_fresh_forward_at_every_place(layers, window):
+    """What training, ``diagnose`` and ``calibrate`` read; the same by sessions of one pass."""
+    drafter = toys.eagle_drafter(num_hidden_layers=layers, window=window)
+    tokens, features = torch.arange(3, 43, 2), numbers(5, 20, 96)
+    anchors = torch.tensor([1, 2, 9, 17])
+    found = drafter.log_q_at(tokens, features, anchors)
+    sessions = drafter.begin_each(tokens, features, anchors, 8)
+    for place, (anchor, session) in enumerate(zip(anchors.tolist(), sessions, strict=True)):
+        path = [*tokens[anchor:].tolist(), 41, 41, 41][: drafter.max_depth]
+        for depth in range(drafter.max_depth):
+            context = tokens[:anchor].tolist()
+            slow = slow_log_q(drafter, context, features[:anchor], path[: depth + 1])
+            assert_close(found[place, depth], slow, 1e-6)
+        assert_close(session.log_q(path), found[place], 1e-6)
+
+
 def test_a_level_is_one_batch():
     drafter, sizes = toys.eagle_drafter(), []
     drafter.reset(20)
@@ -138,12 +176,14 @@ def test_a_level_is_one_batch():
     assert sizes == [1, 4, 4, 4, 4]
 
 
+@pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("ids", [None, IDS])
 @pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT])
 @pytest.mark.parametrize("builder", [DynamicTree(), DynamicTree(3), best_first])
 @pytest.mark.parametrize("budget", [1, 6, 59])
-def test_the_text_is_plain_decodings(budget, builder, sampling, ids):
-    decoder = toys.Decoder("eagle3", toys.eagle_drafter(ids=ids), builder)
+def test_the_text_is_plain_decodings(budget, builder, sampling, ids, layers):
+    drafter = toys.eagle_drafter(ids=ids, num_hidden_layers=layers)
+    decoder = toys.Decoder("eagle3", drafter, builder)
     found = toys.run(decoder, 30, sampling, budget, observe=observe)
     assert found.tokens == toys.plain(30, sampling)
     for record in found.rounds:
@@ -238,6 +278,55 @@ def test_speculators_layout_is_read(tmp_path):
     assert EagleConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
+def layered(folder, layers=3, model_type="qwen3", **more):
+    """A checkpoint of several layers, the second of which sees all, as speculators writes it."""
+    kinds = ["sliding_attention", "full_attention", *["sliding_attention"] * layers][:layers]
+    drafter = toys.eagle_drafter(
+        ids=IDS, dtype=torch.float32, num_hidden_layers=layers, qk_norm=model_type == "qwen3",
+        window=4, whole=(1,),
+    )  # fmt: skip
+    _, fields, _ = published(folder / "other")
+    left = ("architectures", "draft_vocab_size")
+    layer = {k: v for k, v in fields.items() if k not in left} | {
+        "model_type": model_type, "num_hidden_layers": layers, "layer_types": kinds,
+        "sliding_window": 4, **more,
+    }  # fmt: skip
+    raw = {
+        "architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3",
+        "draft_vocab_size": len(IDS), "transformer_layer_config": layer,
+    }  # fmt: skip
+    state = {n.replace("midlayer.", "layers.0."): t for n, t in drafter.model.state_dict().items()}
+    state |= {"lm_head.weight": drafter.head.weight, "d2t": IDS - torch.arange(len(IDS))}
+    write(folder, raw, state)
+    return drafter, state
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen3"])
+def test_several_layers_are_read_and_written_by_their_published_names(model_type, tmp_path):
+    """As speculators writes them: the first is layers.0, and only it has a hidden_norm."""
+    drafter, state = layered(tmp_path, 3, model_type)
+    assert [n for n in state if n.endswith("hidden_norm.weight")] == ["layers.0.hidden_norm.weight"]
+    assert state["layers.0.self_attn.k_proj.weight"].shape == (16, 64)
+    assert state["layers.2.self_attn.k_proj.weight"].shape == (16, 32)
+    found = FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
+    assert_found(found, drafter)
+    assert found.model.config.whole == (1,) and found.model.config.window == 4
+    save(found, tmp_path / "again")
+    again = load_file(tmp_path / "again" / "model.safetensors")
+    assert again.keys() == state.keys() | {"t2d"}
+    assert FORM.load_config(tmp_path / "again") == found.model.config
+
+
+def test_a_layer_that_the_config_does_not_count_is_refused(tmp_path):
+    layered(tmp_path, 3)
+    raw = json.loads((tmp_path / "config.json").read_text())
+    for count, words in ((2, r"layers\.2.*none of this name"), (4, r"layers\.3.* missing")):
+        layer = raw["transformer_layer_config"] | {"num_hidden_layers": count, "layer_types": None}
+        (tmp_path / "config.json").write_text(json.dumps(raw | {"transformer_layer_config": layer}))
+        with pytest.raises(UserError, match=words):
+            FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
+
+
 def test_the_small_form_has_no_head_where_the_targets_serves(tmp_path):
     drafter = toys.eagle_drafter(ids=IDS)
     save(WithHead(drafter.model, None, IDS), tmp_path, small=True)
@@ -248,12 +337,13 @@ def test_the_small_form_has_no_head_where_the_targets_serves(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "state", "words"),
     [
-        ({"num_hidden_layers": 2}, {}, "2 layers"),
+        ({"num_hidden_layers": 2}, {}, "layers.1"),
+        ({"num_hidden_layers": 0}, {}, "0 layers"),
         ({"layer_types": ["sliding_attention"]}, {}, "no window"),
         ({"layer_types": ["linear_attention"]}, {}, "other kinds"),
         ({"hidden_act": "gelu"}, {}, "gelu"),
         ({"hidden_size": None}, {}, "EAGLE-3"),
-        ({"eagle_aux_hidden_state_layer_ids": [0, 2, 4]}, {}, "embeddings"),
+        ({"eagle_aux_hidden_state_layer_ids": [-1, 2, 4]}, {}, "before the target's embeddings"),
         ({"eagle_aux_hidden_state_layer_ids": 3}, {}, "EAGLE-3"),
         ({"norm_before_fc": True}, {}, "input_norm"),
         ({}, {"lm_head.weight": torch.zeros(3, 32)}, "lm_head"),
@@ -268,6 +358,34 @@ def test_what_is_wrong_in_a_checkpoint_is_one_sentence(tmp_path, fields, state, 
     with pytest.raises(UserError, match=words) as error:
         FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("where", ["eagle_config", None])
+def test_the_embedding_is_a_feature_where_the_config_counts_from_it(where, tmp_path):
+    """Number 0 is the state that enters the target's first layer."""
+    drafter, fields, state = published(tmp_path)
+    ids = {"eagle_aux_hidden_state_layer_ids": [0, 2, 4]}
+    write(tmp_path, fields | ({where: ids} if where else ids), state)
+    found = FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
+    assert found.model.config.feature_layers(4) == (-1, 1, 3)
+    assert_found(found, drafter)
+    save(found, tmp_path / "again")
+    assert FORM.load_config(tmp_path / "again") == found.model.config
+
+
+@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT])
+def test_a_drafter_that_reads_the_embedding_is_given_it(sampling, monkeypatch):
+    drafter = toys.eagle_drafter(layers=(-1, 1, 3))
+    table, given, extend = toys.model().get_input_embeddings().weight, [], drafter.extend
+
+    def look(tokens, features):
+        assert torch.equal(features[:, :32], table[torch.tensor(tokens)])
+        given.extend(tokens)
+        extend(tokens, features)
+
+    monkeypatch.setattr(drafter, "extend", look)
+    found = toys.run(toys.Decoder("eagle3", drafter, DynamicTree()), 30, sampling, observe=observe)
+    assert found.tokens == toys.plain(30, sampling) and len(given) > 30
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "heads.pt"])
@@ -346,8 +464,9 @@ def test_the_loss_is_that_of_chains_drafted_one_by_one(tmp_path, shards, monkeyp
     assert weights > 3 and loss == pytest.approx(total / weights, rel=2e-3)
 
 
-def test_anchors_of_one_text_do_not_see_each_other():
-    student = toys.eagle_drafter().model.requires_grad_(False)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_anchors_of_one_text_do_not_see_each_other(layers):
+    student = toys.eagle_drafter(num_hidden_layers=layers).model.requires_grad_(False)
     found, embed = document(), toys.model().get_input_embeddings()
     features = numbers(3, 26, 96)
     tokens = found.tokens.long()

@@ -29,10 +29,6 @@ SPECULATORS = {
 FOREIGN = {
     "speculators' dflash": ("ddtree", SPECULATORS, ["layers.0.mlp.up_proj.weight", "fc.weight"]),
     "speculators' mystery": ("ddtree", SPECULATORS | {"speculators_model_type": "mystery"}, []),
-    "a P-EAGLE drafter": (
-        "eagle3", EAGLE | {"architectures": ["PEagleDraftModel"], "num_hidden_layers": 4},
-        ["fc.weight", "mask_hidden"],
-    ),
     "an EAGLE-4 drafter": ("eagle3", EAGLE, ["fc.weight", "efficient_lm_head.weight"]),
     "a native MTP head in Qwen's layout": (
         "eagle3", {"model_type": "qwen3_next"}, ["mtp.fc.weight"],
@@ -91,6 +87,8 @@ def test_a_foreign_layout_is_called_by_its_name(what, toys_on_disk, tmp_path):
         ("drafter", "treeflash", "dflash"),
         ("eagle3", "ddtree", "eagle3"),
         ("eagle2", "eagle3", "eagle2"),
+        ("peagle", "eagle3", "peagle"),
+        ("eagle3", "peagle", "eagle3"),
         ("dspark", "ddtree", "dspark"),
         ("dflash2", "ddtree", "dflash2"),
         ("xpress", "ddtree", "xpress"),

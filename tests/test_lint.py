@@ -67,6 +67,15 @@ def test_sound_files_have_no_fault(tmp_path, language):
     assert wrong(lint(treeflash, tmp_path / "c", language)) == []
 
 
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_sound_file_of_eagle3s_has_no_fault(layers, tmp_path, language):
+    size = {"vocab_size": toys.LANGUAGE_SIZE, "num_hidden_layers": layers}
+    ids = torch.arange(0, 100, 2)
+    made = toys.eagle_drafter(ids=ids, dtype=torch.float32, **size)
+    save(WithHead(made.model, made.head.weight, ids), tmp_path)
+    assert wrong(lint(EAGLE, tmp_path, language)) == []
+
+
 def drop(name):
     return lambda state: state.pop(name)
 

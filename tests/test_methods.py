@@ -69,6 +69,7 @@ def test_every_listed_name_is_declared_in_its_home():
         "lookahead",
         "eagle2",
         "eagle3",
+        "peagle",
         "medusa",
         "hydra",
         "mtp",
@@ -94,7 +95,8 @@ def test_what_a_model_can_run_by_default_needs_weights_that_are_known(tmp_path):
     assert every == tuple(METHODS)
     assert bare == ("ar", "ddtree", "pld", "suffix", "ngram-mod", "lookahead"), "and the default"
     shipped = runnable("smollm2-135m")
-    assert set(every) - set(shipped) == {"eagle2", "dspark", "dflash2", "xpress", "domino", "mtp"}
+    weightless = {"eagle2", "peagle", "dspark", "dflash2", "xpress", "domino", "mtp"}
+    assert set(every) - set(shipped) == weightless
     (tmp_path / "p.toml").write_text('[m]\ntarget = "x/y"\ndrafters.eagle2 = "a/b"\n')
     assert set(runnable(str(tmp_path / "p.toml"))) - set(bare) == {"eagle2"}
 
@@ -206,6 +208,7 @@ TOYS = {
     "lookahead": toys.lookahead_drafter,
     "eagle2": toys.feature_drafter,
     "eagle3": toys.eagle_drafter,
+    "peagle": toys.parallel_drafter,
     "medusa": toys.medusa_drafter,
     "hydra": toys.hydra_drafter,
     "mtp": toys.mtp_drafter,

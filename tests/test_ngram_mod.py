@@ -13,6 +13,8 @@ from core.errors import UserError
 from core.methods import ngram_mod
 from core.methods.ngram_mod import place_of
 from core.rounds.causes import Cause
+from core.rounds.draft import Draft
+from core.rounds.round import Verdict
 from core.verification.rules import SpeculativeSampling
 from tests import toys
 from tests.toys import GREEDY, HOT, PROMPT, plain, run
@@ -48,14 +50,16 @@ def slowly(text, earlier, n, least, most):
 
 
 @settings(max_examples=400, deadline=None)
-@given(TEXT, TEXTS, st.integers(1, 4), st.integers(0, 4), st.integers(1, 9))
-def test_it_drafts_what_the_newest_same_n_tokens_were_followed_by(text, earlier, n, least, most):
+@given(TEXT, TEXT, TEXTS, st.integers(1, 4), st.integers(0, 4), st.integers(1, 9))
+def test_it_drafts_what_the_newest_same_n_tokens_were_followed_by(
+    first, text, earlier, n, least, most
+):
     drafter = toys.ngram_mod_drafter(earlier, n_match=n, n_min=least, n_max=most)
-    expected = slowly(text, earlier, n, least, most)
-    assert drafted(drafter, text) == expected
+    assert drafted(drafter, first) == slowly(first, earlier, n, least, most)
     drafter.reset(0)
-    for token in text[:-1]:  # token by token, on the table it began with
+    for token in text[:-1]:  # token by token, with nothing of the text before
         drafter.extend([token], None)
+    expected = slowly(text, earlier, n, least, most)
     assert Chain()(drafter.begin(text[-1], 1), text, 64).tokens[1:].tolist() == expected
 
 
@@ -93,6 +97,19 @@ def test_bad_drafts_in_a_row_make_it_forget_earlier_texts(streak):
             bad, kept = 0, []
         text += record.committed
     assert (kept == []) == (silent > 0) == (streak > 0)
+
+
+def test_a_good_draft_ends_a_streak_of_bad_ones():
+    drafter = toys.ngram_mod_drafter([[1, 2, 3]], n_match=1, n_min=1, n_max=4, streak=3)
+    draft = Draft.chain([1, 2, 3, 4, 5])
+
+    def told(accepted):
+        drafter.observe(draft, Verdict(tuple(range(accepted + 1)), np.full(5, -1)))
+        return drafter.table.follow([1], 4)
+
+    assert [told(n) for n in (0, 0, 1, 0, 0)] == [[2, 3]] * 5, "a quarter is enough"
+    drafter.observe(Draft.root_only(1), Verdict((0,), np.array([-1])))  # nothing drafted, no sign
+    assert told(0) == []
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, HOT], ids=["greedy", "hot"])

@@ -238,8 +238,8 @@ def test_a_target_with_a_head_opens_as_both(tmp_path, doctor):
     ("raw", "words"),
     [
         ({"model_type": "gemma4_assistant"}, "it looks like Gemma 4's assistant"),
-        ({"speculators_model_type": "peagle"}, "it looks like a P-EAGLE drafter"),
-        ({"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 3}, "of 3 layers"),
+        ({"speculators_model_type": "peagle"}, "no P-EAGLE checkpoint: the config has no field"),
+        ({"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 0}, "of 0 layers"),
     ],
 )
 def test_what_opens_as_nothing_is_called_by_its_name(raw, words, tmp_path, doctor):

@@ -213,7 +213,8 @@ def test_a_pair_is_checked_member_by_member():
 
 # Folders with scaled positions, and their kind where it is another word.
 KINDS = {"drafter": "dflash", "hydra_plus": "hydra"}
-RUN = ("drafter", "treeflash", "dspark", "dflash2", "dart", "eagle2", "eagle3", "sps", "hydra_plus")
+RUN = ("drafter", "treeflash", "dspark", "dflash2", "dart", "eagle2", "eagle3", "peagle", "sps",
+       "hydra_plus")  # fmt: skip
 SPELT = {
     "older": {"rope_scaling": LLAMA3, "rope_theta": 500000.0, "rope_parameters": None},
     "newer": {"rope_parameters": YARN | {"rope_type": "yarn", "rope_theta": 1e6}},

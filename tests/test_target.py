@@ -66,6 +66,17 @@ def test_prefill_gives_the_last_logits_and_every_feature(family):
     check_cache(where, CONTEXT, family)
 
 
+def test_layer_minus_one_is_what_enters_the_first_layer(family):
+    where, layers = toys.target(family, (-1, 2)), (-1, 2)
+    table = toys.model(family).get_input_embeddings().weight
+    scores, alone = where.prefill(CONTEXT, 60), toys.full_forward(CONTEXT, family, layers)
+    torch.testing.assert_close(scores.features, alone.features, **CLOSE)
+    assert torch.equal(scores.features[:, :32], table[torch.tensor(CONTEXT)])
+    draft = random_draft(1)
+    features = where.score(draft).features
+    assert torch.equal(features[:, :32], table[torch.from_numpy(draft.tokens)])
+
+
 @pytest.mark.parametrize("length", [15, 16, 17, 32, 50])
 def test_prefill_in_chunks_equals_prefill_at_once(family, length, monkeypatch):
     monkeypatch.setattr(target_module, "PREFILL_CHUNK", 16)

@@ -30,10 +30,12 @@ from core.drafting.session import FactorisedSession
 from core.errors import UserError
 from core.methods.dart.drafter import DartDrafter
 from core.methods.dart.model import DartModel, Head
+from core.methods.dflash.before import CorrectedDrafter
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.dflash.model import DFlashModel
 from core.methods.dflash2.drafter import DFlash2Drafter
 from core.methods.dflash2.model import DFlash2Model
+from core.methods.domino.model import DominoModel
 from core.methods.dspark.drafter import DSparkDrafter
 from core.methods.dspark.model import DSparkModel
 from core.methods.eagle3 import EagleOptions
@@ -43,6 +45,8 @@ from core.methods.hydra.drafter import HydraDrafter, HydraPlusDrafter
 from core.methods.hydra.model import HydraConfig, HydraModel, HydraPlusModel, Prefix
 from core.methods.medusa.drafter import MedusaDrafter
 from core.methods.medusa.model import MedusaConfig, MedusaModel
+from core.methods.peagle.drafter import ParallelDrafter
+from core.methods.xpress.model import XPressModel
 from core.models.language import Language
 from core.models.layers import MLP, Attention, RMSNorm, Rope
 from core.models.target import Target
@@ -151,6 +155,20 @@ def eagle3() -> EagleDrafter:
 
 
 @cache
+def eagle3_layers() -> EagleDrafter:
+    """Of three layers: the first reads an embedding beside a feature, the others do not."""
+    config = toys.eagle_config(**shapes(draft_vocab_size=toys.LANGUAGE_SIZE, num_hidden_layers=3))
+    network, head, layers = EagleModel(config), language().head, (0, 1, 2)
+
+    def logits(features, tokens, anchors):
+        return head(network.rows_at(embed, tokens, features, anchors, DEPTH))
+
+    learn(network, logits, layers)
+    options = EagleOptions(DEPTH, 1.0)
+    return EagleDrafter(network, language().embedding, head, layers, options=options)
+
+
+@cache
 def medusa() -> MedusaDrafter:
     network, head = MedusaModel(MedusaConfig(DEPTH, 32, 2)), language().head
     learn(network, lambda features, tokens, at: head(network(features[at - 1])), (3,))
@@ -198,12 +216,38 @@ def jetspec() -> DFlashDrafter:
     return block_drafter(DFlashModel, toys.dflash_config, DFlashDrafter, causal=True)
 
 
+def corrected(network, normed, paths):
+    return network.correction(normed, paths, embed)
+
+
 @cache
 def dspark() -> DSparkDrafter:
-    def bias(network, normed, paths):
-        return network.correction(normed, paths, embed)
+    return block_drafter(DSparkModel, spark_config, DSparkDrafter, corrected)
 
-    return block_drafter(DSparkModel, spark_config, DSparkDrafter, bias)
+
+@cache
+def xpress() -> CorrectedDrafter:
+    return block_drafter(XPressModel, xpress_config, CorrectedDrafter, corrected)
+
+
+@cache
+def domino() -> CorrectedDrafter:
+    return block_drafter(DominoModel, domino_config, CorrectedDrafter, corrected)
+
+
+@cache
+def peagle() -> ParallelDrafter:
+    """Its masked places are told apart by nothing but where they are."""
+    size = shapes(draft_vocab_size=toys.LANGUAGE_SIZE, mask_token_id=258)
+    network = toys.parallel_drafter(dtype=torch.float32, **size).model
+    head, layers = language().head, (0, 1, 2)
+
+    def logits(features, tokens, anchors):
+        return head(network.rows_at(embed, tokens, features, anchors, DEPTH))
+
+    learn(network, logits, layers)
+    options = EagleOptions(DEPTH, 1.0)
+    return ParallelDrafter(network, language().embedding, head, layers, None, options)
 
 
 @cache
@@ -217,6 +261,14 @@ def dflash2() -> DFlash2Drafter:
 
 def spark_config(**changes):
     return toys.dspark_model(**changes).config
+
+
+def xpress_config(**changes):
+    return toys.xpress_drafter(**changes).model.config
+
+
+def domino_config(**changes):
+    return toys.domino_drafter(**changes).model.config
 
 
 def flash2_config(**changes):
@@ -233,7 +285,7 @@ def block_drafter(network, config, drafter, bias=None, **changes):
 
     def logits(features, tokens, anchors):
         normed = made.norm(made.rows_at(embed, tokens, features, anchors))
-        found = head(normed)
+        found = head(normed[:, -DEPTH:])  # some also read rows that predict nothing
         if bias is not None:
             paths = tokens[(anchors[:, None] + torch.arange(-1, DEPTH)).clamp(min=0)]
             found = found + bias(made, normed, paths)
@@ -247,6 +299,7 @@ HEALTHY = {
     "dflash": dflash, "dart": dart, "eagle3": eagle3, "medusa": medusa, "hydra": hydra,
     "hydra++": hydra_plus,
     "jetspec": jetspec, "dspark": dspark, "dflash2": dflash2,
+    "eagle3 of three layers": eagle3_layers, "peagle": peagle, "xpress": xpress, "domino": domino,
 }  # fmt: skip
 
 
@@ -462,7 +515,7 @@ def gates(module):
 
 
 def feature_first(module):
-    if isinstance(module, Attention):
+    if isinstance(module, Attention) and module.shape.inputs > module.shape.hidden:
         for linear in (module.q_proj, module.k_proj, module.v_proj):
             linear.weight.data = torch.cat([*reversed(linear.weight.data.chunk(2, 1))], 1)
 
@@ -543,7 +596,17 @@ def in_turns():
     return made
 
 
+def layers_exchanged(kind, one, other):
+    """A copy whose file has the numbers of two layers exchanged."""
+    made = copied(kind())
+    layers = made.model.layers
+    layers[one], layers[other] = layers[other], layers[one]
+    return made
+
+
 PLANTED = {
+    "layers.0 and layers.1 exchanged": lambda: layers_exchanged(dflash, 0, 1),
+    "layers.1 and layers.2 exchanged": lambda: layers_exchanged(eagle3_layers, "1", "2"),
     "layers in the order [0, 1, 2]": lambda: dart_at((2, 0, 1)),
     "layers.0: queries of heads 0 and 3 exchanged": lambda: heads_exchanged(0, 0, 3, ["q_proj"]),
     "layers.1: keys and values of heads 0 and 1 exchanged": lambda: heads_exchanged(
@@ -593,13 +656,23 @@ IN_HYDRA_PLUS = {
     "rotary pairs of neighbours": lambda: turned(hydra_plus, neighbours),
     "gate and up exchanged": lambda: turned(hydra_plus, gates),
 }
-EVERY = [*PLANTED.items(), *IN_HYDRA_PLUS.items()]
+IN_OTHERS = {
+    "xpress: context one position nearer": lambda: moved_context(xpress, -1),
+    "domino: context one position further off": lambda: moved_context(domino, 1),
+    "xpress: gate and up exchanged": lambda: turned(xpress, gates),
+    "domino: rotary pairs of neighbours": lambda: turned(domino, neighbours),
+    "peagle: context one position nearer": lambda: moved_context(peagle, -1),
+    "peagle: embedding and feature exchanged": lambda: turned(peagle, feature_first),
+    "peagle: norm_before_residual=false": lambda: other(peagle(), norm_before_residual=True),
+}
+EVERY = [*PLANTED.items(), *IN_HYDRA_PLUS.items(), *IN_OTHERS.items()]
 
 
 @pytest.mark.parametrize(("name", "plant"), EVERY, ids=[name for name, _ in EVERY])
 def test_a_planted_mistake_is_named(name, plant):
     found = run(plant())
     assert found.nearest is not None
+    name = name.rpartition(": ")[2] if name in IN_OTHERS else name
     assert found.nearest.trial.name == name
     assert found.faults[0].startswith(f"{name} accepts")
 

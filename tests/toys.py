@@ -65,6 +65,8 @@ from core.methods.mtp import MtpOptions
 from core.methods.mtp.drafter import MtpDrafter
 from core.methods.mtp.model import MtpConfig, head_of
 from core.methods.ngram_mod import NgramMod, NgramModOptions, Table
+from core.methods.peagle.drafter import ParallelDrafter
+from core.methods.peagle.model import ParallelConfig, ParallelModel
 from core.methods.pld import PldOptions, PromptLookup
 from core.methods.sps.drafter import LmDrafter
 from core.methods.suffix import SuffixOptions
@@ -743,6 +745,24 @@ def eagle_drafter(
     layers = config.feature_layers(4)
     options = EagleOptions(5, temperature)
     return EagleDrafter(made, model(family).get_input_embeddings(), head, layers, ids, options)
+
+
+def parallel_drafter(
+    seed: int = 0,
+    ids: Tensor | None = None,
+    temperature: float = 1.0,
+    dtype=torch.float64,
+    depth: int = 5,
+    **changes,
+) -> ParallelDrafter:
+    """A random P-EAGLE of two layers, with a head of its own: over ``ids``, or all."""
+    rows = changes.get("vocab_size", VOCABULARY) if ids is None else len(ids)
+    own = {"draft_vocab_size": rows, "num_hidden_layers": 2, "mask_token_id": 47}
+    config = ParallelConfig(**(vars(eagle_config()) | own | changes))
+    made = _randomised(ParallelModel(config), seed + 700, dtype)
+    head = dart_head(range(rows), seed).module.to(dtype)
+    layers, options = config.feature_layers(4), EagleOptions(depth, temperature)
+    return ParallelDrafter(made, model().get_input_embeddings(), head, layers, ids, options)
 
 
 def feature_drafter(

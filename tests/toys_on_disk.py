@@ -51,6 +51,8 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(draft)
     eagle = toys.eagle_drafter(draft_vocab_size=BYTES, **sizes).model
     eagle3.save(WithHead(eagle, None, None), folder / "eagle3")
+    parallel = toys.parallel_drafter(mask_token_id=BYTES - 1, **sizes).model
+    eagle3.save(WithHead(parallel, None, None), folder / "peagle")
     masked = {"mask_token_id": BYTES - 1, **sizes}
     dspark.FORM.save_model(toys.dspark_model(**masked), folder / "dspark")
     dflash2.FORM.save_model(toys.dflash2_model(**masked), folder / "dflash2")

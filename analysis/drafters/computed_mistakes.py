@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from analysis.drafters.stored_mistakes import is_norm
 from analysis.drafters.trials import Subject, Trial, patched
+from core.models import checkpoint
 from core.models.language import Language
 from core.models.layers import Attention, Rope
 
@@ -165,9 +166,18 @@ def block_sizes(subject: Subject) -> Iterator[Trial]:
     if not own or all(layer.shape.causal for layer in subject.attention.values()):
         return  # a causal block may end anywhere
     for size in BLOCKS:
-        if size != own and replace(subject.config, block_size=size).max_depth > 0:
+        other = replace(subject.config, block_size=size)
+        if size != own and other.max_depth > 0 and _same_sizes(subject.network, other):
             cause = f"its config says blocks of {own}, and it was trained with {size}"
             yield Trial(f"block of {size}", cause, change=subject.configured(block_size=size))
+
+
+def _same_sizes(network: Any, config: Any) -> bool:
+    """Whether the network's tensors would have the same sizes by another config: XPress's weights
+    are of a block's places."""
+    with torch.device("meta"):
+        made, other = (checkpoint.shapes(type(network)(each)) for each in (network.config, config))
+    return made == other
 
 
 def masks(subject: Subject) -> Iterator[Trial]:
@@ -188,6 +198,13 @@ def masks(subject: Subject) -> Iterator[Trial]:
         if isinstance(mask := getattr(module, "mask_rep", None), nn.Parameter):
             change = patched((module, "mask_rep", torch.zeros_like(mask)))
             yield Trial("mask embedding zero", cause, moot, change=change)
+        if isinstance(mask := getattr(module, "mask_hidden", None), nn.Parameter):
+            yield Trial(
+                "mask feature zero",
+                "the masked places' feature is not the one it was trained with",
+                "the masked places' feature is zero already",
+                change=patched((module, "mask_hidden", torch.zeros_like(mask))),
+            )
 
 
 def _other_masks(subject: Subject, own: int) -> Iterator[Trial]:

@@ -70,9 +70,10 @@ def lint(form: Any, folder: Path, language: Language) -> Lint:
     state = {name: t for name, t in state.items() if name not in getattr(form, "unread", ())}
     remarks += _values(state)
     remarks += _maps(state.get("d2t"), state.get("t2d"), language.vocabulary)
-    remarks += _tables(state, folder, language)
+    read = EMBEDDING in made  # it is a part of the network
+    remarks += _tables(state, folder, language, read)
     config, head = form.load_config(folder), state.get(HEAD)
-    remarks += _config(config, language)
+    remarks += _config(config, language, state.get(EMBEDDING) if read else None)
     reads = hasattr(config, "draft_vocab_size")  # others draft with the target's head
     dead = _dead(head).nonzero().flatten().tolist() if head is not None and reads else ()
     return Lint(tuple(remarks), tuple(dead))
@@ -251,15 +252,17 @@ def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
-def _tables(state: Mapping[str, Tensor], folder: Path, language: Language) -> Iterator[Remark]:
-    """Head and embedding beside the target's."""
+def _tables(
+    state: Mapping[str, Tensor], folder: Path, language: Language, read: bool
+) -> Iterator[Remark]:
+    """Head and embedding beside the target's. ``read``: whether the drafter reads the embedding."""
     head, embedding, ids = state.get(HEAD), state.get(EMBEDDING), None
     if head is not None:
         with suppress(UserError):  # the remarks on the token maps have said it
             ids = checkpoint.covered(state.get("d2t"), len(head), language.vocabulary, folder)
         yield from _shared("head", head, _target_head(language), ids)
     if embedding is not None:
-        yield from _shared("embedding", embedding, _weight(language.embedding), None)
+        yield from _shared("embedding", embedding, _weight(language.embedding), None, read)
     others = [t for name, t in state.items() if t.ndim == 2 and name not in (HEAD, EMBEDDING)]
     if any(len(each) == language.vocabulary for each in others):
         return  # it may be one by another name: a head of Medusa's, a draft model's embedding
@@ -274,10 +277,13 @@ LOOK_ALIKE = {
 }
 
 
-def _shared(what: str, mine: Tensor, theirs: Tensor | None, ids: Tensor | None) -> Iterator[Remark]:
+def _shared(
+    what: str, mine: Tensor, theirs: Tensor | None, ids: Tensor | None, read: bool = True
+) -> Iterator[Remark]:
     """Whether head or embedding is the target's, and which of its rows are dead.
 
-    ids  int64 [C]: the target's token of each row; None: the same
+    ids   int64 [C]: the target's token of each row; None: the same
+    read  whether the drafter reads it, and not the target's
     """
     mine, theirs = mine.float(), None if theirs is None else theirs.detach().float().cpu()
     if theirs is not None and ids is not None:
@@ -297,22 +303,23 @@ def _shared(what: str, mine: Tensor, theirs: Tensor | None, ids: Tensor | None) 
     away = float((mine - theirs).norm() / theirs.norm())
     if away < TIED:
         yield Remark(False, f"its {what} is a copy of the target's")
-    elif what == "embedding":
+    elif not read:
         yield Remark(
             True,
-            f"its embedding differs from the target's by {away:.0%} of its length, and the "
+            f"its {what} differs from the target's by {away:.0%} of its length, and the "
             "target's is used: what training changed there is lost",
         )
     else:
         yield Remark(False, f"its {what} is its own: {away:.0%} away from the target's")
 
 
-def _config(config: Any, language: Language) -> Iterator[Remark]:
-    """Compare the config with the target: mask token, rope, longest context."""
+def _config(config: Any, language: Language, embedding: Tensor | None) -> Iterator[Remark]:
+    """Compare the config with the target: mask token, rope, longest context. ``embedding``: the
+    drafter's own, where it reads one."""
     mask = getattr(config, "mask_token_id", None)
     if mask is not None:
         table: Any = language.model.get_input_embeddings()
-        lengths = table.weight.float().norm(dim=1)
+        lengths = (table.weight if embedding is None else embedding).float().norm(dim=1)
         length = float(lengths[mask] / _typical(lengths))
         if length < 0.05:
             text = f"the mask token {mask} has an embedding {length:.2g} times as long as others"

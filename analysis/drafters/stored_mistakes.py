@@ -8,6 +8,7 @@ trials, as ``analysis.drafters.mistakes`` says.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from analysis.drafters.trials import Subject, Trial, patched
-from core.models.layers import MLP, Attention, RMSNorm
+from core.models.layers import MLP, Attention, RMSNorm, Shape
 
 Forward = Callable[[Tensor], Tensor]
 Part = tuple[object, str, object]
@@ -119,6 +120,34 @@ def is_norm(module: nn.Module) -> bool:
     """Whether it multiplies by weight / rms: a norm of ours, or of the target's own class."""
     eps = hasattr(module, "eps") or hasattr(module, "variance_epsilon")
     return isinstance(module, RMSNorm) or (eps and type(module).__name__.endswith("Norm"))
+
+
+def layer_order(subject: Subject) -> Iterator[Trial]:
+    """Two decoder layers of the same sizes stand for each other."""
+    for name, stack in subject.named_modules.items():
+        kept = dict(stack.named_children()) if isinstance(stack, STACKS) else {}
+        layers = {n: x for n, x in kept.items() if isinstance(_attention(x), Attention)}
+        for one, other in combinations(layers, 2):
+            if _sizes(layers[one]) != _sizes(layers[other]):
+                continue
+            moved = kept | {one: layers[other], other: layers[one]}
+            made: list[Part] = [(stack, "_modules", moved)]
+            for here, there in ((one, other), (other, one)):  # what a place sees stays its own
+                made.append((_attention(layers[there]), "shape", _attention(layers[here]).shape))
+            cause = f"the decoder layers {name}.{one} and {name}.{other} stand for each other"
+            yield Trial(f"{name}.{one} and {name}.{other} exchanged", cause, change=patched(*made))
+
+
+STACKS = (nn.ModuleList, nn.ModuleDict)
+
+
+def _attention(layer: nn.Module) -> Any:
+    return getattr(layer, "self_attn", None)
+
+
+def _sizes(layer: nn.Module) -> Shape:
+    """Its shape, but for what its rows see."""
+    return replace(_attention(layer).shape, causal=False, window=0)
 
 
 # ── attention heads ──────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,7 @@ from typing import Any
 from app.view.comparison import facts
 from app.view.explanation import Explainer
 from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view, why_view
-from app.view.statistics import depth_records, numbers_only
+from app.view.statistics import DEPTHS, depth_records, figures_json, numbers_only
 from core.rounds.round import Round
 from core.traces.schema import Trace
 
@@ -79,9 +79,12 @@ def _measured(trace: Trace) -> dict[str, Any]:
     """Return what the run measures, with figures as tables: the script that draws them is 5 MB.
 
     In all of them the run is called A. A figure of several runs has other series than of one."""
+    from analysis.measures.tables import Tables
+
     alone = depth_records({"A": trace}, {"A": "A"})
-    several = depth_records({"A": trace, "B": trace}, {"A": "A", "B": "B"})
-    beside = {name: numbers_only(figure) for name, figure in several["figures"].items()}
+    twice = Tables.of({"A": trace, "B": trace})
+    several = figures_json(twice, {"A": "A", "B": "B"}, DEPTHS)
+    beside = {name: numbers_only(figure) for name, figure in several.items()}
     for figure in beside.values():
         figure["data"] = [each for each in figure["data"] if each["meta"]["name"] != "B"]
     figures = {name: numbers_only(figure) for name, figure in alone["figures"].items()}

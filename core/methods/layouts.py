@@ -39,7 +39,6 @@ class Look:
 
 LOOKS = (
     Look("Gemma 4's assistant", r"^masked_embedding\.", "(?i)^=gemma4_?assistant"),
-    Look("a P-EAGLE drafter", r"(^|\.)mask_hidden$", "(?i)^=peagle"),
     Look("an EAGLE-4 drafter", r"^efficient_lm_head"),
     Look("a native MTP head in Qwen's layout", r"(^|\.)mtp\.(fc|layers|pre_fc)"),
     Look("a native MTP head in speculators' layout", r"^mtp_layers\."),

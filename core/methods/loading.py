@@ -118,8 +118,8 @@ def _check_target(where: str, name: str, target: PreTrainedConfig, drafter: Any)
 
 def check_layers(reader: str, layers: Sequence[int], name: str, count: int) -> None:
     """Raises UserError when a reader of features names a layer that the target ``name`` of
-    ``count`` layers has not."""
-    if any(not 0 <= layer < count for layer in layers):
+    ``count`` layers has not; −1 is what enters the first."""
+    if any(not -1 <= layer < count for layer in layers):
         read = ", ".join(map(str, layers))
         raise UserError(
             f"{reader} reads what comes out of the target's layers {read}, "

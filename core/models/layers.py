@@ -264,6 +264,11 @@ class LayerContext:
         self.keys.index_copy_(1, slots, fresh.keys)
         self.values.index_copy_(1, slots, fresh.values)
 
+    def then(self, fresh: LayerContext) -> LayerContext:
+        """These rows, and others behind them."""
+        keys, values = (self.keys, fresh.keys), (self.values, fresh.values)
+        return LayerContext(torch.cat(keys, 1), torch.cat(values, 1))
+
     def first(self, rows: int) -> LayerContext:
         """A view of the first ``rows`` tokens."""
         return LayerContext(self.keys[:, :rows], self.values[:, :rows])

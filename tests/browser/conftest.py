@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,6 +30,13 @@ def browser() -> Iterator[Browser]:
         chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="session")
+def axe() -> Path:
+    """axe-core's script, which finds faults of accessibility in a page."""
+    path = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+    return path if path.is_file() else needs.missing("no axe-core here: run `make web`")
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,10 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Page, expect
 
-from app.page_files import WEB
-from tests import needs
 from tests.browser.steps import Open, open_form
 
 pytestmark = pytest.mark.browser
 
-AXE = WEB.parents[1] / "node_modules" / "axe-core" / "axe.min.js"
 STATES = {
     "opened": "",
     "run": "#trace=chat-ddtree-64&round=3&node=1",
@@ -42,11 +39,6 @@ LEFT_OUT = {
     # A node is read "accepted, q 59 %", and drawn "✓ q 59%": marks and bars stand for words.
     "label-content-name-mismatch": ".ds-tree",
 }
-
-
-@pytest.fixture(scope="module")
-def axe() -> Path:
-    return AXE if AXE.is_file() else needs.missing("no axe-core here: run `make web`")
 
 
 def faults(page: Page, axe: Path) -> list[str]:

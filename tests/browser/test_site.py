@@ -23,6 +23,7 @@ from core.lines import LIMITS
 from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
 from tests.browser.steps import NODE, at_round, title, watch, with_modules
+from tests.browser.test_accessibility import faults
 from tests.fakes import HOSTILE, make_header, make_run
 from tests.test_documents import ROOT
 
@@ -181,6 +182,16 @@ def test_dark_and_a_phone(visit: Visit):
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_fault_in_the_list(visit: Visit, axe: Path, theme: str):
+    page = visit(bypass_csp=True, color_scheme=theme)
+    for name in ("ddtree", "dart"):
+        page.get_by_label(f"Tick {name}.jsonl.gz").check()
+    page.get_by_role("button", name="tokens").click()
+    expect(page.get_by_role("button", name="Compare the 2 ticked")).to_be_visible()
+    assert faults(page, axe) == []
+
+
 # ── an embedded run ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -200,7 +211,14 @@ def test_the_example_of_the_document_shows_a_run(visit: Visit, folder: Path):
     assert page.locator("draftscope-run iframe").get_attribute("sandbox") == (
         "allow-scripts allow-downloads"
     )
-    page.locator("draftscope-run").evaluate("element => element.removeAttribute('src')")
+    page.evaluate(
+        """src => document.body.insertAdjacentHTML(
+          "beforeend", `<draftscope-run src="${src}"></draftscope-run>`)""",
+        f"runs/{name}",
+    )
+    second = page.frame_locator("draftscope-run >> nth=1 >> iframe")
+    expect(second.locator(".ds-round-title")).to_have_text(at_round(1))
+    page.locator("draftscope-run").first.evaluate("element => element.removeAttribute('src')")
     expect(page.locator("draftscope-run p")).to_contain_text("needs src")
 
 

@@ -12,6 +12,7 @@ function inert(text) {
 /** Define the element. before, between, after: the frame's page around its data, which are `told`
  * and the run's pack. */
 export function defineRun({ before, between, after, told }) {
+  if (customElements.get("draftscope-run")) return; // the script stands in the page twice
   customElements.define(
     "draftscope-run",
     class extends HTMLElement {

@@ -48,7 +48,10 @@ class FeatureConfig(EagleConfig):
         """Read a published config. Raises UserError when it is none."""
         if raw.get("qkv_bias"):
             raise UserError("an EAGLE drafter with qkv_bias is not supported")
-        return FeatureConfig(**vars(EagleConfig.from_json(raw)), bias=bool(raw.get("bias", True)))
+        found = EagleConfig.from_json(raw)
+        if (count := found.num_hidden_layers) != 1:
+            raise UserError(f"an EAGLE drafter of {count} layers that has no head is not supported")
+        return FeatureConfig(**vars(found), bias=bool(raw.get("bias", True)))
 
     def to_json(self) -> dict[str, Any]:
         raw = super().to_json() | {"architectures": ["LlamaForCausalLM"]}
@@ -63,7 +66,7 @@ class FeatureModel(EagleModel):
         nn.Module.__init__(self)  # none of EAGLE-3's norms
         self.config = config
         self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=config.bias)
-        self.midlayer = BareLayer(config)
+        self.midlayer, self.layers = BareLayer(config), nn.ModuleDict()
         self.norm = nn.Identity()
 
     def reduce(self, features: Tensor) -> Tensor:

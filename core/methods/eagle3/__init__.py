@@ -1,5 +1,5 @@
-"""EAGLE-3 (arXiv 2503.01840): one layer that drafts token after token on features of its own, and
-EAGLE-2's dynamic tree (arXiv 2406.16858).
+"""EAGLE-3 (arXiv 2503.01840): a layer, or a few, that draft token after token on features of their
+own, and EAGLE-2's dynamic tree (arXiv 2406.16858).
 
 Light. ``model`` is the network and its checkpoint forms, ``drafter`` the network at work,
 ``training`` how it is trained. The tree is ``core.drafting.builders.DynamicTree``.
@@ -51,7 +51,7 @@ DRAFTER = DrafterInfo(
     checkpoint=Checkpoint(
         "core.methods.eagle3.model:FORM",
         "core.methods.eagle3.model:export",
-        layouts="the layouts of SafeAILab, SpecForge and speculators, of one layer",
+        layouts="the layouts of SafeAILab, SpecForge and speculators",
         told=r"(?i)^=.*eagle-?3|\A(?s:.*)^=\w+ForCausalLM$(?s:.*)^draft_vocab_size=",
     ),
     training="core.methods.eagle3.training:TRAINING",

@@ -1,8 +1,8 @@
-"""The EAGLE-3 drafter at work: the layer with the target's embedding and a head, on one text."""
+"""The EAGLE-3 drafter at work: the layers with the target's embedding and a head, on one text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,14 @@ from torch import Tensor, nn
 
 from core.drafting.best import scaled, worth_a_batch
 from core.drafting.own_head import own_head
-from core.drafting.session import MIN_LISTED, Covered, Drafter, PathSession
+from core.drafting.session import MIN_LISTED, Covered, Drafter, DraftSession, PathSession
 from core.drafting.work import DraftWork
 from core.methods.eagle3 import EagleOptions
-from core.methods.eagle3.model import FORM, EagleModel
+from core.methods.eagle3.model import FORM, Contexts, EagleModel
 from core.methods.loading import check_fits, drafter_folder
 from core.models.checkpoint import Form
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
-from core.models.layers import LayerContext
 
 
 def load(language: Language, folder: Path | None, options: EagleOptions) -> EagleDrafter:
@@ -31,9 +30,15 @@ def load(language: Language, folder: Path | None, options: EagleOptions) -> Eagl
 
 
 def of_folder(
-    kind: str, form: Form[Any, Any], language: Language, folder: Path | None, options: EagleOptions
+    kind: str,
+    form: Form[Any, Any],
+    language: Language,
+    folder: Path | None,
+    options: EagleOptions,
+    drafter: Callable[..., EagleDrafter] | None = None,
 ) -> EagleDrafter:
-    """The drafter of a kind whose network is an ``EagleModel``. Raises UserError as ``load``."""
+    """The drafter of a kind whose network is an ``EagleModel``; ``drafter`` makes it of the parts
+    that an ``EagleDrafter`` has (None: that). Raises UserError as ``load``."""
     folder = drafter_folder(kind, language, folder)
     found = form.load_checkpoint(folder, language.model.dtype, language.device)
     check_fits(folder, language, found.model.config)
@@ -42,11 +47,12 @@ def of_folder(
     count = language.model.config.get_text_config().num_hidden_layers
     layers = found.model.config.feature_layers(count)
     ids = None if covered is None else covered.ids
-    return EagleDrafter(found.model, language.embedding, head, layers, ids, options)
+    made = drafter or EagleDrafter
+    return made(found.model, language.embedding, head, layers, ids, options)
 
 
 class EagleDrafter(Drafter):
-    """The layer with the target's embedding and a head, and one text's keys and values.
+    """The layers with the target's embedding and a head, and one text's keys and values.
 
     A prefix row needs the token after it, so a committed token's feature waits for the next one.
 
@@ -66,7 +72,7 @@ class EagleDrafter(Drafter):
         self.model, self.embedding, self.head = model, embedding, head
         self.layers, self.options = layers, options
         self.covered = None if ids is None else Covered(ids, model.config.vocab_size)
-        self._context: LayerContext | None = None
+        self._context: Contexts | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -80,24 +86,23 @@ class EagleDrafter(Drafter):
 
     @property
     def work(self) -> DraftWork:
-        model = self.model
+        model, every = self.model, nn.ModuleList(self.model.stack)
         return DraftWork(
             network=model,
-            context=model.fc,
-            block=model.midlayer,
+            context=nn.ModuleList([model.fc, *model.stack[:-1]]),
+            block=every,
             head=self.head,
             rows=1,
             pairs=1,
             scored=1,
-            state=model.midlayer,
+            state=every,
             in_turn=True,
         )
 
     def reset(self, capacity: int) -> None:
         """Forget the text. Memory of the last text is used again if it is enough."""
-        if self._context is None or self._context.rows < capacity:
-            shape, like = self.model.config.shape, self.model.like
-            self._context = LayerContext.empty(shape, -(-capacity // 256) * 256, like)
+        if self._context is None or self._context[0].rows < capacity:
+            self._context = self.model.empty(-(-capacity // 256) * 256)
         self._forget()
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
@@ -106,7 +111,7 @@ class EagleDrafter(Drafter):
         self._waiting.append(features)
 
     @torch.inference_mode()
-    def begin(self, root: int, width: int) -> EagleSession:
+    def begin(self, root: int, width: int) -> DraftSession:
         """Take in the rows whose next token is committed. The last row's is only supposed to be
         ``root``: it is the session's first node, and waits for the next round."""
         assert self._context is not None, "reset comes first"
@@ -115,25 +120,29 @@ class EagleDrafter(Drafter):
         hidden, count = self.model.reduce(features), len(self._tokens) - 1
         if count:
             positions = torch.arange(count, device=like.device) + self._length
-            fresh = self.model.project(hidden[:-1], self.embed(self._tokens[1:]), positions)
-            self._context.write(self._length, fresh)
+            embedded, known = self.embed(self._tokens[1:]), _first(self._context, self._length)
+            fresh = self.model.project(hidden[:-1], embedded, known, positions)
+            for layer, own in zip(self._context, fresh, strict=True):
+                layer.write(self._length, own)
         self._length += count
         self._waiting, self._tokens = [features[-1:]], self._tokens[-1:]
-        context = self._context.first(self._length)
-        return EagleSession(self, context, hidden[-1:], root, width)
+        return self.session(_first(self._context, self._length), hidden[-1:], root, width)
+
+    def session(self, context: Contexts, last: Tensor, root: int, width: int) -> DraftSession:
+        """A session on the keys and values of a prefix, whose last token's feature is ``last``
+        [1, h]."""
+        return EagleSession(self, context, last, root, width)
 
     @torch.inference_mode()
     def begin_each(
         self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
-    ) -> Iterator[EagleSession]:
+    ) -> Iterator[DraftSession]:
         """Sessions with roots at A places of one text, on the keys and values of one pass."""
-        last, ids = int(anchors[-1]), tokens.tolist()
-        hidden = self.model.reduce(features[:last].to(self.model.like.dtype))
-        positions = torch.arange(last - 1, device=hidden.device)
-        context = self.model.project(hidden[:-1], self.embed(ids[1:last]), positions)
+        features, last, ids = features.to(self.model.like.dtype), int(anchors[-1]), tokens.tolist()
+        hidden, context = self.model.read(self.embedding, tokens, features, last)
         for anchor in anchors.tolist():
-            before = context.first(anchor - 1)
-            yield EagleSession(self, before, hidden[anchor - 1 : anchor], ids[anchor], width)
+            before = _first(context, anchor - 1)
+            yield self.session(before, hidden[anchor - 1 : anchor], ids[anchor], width)
 
     @torch.inference_mode()
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
@@ -154,20 +163,25 @@ class EagleDrafter(Drafter):
         return self.embedding(torch.tensor(tokens, device=like.device)).to(like.dtype)
 
 
+def _first(context: Contexts, rows: int) -> Contexts:
+    """A view of each layer's first rows."""
+    return tuple(layer.first(rows) for layer in context)
+
+
 class EagleSession(PathSession):
     """A round's tree. Its keys and values are the session's own: what is committed is fed again
     with the target's features.
 
-    context  keys and values of the prefix, [G, T, D]
+    context  each layer's keys and values of the prefix, [G, T, D]
     """
 
     def __init__(
-        self, drafter: EagleDrafter, context: LayerContext, last: Tensor, root: int, width: int
+        self, drafter: EagleDrafter, context: Contexts, last: Tensor, root: int, width: int
     ):
         """``last``: the feature [1, h] of the token before the root."""
         super().__init__(root, drafter.max_depth, max(width, MIN_LISTED), drafter.covered)
         self._drafter, self._rows = drafter, context
-        self._prefix = context.rows
+        self._prefix = context[0].rows
         self.at_once = worth_a_batch(last.device)
         self._fed = last  # the feature that was made after each node, [1 + nodes, h]
         self._paths: list[list[int]] = []  # every node's ancestors and itself
@@ -176,23 +190,17 @@ class EagleSession(PathSession):
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
         model = self._drafter.model
         above = [self._paths[parent] if parent >= 0 else [] for parent in parents]
-        visible = torch.zeros(len(tokens), self._rows.rows, dtype=torch.bool)
+        visible = torch.zeros(len(tokens), self._rows[0].rows, dtype=torch.bool)
         visible[:, : self._prefix] = True
         for row, nodes in enumerate(above):
             visible[row, [self._prefix + node for node in nodes]] = True
         device = self._fed.device
-        positions = torch.tensor([self._prefix + len(nodes) for nodes in above])
-        seen = model.near_enough(positions, torch.arange(self._prefix))
-        visible[:, : self._prefix] &= seen
-        positions = positions.to(device)
+        positions = torch.tensor([self._prefix + len(nodes) for nodes in above], device=device)
+        seen = model.seen(visible.to(device), positions, self._prefix)
         hidden = self._fed[torch.tensor(parents, device=device) + 1]
         rows = model.join(hidden, self._drafter.embed(tokens), positions)
-        near = model.keys_values(rows)
-        fed, out = model(rows, self._rows, near, visible.to(device))
-        self._rows = LayerContext(
-            torch.cat([self._rows.keys, near.keys], 1),
-            torch.cat([self._rows.values, near.values], 1),
-        )
+        fed, out, near = model(rows, self._rows, seen)
+        self._rows = tuple(old.then(own) for old, own in zip(self._rows, near, strict=True))
         self._paths += [[*nodes, len(self._paths) + i] for i, nodes in enumerate(above)]
         self._fed = torch.cat([self._fed, fed])
         return self._drafter.log_softmax(self._drafter.head(out))

@@ -1,18 +1,18 @@
-"""The EAGLE-3 network (arXiv 2503.01840): one layer that predicts token after token.
+"""The EAGLE-3 network (arXiv 2503.01840): a layer, or a few, that predict token after token.
 
-A row joins the feature of one token with the embedding of the *next*. The first features are the
-target's; after a drafted token the layer's own output stands in for them. Parameter names are those
-of the published checkpoints. Those of speculators (``layers.0.*``, and norms of their own) are read
-too.
+A row joins the feature of one token with the embedding of the *next*: the first layer reads both,
+and those after it its output. The first features are the target's; after a drafted token the last
+layer's own output stands in for them. Parameter names are those of the published checkpoints. Those
+of speculators (``layers.0.*``, and norms of their own) are read too.
 
-Shapes: T prefix rows, A blocks, F feature layers, L drafted depths, h hidden width, C tokens of the
-head.
+Shapes: N rows, T prefix rows, A blocks, F feature layers, L drafted depths, h hidden width, C
+tokens of the head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,12 @@ from core.errors import UserError
 from core.models import checkpoint
 from core.models.checkpoint import WithHead
 from core.models.language import Language
-from core.models.layer_fields import SLIDING, layer_fields, sliding_layers, window_of
+from core.models.layer_fields import FULL, SLIDING, layer_fields, sliding_layers, window_of
 from core.models.layers import (
     MLP,
     PLAIN_ROPE,
     Attention,
+    DecoderLayer,
     LayerContext,
     RMSNorm,
     Rope,
@@ -41,7 +42,9 @@ BESIDE = ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight",
           "verifier_lm_head.weight", "verifier_norm.weight")  # fmt: skip
 _SWITCHES = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 _IDS = "eagle_aux_hidden_state_layer_ids"
+PREFIX_CHUNK = 128  # rows of a text that pass through several layers at once
 Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
+Contexts = tuple[LayerContext, ...]  # one of each layer
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,15 @@ class EagleConfig:
     """The fields of a published ``config.json`` that decide the drafter's shape.
 
     draft_vocab_size      C, tokens its head covers
-    layers                the target layers *after* which it reads; (): EAGLE-3's own three
+    layers                the target layers *after* which it reads; −1: the embeddings; ():
+                          EAGLE-3's own three
     norm_before_residual  the residual is the normed feature
     norm_before_fc        one norm over all features before ``fc``
     fc_norm               a norm for each feature before ``fc``
     norm_output           the feature fed back is the normed one
     window                how far a row sees in the committed text: tokens back, itself included; 0:
                           all of it. Of a draft it sees its whole path
+    whole                 layers, counted from 0, that see all of the text in spite of the window
     """
 
     hidden_size: int
@@ -77,6 +82,8 @@ class EagleConfig:
     fc_norm: bool = False
     norm_output: bool = False
     window: int = 0
+    num_hidden_layers: int = 1
+    whole: tuple[int, ...] = ()
 
     @property
     def of_target(self) -> dict[str, int]:
@@ -86,7 +93,7 @@ class EagleConfig:
 
     @property
     def shape(self) -> Shape:
-        """The shape of its layer: attention reads an embedding beside a feature."""
+        """The shape of its first layer: attention reads an embedding beside a feature."""
         return Shape.of(self, 2 * self.hidden_size, qk_norm=self.qk_norm, bias=self.attention_bias)
 
     def feature_layers(self, target_layers: int) -> tuple[int, ...]:
@@ -95,16 +102,17 @@ class EagleConfig:
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> EagleConfig:
-        """Read a published config, or one of speculators, whose layer has its own.
+        """Read a published config, or one of speculators, whose layers have their own.
 
         Raises UserError when a needed field is missing, or for a layer of another kind.
         """
         layer = {**raw, **(raw.get("transformer_layer_config") or {})}
         _check_layer(layer)
-        (slides,) = sliding_layers(layer, 1)
+        count = layer.get("num_hidden_layers", 1)
+        slides = sliding_layers(layer, count)
         ids = raw.get(_IDS) or (raw.get("eagle_config") or {}).get(_IDS) or ()
-        if any(i < 1 for i in ids):
-            raise UserError("an EAGLE drafter that reads the target's embeddings as a feature")
+        if any(i < 0 for i in ids):
+            raise UserError("an EAGLE drafter that reads a state before the target's embeddings")
         switches: dict[str, Any] = {name: bool(raw.get(name, False)) for name in _SWITCHES}
         return EagleConfig(
             **layer_fields(layer, positions=2048),
@@ -113,7 +121,9 @@ class EagleConfig:
             attention_bias=bool(layer.get("attention_bias", False)),
             qk_norm=layer.get("model_type") == "qwen3",
             layers=tuple(i - 1 for i in ids),  # theirs count states that enter a layer
-            window=window_of(layer, "sliding_window") if slides else 0,
+            window=window_of(layer, "sliding_window") if any(slides) else 0,
+            num_hidden_layers=count,
+            whole=tuple(i for i, own in enumerate(slides) if not own) if any(slides) else (),
             **switches,
         )
 
@@ -121,12 +131,14 @@ class EagleConfig:
         """The published form: a Llama config with EAGLE-3's own fields."""
         plain = asdict(self)
         del plain["rope"]
-        qk_norm, layers, window = (plain.pop(name) for name in ("qk_norm", "layers", "window"))
-        slides = {"layer_types": [SLIDING], "sliding_window": window} if window else {}
+        apart = ("qk_norm", "layers", "window", "whole")
+        qk_norm, layers, window, whole = (plain.pop(name) for name in apart)
+        kinds = [(SLIDING, FULL)[i in whole] for i in range(plain.pop("num_hidden_layers"))]
+        slides = {"layer_types": kinds, "sliding_window": window} if window else {}
         return {
             "architectures": ["LlamaForCausalLMEagle3"],
             "model_type": "qwen3" if qk_norm else "llama",
-            "num_hidden_layers": 1,
+            "num_hidden_layers": len(kinds),
             "hidden_act": "silu",
             "tie_word_embeddings": False,
             "dtype": "bfloat16",
@@ -138,8 +150,8 @@ class EagleConfig:
 
 
 def _check_layer(raw: Mapping[str, Any]) -> None:
-    """Raises UserError for more than one layer, or an activation but SiLU."""
-    if (count := raw.get("num_hidden_layers", 1)) != 1:
+    """Raises UserError for no layer, or an activation but SiLU."""
+    if (count := raw.get("num_hidden_layers", 1)) < 1:
         raise UserError(f"an EAGLE drafter of {count} layers is not supported")
     if (act := raw.get("hidden_act", "silu")) != "silu":
         raise UserError(f"an EAGLE drafter with the activation {act!r} is not supported")
@@ -169,7 +181,7 @@ class EagleLayer(BareLayer):
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of the layer at their positions.
+    """Rows of the first layer at their positions.
 
     inputs    [N, 2h]  what attention reads
     residual  [N, h]
@@ -180,9 +192,19 @@ class Rows:
     residual: Tensor
     rotary: Rotary
 
+    def part(self, low: int, high: int) -> Rows:
+        """The rows from ``low`` on and before ``high``."""
+        turns = self.rotary
+        rotary = Rotary(turns.cos[low:high], turns.sin[low:high], turns.neighbours)
+        return Rows(self.inputs[low:high], self.residual[low:high], rotary)
+
 
 class EagleModel(nn.Module):
-    """The network without embedding and head."""
+    """The network without embedding and head.
+
+    midlayer  the first layer
+    layers    those after it, by their published numbers
+    """
 
     def __init__(self, config: EagleConfig):
         super().__init__()
@@ -194,7 +216,15 @@ class EagleModel(nn.Module):
         norms = [RMSNorm(width, eps) for _ in range(count)]
         self.fc_norm = nn.ModuleList(norms) if config.fc_norm else None
         self.midlayer = EagleLayer(config)
+        shape = replace(config.shape, inputs=config.hidden_size)
+        later = range(1, config.num_hidden_layers)
+        self.layers = nn.ModuleDict({str(number): DecoderLayer(shape) for number in later})
         self.norm = RMSNorm(config.hidden_size, eps)
+
+    @property
+    def stack(self) -> list[Any]:
+        """Its layers, the first one first."""
+        return [self.midlayer, *self.layers.values()]
 
     @property
     def like(self) -> Tensor:
@@ -219,33 +249,95 @@ class EagleModel(nn.Module):
         rotary = Rotary.at(positions, config.head_dim, config.rope, inputs.dtype)
         return Rows(inputs, normed if config.norm_before_residual else hidden, rotary)
 
-    def project(self, hidden: Tensor, next_embeddings: Tensor, positions: Tensor) -> LayerContext:
-        """Keys and values [G, T, D] of prefix rows, as ``join`` takes them."""
-        return self.keys_values(self.join(hidden, next_embeddings, positions))
+    def empty(self, rows: int) -> Contexts:
+        """Room for ``rows`` prefix rows in each layer."""
+        shape = self.config.shape  # keys and values of every layer have the same sizes
+        return tuple(LayerContext.empty(shape, rows, self.like) for _ in self.stack)
 
-    def keys_values(self, rows: Rows) -> LayerContext:
-        """Keys and values [G, N, D]."""
-        return self.midlayer.self_attn.keys_values(rows.inputs, rows.rotary)
+    def project(
+        self, hidden: Tensor, next_embeddings: Tensor, known: Contexts, positions: Tensor
+    ) -> Contexts:
+        """Keys and values [G, T, D] in each layer of prefix rows, as ``join`` takes them, that come
+        after the rows that are ``known``."""
+        rows = self.join(hidden, next_embeddings, positions)
+        first = self.midlayer.self_attn
+        if not self.layers:  # nothing reads what attention would say
+            return (first.keys_values(rows.inputs, rows.rotary),)
+        found = list(known)
+        for low in range(0, len(hidden), PREFIX_CHUNK):
+            fresh = self._next_rows(rows.part(low, low + PREFIX_CHUNK), found)
+            found = [old.then(new) for old, new in zip(found, fresh, strict=True)]
+        start = known[0].rows
+        return tuple(LayerContext(each.keys[:, start:], each.values[:, start:]) for each in found)
 
-    def near_enough(self, positions: Tensor, of: Tensor) -> Tensor:
-        """Whether rows at ``positions`` [N] see the text's at ``of`` [T], bool [N, T]."""
-        ago = positions[:, None] - of
-        return ago < self.config.window if self.config.window else ago >= 0
+    def _next_rows(self, rows: Rows, known: Sequence[LayerContext]) -> Iterator[LayerContext]:
+        """Each layer's keys and values of the text's next rows, which see those that are ``known``,
+        and each other backwards."""
+        count, start, device = len(rows.residual), known[0].rows, rows.residual.device
+        own = torch.arange(count, device=device)
+        everything = torch.ones(1, count, start, dtype=torch.bool, device=device)
+        visible = self.seen(everything, (own + start)[None], start)
+        ahead = own > own[:, None]
+        far = own[:, None] - own >= (self.config.window or count)
+        x, inputs = rows.residual, rows.inputs
+        for number, layer in enumerate(self.stack):
+            inputs = layer.input_layernorm(x) if number else inputs
+            fresh = layer.self_attn.keys_values(inputs, rows.rotary)
+            yield fresh
+            if number == len(self.layers):
+                return
+            hidden = ahead if number in self.config.whole else ahead | far
+            x = _through(
+                layer, x, inputs, rows.rotary, known[number], fresh, visible[number], hidden
+            )
+
+    def seen(self, visible: Tensor, positions: Tensor, prefix: int) -> list[Tensor]:
+        """Of what rows at ``positions`` [..., N] might see, bool [..., N, T], what they see in each
+        layer: with a window, of the text's own ``prefix`` rows only the last ones."""
+        if not self.config.window:
+            return [visible] * len(self.stack)
+        ago = positions[..., None] - torch.arange(prefix, device=positions.device)
+        near = visible.clone()
+        near[..., :prefix] &= ago < self.config.window
+        whole = self.config.whole
+        return [visible if number in whole else near for number in range(len(self.stack))]
 
     def forward(
-        self, rows: Rows, context: LayerContext, near: LayerContext, visible: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """N rows → their features to feed back and what the head reads, both [N, h].
+        self,
+        rows: Rows,
+        context: Contexts,
+        visible: Sequence[Tensor],
+        before: Contexts | None = None,
+        hidden: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Contexts]:
+        """N rows of A blocks → their features to feed back and what the head reads, both [N, h],
+        and the rows near each block [G, A·n, D] in each layer.
 
-        Each row sees the context rows that ``visible`` bool [N, T] says (None: all), and its own
-        n rows of ``near`` [G, N·n, D].
+        Each row sees the context's rows that ``visible`` bool [A, T] or [A, b, T] of the layer
+        says, the rows of its block that came ``before`` [G, A·(n − b), D], and of the block's own b
+        those that are not ``hidden`` bool [b, b]; None: all.
         """
-        layer = self.midlayer
-        queries = layer.self_attn.queries(rows.inputs, rows.rotary)[:, None]
-        x = rows.residual + layer.self_attn.attend(queries, context, near, visible)[:, 0]
-        x = x + layer.mlp(layer.post_attention_layernorm(x))
+        x, inputs, near = rows.residual, rows.inputs, list[LayerContext]()
+        for number, layer in enumerate(self.stack):
+            inputs = layer.input_layernorm(x) if number else inputs
+            fresh = layer.self_attn.keys_values(inputs, rows.rotary)
+            own = fresh if before is None else _beside(before[number], fresh, len(x))
+            x = _through(
+                layer, x, inputs, rows.rotary, context[number], own, visible[number], hidden
+            )
+            near.append(own)
         normed = self.norm(x)
-        return normed if self.config.norm_output else x, normed
+        return normed if self.config.norm_output else x, normed, tuple(near)
+
+    def read(
+        self, embed: Embed, tokens: Tensor, features: Tensor, count: int
+    ) -> tuple[Tensor, Contexts]:
+        """The first features of its own [count, h] of a text's first ``count`` (≥ 1) tokens, and
+        each layer's keys and values of all but the last: its row needs the token after it."""
+        hidden = self.reduce(features[:count])
+        positions = torch.arange(count - 1, device=tokens.device)
+        embedded = embed(tokens[1:count]).to(hidden.dtype)
+        return hidden, self.project(hidden[:-1], embedded, self.empty(0), positions)
 
     def rows_at(
         self, embed: Embed, tokens: Tensor, features: Tensor, anchors: Tensor, depths: int
@@ -256,25 +348,38 @@ class EagleModel(nn.Module):
         tokens [T] and features [≥ the last anchor, F·h] of the text. At each step a block reads
         the features that it made at the step before. It sees the prefix, and of the steps its own.
         """
-        last, ends = int(anchors.max()), anchors - 1
-        positions = torch.arange(last - 1, device=tokens.device)
-        hidden = self.reduce(features[:last])
-        context = self.project(hidden[:-1], embed(tokens[1:last]).to(hidden.dtype), positions)
+        ends = anchors - 1
+        hidden, context = self.read(embed, tokens, features, int(anchors.max()))
+        positions = torch.arange(context[0].rows, device=tokens.device)
         before, paths = positions[None] < ends[:, None], tokens_after(tokens, anchors, depths)
         fed, near, found = hidden[ends], None, list[Tensor]()
         for step in range(depths):
             rows = self.join(fed, embed(paths[:, step]).to(fed.dtype), ends + step)
-            visible = before & self.near_enough(ends + step, positions)
-            near = _beside(near, self.keys_values(rows), len(anchors))
-            fed, out = self(rows, context, near, visible)
+            visible = self.seen(before, ends + step, len(positions))
+            fed, out, near = self(rows, context, visible, near)
             found.append(out)
         return torch.stack(found, 1)
 
 
-def _beside(near: LayerContext | None, fresh: LayerContext, blocks: int) -> LayerContext:
-    """One more row [G, A, D] after each block's rows [G, A·n, D]; None: there are none yet."""
-    if near is None:
-        return fresh
+def _through(
+    layer: Any,
+    x: Tensor,
+    inputs: Tensor,
+    rotary: Rotary,
+    context: LayerContext,
+    near: LayerContext,
+    visible: Tensor,
+    hidden: Tensor | None = None,
+) -> Tensor:
+    """Rows [N, h] through a layer whose attention reads ``inputs``, in as many blocks as there are
+    rows of ``visible`` [A, …]; context, near rows and what is seen as in ``Attention.attend``."""
+    queries = layer.self_attn.queries(inputs, rotary).unflatten(0, (len(visible), -1))
+    x = x + layer.self_attn.attend(queries, context, near, visible, hidden).flatten(0, 1)
+    return x + layer.mlp(layer.post_attention_layernorm(x))
+
+
+def _beside(near: LayerContext, fresh: LayerContext, blocks: int) -> LayerContext:
+    """One more row [G, A, D] after each block's rows [G, A·n, D]."""
     both = (
         torch.cat([a.unflatten(1, (blocks, -1)), b.unflatten(1, (blocks, -1))], 2).flatten(1, 2)
         for a, b in ((near.keys, fresh.keys), (near.values, fresh.values))
@@ -291,6 +396,8 @@ def save(found: WithHead[EagleModel], folder: Path, small: bool = False) -> None
         ids = found.ids.cpu()
         state["d2t"] = ids - torch.arange(len(ids))
         state["t2d"] = torch.isin(torch.arange(config.vocab_size), ids)
+    if config.num_hidden_layers > 1:  # only the form of one layer calls it so
+        state = {name.replace("midlayer.", "layers.0.", 1): t for name, t in state.items()}
     checkpoint.write(folder, config.to_json(), state, small)
 
 

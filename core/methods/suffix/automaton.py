@@ -118,8 +118,6 @@ class SuffixAutomaton:
         while before >= 0 and self._next[before].get(token) == state:
             self._next[before][token] = split
             before = self._link[before]
-        if self._ending == state and self._ending_length <= length:
-            self._ending = split
         return split
 
     def _count(self, token: int) -> None:

@@ -1,0 +1,58 @@
+"""The P-EAGLE drafter at work: one pass over the root and masked places, on one text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from core.drafting.session import MIN_LISTED, DraftSession, FactorisedSession
+from core.drafting.work import DraftWork
+from core.methods.eagle3 import EagleOptions
+from core.methods.eagle3.drafter import EagleDrafter, of_folder
+from core.methods.eagle3.model import Contexts
+from core.methods.peagle.model import FORM, ParallelModel
+from core.models.language import Language
+
+
+def load(language: Language, folder: Path | None, options: EagleOptions) -> EagleDrafter:
+    """The P-EAGLE drafter in ``folder`` on the target's device. Raises UserError when there is none
+    or it was made for another target."""
+    return of_folder("peagle", FORM, language, folder, options, ParallelDrafter)
+
+
+class ParallelDrafter(EagleDrafter):
+    """The layers with an embedding and a head, and one text's keys and values."""
+
+    model: ParallelModel
+
+    def __init__(self, model: ParallelModel, embedding: nn.Module, *parts: Any):
+        """``embedding``: the target's, which serves where the network has none of its own."""
+        own = model.embed_tokens
+        super().__init__(model, embedding if own is None else own, *parts)
+
+    @property
+    def work(self) -> DraftWork:
+        depths, every = self.max_depth, nn.ModuleList(self.model.stack)
+        return DraftWork(
+            network=nn.ModuleList([self.model.fc, self.model.norm, every]),
+            context=nn.ModuleList([self.model.fc, *self.model.stack[:-1]]),
+            block=every,
+            head=self.head,
+            rows=depths,
+            pairs=depths * (depths + 1) / 2,
+            scored=depths,
+        )
+
+    def session(self, context: Contexts, last: Tensor, root: int, width: int) -> DraftSession:
+        roots, count = torch.tensor([root], device=last.device), context[0].rows
+        visible = torch.ones(1, count, dtype=torch.bool, device=last.device)
+        rows = self.model.block(
+            self.embedding, roots, last, roots.new_tensor([count]), context, visible, self.max_depth
+        )
+        log_q = self.log_softmax(self.head(rows[0]))
+        whole = log_q if self.covered is None else self.covered.whole(log_q)
+        part = None if self.covered is None else len(self.covered.ids)
+        return FactorisedSession.of(whole, max(width, MIN_LISTED), part)

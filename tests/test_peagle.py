@@ -1,0 +1,237 @@
+"""P-EAGLE against the method recomputed row by row, and its published files."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from analysis.drafters.lint import lint
+from core.drafting.builders import Chain, best_first
+from core.errors import UserError
+from core.methods.eagle3 import EagleOptions
+from core.methods.eagle3.model import FORM as EAGLE
+from core.methods.eagle3.model import save
+from core.methods.peagle.drafter import load
+from core.methods.peagle.model import FORM
+from core.models.checkpoint import WithHead
+from core.models.language import Language
+from tests import toys
+from tests.test_dflash import assert_close, log_q, mlp, norm, numbers
+from tests.test_eagle3 import IDS, slow_attention, write
+
+# ── the method, plainly ──────────────────────────────────────────────────────────────────────────
+
+
+def slow_log_q(drafter, tokens, features, root):
+    """log q [L, V] after a root: every row of the text and the block in its turn.
+
+    tokens [n] and features [n, F·h] are the context's. Row i joins feature i with the embedding of
+    token i + 1; behind the root the feature is the learned one and the token the mask.
+    """
+    model, config = drafter.model, drafter.model.config
+    w, eps, depths = model.state_dict(), config.rms_norm_eps, drafter.max_depth
+    given = torch.cat([features, w["mask_hidden"][0].expand(depths - 1, -1)])
+    if config.norm_before_fc:
+        given = norm(given, w["input_norm.weight"], eps)
+    if config.fc_norm:
+        parts = [norm(p, w[f"fc_norm.{i}.weight"], eps) for i, p in enumerate(given.chunk(3, 1))]
+        given = torch.cat(parts, 1)
+    given = given @ w["fc.weight"].T
+    ids = [*tokens[1:], root, *[config.mask_token_id] * (depths - 1)]
+    table = w.get("embed_tokens.weight", toys.model().get_input_embeddings().weight)
+    kept, found = [([], []) for _ in range(config.num_hidden_layers)], []
+    for i, token in enumerate(ids):
+        x = given[i]
+        for number, (keys, values) in enumerate(kept):
+            name = f"layers.{number}." if number else "midlayer."
+            layer = {n.removeprefix(name): t for n, t in w.items() if n.startswith(name)}
+            if number:
+                read, residual = norm(x, layer["input_layernorm.weight"], eps), x
+            else:
+                normed = norm(x, layer["hidden_norm.weight"], eps)
+                beside = norm(table[token], layer["input_layernorm.weight"], eps)
+                read = torch.cat([beside, normed])
+                residual = normed if config.norm_before_residual else x
+            before = 0  # of its block a row sees all before it
+            if config.window and number not in config.whole:
+                before = min(max(0, i - config.window + 1), len(tokens) - 1)
+            x = residual + slow_attention(config, layer, read, keys, values, i, before)
+            x = x + mlp(norm(x, layer["post_attention_layernorm.weight"], eps), layer)
+        found.append(drafter.head.weight @ norm(x, w["norm.weight"], eps))
+    logits = torch.stack(found[-depths:]) / drafter.options.temperature
+    if drafter.covered is None:
+        return logits.log_softmax(-1)
+    whole = torch.full((depths, toys.VOCABULARY), -math.inf, dtype=logits.dtype)
+    whole[:, drafter.covered.ids] = logits.log_softmax(-1)
+    return whole
+
+
+CHANGES = [
+    {},
+    {"num_hidden_layers": 1, "qk_norm": True, "norm_before_residual": True},
+    {"num_hidden_layers": 4, "norm_before_fc": True, "temperature": 0.5, "ids": IDS},
+    {"fc_norm": True, "window": 3, "num_hidden_layers": 3, "whole": (1,), "own_embedding": True},
+    {"window": 1, "depth": 1},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+@pytest.mark.parametrize("builder", [Chain(), best_first])
+def test_every_drafted_nodes_q_is_a_fresh_forwards_at_its_depth(changes, builder, monkeypatch):
+    monkeypatch.setattr("core.methods.eagle3.model.PREFIX_CHUNK", 2)
+    drafter, rng = toys.parallel_drafter(**changes), np.random.default_rng(3)
+    tokens, features, root = [], numbers(0, 0, 96), 7
+    drafter.reset(40)
+    for size in (5, 1, 3):  # rounds that commit so many tokens
+        fresh = [root, *rng.integers(0, 47, size - 1).tolist()]
+        own = numbers(len(tokens) + 1, size, 96)
+        drafter.extend(fresh, own)
+        tokens, features = tokens + fresh, torch.cat([features, own])
+        root = int(rng.integers(0, 47))
+        session = drafter.begin(root, 16)
+        draft = builder(session, [*tokens, root], 14)
+        assert draft.nodes >= drafter.max_depth and draft.depths.max() <= drafter.max_depth
+        expected = slow_log_q(drafter, tokens, features, root)
+        for row in range(1, len(draft)):
+            token, depth = int(draft.tokens[row]), int(draft.depths[row])
+            assert draft.log_q[row] == pytest.approx(float(expected[depth - 1, token]), abs=2e-5)
+        path = [root, 3, 40, 2, 9][: drafter.max_depth]
+        assert_close(log_q(session, path).exp(), expected.exp(), 1e-6)
+
+
+@pytest.mark.parametrize("changes", [{}, {"window": 2, "own_embedding": True}])
+def test_q_along_a_text_in_one_pass_equals_a_fresh_forward_at_every_place(changes):
+    drafter = toys.parallel_drafter(**changes)
+    tokens, features, anchors = torch.arange(3, 43, 2), numbers(5, 20, 96), torch.tensor([1, 9, 17])
+    found = drafter.log_q_at(tokens, features, anchors)
+    sessions = drafter.begin_each(tokens, features, anchors, 8)
+    for place, (anchor, session) in enumerate(zip(anchors.tolist(), sessions, strict=True)):
+        slow = slow_log_q(drafter, tokens[:anchor].tolist(), features[:anchor], int(tokens[anchor]))
+        assert_close(found[place], slow, 1e-6)
+        assert_close(log_q(session, [0] * drafter.max_depth), slow, 1e-6)
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────
+
+LAYER = {
+    "hidden_size": 32, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 8, "num_hidden_layers": 2, "vocab_size": 48, "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+}  # fmt: skip
+
+
+def published(folder, by="speculators", embedding=True, **fields):
+    """A checkpoint as its trainer writes it; (the drafter it should give, its tensors)."""
+    drafter = toys.parallel_drafter(ids=IDS, dtype=torch.float32, own_embedding=embedding)
+    state = {n.replace("midlayer.", "layers.0."): t for n, t in drafter.model.state_dict().items()}
+    state |= {
+        "lm_head.weight": drafter.head.weight,
+        "d2t": IDS - torch.arange(len(IDS)),
+        "t2d": torch.isin(torch.arange(48), IDS),
+    }
+    own = {"draft_vocab_size": len(IDS), "mask_token_id": 47, "norm_before_residual": False}
+    if by == "speculators":
+        raw = own | {
+            "architectures": ["PEagleSpeculator"], "speculators_model_type": "peagle",
+            "eagle_aux_hidden_state_layer_ids": [2, 3, 4],
+            "transformer_layer_config": LAYER | {"model_type": "llama"},
+        }  # fmt: skip
+    else:
+        raw = own | LAYER | {"architectures": ["PEagleDraftModel"], "model_type": "llama"}
+    write(folder, {n: v for n, v in (raw | fields).items() if v is not None}, state)
+    return drafter, state
+
+
+@pytest.mark.parametrize("embedding", [True, False])
+@pytest.mark.parametrize("by", ["speculators", "SpecForge"])
+def test_the_published_layouts_are_read(by, embedding, tmp_path):
+    drafter, state = published(tmp_path, by, embedding)
+    assert {"mask_hidden", "layers.0.hidden_norm.weight", "layers.1.mlp.up_proj.weight"} <= {*state}
+    assert ("embed_tokens.weight" in state) == embedding
+    assert state["mask_hidden"].shape == (1, 1, 96)
+    found = FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
+    for name, tensor in drafter.model.state_dict().items():
+        assert torch.equal(found.model.state_dict()[name], tensor), name
+    assert torch.equal(found.head, drafter.head.weight) and torch.equal(found.ids, IDS)
+    config = found.model.config
+    assert config.mask_token_id == 47 and config.own_embedding == embedding
+    assert config.feature_layers(30) == ((1, 2, 3) if by == "speculators" else (1, 14, 26))
+    save(found, tmp_path / "again")
+    assert FORM.load_config(tmp_path / "again") == config
+    assert load_file(tmp_path / "again" / "model.safetensors").keys() == state.keys()
+
+
+@pytest.mark.parametrize("name", ["pard_token", "ptd_token_id"])
+def test_engines_names_of_the_mask_are_read(name, tmp_path):
+    published(tmp_path, "SpecForge", mask_token_id=None, **{name: 46})
+    assert FORM.load_config(tmp_path).mask_token_id == 46
+
+
+@pytest.mark.parametrize("embedding", [True, False])
+def test_an_embedding_that_was_trained_along_is_used(embedding, tmp_path):
+    own = Language("toy", toys.model(dtype=torch.float32), toys.tokenizer(), None)
+    drafter, state = published(tmp_path, embedding=embedding)
+    found, features = load(own, tmp_path, EagleOptions(5)), numbers(1, 2, 96).float()
+    found.reset(20)
+    found.extend([3, 4], features)
+    table = state["embed_tokens.weight"] if embedding else own.embedding.weight
+    assert torch.equal(found.embed([7, 9]), table[[7, 9]]) and found.layers == (1, 2, 3)
+    drafter.model.to(torch.float64)
+    drafter.head.to(torch.float64)
+    slow = slow_log_q(drafter, [3, 4], features.double(), 5)
+    assert_close(log_q(found.begin(5, 16), [5] * 5).exp(), slow.exp(), 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "drop", "words"),
+    [
+        ({"mask_token_id": None}, "", "mask_token_id"),
+        ({"mask_token_id": 48}, "", "mask token 48 is outside"),
+        ({"eagle_aux_hidden_state_layer_ids": [2, 3]}, "", "fc.weight has shape"),
+        ({}, "mask_hidden", "mask_hidden has shape missing"),
+        ({"transformer_layer_config": LAYER | {"num_hidden_layers": 3}}, "", "layers.2"),
+    ],
+)
+def test_what_is_wrong_in_a_checkpoint_is_one_sentence(fields, drop, words, tmp_path):
+    published(tmp_path, **fields)
+    state = load_file(tmp_path / "model.safetensors")
+    save_file({n: t for n, t in state.items() if n != drop}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=words) as error:
+        FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
+    assert "\n" not in str(error.value)
+
+
+def test_eagle3_does_not_read_its_file(tmp_path):
+    published(tmp_path)
+    with pytest.raises(UserError, match=r"mask_hidden.*none of this name"):
+        EAGLE.load_checkpoint(tmp_path, torch.float32, "cpu")
+
+
+# ── the file's look ──────────────────────────────────────────────────────────────────────────────
+
+
+def looked_through(folder, embedding, change=lambda model: None):
+    own = Language("toy", toys.language_model(), toys.tokenizer(), None)
+    size = {"vocab_size": toys.LANGUAGE_SIZE, "own_embedding": embedding}
+    made = toys.parallel_drafter(dtype=torch.float32, **size)
+    change(made.model)
+    save(WithHead(made.model, made.head.weight), folder)
+    return lint(FORM, folder, own).remarks
+
+
+@pytest.mark.parametrize("embedding", [True, False])
+def test_a_sound_file_has_no_fault_and_its_embedding_is_its_own(embedding, tmp_path):
+    found = looked_through(tmp_path, embedding)
+    assert [remark.text for remark in found if remark.wrong] == []
+    said = " ".join(remark.text for remark in found)
+    assert ("its embedding is its own" in said) == embedding
+
+
+def test_a_mask_that_is_near_zero_in_its_own_embedding_is_said(tmp_path):
+    def shrink(model):
+        model.embed_tokens.weight[47] *= 1e-2
+
+    wrong = [remark.text for remark in looked_through(tmp_path, True, shrink) if remark.wrong]
+    assert [text[:35] for text in wrong] == ["the mask token 47 has an embedding "]
