@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from app.learn import graph, measured, steps, words
 from app.learn.course import course
 from app.learn.material import FOLDER, METHODS, OTHER, PAIR, Material
+from app.learn.steps import same_token
 from app.learn.words import fill, plain, sections
 from core.drafting import builders
 from core.drafting.session import FactorisedSession
@@ -26,6 +27,7 @@ from core.errors import UserError
 from core.methods.dart import TERM_Q
 from core.models.tree_mask import ancestor_mask
 from core.rounds.draft import Candidates, Draft
+from core.rounds.round import new_tokens
 from core.verification.walk import walk
 from tests.test_imports import HEAVY, ROOT
 
@@ -208,7 +210,7 @@ def test_every_figure_shows_rows_that_are_there_with_their_parents(made: dict):
     for chapter in made["chapters"]:
         for step in chapter["steps"]:
             assert step["alt"] and all(plain(spans) for spans in step["text"])
-            assert step["trees"] or step["side"]["figures"]
+            assert step["trees"] or step["side"].get("figures") or step["side"]["rows"]
             for spec in step["trees"]:
                 whole = made["trees"][spec["name"]]
                 rows = range(len(whole["tokens"])) if spec["rows"] is None else spec["rows"]
@@ -329,3 +331,35 @@ def test_measurements_that_are_missing_or_broken_are_one_sentence(tmp_path: Path
     (tmp_path / "tau-one.json").write_text("{")
     with pytest.raises(UserError, match=r"tau-one\.json cannot be read"):
         _ = found.rates
+
+
+def test_the_race_is_of_one_text_in_the_recorded_time(shipped: Material, made: dict):
+    plain_run, drafted = shipped.timed
+    assert plain_run.header.prompt_ids == drafted.header.prompt_ids
+    assert new_tokens(plain_run.rounds) == new_tokens(drafted.rounds)
+    side = made["chapters"][0]["steps"][0]["side"]
+    for row, run in zip(side["rows"], shipped.timed, strict=True):
+        assert row["ends"] == sorted(row["ends"]) and len(row["ends"]) == len(run.rounds)
+        assert row["ends"][-1] == pytest.approx(sum(r.times.total for r in run.rounds), abs=1e-3)
+        assert [len(group) for group in row["groups"]] == [len(r.committed) for r in run.rounds]
+
+
+def test_what_the_last_step_of_dart_says_of_scores_is_so(shipped: Material):
+    record = shipped.rivals
+    draft, last = record.draft, record.verdict.path[-1]
+    assert not draft.children[last], "nothing was drafted after it, as the text says"
+    beside = [row for row in draft.children[int(draft.parents[last])] if row != last]
+    goes_on = [row for row in beside if draft.children[row]]
+    assert goes_on and all(draft.scores[row] > draft.scores[last] for row in goes_on)
+
+
+def test_equal_tokens_are_continued_clearly_otherwise_in_the_chapter_on_paths(shipped: Material):
+    twins = same_token(shipped.paths["eagle3"])
+    record = shipped.paths["eagle3"]
+    (kept,) = [row for row in twins if record.draft.children[row]]
+    token = int(record.draft.tokens[record.draft.children[kept][0]])
+    odds = []
+    for row in twins:
+        listed = record.candidates_after(row)
+        odds.append(np.exp(listed.log_q[listed.ids.tolist().index(token)]))
+    assert max(odds) > 1.5 * min(odds)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from app.learn.words import Json, Wording
 from core.rounds.draft import Candidates
 from core.traces.schema import Trace
-from core.visible import flowing
+from core.visible import flowing, visible
 
 SEEN, CHOSEN, HOT, NEW = "seen", "chosen", "hot", "new"
 WAITING, DIM, LOST = "waiting", "dim", "lost"
@@ -78,8 +79,8 @@ def columns(*lists: Json, product: Sequence[str] = ()) -> Json:
     return {"kind": "columns", "lists": list(lists), "product": list(product)}
 
 
-def _groups(run: Trace) -> list[list[str]]:
-    return [[flowing(r.text(token)) for token in r.committed] for r in run.rounds]
+def _groups(run: Trace, shown: Callable[[str], str] = flowing) -> list[list[str]]:
+    return [[shown(r.text(token)) for token in r.committed] for r in run.rounds]
 
 
 def lanes(run: Trace, rounds: int = 0, weights: int = 0) -> Json:
@@ -96,3 +97,17 @@ def race(runs: Mapping[str, Trace]) -> Json:
     """Every method's text with its rounds."""
     rows = [{"name": NAMES[name], "groups": _groups(run)} for name, run in runs.items()]
     return {"kind": "race", "rows": rows}
+
+
+def clock(runs: Mapping[str, Trace]) -> Json:
+    """Runs side by side in their recorded time: the rounds of each, and when each ends, in seconds
+    after the prompt's pass."""
+    rows = [
+        {
+            "name": name,
+            "groups": _groups(run, visible),
+            "ends": [round(end, 4) for end in accumulate(r.times.total for r in run.rounds)],
+        }
+        for name, run in runs.items()
+    ]
+    return {"kind": "clock", "rows": rows}

@@ -22,12 +22,12 @@ from core.rounds.round import Round
 
 # A worked example by hand, small enough to follow: tokens with odds at four masked positions, as
 # the model's last call left them. The graph, its parents and the walk are the product's own.
-TEXT = "The sea is"
+TEXT = "Our farm sells"
 BLOCK = (
-    (("deep", 0.30), ("vast", 0.25)),
-    (("and", 0.55), (",", 0.30)),
-    (("blue", 0.40), ("wide", 0.35)),
-    ((".", 0.90), ("!", 0.05)),
+    (("ripe", 0.30), ("fresh", 0.25)),
+    (("red", 0.55), ("sweet", 0.30)),
+    (("pears", 0.40), ("plums", 0.35)),
+    (("daily", 0.90), ("today", 0.05)),
 )
 GRAPH = DraftGraph(
     (((1, 1),), ((2, 1),), ((1, 1), (2, 1)), ((1, 1), (3, 1)), ((1, 1), (2, 1), (3, 1)))
@@ -104,7 +104,7 @@ def spiffys_graph(material: Material) -> Json:
         scene("ranks", tree("graph", [0]), side=_block(ranks=True)),
         scene("one", tree("graph", [0, 1, 2], marks={1: NEW, 2: NEW}),
               side=_block(drafts[0], ranks=True)),
-        scene("two", tree("graph", range(5), marks={3: NEW, 4: NEW}, select=both),
+        scene("two", tree("graph", range(both + 1), marks={both: NEW}, select=both),
               side=_block(drafts[2], ranks=True)),
         scene("graph", tree("graph"), side=_block(drafts[4], ranks=True)),
         *(_acceptance(USUAL, count) for count in range(1, len(passed) + 1)),
@@ -141,7 +141,7 @@ def _walk(order: Order, count: int) -> Json:
 
 
 def _formula(edits: Iterable[Edit]) -> list[Span]:
-    """c₁₁ “.” and c₂₁ “and”."""
+    """c₁₁ “daily” and c₂₁ “red”."""
     named = ({"c": _name(edit), "token": EXAMPLE.guesses[edit].span} for edit in sorted(edits))
     return fill_each("{c} {token}", named, " and ")
 

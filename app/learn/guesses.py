@@ -14,6 +14,7 @@ from app.learn.figures import (
     SEEN,
     WAITING,
     bars,
+    clock,
     columns,
     lanes,
     pairs,
@@ -38,7 +39,20 @@ def a_round(m: Material) -> Json:
     kept = [words.token(token) for token in m.record.committed]
     root, undecided = tree("ddtree?", [0]), tree("ddtree?")
     passes, weights = sums["tokens"] - 1, _weights(run)
+    plain_run, drafted = m.timed
+    seconds = [sum(r.times.total for r in each.rounds) for each in m.timed]
     scenes = [
+        scene(
+            "race",
+            side=clock({"plain": plain_run, "with a tree": drafted}),
+            raced={"token": flowing(drafted.header.prompt_text)},
+            size=drafted.rounds[0].draft.nodes,
+            slow=seconds[0],
+            quick=seconds[1],
+            times=seconds[0] / seconds[1],
+            passes=len(plain_run.rounds),
+            rounds=len(drafted.rounds),
+        ),
         scene("pass", root, side=lanes(run, weights=weights)),
         scene("weights", root, side=lanes(run, weights=weights)),
         scene("guess", tree("ddtree?", marks={0: HOT})),
@@ -76,7 +90,6 @@ def marginals(m: Material) -> Json:
     best, second = draft.children[0][:2]
     deep, after = m.record.verdict.path[-1], draft.children[best][0]
     start = draft.path(deep)[1]
-    odd = next(r for r in range(1, len(draft)) if draft.tokens[r] == draft.tokens[draft.parents[r]])
     scenes = [
         scene("blanks", tree("ddtree?", [0]), side=_lists(m)),
         scene("rank", tree("ddtree?", [0, *draft.children[0]], marks={best: HOT}),
@@ -84,7 +97,7 @@ def marginals(m: Material) -> Json:
         scene("marginal", tree("ddtree?", [0, *draft.children[0]]), side=_lists(m, only=2)),
         _product(m, "product", after),
         _product(m, "smaller", deep, token=words.node(start), rank=int(draft.ranks[start])),
-        _product(m, "odd", odd, likely=words.path(deep)),
+        _product(m, "odd", m.odd, likely=words.path(deep)),
         scene("many", tree("ddtree?"), side=_lists(m)),
     ]  # fmt: skip
     next_q = math.exp(float(lists.log_q[1, 0]))

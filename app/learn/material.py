@@ -6,6 +6,7 @@ Every number and every token in the chapters is read from ``assets/learn`` and `
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,6 +40,7 @@ PAIR = (MAIN, "treeflash")  # whose trees chapter 7 compares, at another text to
 
 PROMPT = "Write one sentence about the night sky."
 OTHER_PROMPT = "Write one sentence about a mountain."
+TRACES, TIMED = ASSETS / "traces", ("code-ar", "code-ddtree-16")  # the race of chapter 1
 BUDGET, TOKENS = 10, 24
 OTHER = "other-"  # begins the names of the other prompt's runs and trees
 PATHS = "paths-"  # begins the names of chapter 8's trees
@@ -57,6 +59,15 @@ class Material:
     def shipped(folder: Path = FOLDER) -> Material:
         """Raises UserError when a trace is missing or broken."""
         return Material({name: read_trace(folder / f"{name}.jsonl.gz") for name in RECORDED})
+
+    @cached_property
+    def timed(self) -> tuple[Trace, Trace]:
+        """Plain decoding and a tree on another prompt, of the examples: with times and one text.
+
+        Raises UserError when a trace is missing or broken.
+        """
+        plain, drafted = (read_trace(TRACES / f"{name}.jsonl.gz") for name in TIMED)
+        return plain, drafted
 
     def first(self, method: str) -> Round:
         """A run's first round: all of a prompt begin at the same place, with the same root."""
@@ -92,6 +103,14 @@ class Material:
         return queue_tree(self.found, self.lists(), int(self.record.draft.tokens[0]))
 
     @cached_property
+    def odd(self) -> int:
+        """The first row that repeats its parent's token: marginals cannot know better."""
+        draft = self.record.draft
+        return next(
+            r for r in range(1, len(draft)) if draft.tokens[r] == draft.tokens[draft.parents[r]]
+        )
+
+    @cached_property
     def elsewhere(self) -> Mapping[str, Round]:
         """Both rounds, by method, at the first place of the other text where the target takes what
         is not nested in TreeFlash's tree, and two nodes more than of DDTree's."""
@@ -108,17 +127,15 @@ class Material:
 
     @cached_property
     def paths(self) -> Mapping[str, Round]:
-        """The rounds of chapter 8, by method, at the first place that both runs come to where one
-        token has several parents in the tree of ``WHOLE_PATH``, and goes on after one of them."""
+        """The rounds of chapter 8, by method, of the places that both runs come to where one token
+        has several parents in the tree of ``WHOLE_PATH`` and goes on after one of them: the place
+        where what follows differs most between the parents."""
         one, two = ({r.position: r for r in self.traces[n].rounds} for n in (MAIN, WHOLE_PATH))
-        for position in sorted(one.keys() & two.keys()):
-            twins = same_token(two[position])
-            if (
-                len(twins) > 1
-                and sum(bool(two[position].draft.children[row]) for row in twins) == 1
-            ):
-                return {MAIN: one[position], WHOLE_PATH: two[position]}
-        raise ValueError("no tree of the whole path is as chapter 8 says")
+        told = {at: _contrast(two[at]) for at in sorted(one.keys() & two.keys())}
+        best = max(told, key=lambda position: told[position])
+        if not told[best]:
+            raise ValueError("no tree of the whole path is as chapter 8 says")
+        return {MAIN: one[best], WHOLE_PATH: two[best]}
 
     @cached_property
     def rivals(self) -> Round:
@@ -140,6 +157,27 @@ class Material:
         made["next"] = round_view(self.traces[MAIN].rounds[1])
         made["queue"] = before(replace(self.record, draft=self.queued))
         return made
+
+
+def _contrast(record: Round) -> float:
+    """How many times as probable the token drafted after one of several equal tokens is there as
+    where it is least; 0 where there are no equal tokens, or none or several go on."""
+    twins, children = same_token(record), record.draft.children
+    after = [row for row in twins if children[row]]
+    if len(twins) < 2 or len(after) != 1:
+        return 0.0
+    token = int(record.draft.tokens[children[after[0]][0]])
+    logs = [_log_odds(record, row, token) for row in twins]
+    return math.exp(max(logs) - min(logs)) if all(map(math.isfinite, logs)) else 0.0
+
+
+def _log_odds(record: Round, row: int, token: int) -> float:
+    """log q of a token after a row; −∞ where its list does not name it."""
+    listed = record.candidates_after(row)
+    ids = [] if listed is None else listed.ids.tolist()
+    return (
+        float(listed.log_q[ids.index(token)]) if listed is not None and token in ids else -math.inf
+    )
 
 
 def _rivalry(record: Round) -> tuple[bool, int]:

@@ -18,7 +18,8 @@ LISTED = 4  # tokens of a child order
 def nested(m: Material) -> Json:
     one, two = m.first(MAIN), m.first("treeflash")
     words, other = Wording.of(one), Wording.of(two)
-    family, others = _family(one), _family(two)
+    family = _family(one)
+    others = [row for row in _family(two) if two.candidates_after(row) is not None]
     kids = {row: one.draft.children[row] for row in family if one.draft.children[row]}
     small = min(kids, key=lambda row: (len(kids[row]), -int(one.draft.ranks[row])))
     better, worse = nesting_faults(two.draft)[0]
@@ -44,12 +45,13 @@ def nested(m: Material) -> Json:
     return chapter(
         "07-nested", scenes,
         budget=m.budget, family=words.nodes(family), best=words.node(family[0]),
-        small=words.node(small), odd=words.path(kids[small][0]),
+        small=words.node(small), odd=words.path(m.odd),
         others=other.nodes(others[:LISTED]), gained=other.node(gained), parent=other.node(parent),
         q=q, given=given, times=given / q,
         worse=other.node(worse), child=other.nodes(below[worse]), better=other.node(better),
         one=one.accepted, two=two.accepted, path=other.nodes(two.verdict.path[1:], " and "),
         rounds=len(m.traces[MAIN].rounds), rounds2=len(m.traces["treeflash"].rounds),
+        differ=len(m.traces[MAIN].rounds) != len(m.traces["treeflash"].rounds),
         width=m.traces["treeflash"].header.settings["options"]["candidates"],
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ import numpy as np
 from app.learn.figures import HOT, NEW, bars, columns, pairs, tree
 from app.learn.material import Material
 from app.learn.steps import level_weight, tree_of
-from app.learn.words import ChapterStep, Json, Wording, chapter, plain, scene
+from app.learn.words import ChapterStep, Json, Wording, chapter, plain, scene, series
 from core.methods.dart import CONTEXT, COUNT, TERM_NGRAM, TERM_Q
 from core.rounds.draft import Candidates
 from core.rounds.round import Round
+
+MISSED = 3  # of the best guesses that are not in the draft, how many are named
 
 
 def two_scores(m: Material) -> Json:
@@ -29,7 +32,13 @@ def two_scores(m: Material) -> Json:
     ]
     odds, family = list_share(lists, 0, int(draft.ranks[top]) - 1), draft.children[top]
     bonus, (depths, width) = record.verdict.bonus, lists.ids.shape
-    q = dict(pairs(record.candidates_after(record.verdict.path[-1]), width))[bonus]
+    last = record.verdict.path[-1]
+    q = dict(pairs(record.candidates_after(last), width))[bonus]
+    bare = not draft.children[last]
+    place = int(draft.parents[last]) if bare and last else last  # whose children are compared
+    beside = sorted(draft.children[place], key=lambda row: -draft.scores[row])
+    drafted = {int(draft.tokens[row]) for row in family}
+    missed = list(takewhile(lambda token: token not in drafted, lists.ids[0].tolist()))[:MISSED]
     ordered = sorted(nodes, key=lambda row: -draft.scores[row])
     shown = columns(*(bars(f"depth {d + 1}", words, pairs(lists, 6, d)) for d in range(3)))
     scenes = [
@@ -40,7 +49,7 @@ def two_scores(m: Material) -> Json:
         scene("weights", tree("rivals?", [0, *rows[1], *rows[2]]), side=_weights(options)),
         *(_level(record, rows, level) for level in range(1, len(rows))),
         scene("order", tree("rivals?"), side=_terms(record, ordered, whole=True)),
-        scene("target", tree("rivals"), side=_terms(record, family)),
+        scene("target", tree("rivals"), side=_terms(record, beside)),
     ]  # fmt: skip
     return chapter(
         "09-two-scores", scenes,
@@ -51,7 +60,11 @@ def two_scores(m: Material) -> Json:
         formula=f"(l + 1)^−{options['level_power']}",
         weights=tuple(f"{level_weight(level, options['level_power']):.2f}" for level in range(4)),
         decay=options["logit_decay"], accepted=record.accepted, wanted=words.token(bonus),
-        q=math.exp(q), lifted=words.nodes([row for row in family if draft.log_q[row] < q]),
+        q=math.exp(q), missed=series([words.token(token) for token in missed]),
+        taken=words.nodes(record.verdict.path[1:], " and "), bare=bare, last=words.node(last),
+        place=words.node(place), rank=beside.index(last) + 1 if bare and last else 0,
+        beside=len(beside),
+        lifted=words.nodes([row for row in draft.children[last] if draft.log_q[row] < q]),
     )  # fmt: skip
 
 

@@ -68,9 +68,9 @@ def boxes(page: Page):
 
 def test_arrows_step_through_chapters_and_the_address_follows(learn: Open):
     page = learn()
-    count(page, "1 / 8")
+    count(page, "1 / 9")
     page.keyboard.press("ArrowRight")
-    count(page, "2 / 8")
+    count(page, "2 / 9")
     assert page.url.endswith("#learn=1.2")
     page.keyboard.press("End")
     expect(page.locator(".ds-question")).to_be_visible()
@@ -99,7 +99,7 @@ def test_a_link_opens_its_step_and_a_broken_one_the_first(learn: Open):
     page.evaluate("window.location.hash = '#learn=5.2'")
     expect(page.locator(".ds-lesson-title")).to_have_text("The verifier's walk")
     count(learn("#learn=99.99"), "9 / 9")
-    count(learn("#learn=<img>"), "1 / 8")
+    count(learn("#learn=<img>"), "1 / 9")
 
 
 # What every step of the course shows, gathered in one go.
@@ -215,8 +215,19 @@ def test_trees_and_the_mask_are_pictures_for_slides(learn: Open, lessons: dict[s
         assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_race_is_played_in_recorded_time_and_again(learn: Open):
+    page = learn("#learn=1.1")
+    rows = page.locator(".clock .ds-lane")
+    expect(rows.nth(0)).to_contain_text("56 tokens")
+    expect(rows.nth(1)).to_contain_text("56 tokens")
+    expect(page.locator(".ds-pass.later")).to_have_count(0)
+    page.get_by_role("button", name="Play again").click()
+    expect(page.locator(".ds-pass.later")).not_to_have_count(0)
+    expect(page.locator(".ds-pass.later")).to_have_count(0)
+
+
 def test_nodes_are_reached_by_keys_and_said(learn: Open):
-    page = learn("#learn=1.5")
+    page = learn("#learn=1.6")
     page.keyboard.press("ArrowDown")
     expect(page.locator(".ds-lesson-note")).not_to_be_empty()
     page.keyboard.press("Shift+ArrowLeft")
@@ -224,7 +235,7 @@ def test_nodes_are_reached_by_keys_and_said(learn: Open):
 
 
 def test_before_the_verdict_no_node_is_called_rejected(learn: Open):
-    page = learn("#learn=1.4")
+    page = learn("#learn=1.5")
     labels = boxes(page).evaluate_all("nodes => nodes.map(n => n.getAttribute('aria-label'))")
     assert len(labels) == 11 and not any(re.search("reject|unreach|accept", x) for x in labels)
     page.keyboard.press("ArrowRight")

@@ -2,7 +2,7 @@
 
 import { h } from "../dom.js";
 import { Figure } from "../figure.js";
-import { cache, lanes, race } from "./lanes.js";
+import { cache, clock, lanes, race } from "./lanes.js";
 import { block, listColumns, queue } from "./lists.js";
 import { matrix } from "./mask.js";
 import { noiseOf, terms, weights } from "./scores.js";
@@ -19,6 +19,7 @@ export function companion(side, link) {
     mask: matrix,
     noise: noiseOf,
     cache,
+    clock,
     terms,
     weights,
     block,

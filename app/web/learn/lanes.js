@@ -68,6 +68,39 @@ export function race(side) {
   return side.rows.map((row) => lane(row.name, row.groups, "rounds"));
 }
 
+/** Runs in their recorded time, each box when its round ended. Somebody who wants less motion sees
+ * the end. */
+export function clock(side) {
+  const rows = side.rows.map((row) => lane(row.name, row.groups, "rounds"));
+  const again = h("button", { type: "button", class: "ds-again" }, "Play again");
+  const last = Math.max(...side.rows.map((row) => row.ends.at(-1)));
+  const show = (now) => {
+    for (const [at, row] of side.rows.entries()) {
+      const done = row.ends.filter((end) => end <= now).length,
+        boxes = rows[at].querySelectorAll(".ds-pass");
+      for (const [number, box] of boxes.entries()) box.classList.toggle("later", number >= done);
+      const tokens = row.groups.slice(0, done).flat().length;
+      rows[at].lastChild.textContent =
+        `${tokens} tokens, ${Math.min(now, row.ends.at(-1)).toFixed(2)} s`;
+    }
+  };
+  const play = () => {
+    let start = null;
+    const tick = (time) => {
+      start ??= time;
+      const now = (time - start) / 1000;
+      show(now);
+      if (now < last && again.isConnected) requestAnimationFrame(tick);
+    };
+    show(0);
+    requestAnimationFrame(tick);
+  };
+  again.addEventListener("click", play);
+  if (window.matchMedia("(prefers-reduced-motion: reduce)").matches) show(last);
+  else play();
+  return [...rows, h("p", { class: "ds-clock-foot" }, again)];
+}
+
 /** Rows of the KV cache: the prompt's, what the pass wrote, and what stays. */
 export function cache(side, link) {
   const cell = (item) => {
