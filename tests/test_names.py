@@ -19,7 +19,12 @@ COMMON = {
 NAMES = (METHODS.keys() | DRAFTERS.keys() | BUILDERS.keys()) - COMMON
 # The list itself, the shipped examples (documents) and their recording, and the course (text).
 ELSEWHERE = ("core/methods/", "app/studio/shipped.py", "app/maintainers/recording.py", "app/learn/")
-BUILDS_ON = {"eagle2": "eagle3", "hydra": "medusa", "mtp": "sps"}  # others on the one that most do
+BUILDS_ON = {
+    "eagle2": "eagle3",
+    "peagle": "eagle3",
+    "hydra": "medusa",
+    "mtp": "sps",
+}  # others on the one that most do
 SPIFFYS = ("draft_graph_search", "graph")  # where it is how far Spiffy looks ahead
 OF_FILES = {"suffix"}  # as an identifier the ending of a file's name
 FILES = [
