@@ -10,8 +10,8 @@ from pathlib import Path
 
 from core.errors import UserError
 from core.files import cache_root
-from core.models import embedded, gguf
-from core.models.hub import SMALL_FILES, WEIGHTS, Source
+from core.models import embedded
+from core.models.hub import GGUF, SMALL_FILES, WEIGHTS, Source
 from core.models.presets import Ngram, Preset
 from core.progress import Progress, Report
 
@@ -110,7 +110,7 @@ class Needs:
 
 def needs(preset: Preset, ask: Callable[[Source], dict[str, int]] = Source.sizes) -> Needs:
     """List what the preset needs; the hub is asked for sizes where it can be reached."""
-    every = (*SMALL_FILES, *WEIGHTS, f"*{gguf.SUFFIX}")
+    every = (*SMALL_FILES, *WEIGHTS, f"*{GGUF}")
     parts = [_part(what, source, every, ask) for what, source in _checkpoints(preset)]
     if preset.target.name == embedded.NAME:
         ready = embedded.is_ready()

@@ -25,7 +25,6 @@ from core.progress import Progress, Report, silent
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-SUFFIX = ".gguf"
 LAYOUT = 1  # raised when the conversion changes: files are then dequantised again
 MAX_TENSORS, MAX_FIELDS = 1 << 16, 1 << 14  # the largest published files have some thousands
 ORIGIN = "draftscope.json"  # written last: a folder that has it is whole

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from core.errors import UserError, first_line
 from core.json_input import read_json
-from core.models import gguf
 from core.progress import Report, silent
 
 # Config and tokenizer: fetched and checked first.
 SMALL_FILES = ("*.json", "*.jinja", "*.txt", "tokenizer.model", "mask_embedding.pt")
 CONFIG = ("config.json",)
 WEIGHTS = ("*.safetensors",)
+GGUF = ".gguf"
 INDEX = "model.safetensors.index.json"
 _ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")  # what a repository's id looks like
 
@@ -48,7 +48,7 @@ class Source:
         """Like ``of``. Raises UserError for a missing GGUF file, and for a missing folder whose
         name cannot be a hub id."""
         source = Source.of(text)
-        if source.name.endswith(gguf.SUFFIX) and source.gguf is None:
+        if source.name.endswith(GGUF) and source.gguf is None:
             raise UserError(f"there is no file {source.name}")
         if not source.is_local and not _ID.fullmatch(source.name):
             raise UserError(f"there is no folder {source.name}")
@@ -66,7 +66,7 @@ class Source:
     def gguf(self) -> Path | None:
         """The GGUF file, if it is one on this machine."""
         path = Path(self.name).expanduser()
-        return path if path.suffix == gguf.SUFFIX and path.is_file() else None
+        return path if path.suffix == GGUF and path.is_file() else None
 
     @property
     def is_local(self) -> bool:
@@ -95,6 +95,8 @@ class Source:
         UserError for a file that cannot be read."""
         if self.gguf is None:
             return self.folder
+        from core.models import gguf
+
         try:
             return gguf.prepare(self.gguf, report)
         except UserError:
@@ -116,6 +118,8 @@ class Source:
     def here(self) -> Path | None:
         """The folder, or the hub's cache of it, if it is on this machine."""
         if self.gguf is not None:
+            from core.models import gguf
+
             made = gguf.folder_of(self.gguf)
             return made if gguf.is_whole(made) else None
         if self.folder is not None:
