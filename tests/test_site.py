@@ -23,7 +23,7 @@ from tests.test_offline import Page, block, made, unpacked
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """A folder of three runs, one of them hostile, one empty, and one file that is no trace."""
+    """A folder of three runs, one of them hostile, one empty, and one file that is not a trace."""
     folder = tmp_path / "runs"
     (folder / "deep").mkdir(parents=True)
     write_trace(folder / "one.jsonl.gz", made(3, 8, method="ddtree"))

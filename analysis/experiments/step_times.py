@@ -122,7 +122,7 @@ def read_step_times(path: Path) -> StepTimes:
         return of_cost(cost_from_json(value))
     if not isinstance(value, list):
         raise UserError(
-            f"{path} is no table of step times: a list of objects with tokens, ms and batch, a "
+            f"{path} is not a table of step times: a list of objects with tokens, ms and batch, a "
             ".csv of these, or a result of `cost --json`"
         )
     return _of_lines(value, f"{path}")

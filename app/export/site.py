@@ -173,7 +173,7 @@ def _check(folder: Path) -> None:
     """Raises UserError for a folder with anything but a site, whole or unfinished."""
     try:
         if folder.exists() and not folder.is_dir():
-            raise UserError(f"{folder} is no folder")
+            raise UserError(f"{folder} is not a folder")
         other = next(_others(folder), None) if folder.exists() else None
     except OSError as error:
         raise UserError(f"{folder} cannot be read: {error.strerror or error}") from None

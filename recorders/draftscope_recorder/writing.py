@@ -4,8 +4,8 @@ It has its own time and memory, so that neither JSON nor the disk costs the serv
 A request that lost a step ends there, without a footer: a trace never has a hole.
 
 Shapes: a message holds R rows of all its requests, one request after another, roots first. Parents
-are rows of the message; a row that is no root and has none is no part of its tree. Arrays named in
-``BY_REQUEST`` have an entry a request.
+are rows of the message; a row that is not the root and has none is not part of its tree. Arrays
+named in ``BY_REQUEST`` have an entry a request.
 """
 
 # pyright: reportMissingImports=false

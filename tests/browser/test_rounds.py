@@ -85,7 +85,7 @@ def test_rows_are_filtered_sorted_and_lead_to_their_rounds(visit: Open, address:
     box = filtered(page, "acepted == 0")
     expect(box).to_have_attribute("aria-invalid", "true")
     said = page.locator(".ds-rounds-said").locator("visible=true")
-    expect(said).to_contain_text("“acepted” is no column; a filter knows round, text, accepted")
+    expect(said).to_contain_text("“acepted” is not a column; a filter knows round, text, accepted")
     assert column(page, "round") == numbers  # those of the filter before
     filtered(page, "accepted == 0").press("Escape")
     expect(said).to_have_count(0)

@@ -135,9 +135,9 @@ test("a bad filter is one sentence with the names that it knows", () => {
   const names =
     "; a filter knows round, text, accepted, nodes, depth, cause, token, tvd, tvd_path, ";
   const said = {
-    "foo == 1": "“foo” is no column",
-    "run == A": "“run” is no column", // one run has no letter
-    "constructor == 1": "“constructor” is no column",
+    "foo == 1": "“foo” is not a column",
+    "run == A": "“run” is not a column", // one run has no letter
+    "constructor == 1": "“constructor” is not a column",
     "accepted == ": "a value is missing after “accepted ==”",
     "accepted == and": "a value is missing after “accepted ==”",
     "== 3": "a name is missing before “==”",

@@ -15,7 +15,7 @@ export function dataFrom(address) {
       if (typeof text === "string") done(text);
       else fail(new Error(`${address} ${says}`));
     };
-    script.addEventListener("load", () => end("is no run of Draftscope"));
+    script.addEventListener("load", () => end("is not a run of Draftscope"));
     script.addEventListener("error", () => end("cannot be read"));
     script.src = address;
     document.head.append(script);

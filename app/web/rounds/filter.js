@@ -144,7 +144,7 @@ class Reader {
   _comparison(name, op) {
     this.at += 1;
     const column = this.columns.find((each) => each.name === name.toLowerCase());
-    if (!column) throw new BadFilter(`“${name}” is no column`);
+    if (!column) throw new BadFilter(`“${name}” is not a column`);
     const token = this._here;
     if (!token || token.op || (token.word && JOINTS.includes(token.word.toLowerCase())))
       throw new BadFilter(`a value is missing after “${name} ${op}”`);
