@@ -40,32 +40,49 @@ class TraceFile:
 
 @dataclass(frozen=True)
 class TraceFiles:
-    """The files that are listed, and how many there are."""
+    """The files that are listed, how many there are, and the paths they were found at."""
 
     files: tuple[TraceFile, ...] = ()
     found: int = 0
+    paths: tuple[Path, ...] = ()
 
     @property
     def note(self) -> str:
-        """A sentence where not all are listed."""
+        """A sentence where not all are listed, or none is there yet."""
         listed = len(self.files)
+        if not listed and self.may_grow:
+            return "no trace yet: they are listed as they come"
         return f"the first {listed} of {self.found} files, by name" if listed < self.found else ""
 
+    @property
+    def may_grow(self) -> bool:
+        """Whether files may come: a folder was named."""
+        return any(path.is_dir() for path in self.paths)
 
-def find(paths: Sequence[Path]) -> TraceFiles:
+    def again(self) -> TraceFiles:
+        """The files that are there now; those of before where a path is gone."""
+        try:
+            return find(self.paths, empty=True)
+        except UserError:
+            return self
+
+
+def find(paths: Sequence[Path], empty: bool = False) -> TraceFiles:
     """The traces at these paths, files or folders of any depth, sorted by name.
+
+    empty  whether a folder may have no file yet
 
     Raises UserError for a path that is not there or holds no trace. Only as many of a folder's
     files are opened as it takes to find one.
     """
     labels: dict[Path, str] = {}
     for path in paths:
-        for file in _at(path):
+        for file in _at(path, empty):
             label = file.name if file == path else file.relative_to(path).as_posix()
             labels.setdefault(file.resolve(), label)
     files = [TraceFile(path, label) for path, label in _distinct(labels).items()]
     files.sort(key=lambda file: _by_name(file.label))
-    return TraceFiles(tuple(files[:MAX_FILES]), len(files))
+    return TraceFiles(tuple(files[:MAX_FILES]), len(files), tuple(paths))
 
 
 def read_all(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) -> dict[str, Trace]:
@@ -90,7 +107,7 @@ def read_all(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) -> 
     return traces
 
 
-def _at(path: Path) -> list[Path]:
+def _at(path: Path, empty: bool) -> list[Path]:
     try:
         if path.is_file():
             _header(path)
@@ -100,7 +117,7 @@ def _at(path: Path) -> list[Path]:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     files = _below(path)
-    if not any(map(_is_trace, files)):
+    if not any(map(_is_trace, files)) and (files or not empty):
         raise UserError(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)")
     return files
 

@@ -11,7 +11,7 @@ import io
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -58,25 +58,44 @@ def check_regular(path: Path | str) -> None:
     open_regular(path).close()
 
 
-def lines(file: IO[bytes], name: str, limits: Limits = LIMITS) -> Iterator[bytes]:
+def lines(
+    file: IO[bytes], name: str, limits: Limits = LIMITS, more: Callable[[], bool] = lambda: False
+) -> Iterator[bytes]:
     """The lines of an open file, gzipped or not; of one that is too long its beginning.
+
+    more  asked at the end of what is there: whether to look again, for a file that is being
+          written. A line without its end is kept until then
 
     A gzip file that was cut ends there. Raises UserError, one sentence, for a damaged one and for
     a file beyond the limits.
     """
     zipped = file.read(2) == b"\x1f\x8b"
-    size = file.seek(0, os.SEEK_END)
     file.seek(0)
     stream = io.BufferedReader(_Unzipped(file), BLOCK) if zipped else file
-    most, why = _most(size, zipped, limits)
+    most, why = _most(_size(file), zipped, limits)
+    begun, used = b"", 0
     try:
-        while line := stream.readline(MAX_BYTES + 1):
-            most -= len(line)
-            if most < 0:
+        while True:
+            line = begun + stream.readline(MAX_BYTES + 1 - len(begun))
+            if not line.endswith(b"\n") and len(line) <= MAX_BYTES and more():
+                begun, (most, why) = line, _most(_size(file), zipped, limits)
+                continue
+            if not line:
+                return
+            begun, used = b"", used + len(line)
+            if used > most:
                 raise UserError(f"{name} unpacks to more than {why}")
             yield line
     except zlib.error:
         raise UserError(f"{name} is not a readable gzip file") from None
+
+
+def _size(file: IO[bytes]) -> int:
+    """Return the size of a file now; where it is read from stays."""
+    at = file.tell()
+    size = file.seek(0, os.SEEK_END)
+    file.seek(at)
+    return size
 
 
 class _Unzipped(io.RawIOBase):

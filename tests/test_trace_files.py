@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 from app import cli, trace_files
 from app.trace_files import TraceFiles, find
 from core.errors import UserError
+from core.rounds.round import Round
+from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace
-from core.traces.writer import write_trace
+from core.traces.writer import TraceWriter, round_to_json, write_trace
 from tests.fakes import FakeEngine, make_header, make_run
 
 HOSTILE = "<img src=x onerror=window.__pwned=1>\x1b]0;owned\x07\u202e.jsonl"
@@ -114,6 +117,8 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "odd.jsonl").write_bytes(b"".join([*cut[:-1], odd]))
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "x"}\n')
     (tmp_path / "zip.jsonl.gz").write_bytes(gzip.compress(b"x" * 99)[:-20])
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))  # nobody writes to them any more
     return tmp_path
 
 
@@ -201,3 +206,100 @@ def test_the_address_opens_the_only_file_unless_it_is_a_denoising_run(folder: Pa
     assert address_end(one) == f"/#trace={one.files[0].name}"
     for others in (find([folder / "plain.jsonl"]), find([folder]), None):
         assert address_end(others) == ""
+
+
+# ── files that are being written ─────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch):
+    """Looks follow each other at once, and no file grows old by itself."""
+    examples = pytest.importorskip("app.studio.examples")
+    monkeypatch.setattr(examples, "LOOK", 0.0)
+    return examples
+
+
+def wait(until: Any) -> None:
+    end = time.monotonic() + 60
+    while not until():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def same(some: Sequence[Round], others: Sequence[Round]) -> bool:
+    return list(map(round_to_json, some)) == list(map(round_to_json, others))
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz"])
+def test_a_trace_that_is_being_written_is_followed(tmp_path: Path, quick: Any, ending: str):
+    path, (first, second, third) = tmp_path / f"t{ending}", make_run(3)
+    writer = TraceWriter(path, make_header())
+    writer.write(first)
+    runs, ask = asked(find([path]))
+    run = runs.get(ask["example"]({"name": find([path]).files[0].name})["ticket"])
+    wait(lambda: len(run.rounds) == 1)
+    assert run.state == "running" and run.news(0)["reading"] == "being written"
+    writer.write(second)
+    wait(lambda: len(run.rounds) == 2)
+    writer.write(third)
+    writer.finish()
+    wait(lambda: run.state != "running")
+    assert run.state == "done" and same(run.rounds, read_trace(path).rounds)
+
+
+def test_one_that_nobody_looks_at_or_writes_to_is_not_followed_for_ever(
+    tmp_path: Path, quick: Any, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "t.jsonl"
+    writer = TraceWriter(path, make_header())
+    writer.write(make_run(1)[0])
+    runs, ask = asked(find([path]))
+    name = find([path]).files[0].name
+    stopped, old = (runs.get(ask["example"]({"name": name})["ticket"]) for _ in range(2))
+    for run in (stopped, old):
+        wait(lambda run=run: len(run.rounds) == 1)
+    stopped.stop.set()
+    wait(lambda: stopped.state == "stopped")
+    assert old.state == "running"
+    os.utime(path, (0, 0))
+    wait(lambda: old.state == "stopped")
+    assert len(old.rounds) == 1
+
+
+def test_a_half_written_line_waits_for_its_other_half(tmp_path: Path, quick: Any):
+    path = put(tmp_path / "t.jsonl")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-300])
+    reader = iter(quick.OpenFile(path))
+    found = [next(reader), next(reader)]
+    path.write_bytes(whole)
+    assert same([*found, *reader], read_trace(path).rounds)
+
+
+def test_files_that_come_to_a_folder_are_listed(folder: Path, quick: Any):
+    listed = quick.TraceList(find([folder]))
+    before = read(listed)
+    assert before["grows"]
+    writer = TraceWriter(folder / "new.jsonl.gz", make_header("new?", "ddtree"))
+    writer.write(make_run(1)[0])
+    now = read(listed)
+    assert now["new.jsonl.gz"]["words"].endswith(quick.WRITTEN)
+    writer.finish()
+    assert " · τ " in read(listed)["new.jsonl.gz"]["words"]
+    (folder / "new.jsonl.gz").unlink()
+    assert [f["name"] for f in read(listed)["files"]] == [f["name"] for f in before["files"]]
+    assert not read(quick.TraceList(find([folder / "good.jsonl.gz"])))["grows"]
+
+
+def test_a_folder_may_be_empty_until_a_recorder_writes_to_it(tmp_path: Path, quick: Any):
+    with pytest.raises(UserError, match="holds no trace"):
+        find([tmp_path])
+    listed = quick.TraceList(find([tmp_path], empty=True))
+    assert read(listed)["note"] == "no trace yet: they are listed as they come"
+    assert listed.group(denoising=True) == []
+    put(tmp_path / "t.jsonl")
+    assert [file["label"] for file in read(listed)["files"]] == ["t.jsonl"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "x.jsonl").write_text("{}")
+    with pytest.raises(UserError, match="holds no trace"):
+        find([tmp_path / "other"], empty=True)

@@ -37,7 +37,7 @@ class Options(Model):
 
 
 def main(args: Options) -> int:
-    files = trace_files.find(args.traces)
+    files = trace_files.find(args.traces, empty=True)
     if files.note:
         say(f"draftscope: the page lists {files.note}")
     try:

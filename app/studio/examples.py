@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -34,6 +35,8 @@ from core.visible import flowing, visible
 TRACES = ASSETS / "traces"
 HEADING = "From the command line"
 MAX_LABEL, MAX_PROMPT, MAX_TROUBLE = 160, 120, 200  # characters that are shown of each
+QUIET, LOOK = 30.0, 0.2  # seconds: after which a file no longer grows, between two looks at one
+WRITTEN = "being written"
 MAX_EXAMPLE_PROMPT = 400
 
 
@@ -173,43 +176,78 @@ class TraceList:
     """The listed files, by their names; no other file is ever opened.
 
     Headers are read on the first request, which takes a moment for hundreds of files. τ comes after
-    a file's rounds, so it is read in the background, and the page asks again.
+    a file's rounds, so it is read in the background, and the page asks again. A folder is looked
+    through again at each request: a recorder may add to it.
     """
 
     def __init__(self, files: TraceFiles | None = None):
-        files = files or TraceFiles()
-        self._files = {file.name: file for file in files.files}
-        self._note = files.note
+        self._found = files or TraceFiles()
+        self._files = {file.name: file for file in self._found.files}
+        self._looked = False
         self._lines: dict[str, FileLine] = {}
+        self._read: dict[str, int] = {}  # when a file was changed last before its result was read
         self._lock = threading.Lock()
-        self._reader = threading.Thread(
-            target=self._read_results, name="draftscope-list", daemon=True
-        )
+        self._reader: threading.Thread | None = None
 
     def find(self, name: object) -> TraceFile | None:
         return self._files.get(name) if isinstance(name, str) else None
 
     def group(self, denoising: bool) -> list[dict[str, Any]]:
         """Their group, of denoising runs or of the others; an empty list where there are none."""
-        self._read_headers()
-        lines = [(name, line) for name, line in self._lines.items() if line.denoising == denoising]
-        if not lines:
-            return []
-        files = [line.to_json(self._files[name]) for name, line in lines]
-        reading = self._reader.is_alive()
-        return [{"topic": HEADING, "note": self._note, "files": files, "reading": reading}]
-
-    def _read_headers(self) -> None:
         with self._lock:
-            if self._lines or not self._files:
-                return
-            self._lines = {name: _line(file) for name, file in self._files.items()}
+            self._look()
+            grows = self._found.may_grow
+            lines = [
+                (self._files[name], line)
+                for name, line in self._lines.items()
+                if line.denoising == denoising
+            ]
+            reading = self._reader is not None and self._reader.is_alive()
+        if not lines and (denoising or not grows or self._lines):
+            return []
+        files = [line.to_json(file) for file, line in lines]
+        note = self._found.note
+        return [
+            {"topic": HEADING, "note": note, "files": files, "reading": reading, "grows": grows}
+        ]
+
+    def _look(self) -> None:
+        """Bring the list up to date: files that came or went, and results that are to be read."""
+        if self._looked and self._found.may_grow:
+            self._found = self._found.again()
+            self._files = {file.name: file for file in self._found.files}
+        self._looked = True
+        self._lines = {
+            name: self._lines.get(name) or _line(file) for name, file in self._files.items()
+        }
+        alive = self._reader is not None and self._reader.is_alive()
+        if not alive and (todo := self._unread()):
+            self._reader = threading.Thread(
+                target=self._read_results, args=(todo,), name="draftscope-list", daemon=True
+            )
             self._reader.start()
 
-    def _read_results(self) -> None:
-        for name, line in list(self._lines.items()):
-            if not line.trouble:
-                self._lines[name] = replace(line, result=_result(self._files[name], line.denoising))
+    def _unread(self) -> dict[str, int]:
+        """The files that open and were changed since their results were read, with the time."""
+        found = {name: _changed(self._files[name].path) for name in self._lines}
+        return {
+            name: at
+            for name, at in found.items()
+            if not (line := self._lines[name]).trouble
+            and (self._read.get(name) != at or (line.result == WRITTEN and not _is_new(at)))
+        }
+
+    def _read_results(self, todo: Mapping[str, int]) -> None:
+        for name, at in todo.items():
+            with self._lock:
+                line, file = self._lines.get(name), self._files.get(name)
+            if line is None or file is None:
+                continue
+            result = _result(file, line.denoising)
+            with self._lock:
+                self._read[name] = at
+                if name in self._lines:
+                    self._lines[name] = replace(line, result=result)
 
 
 def _line(file: TraceFile) -> FileLine:
@@ -222,6 +260,14 @@ def _line(file: TraceFile) -> FileLine:
         return FileLine(trouble=_trouble(error))
 
 
+def _changed(path: Path) -> int:
+    """When a file was changed last, in ns; 0 where it is gone."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def _result(file: TraceFile, denoising: bool) -> str:
     try:
         ends = read_ends(file.path)
@@ -229,7 +275,7 @@ def _result(file: TraceFile, denoising: bool) -> str:
         return _trouble(error)
     footer = ends.footer
     if footer is None:
-        return "interrupted"
+        return WRITTEN if _is_new(_changed(file.path)) else "interrupted"
     if ends.mark:
         return visible(ends.mark, MAX_TROUBLE)
     tau, calls = footer.get("tau"), footer.get("rounds")
@@ -256,16 +302,29 @@ def address_end(files: TraceFiles | None) -> str:
     return ""
 
 
+def _is_new(changed: int) -> bool:
+    """Whether a file that was changed then, in ns, may still be written to."""
+    return time.time_ns() - changed < QUIET * 1e9
+
+
 class OpenFile(TraceReader):
-    """A trace file whose rounds are read one by one; it is closed after the last of them."""
+    """A trace file whose rounds are read one by one; it is closed after the last of them.
+
+    One that is being written is followed: iterating waits for its next round, until the footer
+    comes, nothing was written for ``QUIET`` seconds, or nobody wants more.
+
+    unwanted  asked again and again while it waits
+    """
 
     def __init__(self, path: Path):
+        self._path = path
+        self.unwanted: Callable[[], bool] = lambda: False
         try:
             self._open = open_regular(path)
         except OSError as error:
             raise UserError(f"{path.name} cannot be read: {error.strerror or error}") from None
         try:
-            super().__init__(self._open, path.name)
+            super().__init__(self._open, path.name, more=self._wait)
         except BaseException:
             self._open.close()
             raise
@@ -273,3 +332,13 @@ class OpenFile(TraceReader):
     def __iter__(self) -> Iterator[Round]:
         with self._open:
             yield from super().__iter__()
+
+    @property
+    def grows(self) -> bool:
+        """Whether it may still be written to."""
+        return _is_new(_changed(self._path))
+
+    def _wait(self) -> bool:
+        """Wait a moment; whether to look for more then."""
+        time.sleep(LOOK)
+        return self.grows and not self.unwanted()

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.studio.engine import Request, Started, StudioEngine
+from app.studio.examples import OpenFile
 from app.studio.run import DONE, ENDED, FAILED, MAX_MESSAGE, RUNNING, STOPPED, StudioRun
 from core.errors import UserError
 from core.memory import release
@@ -30,6 +31,7 @@ from core.visible import flowing
 
 MAX_WAITING = 32  # runs in the queue
 MAX_RUNS, MAX_BYTES = 64, 350 << 20  # on view; the longest unseen run goes first
+FOLLOWED = "being written"  # of a file: its rounds are shown as they come
 ROWS_AT_ONCE = 5_000  # draft rows of a file that are read before it is shown
 
 
@@ -105,14 +107,19 @@ class Runs:
 
     def open(self, trace: Trace | TraceReader) -> str:
         """Put a trace on view; returns its ticket. The first rounds of a ``TraceReader`` are read
-        here and the rest in the background, so that a long file shows soon.
+        here and the rest in the background, so that a long file shows soon. A file that is being
+        written is followed, until the run is stopped.
 
         Raises UserError for a file that is not a trace, if that shows in the first rounds; later it
         is the run's message, and the rounds before it stay.
         """
         rounds = iter(trace.rounds if isinstance(trace, Trace) else trace)
         run = StudioRun(_new_ticket(), header=trace.header, state=RUNNING, source="file")
-        if not run.read(trace, rounds, ROWS_AT_ONCE):
+        grows = isinstance(trace, OpenFile) and trace.grows
+        if isinstance(trace, OpenFile) and grows:
+            run.reading = FOLLOWED
+            trace.unwanted = lambda: run.stop.is_set() or run.abandoned
+        if grows or not run.read(trace, rounds, ROWS_AT_ONCE):
             _thread("draftscope-reader", self._read_rest, run, trace, rounds).start()
         with self._lock:
             self._add(run)

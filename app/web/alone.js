@@ -115,8 +115,8 @@ export class Alone {
   _followLatest() {
     const last = this.pane.rounds.length - 1,
       feed = this.pane.feed;
-    // A trace opens at its first round, a live run is followed.
-    if (feed.run.source === "file") {
+    // A trace opens at its first round; a live run, or a file that is being written, is followed.
+    if (feed.run.source === "file" && this.pane.at < 0 && !feed.decoding) {
       this.follow = false;
       return this._show(0);
     }

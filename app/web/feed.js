@@ -33,9 +33,9 @@ export class Feed {
     );
   }
 
-  /** A live run goes on; a file that is still read is none. */
+  /** A live run goes on, or a file that is being written; one that is only still read is neither. */
   get decoding() {
-    return this.active && this.run.source !== "file";
+    return this.active && (this.run.source !== "file" || !!this.run.reading);
   }
 
   /** Ask for the run of a ticket from its first round on. */

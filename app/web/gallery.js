@@ -8,6 +8,7 @@ const SHELF = "draftscope-shelf",
   SHELVED = 24;
 const MANY_FILES = 12; // more than need no filter
 const AGAIN = 1500; // milliseconds between questions while the server is still reading the files
+const LATER = 4000; // and while a folder may get more
 
 /** Runs of this browser tab, by ticket, the newest first; storage may be forbidden. */
 export function shelved() {
@@ -56,20 +57,35 @@ export class Gallery {
     this._follow(examples);
   }
 
-  /** Ask again as long as the server reads on; what is filtered and ticked stays. */
+  /** Ask again as long as the server reads on or a folder may get more. What is filtered and ticked
+   * stays, unless files came or went. */
   _follow({ prompts = [] }) {
     clearTimeout(this.timer);
-    if (!prompts.some((entry) => entry.reading)) return;
-    this.timer = setTimeout(async () => {
+    const entry = prompts.find(({ files }) => files);
+    if (!entry?.reading && !entry?.grows) return;
+    const again = async () => {
       if (!this.element.isConnected) return;
+      if (!this.element.getClientRects().length) return this._follow({ prompts }); // not in sight
       const examples = await this._ask("examples");
-      for (const file of (examples.prompts || []).flatMap((entry) => entry.files || []))
-        this._learn(file);
-      this._follow(examples);
-    }, AGAIN);
+      const now = examples.prompts?.find(({ files }) => files);
+      if (now) this._learn(now);
+      this._follow(now ? examples : { prompts });
+    };
+    this.timer = setTimeout(again, entry.reading ? AGAIN : LATER);
   }
 
-  _learn({ name, words }) {
+  _learn(entry) {
+    const names = new Set(entry.files.map(({ name }) => name));
+    if (names.size !== this.given?.size || [...names].some((name) => !this.given.has(name)))
+      return this.section.replaceWith(this._given(entry));
+    for (const { name, words } of entry.files) {
+      if (this.told.get(name) === words) continue; // a card may say why its file did not open
+      this.told.set(name, words);
+      this._tell(name, words);
+    }
+  }
+
+  _tell(name, words) {
     const card = this.given?.get(name);
     if (card) card.querySelector("span").textContent = words;
   }
@@ -109,10 +125,12 @@ export class Gallery {
         cards.map((card) => card.element),
       );
     this.given = new Map(files.map((file, at) => [file.name, cards[at].open]));
+    this.told = new Map(files.map(({ name, words }) => [name, words]));
     const together = compareTicked(list, cards, (ticked) =>
       this._examples(ticked.map((card) => card.name)),
     );
     const section = this._section(topic, note, []);
+    this.section = section;
     const tools = h(
       "div",
       { class: "ds-cards ds-given-tools" },
@@ -165,7 +183,7 @@ export class Gallery {
 
   async _examples(names) {
     const answers = await Promise.all(names.map((name) => this._ask("example", { name })));
-    answers.forEach(({ error }, at) => error && this._learn({ name: names[at], words: error }));
+    answers.forEach(({ error }, at) => error && this._tell(names[at], error));
     const there = names.filter((_name, at) => answers[at].ticket),
       tickets = answers.map((answer) => answer.ticket).filter(Boolean);
     if (tickets.length) this.onPick(tickets, there);

@@ -7,7 +7,7 @@ declares the types of all fields; lengths and references are checked here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -116,19 +116,28 @@ class TraceReader:
 
     name    for messages
     limits  what the file may unpack to, and how many of its lines may be unknown
+    more    asked where what is there ends without a footer: whether to look again (``lines``)
 
     Raises UserError, with one sentence, as soon as it reads something that no trace of one run
     holds.
     """
 
-    def __init__(self, file: IO[bytes], name: str, limits: Limits = LIMITS):
+    def __init__(
+        self,
+        file: IO[bytes],
+        name: str,
+        limits: Limits = LIMITS,
+        more: Callable[[], bool] = lambda: False,
+    ):
         self._name, self._limits = name, limits
-        self._lines = enumerate(lines(file, name, limits), 1)
+        self._lines = enumerate(
+            lines(file, name, limits, lambda: self.footer is None and more()), 1
+        )
+        self.footer: dict[str, Any] | None = None
         _, first = next(self._lines, (0, b""))
         if not first:
             raise UserError(f"{name} is empty, not a trace")
         self.header = _header(first, name)
-        self.footer: dict[str, Any] | None = None
         self.lies: tuple[str, ...] = ()
         self._totals = Totals()
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("gradio")
 pytest.importorskip("playwright")
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from app.trace_files import TraceFiles, find
 from core import ASSETS
 from core.traces.reader import read_trace
-from tests.browser.steps import Open, served, state, tab
-from tests.fakes import FakeEngine
+from core.traces.writer import TraceWriter
+from tests.browser.steps import Open, at_round, served, state, tab, title
+from tests.fakes import FakeEngine, make_header, make_run
 
 HOSTILE = "<img src=x onerror=window.__pwned=1>.jsonl.gz"
 GROUP = "From the command line"
@@ -34,6 +37,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> TraceFiles:
     (folder / "prompts.jsonl").write_text('{"prompt": "x"}\n')
     with gzip.open(ASSETS / "traces" / "chat-ar.jsonl.gz") as whole:
         (folder / "broken.jsonl").write_bytes(whole.readline() + b'{"kind":"round","index":0}\n')
+    os.utime(folder / "broken.jsonl", (0, 0))  # nobody writes to it any more
     return find([folder])
 
 
@@ -89,3 +93,28 @@ def test_the_address_of_one_file_opens_it(visit: Open, address: str, files: Trac
     page = visit(f"{address}/#trace={files.files[-1].name}")
     expect(state(page)).to_have_text("trace")
     expect(page.locator(".ds-about:visible")).to_contain_text("dart")
+
+
+def test_a_run_that_a_server_writes_is_listed_and_followed_as_it_comes(
+    browser: Browser, tmp_path: Path
+):
+    rounds = make_run(3)
+    shutil.copy(ASSETS / "traces" / "chat-ar.jsonl.gz", tmp_path / "before.jsonl.gz")
+    with served(FakeEngine(), files=find([tmp_path])) as address:
+        page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
+        page.goto(address)
+        group = page.get_by_role("region", name=GROUP).locator("visible=true")
+        expect(group.locator(".ds-example")).to_have_count(1)
+        writer = TraceWriter(tmp_path / "now.jsonl.gz", make_header("now?", "ddtree"))
+        writer.write(rounds[0])
+        new = group.get_by_role("button", name="now.jsonl.gz")
+        expect(new).to_contain_text("being written")
+        new.click()
+        expect(title(page)).to_have_text(at_round(1))
+        expect(state(page)).to_have_text("being written")
+        writer.write(rounds[1])
+        expect(title(page)).to_have_text(at_round(2))  # the newest round is on view
+        writer.write(rounds[2])
+        writer.finish()
+        expect(title(page)).to_have_text(at_round(3))
+        expect(state(page)).to_have_text("trace")

@@ -132,7 +132,8 @@ function stateOf(run) {
   const file = run.source === "file";
   if (run.state === "waiting")
     return run.ahead ? `waiting: ${plural(run.ahead, "run")} ahead` : "waiting for the model";
-  return file ? FILE_WORDS[run.state] : RUN_WORDS[run.state] || run.reading || "running";
+  if (run.state === "running" && run.reading) return run.reading;
+  return file ? FILE_WORDS[run.state] : RUN_WORDS[run.state] || "running";
 }
 
 /** A chip's state and words; without words it goes. */
