@@ -129,7 +129,7 @@ def test_a_dump_of_verifications_is_read_in_order(tmp_path):
     assert (found.engine, found.kind, found.rounds) == ("llama.cpp", "dump", 4)
     assert (found.drafted, found.accepted, found.tau) == (12, 5, 2.25)
     assert found.order == (((1, 3), (0, 3), (3, 3), (1, 3)),) and found.exact
-    assert found.notes == ("2 of 6 steps are replays or drafted nothing.",)
+    assert found.notes == ("2 of 6 steps are replays or drafted nothing: τ is of the others.",)
 
 
 def test_fragments_tell_who_wrote_each_token(tmp_path):
@@ -241,7 +241,12 @@ WRONG = {
     "by place rise": PROFILE | {"marginal_accept_rates": [0.25, 0.75, 0.1]},
     "are not those of its histogram": PROFILE | {"acceptance_length_histogram": {"1": 4}},
     "is below what its shares": PROFILE | {"mean_accept_length": 1.5},
-    "num_speculative_tokens": PROFILE | {"num_speculative_tokens": 1 << 40},
+    "neither shares by place nor lengths": PROFILE | {
+        "marginal_accept_rates": [], "mean_accept_length": None, "acceptance_length_histogram": None
+    },
+    "lengths above num_speculative_tokens": PROFILE | {"num_speculative_tokens": 2},
+    "is not that of its histogram": PROFILE | {"mean_accept_length": 3.0},
+    "num_speculative_tokens must": PROFILE | {"num_speculative_tokens": 1 << 40},
     "more than were drafted": {"stats": {
         "totalDraftTokensCount": 3, "acceptedDraftTokensCount": 1, "rejectedDraftTokensCount": 3}},
     "response 2: more tokens are accepted than drafted": [DUMP[0], DUMP[1] | {"n_accept": 4}],

@@ -53,8 +53,12 @@ class Profile(Struct):
             raise BadField("mean_accept_length is below what its shares by place add up to")
         lengths = self.acceptance_length_histogram
         if not lengths or not sum(lengths.values()):
+            if not rates and mean is None:
+                raise BadField("it tells neither shares by place nor lengths")
             return Served(NAME, rates=tuple(rates) or None, mean=mean or 1 + sum(rates))
         rounds = sum(lengths.values())
+        if max(lengths) > self.num_speculative_tokens + 1:
+            raise BadField("its histogram has lengths above num_speculative_tokens + 1")
         kept = tuple(
             sum(count for length, count in lengths.items() if length >= place + 1)
             for place in range(1, self.num_speculative_tokens + 1)
@@ -62,6 +66,9 @@ class Profile(Struct):
         shares = [each / rounds for each in kept]
         if any(abs(a - b) > ROUNDED for a, b in zip(shares, rates, strict=False)):
             raise BadField("its shares by place are not those of its histogram")
+        own = sum(length * count for length, count in lengths.items()) / rounds
+        if mean is not None and abs(mean - own) > ROUNDED * max(1.0, own):
+            raise BadField("its mean_accept_length is not that of its histogram")
         accepted = sum((length - 1) * count for length, count in lengths.items())
         histogram = tuple(lengths.get(n + 1, 0) for n in range(max(lengths)))
         return Served(NAME, rounds, None, accepted, histogram=histogram, places=kept)

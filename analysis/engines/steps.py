@@ -68,7 +68,9 @@ def _verifications(values: Sequence[Item]) -> tuple[Served, str, list[str]]:
     accepted, drafted = (sum(each) for each in zip(*order, strict=True)) if order else (0, 0)
     notes = []
     if left_out:
-        notes.append(f"{left_out} of {len(values)} steps are replays or drafted nothing.")
+        notes.append(
+            f"{left_out} of {len(values)} steps are replays or drafted nothing: τ is of the others."
+        )
     histogram = _histogram([taken for taken, _ in order])
     served = Served(
         "llama.cpp", len(order), drafted, accepted, histogram=histogram, order=tuple(order)

@@ -1,6 +1,6 @@
-// The measurements of the runs on view, below the trees: TVD, coverage and acceptance per depth, with
-// intervals, from the server's own tables (analysis), so that no number has a second definition.
-// And the stage times of every round.
+// The measurements of the runs on view, below the trees: TVD, coverage and acceptance per depth,
+// with intervals, from the server's own tables (analysis), so that no number has a second
+// definition. And the stage times of every round.
 
 import { STAGES, StageBar } from "./charts.js";
 import { duration, h, s, withInterval } from "./dom.js";

@@ -11,7 +11,7 @@ import { shelve } from "./gallery.js";
 import { Permalink } from "./link.js";
 import { Pane } from "./pane.js";
 import { LETTERS } from "./parts.js";
-import { RoundsTable } from "./rounds/view.js";
+import { allRounds } from "./studio/all-rounds.js";
 import { Frame } from "./studio/frame.js";
 import { helpDialog, Legend } from "./studio/help.js";
 import { Look } from "./studio/look.js";
@@ -99,14 +99,7 @@ export class Studio {
         if (on) this._draw();
       },
     });
-    this.rounds = new RoundsTable(`ds-${where.view}`, {
-      panes: () => this.panes,
-      active: () => this.active,
-      reach: (pane, at) => this._toRow(pane, at),
-      tree: () => this._toTree(),
-      say: (words) => this.say(words),
-      changed: () => this.link.moved(),
-    });
+    this.rounds = allRounds(this);
     this.toolbar = new Toolbar(this);
   }
 
@@ -249,18 +242,10 @@ export class Studio {
     return this.guide.reach(at, pane);
   }
 
-  /** A row of the table of rounds was chosen. */
-  _toRow(pane, at) {
+  /** A pane is chosen; the newest round is no longer followed. */
+  takeInHand(pane) {
     this._picked(pane);
     this.guide.follow = false;
-    return this.reach(at, pane);
-  }
-
-  /** From the table of rounds to the tree, which may stand beside it. */
-  _toTree() {
-    const { svg } = this.active.tree;
-    if (!svg.checkVisibility()) this.look.showPart("tree");
-    svg.focus();
   }
 
   goLive() {

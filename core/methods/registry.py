@@ -51,8 +51,8 @@ def find(name: str) -> Method:
         return _from_file(path, path.stat().st_mtime_ns)
     raise UserError(
         f"unknown method {name!r}: choose one of {', '.join(METHODS)}, a drafter and a builder as "
-        f"in {next(iter(DRAFTERS))}+best-first (drafters: {', '.join(DRAFTERS)}; builders: "
-        f"{', '.join(BUILDERS)}), or your own .py file"
+        f"in {next(iter(DRAFTERS))}+best-first (builders: {', '.join(BUILDERS)}), or your own .py "
+        "file"
     )
 
 

@@ -80,21 +80,21 @@ def outline(name: str, *dtypes: torch.dtype) -> Outline | None:
         model = hugging_face.without_weights(config)
         let_trees_branch(model, config)
         memory = {dtype: _memory(model.to(dtype)) for dtype in dtypes}  # type: ignore[arg-type]
+        text, quantised = config.get_text_config(), getattr(config, "quantization_config", None)
+        return Outline(
+            architecture=type(model).__name__,
+            hidden_size=text.hidden_size,
+            vocabulary=text.vocab_size,
+            layers=text.num_hidden_layers,
+            carrying=sum(kind in CARRYING for kind in layer_kinds(config)),
+            parameters=sum(p.numel() for p in model.parameters()),
+            stored=_method(quantised),
+            memory=memory,
+        )
     except UserError:
         raise
     except Exception as error:  # the libraries raise any type for a config that is none
         raise cannot_load(name, error) from error
-    text, quantised = config.get_text_config(), getattr(config, "quantization_config", None)
-    return Outline(
-        architecture=type(model).__name__,
-        hidden_size=text.hidden_size,
-        vocabulary=text.vocab_size,
-        layers=text.num_hidden_layers,
-        carrying=sum(kind in CARRYING for kind in layer_kinds(config)),
-        parameters=sum(p.numel() for p in model.parameters()),
-        stored=_method(quantised),
-        memory=memory,
-    )
 
 
 def names_language_model(folder: Path) -> bool:

@@ -63,10 +63,15 @@ class DraftRows:
 
     def path(self, row: int) -> tuple[int, ...]:
         """Rows from the root to ``row``, both included."""
-        rows = [row]
-        while (row := int(self.parents[row])) >= 0:
+        rows, above = [row], self._above
+        while (row := above[row]) >= 0:
             rows.append(row)
         return tuple(reversed(rows))
+
+    @cached_property
+    def _above(self) -> list[int]:
+        """``parents`` as plain numbers: a path of thousands of rows is followed in no time."""
+        return self.parents.tolist()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -217,7 +217,11 @@ class Rows:
 def _indices(some: Sequence[int], values: Any) -> Any:
     import torch
 
-    return torch.tensor(some, device=values.device)
+    made = torch.tensor(some)
+    if values.device.type != "cuda":
+        return made.to(values.device)
+    # From pinned memory, so that nobody waits for the forward before it.
+    return made.pin_memory().to(values.device, non_blocking=True)
 
 
 def _leaving(values: Any) -> Any:

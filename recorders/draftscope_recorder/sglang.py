@@ -243,7 +243,8 @@ class Verification(Listener):
         size = len(names) * width
         links = (tree.retrieve_next_token, tree.retrieve_next_sibling)
         above = parents(*(rows.requests(x[: len(names)]) for x in links))
-        begins = torch.tensor(rows.begins, device=above.device)[:, None]
+        # Made on the device: a copy from the host would wait for the forward before it.
+        begins = torch.arange(len(rows.begins), device=above.device)[:, None] * width
         above = torch.where(above < 0, -1, above + begins).flatten().to(torch.int32)
         tokens = rows.of(tree.draft_token[:size]).to(torch.int32)
         arrays = self.measured(rows, logits[:size], above, tokens)

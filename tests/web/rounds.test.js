@@ -215,10 +215,12 @@ test("what is copied keeps every text in its cell", () => {
   assert.equal(
     FORMS.LaTeX(rows, columns),
     "\\begin{tabular}{rllr}\n\\hline\nround & text & cause of loss & ms \\\\\n\\hline\n" +
-      "1 & =1+1\\textbar{}\\textbackslash{} \\textless{}b\\textgreater{} \\& 50\\% \\_x\\_ \\#1 \\$y " +
-      '\\textasciitilde{}\\textasciicircum{}\\{\\}$\\hookleftarrow$" & pruned by budget & 100 \\\\\n' +
+      "1 & =1+1\\textbar{}\\textbackslash{} \\textless{}b\\textgreater{} \\& 50\\% \\_x\\_ " +
+      '\\#1 \\$y \\textasciitilde{}\\textasciicircum{}\\{\\}$\\hookleftarrow$" & ' +
+      "pruned by budget & 100 \\\\\n" +
       "\\hline\n\\end{tabular}\n",
   );
+  assert.equal(markdownText("https://x.y www.z ada@x 0.5"), "https\\://x.y www\\.z ada\\@x 0.5");
   assert.equal(markdownText("[a](javascript:x) `b`\r\nc"), "\\[a\\](javascript:x) \\`b\\` c");
   assert.equal(latexText("–"), "--");
   const bare = FORMS.CSV(rowsOf([{ ...RUN, rounds: [ROUNDS[2]] }]), COLUMNS);

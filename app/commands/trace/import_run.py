@@ -80,8 +80,10 @@ def _show(counts: Counts) -> None:
             "τ to here",
         )
         out.print(table(columns, list(_places(counts))))
-    for order in [order for order in counts.order if order][:1]:
-        out.print("\nShare of each round's draft that was accepted, in order", style="bold")
+    orders = [order for order in counts.order if order]
+    for order in orders[:1]:
+        of = f", of the first of {len(orders)}" if len(orders) > 1 else ""
+        out.print(f"\nShare of each round's draft that was accepted, in order{of}", style="bold")
         out.print(one_line(strip(order), STRIP), soft_wrap=True)
     out.print()
     for line in sentences(counts):

@@ -1,6 +1,6 @@
 // <draftscope-run src="runs/NAME.js">: a recorded run in a page of somebody else, in a frame of its
-// own. The frame is sandboxed: its scripts reach neither the page around it nor the network, and its
-// style and keys stay inside.
+// own. The frame is sandboxed: its scripts reach neither the page around it nor the network, and
+// its style and keys stay inside.
 
 import { dataFrom } from "./scripts.js";
 

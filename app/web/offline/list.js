@@ -1,5 +1,5 @@
-// The runs of a site as a table: looked through by words, sorted by a number, opened by a press, and
-// ticked to be compared.
+// The runs of a site as a table: looked through by words, sorted by a number, opened by a press,
+// and ticked to be compared.
 
 import { button, h, number, plural } from "../dom.js";
 import { compareTicked, wordFilter } from "../parts.js";

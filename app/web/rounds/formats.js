@@ -1,5 +1,5 @@
-// Rows of rounds as text to paste: CSV, Markdown and LaTeX. Text of a model is hostile: in each form
-// it is escaped, so that it stays the text of one cell.
+// Rows of rounds as text to paste: CSV, Markdown and LaTeX. Text of a model is hostile: in each
+// form it is escaped, so that it stays the text of one cell.
 
 import { csvOf } from "../save/csv.js";
 import { cellText, recordOf } from "./rows.js";
@@ -9,10 +9,14 @@ function csvTable(rows, columns) {
   return csvOf(rows.map((row) => recordOf(row, columns)));
 }
 
-/** Every sign with a meaning in Markdown gets a "\" before it, so that no text is a link, a tag
- * or another cell. */
+/** Every sign with a meaning in Markdown gets a "\" before it, so that no text is a tag or another
+ * cell, and what would become a link by itself (www., https:, a name after @) stays text. */
 export function markdownText(text) {
-  return text.replace(/[\\`*_[\]<>|~#&$!]/g, "\\$&").replace(/[\r\n]+/g, " ");
+  return text
+    .replace(/[\\`*_[\]<>|~#&$!@]|www(?=\.)|:(?=\/\/)/gi, (sign) =>
+      sign.length > 1 ? `${sign}\\` : `\\${sign}`,
+    )
+    .replace(/[\r\n]+/g, " ");
 }
 
 function markdownTable(rows, columns) {

@@ -41,7 +41,7 @@ export const COLUMNS = [
     head: `C${[...String(width)].map((digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]).join("")}`,
     tex: `$C_{${width}}$`,
     kind: "number",
-    about: `coverage at depth 1: p of the drafter's ${width === 1 ? "best token" : `${width} best tokens`}`,
+    about: `coverage at depth 1: p of the ${width === 1 ? "best token" : `${width} best tokens`} in q`,
   })),
   { name: "ms", head: "ms", kind: "number", about: "of all stages: draft, build, verify, commit" },
 ];
@@ -141,7 +141,7 @@ export function together(rows) {
     sum = summarise(sound.map((row) => row.source)),
     known = (name) => sound.map((row) => row[name]).filter((value) => value !== null),
     counts = new Map();
-  for (const { said } of sound) counts.set(said, (counts.get(said) ?? 0) + 1);
+  for (const { said } of sound) if (said) counts.set(said, (counts.get(said) ?? 0) + 1);
   const [tvd, ms] = [known("tvd"), known("ms")];
   return {
     rows: rows.length,

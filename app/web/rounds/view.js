@@ -1,20 +1,21 @@
-// All rounds of the runs on view as a table: sorted, filtered, copied. A row leads to its round; the
-// numbers above it are of the rows that are shown, or of those that are selected.
+// All rounds of the runs on view as a table: sorted, filtered, copied. A row leads to its round;
+// the numbers above it are of the rows that are shown, or of those that are selected.
 
 import { toClipboard } from "../clipboard.js";
-import { button, duration, h, number, plural, shortNumber } from "../dom.js";
+import { button, h, plural } from "../dom.js";
 import { sign } from "../parts.js";
 import { filterOf } from "./filter.js";
 import { FORMS } from "./formats.js";
 import { RowGrid } from "./grid.js";
 import { COLUMNS, cellText, columnsFor, pressed, rowsOf, sorted, together } from "./rows.js";
+import { sumLine } from "./sums.js";
 
 const NOTHING = { keep: () => true };
 const SAID = 1500; // milliseconds that "copied" stays
 
 export class RoundsTable {
-  /** hear: {panes(), active() the pane in hand, reach(pane, at) gives whether it could, tree() shows
-   * the tree, say(words), changed() when filter or order are others}. */
+  /** hear: {panes(), active() the pane in hand, reach(pane, at) gives whether it could, tree()
+   * shows the tree, say(words), changed() when filter or order are others}. */
   constructor(name, hear) {
     this.hear = hear;
     this.by = null;
@@ -151,7 +152,7 @@ export class RoundsTable {
   /** Take filter and order from an address. */
   restore({ filter = "", sort = "" }) {
     const name = sort.replace("-", "");
-    this.box.value = filter;
+    this.box.value = filter.slice(0, this.box.maxLength); // an address may hold any length
     this.filter = NOTHING;
     this.by = COLUMNS.some((each) => each.name === name)
       ? { name, down: sort.startsWith("-") }
@@ -277,34 +278,10 @@ export class RoundsTable {
     for (const each of this.copies) each.disabled = !this.rows.length;
     const lines = this.runs.flatMap(({ letter }) => {
       const own = this.chosen.filter((row) => row.run === letter);
-      return own.length ? [this._sum(letter, together(own))] : [];
+      const named = this.runs.length > 1 ? letter : "";
+      return own.length ? [sumLine(named, together(own), !!this.grid.range)] : [];
     });
     this.sums.replaceChildren(...lines);
-  }
-
-  /** One line: τ, TVD, time and causes of one run's rows, each with its n. */
-  _sum(letter, sum) {
-    const of = ({ n }) => (n === sum.rows ? "" : ` (n ${n})`),
-      part = (words, title) => h("span", { title }, words),
-      { tau, tvd, ms } = sum;
-    const marked = sum.marked
-      ? [part(`⚠ ${plural(sum.marked, "round")} left out`, "marked rounds count in no figure")]
-      : [];
-    const causes = sum.causes.map(([words, count]) => `${words} ${count}`).join(", ");
-    return h(
-      "p",
-      {},
-      this.runs.length > 1 ? sign(letter) : "",
-      h("b", {}, `${this.grid.range ? "selected" : "shown"}: n ${sum.rows}`),
-      part(`τ ${number(tau.value)}${of(tau)}`, "accepted + 1, mean over these rounds"),
-      part(`TVD 1 ${shortNumber(tvd.value)}${of(tvd)}`, "mean TVD at depth 1 of these rounds"),
-      part(
-        `${shortNumber(ms.value)} ms a round, ${duration(ms.total === null ? null : ms.total / 1000)} in all${of(ms)}`,
-        "all stages: draft, build, verify, commit",
-      ),
-      part(causes || "no cause", "causes of loss, and in how many of these rounds"),
-      marked,
-    );
   }
 
   async _copy(form, pressedButton) {

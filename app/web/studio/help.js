@@ -29,10 +29,10 @@ const HELP = [
 ];
 
 const FILTER = [
-  "Words are searched for in text, token and cause: all must occur. An expression compares columns: " +
-    'accepted == 0 and (tvd > 0.5 or cause == budget), token ~ "water", not ms < 20.',
-  `Columns: ${COLUMNS.map(({ name }) => name).join(", ")}; each head says more where it is pointed ` +
-    "at. “–” is not recorded: no comparison holds of it but == unknown.",
+  "Words are searched for in text, token and cause: all must occur. An expression compares " +
+    'columns: accepted == 0 and (tvd > 0.5 or cause == budget), token ~ "water", not ms < 20.',
+  `Columns: ${COLUMNS.map(({ name }) => name).join(", ")}; each head says more where it is ` +
+    "pointed at. “–” is not recorded: no comparison holds of it but == unknown.",
 ];
 
 /** A dialog over the page that a press outside of it closes. */

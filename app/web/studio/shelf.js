@@ -1,5 +1,5 @@
-// The traces that can be opened: at once on the empty view, and later as a dialog over the page. The
-// tickets on view survive a reload of this tab, and nothing else does.
+// The traces that can be opened: at once on the empty view, and later as a dialog over the page.
+// The tickets on view survive a reload of this tab, and nothing else does.
 
 import { h } from "../dom.js";
 import { Gallery } from "../gallery.js";

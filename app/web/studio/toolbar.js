@@ -77,7 +77,7 @@ export class Toolbar {
     );
   }
 
-  /** The switch of the stage: the tree, the stage times or a table of all rounds, or the measures. */
+  /** The switch of the stage: tree, stage times, a table of all rounds, or the measures. */
   _switch(studio) {
     this.parts = new Map(
       PARTS.map(([name, label, title]) => [

@@ -1,0 +1,32 @@
+// What the rows of a table say together, as a line of words.
+
+import { duration, h, number, plural, shortNumber } from "../dom.js";
+import { sign } from "../parts.js";
+
+/** One line: τ, TVD, time and causes of one run's rows, each with its n. `letter`: of the run, ""
+ * for the only one. `chosen`: the rows are those that are selected. */
+export function sumLine(letter, sum, chosen) {
+  const of = ({ n }) => (n === sum.rows ? "" : ` (n ${n})`),
+    part = (words, title) => h("span", { title }, words),
+    { tau, tvd, ms } = sum;
+  const marked = sum.marked
+    ? [part(`⚠ ${plural(sum.marked, "round")} left out`, "marked rounds count in no figure")]
+    : [];
+  const causes = sum.causes.map(([words, count]) => `${words} ${count}`).join(", ");
+  return h(
+    "p",
+    {},
+    letter && sign(letter),
+    h("b", {}, `${chosen ? "selected" : "shown"}: n ${sum.rows}`),
+    part(`τ ${number(tau.value)}${of(tau)}`, "accepted + 1, mean over these rounds"),
+    part(`TVD 1 ${shortNumber(tvd.value)}${of(tvd)}`, "mean TVD at depth 1 of these rounds"),
+    part(inTime(ms) + of(ms), "all stages: draft, build, verify, commit"),
+    part(causes || "no cause", "causes of loss, and in how many of these rounds"),
+    marked,
+  );
+}
+
+function inTime({ value, total }) {
+  const all = duration(total === null ? null : total / 1000);
+  return `${shortNumber(value)} ms a round, ${all} in all`;
+}
