@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from core.errors import UserError
+from core.files import by_name
 from core.lines import LIMITS, Limits, open_regular
 from core.traces.reader import TraceReader, read_trace
 from core.traces.schema import ENDINGS, Header, Trace
@@ -81,7 +81,7 @@ def find(paths: Sequence[Path], empty: bool = False) -> TraceFiles:
             label = file.name if file == path else file.relative_to(path).as_posix()
             labels.setdefault(file.resolve(), label)
     files = [TraceFile(path, label) for path, label in _distinct(labels).items()]
-    files.sort(key=lambda file: _by_name(file.label))
+    files.sort(key=lambda file: by_name(file.label))
     return TraceFiles(tuple(files[:MAX_FILES]), len(files), tuple(paths))
 
 
@@ -157,9 +157,3 @@ def _distinct(labels: Mapping[Path, str]) -> dict[Path, str]:
 def _shared(labels: Mapping[Path, str]) -> list[Path]:
     counts = Counter(labels.values())
     return [path for path, label in labels.items() if counts[label] > 1]
-
-
-def _by_name(label: str) -> list[str | int]:
-    """Numbers in a name are compared as numbers: B16 comes before B128."""
-    parts = re.split(r"([0-9]{1,18})", label.casefold())
-    return [int(part) if at % 2 else part for at, part in enumerate(parts)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -77,6 +78,12 @@ def hold(lock: IO[bytes], busy: UserError) -> None:
         raise busy from None
     except OSError:
         return
+
+
+def by_name(name: str) -> tuple[list[str | int], str]:
+    """Sort by this: numbers in a name are compared as numbers, B16 comes before B128."""
+    parts = re.split(r"([0-9]{1,18})", name.casefold())
+    return [int(part) if at % 2 else part for at, part in enumerate(parts)], name
 
 
 def sha256(path: Path) -> str:

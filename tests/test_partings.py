@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from analysis.engines.partings import (
+    DISPUTED,
     NO_TIE,
     PROMPT,
     SAME,
@@ -26,9 +27,10 @@ from analysis.engines.partings import (
     texts_at,
     verdict,
 )
-from analysis.engines.texts import Written
+from analysis.engines.texts import Written, sentences
 from app import cli
 from app.commands.trace import compare
+from app.trace_log import nth_path
 from core import ASSETS
 from core.errors import UserError
 from core.rounds.draft import Draft
@@ -121,12 +123,35 @@ def test_a_tie_is_two_tokens_near_the_target_s_best(listed, token, kind, tmp_pat
     assert pair.kind(BOUND) == kind
 
 
-def test_either_engine_s_p_explains_a_tie(tmp_path):
-    odds = {3: {2: 0.8, 30: 0.1}}, {3: {30: 0.41, 2: 0.40}}
-    one = read_one(saved(tmp_path / "a.jsonl", run((1,), odds=odds[0])))
-    other = read_one(saved(tmp_path / "b.jsonl", run((1,), changed(3), odds[1])))
+def parted_at_3(folder, one_p, other_p):
+    """A pair that parts at token 3, with p of both sides there."""
+    odds = {3: one_p}, {3: other_p}
+    one = read_one(saved(folder / "a.jsonl", run((1,), odds=odds[0])))
+    other = read_one(saved(folder / "b.jsonl", run((1,), changed(3), odds[1])))
     (pair,) = compared([(one, other)], greedy=True)
-    assert pair.kind(BOUND) == TIE and pair.gap() == pytest.approx(math.log(41 / 40), rel=1e-5)
+    return pair
+
+
+def test_a_tie_that_one_p_excludes_is_a_disagreement_of_the_targets(tmp_path):
+    pair = parted_at_3(tmp_path, {2: 0.90, 30: 0.05}, {30: 0.46, 2: 0.45})
+    assert pair.kind(BOUND) == DISPUTED and pair.difference.tied(BOUND) is None
+    assert pair.gap() == pytest.approx(math.log(46 / 45), rel=1e-5)
+    found = counted([pair], BOUND)
+    assert (found.ties, found.others, found.disputed, found.parted) == (0, 0, 1, 1)
+    assert "suffices" not in verdict(found) and "weights or precision" in verdict(found)
+    (said,) = remarks(found, ("ours", "theirs"))
+    assert said.startswith("Of 1 tie by at least one p, another p excludes 1:")
+    (*_, said) = sentences(pair.difference, pair.one, pair.other, BOUND)
+    assert said.startswith("the targets disagree")
+    assert pair.kind(5) == TIE and pair.kind(0.001) == NO_TIE
+
+
+@pytest.mark.parametrize("theirs", [{30: 0.46, 2: 0.45}, None, {30: 0.46, 7: 0.45}])
+def test_a_tie_by_every_p_that_is_known_is_one(theirs, tmp_path):
+    """Nothing is known of a side that lists neither, or only the one."""
+    pair = parted_at_3(tmp_path, {2: 0.41, 30: 0.40}, theirs)
+    assert pair.kind(BOUND) == TIE
+    assert "rounding suffices" in verdict(counted([pair], BOUND))
 
 
 def test_an_engine_whose_token_its_own_p_does_not_support_is_named(tmp_path):
@@ -142,20 +167,31 @@ def test_an_engine_whose_token_its_own_p_does_not_support_is_named(tmp_path):
 # ── the sentence ─────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("ties", "others", "unknown", "says"), [
-    (0, 0, 0, "No text parts: 4 of 4 pairs agree"),
-    (3, 0, 0, "Ties within 0.1 nats explain all 3 partings"),
-    (3, 0, 2, "explain 3 of 5 partings; of 2 more p is not known, so a bug is not excluded"),
-    (0, 0, 5, "Tie or bug is not known: p is recorded at none of 5 partings"),
-    (3, 1, 0, "No tie within 0.1 nats explains 1 of 4 partings (25%, 95 % [0.05, 0.70])"),
-    (0, 2, 7, "explains 2 of 2 partings (100%"),
+@pytest.mark.parametrize(("ties", "others", "disputed", "unknown", "says"), [
+    (0, 0, 0, 0, "No text parts: 4 of 4 pairs agree"),
+    (3, 0, 0, 0, "Ties within 0.1 nats explain all 3 partings"),
+    (3, 0, 0, 2, "explain 3 of 5 partings; of 2 more p is not known, so a bug is not excluded"),
+    (0, 0, 0, 5, "Tie or bug is not known: p is recorded at none of 5 partings"),
+    (3, 1, 0, 0, "No tie within 0.1 nats explains 1 of 4 partings (25%, 95 % [0.05, 0.70])"),
+    (0, 2, 0, 7, "explains 2 of 2 partings (100%"),
+    (3, 0, 1, 0, "The targets disagree on 1 of 4 partings"),
+    (3, 0, 1, 2, "is not shown to suffice: look for other weights or precision; of 2 more"),
+    (2, 1, 1, 0, "explains 1 of 4 partings"),
+    (2, 1, 1, 0, "or a lossy rule; of 1 more the targets disagree."),
 ])  # fmt: skip
-def test_the_verdict_follows_from_the_counts(ties, others, unknown, says):
-    parted = ties + others + unknown
-    found = Partings(BOUND, 4 + parted, 4, 0, 0, ties, others, unknown, 0, (0, 0))
+def test_the_verdict_follows_from_the_counts(ties, others, disputed, unknown, says):
+    known = ties + others + disputed
+    parted = known + unknown
+    found = Partings(BOUND, 4 + parted, 4, 0, 0, ties, others, disputed, unknown, 0, (0, 0))
     assert says in verdict(found)
-    assert (f"of {unknown} more" in verdict(found)) == bool(unknown and (ties or others))
+    assert (f"of {unknown} more p" in verdict(found)) == bool(unknown and known)
+    assert ("suffices" in verdict(found)) == (ties == parted > 0)
     assert found.to_json()["parted"] == parted
+
+
+def test_where_all_prompts_differ_nothing_is_judged():
+    found = Partings(BOUND, 5, 0, 0, 5, 0, 0, 0, 0, 0, (0, 0))
+    assert verdict(found) == "Nothing is judged: the prompts of 5 pairs differ."
 
 
 # ── pairs, and what a target says that is asked ──────────────────────────────────────────────────
@@ -182,6 +218,17 @@ def test_texts_are_paired_by_their_prompts_else_in_their_order():
     assert pair.kind(BOUND) == PROMPT
     found = counted([pair], BOUND, unmatched=2)
     assert found.parted == 0 and len(remarks(found, ("", ""))) == 2
+    assert verdict(found).startswith("Nothing is judged")
+    bare = compared(paired([text("a"), text("b", (1,))], others[:2]), greedy=True)
+    assert remarks(counted(bare, BOUND), ("", "")) == [
+        "Paired in their order: not all tell their prompt."
+    ]
+
+
+def test_files_of_a_folder_are_in_the_order_of_their_numbers(tmp_path):
+    for n in (1, 2, 9, 10, 11):
+        saved(nth_path(tmp_path / "run.jsonl.gz", n), run((n, 1)))
+    assert [found.prompt[0] for found in texts_at(tmp_path, None)] == [1, 2, 9, 10, 11]
 
 
 def test_a_target_is_asked_about_the_text_before():
@@ -257,6 +304,35 @@ def test_responses_of_two_files_are_paired(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert cli.main(["trace", "compare", files[0], str(tmp_path / "empty")]) == 2
     assert "holds no trace" in capsys.readouterr().err
+
+
+def test_a_text_without_a_partner_is_exit_code_1(tmp_path, capsys):
+    for name, count in (("few", 2), ("more", 3)):
+        (tmp_path / name).mkdir()
+        for n in range(count):
+            saved(tmp_path / name / f"{n}.jsonl", run((n, 1)))
+    few, more = str(tmp_path / "few"), str(tmp_path / "more")
+    assert cli.main(["trace", "compare", few, few]) == 0
+    assert cli.main(["trace", "compare", few, more]) == 1
+    out = capsys.readouterr().out
+    assert "No text parts: 2 of 2 pairs" in out and "1 text had no partner" in out
+
+
+def test_sides_of_one_name_are_told_apart_by_their_paths(tmp_path, capsys):
+    listed = {3: {2: 0.8, 30: 0.1}}
+    for name, tokens in (("ours", TEXT), ("theirs", changed(3))):
+        folder = tmp_path / name / "traces"
+        folder.mkdir(parents=True)
+        for n in (1, 2):
+            saved(folder / f"{n}.jsonl", run((n,), tokens, listed))
+    ours, theirs = (str(tmp_path / name / "traces") for name in ("ours", "theirs"))
+    assert cli.main(["trace", "compare", ours, theirs, "--json"]) == 1
+    (said,) = json.loads(capsys.readouterr().out)["remarks"]
+    assert f"the token of {theirs} is more than" in said
+    files = [f"{folder}/1.jsonl" for folder in (ours, theirs)]
+    assert cli.main(["trace", "compare", *files]) == 1
+    out = capsys.readouterr().out
+    assert all(f"{file}: " in out for file in files)
 
 
 def test_shipped_runs_of_two_methods_write_one_text(capsys):

@@ -16,6 +16,7 @@ from analysis.measures.probe import observe
 from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, SampledChain, best_first
 from core.errors import UserError
+from core.methods import lookahead, ngram_mod
 from core.methods.earlier import read_earlier
 from core.methods.suffix import EARLIER, ESTIMATE, MATCHED, SEEN, SuffixOptions
 from core.methods.suffix.automaton import SuffixAutomaton
@@ -193,6 +194,58 @@ def test_drafts_and_q_are_those_of_a_search_over_all_suffixes(
         assert not session.log_q([text[-1]]).exp().any()
     if not tree:
         assert np.all(np.diff(draft.parents) == 1), "a path"
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXT, TEXTS, st.integers(2, 9), st.lists(TOKENS, max_size=9), TEXT, TOKENS, TEXT)
+def test_q_is_that_of_the_text_before_the_tokens_that_were_accepted(
+    text, earlier, depth, path, accepted, root, more
+):
+    """The probe asks when the accepted tokens are in the text already."""
+    drafter = toys.suffix_drafter(earlier, max_tree_depth=depth, min_token_prob=0.0)
+    drafter.extend(text[:-1], None)
+    session = drafter.begin(text[-1], 1)
+    before = session.log_q([text[-1], *path])
+    drafter.extend([text[-1], *accepted], None)
+    assert session.log_q([text[-1], *path]).tolist() == before.tolist()
+    drafter.begin(root, 1)
+    drafter.extend(more, None)
+    assert session.log_q([text[-1], *path]).tolist() == before.tolist()
+
+
+def test_two_tokens_that_followed_as_often_stay_alike_when_one_is_accepted():
+    drafter = toys.suffix_drafter(min_token_prob=0.0, max_spec_factor=2)
+    drafter.extend([1, 5, 2, 1, 6, 3], None)
+    session = drafter.begin(1, 1)
+    assert session.log_q([1])[0].exp()[[5, 6]].tolist() == [0.5, 0.5]
+    drafter.extend([1, 5], None)
+    assert session.log_q([1])[0].exp()[[5, 6]].tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("method", ["pld", "ngram-mod", "lookahead"])
+def test_q_of_other_lookups_does_not_follow_the_text_either(method):
+    facts = SimpleNamespace(vocabulary=toys.VOCABULARY, stop_ids=frozenset())
+    drafter = {
+        "pld": lambda: toys.pld_drafter(copied=3),
+        "ngram-mod": lambda: ngram_mod.NgramMod(
+            toys.VOCABULARY, options := ngram_mod.NgramModOptions(n_match=2, n_min=0),
+            ngram_mod.Table(options.n_match),
+        ),
+        "lookahead": lambda: lookahead.Lookahead(facts, None, lookahead.LookaheadOptions(gram=3)),
+    }[method]()  # fmt: skip
+    drafter.reset(99)
+    drafter.extend([1, 5, 2, 9, 1, 6, 2, 9], None)
+    if method == "lookahead":
+        drafter.pool.add(1, (5, 2))
+        drafter.pool.add(1, (6, 2))
+    session = drafter.begin(1, 8)
+    before = session.log_q([1, 5])
+    assert before[0].exp().any()
+    drafter.extend([1, 6, 2, 9, 1, 6], None)
+    if method == "lookahead":
+        drafter.pool.add(1, (6, 3))
+    drafter.begin(2, 8)
+    assert session.log_q([1, 5]).tolist() == before.tolist()
 
 
 @settings(max_examples=100, deadline=None)

@@ -3,7 +3,8 @@
 Greedy texts may part where the target's best tokens are nearly alike: another order of rounding
 swaps them. Of every pair only the first parting is judged, for after it the two write different
 texts. A tie is a place where both tokens lie within a stated number of nats of the target's best,
-by p of either engine's trace or of a target that is asked. Never torch.
+by p of the engines' traces or of a target that is asked. Where one p says so and another does not,
+the targets disagree. Never torch.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ import numpy as np
 from analysis.engines.texts import Difference, Side, Written, first_difference, read_texts
 from analysis.numbers import interval, plural, share
 from core.errors import UserError
+from core.files import by_name
 from core.rounds.draft import Array
 from core.stats import wilson
 from core.traces.schema import ENDINGS
 
 LogP = Callable[[Sequence[int]], Array]  # a text's ids → log p [V] of the token after it
 SAME, SHORTER, PROMPT = "same", "one ends first", "prompts differ"
-TIE, NO_TIE, UNKNOWN = "tie", "no tie", "not known"
-KINDS = (SAME, SHORTER, PROMPT, TIE, NO_TIE, UNKNOWN)
+TIE, NO_TIE, DISPUTED, UNKNOWN = "tie", "no tie", "targets disagree", "not known"
+KINDS = (SAME, SHORTER, PROMPT, TIE, NO_TIE, DISPUTED, UNKNOWN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +49,8 @@ class TextPair:
             return PROMPT
         if any(side.ended for side in found.sides):
             return SHORTER
+        if found.disputed(bound, self.asked):
+            return DISPUTED
         tied = found.tied(bound, self.asked)
         return UNKNOWN if tied is None else TIE if tied else NO_TIE
 
@@ -59,7 +63,8 @@ def texts_at(path: Path, response: int | None) -> list[Written]:
     """The texts of a file, or of all traces in a folder, by name. Raises UserError."""
     if not path.is_dir():
         return read_texts(path, response)
-    files = sorted(file for ending in ENDINGS for file in path.glob(f"*{ending}"))
+    some = (file for ending in ENDINGS for file in path.glob(f"*{ending}"))
+    files = sorted(some, key=lambda file: by_name(file.name))
     if not files:
         raise UserError(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)")
     return [text for file in files for text in read_texts(file)]
@@ -119,8 +124,10 @@ def asked(pair: TextPair, log_p: LogP) -> TextPair:
 class Partings:
     """How many pairs are of each kind, and which engine's token its own p does not support.
 
+    disputed   partings that are a tie by one p and none by another
     unmatched  texts without a partner; ``off``: by side, texts whose token where they part is
                more than the bound below the best of its own p
+    in_order   whether several were paired in their order, as not all tell their prompt
     """
 
     bound: float
@@ -130,13 +137,15 @@ class Partings:
     prompts: int
     ties: int
     others: int
+    disputed: int
     unknown: int
     unmatched: int
     off: tuple[int, int]
+    in_order: bool = False
 
     @property
     def parted(self) -> int:
-        return self.ties + self.others + self.unknown
+        return self.ties + self.others + self.disputed + self.unknown
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"parted": self.parted, "verdict": verdict(self)}
@@ -145,43 +154,62 @@ class Partings:
 def counted(pairs: Sequence[TextPair], bound: float, unmatched: int = 0) -> Partings:
     """The counts."""
     kinds = [pair.kind(bound) for pair in pairs]
-    judged = [p.difference for p, k in zip(pairs, kinds, strict=True) if k in (TIE, NO_TIE)]
+    known = (TIE, NO_TIE, DISPUTED)
+    judged = [p.difference for p, k in zip(pairs, kinds, strict=True) if k in known]
     off = [sum(d is not None and d.sides[n].is_off(bound) for d in judged) for n in (0, 1)]
+    untold = any(text.prompt is None for pair in pairs for text in (pair.one, pair.other))
     return Partings(
         bound, len(pairs), kinds.count(SAME), kinds.count(SHORTER), kinds.count(PROMPT),
-        kinds.count(TIE), kinds.count(NO_TIE), kinds.count(UNKNOWN), unmatched, (off[0], off[1]),
+        kinds.count(TIE), kinds.count(NO_TIE), kinds.count(DISPUTED), kinds.count(UNKNOWN),
+        unmatched, (off[0], off[1]), in_order=untold and len(pairs) > 1,
     )  # fmt: skip
 
 
 def verdict(found: Partings) -> str:
     """One sentence that follows from the counts."""
-    within, parted = f"{found.bound:g} nats", found.parted
-    open_ = f"of {found.unknown} more p is not known"
-    if not parted:
-        whole = found.same + found.shorter
+    within, parted = f"{found.bound:g} nats", plural(found.parted, "parting")
+    whole = found.same + found.shorter
+    open_ = f"; of {found.unknown} more p is not known" if found.unknown else ""
+    if not found.parted and not whole:
+        return f"Nothing is judged: the prompts of {plural(found.pairs, 'pair')} differ."
+    if not found.parted:
         return f"No text parts: {whole} of {plural(found.pairs, 'pair')} agree as far as both go."
+    if found.unknown == found.parted:
+        return f"Tie or bug is not known: p is recorded at none of {parted}."
+    known = found.parted - found.unknown
     if found.others:
-        known = found.ties + found.others
         low, high = (float(end) for end in wilson(found.others, known))
-        said = (
+        of_more = f"; of {found.disputed} more the targets disagree" if found.disputed else ""
+        return (
             f"No tie within {within} explains {found.others} of {plural(known, 'parting')} "
             f"({share(found.others / known, 0)}, 95 % {interval(low, high)}): look for other "
-            "weights, precision, sampling or masks, or a lossy rule"
+            f"weights, precision, sampling or masks, or a lossy rule{of_more}{open_}."
         )
-        return said + (f"; {open_}." if found.unknown else ".")
-    if not found.unknown:
-        return f"Ties within {within} explain all {plural(parted, 'parting')}: rounding suffices."
-    if found.ties:
+    if found.disputed:
         return (
-            f"Ties within {within} explain {found.ties} of {plural(parted, 'parting')}; {open_}, "
-            "so a bug is not excluded."
+            f"The targets disagree on {found.disputed} of {plural(known, 'parting')}: each is a "
+            f"tie within {within} to one and none to another. Rounding is not shown to suffice: "
+            f"look for other weights or precision{open_}."
         )
-    return f"Tie or bug is not known: p is recorded at none of {plural(parted, 'parting')}."
+    if found.unknown:
+        return (
+            f"Ties within {within} explain {found.ties} of {parted}{open_}, so a bug is not "
+            "excluded."
+        )
+    return f"Ties within {within} explain all {parted}: rounding suffices."
 
 
 def remarks(found: Partings, names: tuple[str, str]) -> list[str]:
     """List what else the counts say."""
     said = []
+    if found.in_order:
+        said.append("Paired in their order: not all tell their prompt.")
+    if found.disputed:
+        said.append(
+            f"Of {plural(found.ties + found.disputed, 'tie')} by at least one p, another p "
+            f"excludes {found.disputed}: it puts one of the two more than {found.bound:g} nats "
+            "below its best."
+        )
     for name, count in zip(names, found.off, strict=True):
         if count:
             said.append(

@@ -162,13 +162,20 @@ class Difference:
 
     def tied(self, bound: float, asked: Side | None = None) -> bool | None:
         """Whether a target held both tokens within ``bound`` nats of its best; None where p is not
-        known. ``asked``: what one more target says."""
+        known, or ``disputed``. ``asked``: what one more target says."""
+        said = self._said(bound, asked)
+        return said.pop() if len(said) == 1 else None
+
+    def disputed(self, bound: float, asked: Side | None = None) -> bool:
+        """Whether one target held both tokens within ``bound`` nats of its best, and another not:
+        rounding alone does not explain that."""
+        return len(self._said(bound, asked)) == 2
+
+    def _said(self, bound: float, asked: Side | None) -> set[bool]:
+        """Whether it is a tie, by each target of which that is known."""
         gaps = [side.gap for side in (*self.sides, asked) if side is not None]
-        judged = [
-            False if gap > bound else True if exact else None
-            for gap, exact in (each for each in gaps if each is not None)
-        ]
-        return True if True in judged else False if False in judged else None
+        known = [gap for gap in gaps if gap is not None]
+        return {gap <= bound for gap, exact in known if exact or gap > bound}
 
     def least_gap(self, asked: Side | None = None) -> float | None:
         """The smallest of the targets' gaps, in nats; None where none is known."""
@@ -335,6 +342,11 @@ def sentences(
         said.append(
             f"the target that was asked gives them p = {percent(asked.p)} and "
             f"{percent(asked.other)}, and its best token {percent(asked.best)}"
+        )
+    if found.disputed(bound, asked):
+        said.append(
+            "the targets disagree: to one the two are nearly alike, another puts one of them more "
+            f"than {bound:g} nats below its best: look for other weights or precision"
         )
     tied = found.tied(bound, asked)
     if tied is not None:

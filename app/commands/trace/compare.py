@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +31,9 @@ class Options(Model):
     Traces or folders of them, or responses of vLLM (return_token_ids), SGLang (output_ids) or
     llama.cpp (tokens); several are paired by their prompts. Where no ids are told the words are
     compared. The first difference is shown with p of both tokens where a trace knows it. It is a
-    tie where both lie within --bound of the target's best token. Of several texts all first
-    differences are counted. Exit code 1 if a text differs.
+    tie where both lie within --bound of the target's best token; where p of both sides is known
+    and only one says so, the targets disagree. Of several texts all first differences are counted.
+    Exit code 1 if a text differs or has no partner.
     """
 
     one: Path = words("a trace, .json or .jsonl, or a folder of traces")
@@ -54,12 +55,17 @@ def main(args: Options) -> int:
     pairs = compared(matched, greedy=several)
     if args.compute:
         pairs = _asked(args, pairs)
+    unmatched = len(ones) + len(others) - 2 * len(pairs)
     if several:
-        found = counted(pairs, args.bound, len(ones) + len(others) - 2 * len(pairs))
-        _many(args, pairs, found)
+        _many(args, pairs, counted(pairs, args.bound, unmatched))
     else:
         _one(args, pairs[0])
-    return 0 if all(pair.difference is None for pair in pairs) else 1
+    return 1 if unmatched or any(pair.difference is not None for pair in pairs) else 0
+
+
+def _told_apart(args: Options, one: str, other: str) -> tuple[str, str]:
+    """The names of the two sides; their paths where the names are equal."""
+    return (str(args.one), str(args.other)) if one == other else (one, other)
 
 
 def _one(args: Options, pair: TextPair) -> None:
@@ -72,7 +78,9 @@ def _one(args: Options, pair: TextPair) -> None:
         return
     if found is not None and found.before:
         console().print(f"… {one_line(found.before, 200)}", soft_wrap=True)
-    for line in sentences(found, pair.one, pair.other, args.bound, pair.asked):
+    names = _told_apart(args, pair.one.name, pair.other.name)
+    one, other = replace(pair.one, name=names[0]), replace(pair.other, name=names[1])
+    for line in sentences(found, one, other, args.bound, pair.asked):
         console().print(one_line(line, 400), soft_wrap=True)
 
 
@@ -80,7 +88,7 @@ def _many(args: Options, pairs: Sequence[TextPair], found: Partings) -> None:
     from analysis.engines.partings import KINDS, SAME, remarks, verdict
 
     parted = [pair for pair in pairs if pair.difference is not None]
-    names = args.one.name, args.other.name
+    names = _told_apart(args, args.one.name, args.other.name)
     if args.json:
         rows = [{"one": p.one.name, "other": p.other.name, "kind": p.kind(args.bound)}
                 | {"difference": _facts(p, args.bound)} for p in parted]  # fmt: skip
@@ -95,8 +103,11 @@ def _many(args: Options, pairs: Sequence[TextPair], found: Partings) -> None:
         if len(parted) > SHOWN:
             out.print(f"… and {len(parted) - SHOWN} more")
         out.print()
-    counts = (found.same, found.shorter, found.prompts, found.ties, found.others, found.unknown)
-    cells = [str(found.pairs), *map(str, counts)]
+    counts = (
+        found.pairs, found.same, found.shorter, found.prompts, found.ties, found.others,
+        found.disputed, found.unknown,
+    )  # fmt: skip
+    cells = [*map(str, counts)]
     out.print(table(("pairs", SAME, *KINDS[1:]), [cells]))
     out.print(one_line(verdict(found), 400), style="bold", soft_wrap=True)
     for line in remarks(found, names):
@@ -118,7 +129,8 @@ def _facts(pair: TextPair, bound: float) -> dict[str, Any]:
     assert found is not None
     # JSON knows no infinity: where p is 0 the gap is null
     gap = pair.gap()
-    more = {"tied": found.tied(bound, ours), "gap": None if gap == float("inf") else gap}
+    more = {"tied": found.tied(bound, ours), "disputed": found.disputed(bound, ours)}
+    more |= {"gap": None if gap == float("inf") else gap}
     return asdict(found) | more | {"asked": None if ours is None else asdict(ours)}
 
 

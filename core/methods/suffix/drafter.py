@@ -8,6 +8,7 @@ one; here that is in the text's own automaton alone.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -120,7 +121,7 @@ class SuffixDrafter(Drafter):
                 if expected > sum_of_best or (longer and expected == sum_of_best):
                     best, nodes, sum_of_best = pattern, found, expected
         depth = self._limit(best) if best is not None else 1
-        return SuffixSession(best, nodes, max(1, depth), self.vocabulary)
+        return SuffixSession(best, nodes, max(1, depth), self.vocabulary, self._text)
 
     def _patterns(self, counts: SuffixAutomaton) -> Iterator[Pattern]:
         """The patterns that something followed, the shortest first."""
@@ -166,12 +167,16 @@ class SuffixDrafter(Drafter):
 class SuffixSession(DraftSession):
     """States are the pattern and the draft's nodes. q of a token is its share among all tokens
     that followed there; it is a distribution wherever one did. Only the draft's nodes are listed.
+
+    ``text`` may grow after: q stays that of the text as it was.
     """
 
     def __init__(
-        self, pattern: Pattern | None, nodes: Sequence[GuessedNode], max_depth: int, vocabulary: int
-    ):
+        self, pattern: Pattern | None, nodes: Sequence[GuessedNode], max_depth: int,
+        vocabulary: int, text: list[int],
+    ):  # fmt: skip
         self.max_depth, self._pattern, self._vocabulary = max_depth, pattern, vocabulary
+        self._text, self._known = text, len(text)
         after: dict[int, list[int]] = {NO_NODE: []}
         for number, node in enumerate(nodes):
             after.setdefault(node.parent, []).append(number)
@@ -211,20 +216,29 @@ class SuffixSession(DraftSession):
         shape = (len(lists), max(1, *map(len, lists)) if lists else 1)
         ids, log_q = np.zeros(shape, np.int64), np.full(shape, -np.inf, np.float32)
         for row, seen in enumerate(lists):
-            counts = np.array([each.count for each in seen], np.float64)
-            ids[row, : len(seen)] = [each.token for each in seen]
+            counts = np.array([*seen.values()], np.float64)
+            ids[row, : len(seen)] = [*seen]
             log_q[row, : len(seen)] = np.log(counts / counts.sum())
         return spread(Candidates(ids, log_q), self._vocabulary)
 
-    def _followed(self, path: Sequence[int]) -> list[Follower]:
-        """The tokens that followed the pattern and this path."""
+    def _followed(self, path: Sequence[int]) -> Counter[int]:
+        """Token → how often it followed the pattern and this path.
+
+        The automaton has grown by the accepted tokens when the probe asks. They are not counted:
+        they would be evidence for themselves.
+        """
         if self._pattern is None:
-            return []
-        state: int | None = self._pattern.state
+            return Counter()
         counts = self._pattern.counts
-        if self._pattern.length + len(path) >= counts.depth:
-            return []
-        for token in path:
-            if (state := counts.after(state, token)) is None:
-                return []
-        return counts.followers(state)
+        string = [*self._text[self._known - self._pattern.length : self._known], *path]
+        size = len(string)
+        # by its tokens: growth may move a string to another state
+        states = counts.suffixes(string) if size < counts.depth else []
+        if len(states) < size:
+            return Counter()
+        seen = Counter({each.token: each.count for each in counts.followers(states[-1])})
+        if not self._pattern.earlier:
+            for at in range(max(self._known, size), len(self._text)):
+                if self._text[at - size : at] == string:
+                    seen[self._text[at]] -= 1
+        return +seen
