@@ -62,11 +62,14 @@ class StepTimes:
     """Seconds by (context, batch) and verified tokens.
 
     method  whose rounds were timed, where the table says so; ``notes``: sentences about the times
+    means   whether a time is the mean over rounds with drafts of at most so many tokens, those that
+            drafted less among them; else it is that of a step of exactly so many
     """
 
     cells: Mapping[Where, Mapping[int, float]]
     method: str = ""
     notes: tuple[str, ...] = ()
+    means: bool = False
 
     @cached_property
     def contexts(self) -> tuple[int | None, ...]:
@@ -105,6 +108,10 @@ class StepTimes:
             return None
         seconds = float(np.interp(batch, beside, [step.seconds for step in steps if step]))
         return StepTime(seconds, False)
+
+    def most(self, context: int | None, batch: int) -> int:
+        """The most verified tokens of which ``step`` knows a time; 0: it knows none."""
+        return next((n for n in reversed(self.tokens) if self.step(context, batch, n)), 0)
 
 
 def _between(at: Sequence[int], seconds: Sequence[float], tokens: int) -> StepTime | None:
@@ -167,14 +174,20 @@ def _of_lines(lines: Sequence[Any], name: str, *, lax: bool = False) -> StepTime
 
 
 def of_cost(cost: Cost) -> StepTimes:
-    """The steps that ``cost`` timed: one sequence, verification by the law that it fitted."""
+    """The steps that ``cost`` timed: one sequence, verification by the law that it fitted.
+
+    A budget's time stands at budget + 1 tokens, however many rows its drafts had in the mean.
+    """
     row = {PLAIN: cost.verify.seconds(PLAIN)}
     for stage in cost.stages:
-        rows = round(stage.rows)  # fewer than the budget and 1 where the drafter ends before
-        row.setdefault(rows, stage.seconds + cost.verify.seconds(rows))
+        row.setdefault(stage.budget + 1, stage.seconds + cost.verify.seconds(stage.rows))
     note = (
         f"Times are those of `cost` for {cost.method} on {cost.model}, batch 1. Verification "
-        f"follows its fitted law, which predicts left-out points within "
+        "is that of their mean rows by its fitted law, which predicts left-out points within "
         f"{share(cost.verify.residual)}."
     )
-    return StepTimes({(None, 1): dict(sorted(row.items()))}, cost.method, (note,))
+    means = (
+        "They are means over its rounds, those that drafted less among them: the lengths of the "
+        "recorded drafts do not correct them again."
+    )
+    return StepTimes({(None, 1): dict(sorted(row.items()))}, cost.method, (note, means), means=True)
