@@ -17,11 +17,12 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta, Struct
 
-from analysis.experiments.cost import FORMAT, Cost, cost_from_json
+from analysis.experiments.cost import FORMAT, Cost, Stage, cost_from_json
 from analysis.numbers import share
 from core.declared import Count, Size, convert
 from core.errors import UserError
 from core.json_input import MAX_BYTES, read_json
+from core.methods.registry import find
 from core.samples import read_lines
 
 MOST = 100_000  # lines of a table
@@ -176,11 +177,13 @@ def _of_lines(lines: Sequence[Any], name: str, *, lax: bool = False) -> StepTime
 def of_cost(cost: Cost) -> StepTimes:
     """The steps that ``cost`` timed: one sequence, verification by the law that it fitted.
 
-    A budget's time stands at budget + 1 tokens, however many rows its drafts had in the mean.
+    A budget's time stands at budget + 1 tokens, however many rows its drafts had in the mean; at
+    its own rows where the drafter's depth ends all of its chains alike.
     """
     row = {PLAIN: cost.verify.seconds(PLAIN)}
     for stage in cost.stages:
-        row.setdefault(stage.budget + 1, stage.seconds + cost.verify.seconds(stage.rows))
+        tokens = round(stage.rows) if _ended_by_depth(cost, stage) else stage.budget + 1
+        row.setdefault(tokens, stage.seconds + cost.verify.seconds(stage.rows))
     note = (
         f"Times are those of `cost` for {cost.method} on {cost.model}, batch 1. Verification "
         "is that of their mean rows by its fitted law, which predicts left-out points within "
@@ -191,3 +194,16 @@ def of_cost(cost: Cost) -> StepTimes:
         "recorded drafts do not correct them again."
     )
     return StepTimes({(None, 1): dict(sorted(row.items()))}, cost.method, (note, means), means=True)
+
+
+def _ended_by_depth(cost: Cost, stage: Stage) -> bool:
+    """Whether all drafts of a budget were chains as long as the drafter is deep. A drafter without
+    weights copies from the text, and ends where there is nothing to copy."""
+    try:
+        method = find(cost.method)
+    except UserError:
+        return False
+    builder, drafter = method.builder_info, method.drafter_info
+    if builder is None or not builder.chain or drafter is None or drafter.checkpoint is None:
+        return False
+    return stage.rows == round(stage.rows)
