@@ -207,7 +207,7 @@ def test_a_batch_of_which_nothing_follows_is_named():
     with pytest.raises(UserError, match="batch 1 is timed to 2 tokens"):
         advise(of, times, [1, 4])
     (vllm,) = [f for f in flags(found, of) if f.engine == "vLLM"]
-    assert "batches below 4 get its K" in vllm.note
+    assert "not from the table: below batch 4 its K" in vllm.note
 
 
 def test_an_interval_of_one_text_is_said_to_hold_for_it_alone(collected):  # noqa: F811
@@ -444,8 +444,9 @@ def test_the_flags_can_be_pasted():
     assert config["num_speculative_tokens"] == max(c.size for c in chosen)
     schedule = config["num_speculative_tokens_per_batch_size"]
     note = next(f.note for f in given if f.engine == "vLLM")
-    assert note.endswith("batches between two get the K of the larger one; batches above 64 get "
-                         "its K")  # fmt: skip
+    assert note.endswith(
+        "table: between two the K of the larger one holds, above batch 64 its K holds"
+    )
     assert schedule[0][0] == 1 and schedule[-1][1] == 64
     assert all(a[1] + 1 == b[0] for a, b in pairwise(schedule))
     for c in chosen:

@@ -317,17 +317,17 @@ def _vllm(every: Sequence[Choice], serving: Serving, at: str) -> Flags:
         config["num_speculative_tokens_per_batch_size"] = schedule
     text = f"--speculative-config {shlex.quote(json.dumps(config))}"
     beyond = _beyond([c.batch for c in in_order])
-    return Flags("vLLM", text, ", ".join(filter(None, [at, serving.adds, beyond])))
+    return Flags("vLLM", text, "; ".join(filter(None, [at, serving.adds, beyond])))
 
 
 def _beyond(batches: Sequence[int]) -> str:
-    """What the schedule says of batches that the table does not have."""
+    """Say what the schedule gives to batches that the table does not have."""
     least, most = batches[0], batches[-1]
-    told = [f"batches below {least} get its K"] if least > 1 else []
+    told = [f"below batch {least} its K holds"] if least > 1 else []
     if len(batches) < most - least + 1:
-        told.append("batches between two get the K of the larger one")
-    told.append(f"batches above {most} get its K")
-    return f"not from the table: {'; '.join(told)}"
+        told.append("between two the K of the larger one holds")
+    told.append(f"above batch {most} its K holds")
+    return f"not from the table: {', '.join(told)}"
 
 
 def _others(size: int, chain: bool, serving: Serving, note: str) -> list[Flags]:

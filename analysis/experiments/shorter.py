@@ -47,7 +47,7 @@ class Drafts:
 
 
 @dataclass(frozen=True, eq=False)
-class Drafted:
+class DraftedShares:
     """How much the rounds drafted.
 
     drafts  [N]: nodes and side rows of a draft
@@ -88,7 +88,7 @@ class Shorter:
     paired: bool
     doubts: Mapping[int, str]
     notes: tuple[str, ...]
-    drafted: tuple[Drafted, ...] = ()
+    drafted: tuple[DraftedShares, ...] = ()
     method: str = ""
     serving: Serving = UNKNOWN
 
@@ -110,7 +110,9 @@ class _Often:
     rounds: Array
 
 
-def _together(sums: Array, rounds: Array, counted: Sequence[_Often]) -> tuple[Array, list[Drafted]]:
+def _together(
+    sums: Array, rounds: Array, counted: Sequence[_Often]
+) -> tuple[Array, list[DraftedShares]]:
     """Draws of τ at each size, and how much was drafted, from the same draws of units.
 
     ``sums`` [U, S] are accepted + 1 of each unit's ``rounds`` [U, S].
@@ -118,10 +120,10 @@ def _together(sums: Array, rounds: Array, counted: Sequence[_Often]) -> tuple[Ar
     columns = np.concatenate([sums, *(each.often for each in counted)], 1)
     whole = [np.broadcast_to(each.rounds[:, None], each.often.shape) for each in counted]
     draws = drawn(columns, np.concatenate([rounds, *whole], 1))
-    at, found = sums.shape[1], list[Drafted]()
+    at, found = sums.shape[1], list[DraftedShares]()
     for each in counted:
         shares, end = each.often.sum(0) / each.rounds.sum(), at + len(each.drafts)
-        found.append(Drafted(tuple(each.drafts), shares, draws[:, at:end]))
+        found.append(DraftedShares(tuple(each.drafts), shares, draws[:, at:end]))
         at = end
     return draws[:, : sums.shape[1]], found
 
@@ -183,7 +185,7 @@ def of_traces(traces: Mapping[str, Trace], choose: Choose) -> Shorter:
 
 
 def _over(texts: int, rounds: int, interval: bool) -> str:
-    """What the numbers are of, and for which texts their interval holds."""
+    """Say what the numbers are of, and for which texts their interval holds."""
     if texts > 1:
         return f"Over {plural(texts, 'text')}, {plural(rounds, 'round')}."
     alone = ": the interval holds for it alone" if interval else ""
@@ -267,7 +269,7 @@ def of_counts(counts: Counts, choose: Choose) -> Shorter:
     sizes = tuple(choose(drafts))
     tau = np.array([places[size - 1].tau for size in sizes])
     draws, over = np.empty((0, len(sizes))), "The engine does not tell its rounds exactly"
-    drafted: tuple[Drafted, ...] = ()
+    drafted: tuple[DraftedShares, ...] = ()
     if counts.exact:
         pairs = [pair for each in counts.order for pair in each or ()]
         sums = 1.0 + np.minimum([[accepted] for accepted, _ in pairs], np.array(sizes))
@@ -282,7 +284,7 @@ def of_counts(counts: Counts, choose: Choose) -> Shorter:
         draws = drawn(sums, np.ones(sums.shape), -np.diff(kept).astype(float))
         over = f"Over {plural(counts.rounds, 'round')}"
     if counts.full and not counts.exact:
-        whole = Drafted(((len(places), 0),), np.ones(1), np.ones((len(draws), 1)))
+        whole = DraftedShares(((len(places), 0),), np.ones(1), np.ones((len(draws), 1)))
         drafted = (whole,) * len(sizes)
     said = "" if len(draws) else ": there is no interval"
     notes = (f"{over}{said}.", ALIKE, "Drafts are taken to be chains: counts do not tell trees.")
@@ -340,7 +342,7 @@ def of_texts(
 
 def _size_by_size(
     runs: Sequence[SimulatedRun], shapes: Sequence[Sequence[tuple[int, int]]]
-) -> tuple[Array, list[Drafted]]:
+) -> tuple[Array, list[DraftedShares]]:
     """The draws of one text: rounds of a size are not those of another."""
     found = [
         _together(
