@@ -47,10 +47,10 @@ def say(sentence: str) -> None:
     print(flowing(sentence), file=sys.stderr, flush=True)
 
 
-def one_line(text: str, limit: int) -> str:
-    """Text as one safe line of at most ``limit`` characters."""
+def one_line(text: str, limit: int | None) -> str:
+    """Text as one safe line of at most ``limit`` characters; None: whole."""
     flat = flowing(text).replace("\n", "⏎").replace("\t", "⇥")
-    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+    return flat if limit is None or len(flat) <= limit else flat[: limit - 1] + "…"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] = ()) -> Table:

@@ -19,12 +19,15 @@ from analysis.experiments import shorter
 from analysis.experiments.advise import advise, choices, flags, sentences, sizes_of
 from analysis.experiments.cost import Cost, Stage
 from analysis.experiments.step_times import StepTimes, of_cost, read_step_times
+from analysis.measures.counts import Served, summed
+from analysis.numbers import interval
 from app import cli
 from core import ASSETS
 from core.errors import UserError
 from core.rounds.draft import Draft
 from core.rounds.round import Round, Verdict
 from core.stats import ratio, resample_columns
+from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from tests.fakes import make_header
 from tests.test_cli import is_one_sentence
@@ -76,6 +79,85 @@ def test_the_best_size_of_every_batch_is_that_of_brute_force():
             assert found[batch].ratio == pytest.approx(speeds[best] / speeds[0])
 
 
+def mixed(drafted, **header) -> Trace:
+    """A run whose rounds drafted as many places as told, and accepted as many as told."""
+    rounds, at = [], 10
+    for index, (places, accepted) in enumerate(drafted):
+        rounds.append(chain(places, accepted, index, at))
+        at += accepted + 1
+    return replace(trace([], **header), rounds=tuple(rounds))
+
+
+def shipped(name) -> dict[str, Trace]:
+    return {name: read_trace(ASSETS / "traces" / f"chat-{name}.jsonl.gz")}
+
+
+def test_rounds_that_drafted_nothing_take_a_step_of_plain_decoding():
+    """Prompt lookup drafted in 20 of 62 rounds: 42 · 10 ms + 20 · 10.7 ms for 65 tokens."""
+    times = StepTimes({(None, 1): {1: 0.010, 2: 0.0107, 11: 0.02}})
+    of = shorter.of_traces(shipped("pld"), sizes_of(times, (1, 10)))
+    one, ten = advise(of, times).to_dict("records")
+    assert one["ratio"] == pytest.approx(65 / (42 * 0.010 + 20 * 0.0107) * 0.010)
+    assert ten["seconds"] == pytest.approx((42 * 0.010 + 20 * 0.02) / 62)
+    assert one["ratio"] > 1 and one["best"] and one["measured"]
+
+
+def test_a_draw_takes_the_steps_of_the_rounds_that_it_takes():
+    """Every round is as fast as plain decoding here, so every draw is, whatever it takes."""
+    times = StepTimes({(None, 1): {1: 0.01, 2: 0.02, 3: 0.03}})
+    run = mixed([(0, 0), (1, 1), (2, 2)] * 10)
+    runs = {str(n): replace(run, rounds=run.rounds[: 6 + n]) for n in range(6)}
+    runs = {n: replace(r, header=replace(r.header, prompt_text=n)) for n, r in runs.items()}
+    for some in ({"a": run}, runs):
+        (row,) = advise(shorter.of_traces(some, lambda drafts: [2]), times).to_dict("records")
+        assert (row["ratio_low"], row["ratio_high"]) == pytest.approx((1, 1))
+
+
+def test_side_rows_are_verified_too():
+    times = StepTimes({(None, 1): {n: 0.001 * n for n in (1, 100)}})
+    (run,) = shipped("lookahead").values()
+    of = shorter.of_traces({"a": run}, sizes_of(times, (2,)))
+    (row,) = advise(of, times).to_dict("records")
+    rows = [1 + min(r.draft.nodes, 2) + len(r.draft.side) for r in run.rounds if r.committed]
+    assert row["seconds"] == pytest.approx(0.001 * np.mean(rows)) and max(rows) > 3
+
+
+def test_counts_that_tell_every_round_charge_it_as_it_was():
+    pairs = [(0, 0)] * 12 + [(1, 1)] * 5 + [(2, 3)] * 4 + [(0, 3)] * 9
+    told = Served(
+        "llama.cpp", rounds=30, drafted=44, accepted=13, order=tuple(pairs),
+        histogram=tuple(sum(a == n for a, _ in pairs) for n in range(3)),
+    )  # fmt: skip
+    times = StepTimes({(None, 1): {n: 0.01 + 0.001 * n for n in range(1, 5)}})
+    counts = shorter.of_counts(summed([told], "dump"), sizes_of(times, ()))
+    rounds = mixed([(drafted, accepted) for accepted, drafted in pairs])
+    rounds = shorter.of_traces({"a": rounds}, sizes_of(times, ()))
+    one, other = (advise(of, times) for of in (counts, rounds))
+    steps = [1 + min(drafted, 3) for _, drafted in pairs]
+    assert one["seconds"].iloc[2] == pytest.approx(0.01 + 0.001 * np.mean(steps))
+    for column in ("tau", "seconds", "ratio", "ratio_low", "ratio_high"):
+        assert one[column].tolist() == pytest.approx(other[column].tolist())
+    assert not counts.doubts
+
+
+def test_where_draft_lengths_are_not_told_the_speed_is_a_lower_bound():
+    told = Served("vLLM", rounds=40, drafted=70, accepted=50, places=(30, 15, 5))
+    times = StepTimes({(None, 1): {n: 0.01 + 0.001 * n for n in range(1, 5)}})
+    of = shorter.of_counts(summed([told], "page"), sizes_of(times, ()))
+    found = advise(of, times)
+    assert found["seconds"].tolist() == pytest.approx([0.012, 0.013, 0.014])
+    said = list(sentences(choices(found), of, times))
+    assert any(s.startswith("K = 2, 3:") and "the speed is at least this" in s for s in said)
+
+
+@pytest.mark.parametrize(("method", "budget"), [("dflash", 20), ("ddtree", 20), ("dart", 60)])
+def test_simulated_rounds_tell_how_much_they_drafted(method, budget):
+    simulation = Simulation(Collection.load(SHIPPED), method)
+    simulation.run(64)  # a search of a larger budget may serve
+    run = simulation.run(budget)
+    assert simulation.drafted(run) == [simulation.draft(at, budget).nodes for at in run.starts]
+
+
 def test_where_nothing_beats_plain_decoding_it_says_so_and_prints_no_flag():
     slow = {(None, 8): {n: 0.01 * n for n in range(1, 7)}}
     of = recorded([0, 1] * 20, slow)
@@ -85,8 +167,15 @@ def test_where_nothing_beats_plain_decoding_it_says_so_and_prints_no_flag():
     said = list(sentences(found, of, StepTimes(slow)))
     assert said[0].startswith("No draft beats plain decoding")
     assert not any("largest that was compared" in sentence for sentence in said)
+    close = {(None, 8): {1: 0.01, 2: 0.0153}}
+    of = recorded([0, 1] * 20, close)
+    found = choices(advise(of, StepTimes(close)))
+    said = list(sentences(found, of, StepTimes(close)))
+    assert found[0].ratio < 1 < found[0].high
+    within = interval(found[0].low, found[0].high)
+    assert said[0].startswith("No draft is shown to beat plain decoding") and within in said[0]
     doubtful = replace(of, doubts={2: "at least this"})
-    said = list(sentences(found, doubtful, StepTimes(slow)))
+    said = list(sentences(choices(advise(doubtful, StepTimes(slow))), doubtful, StepTimes(slow)))
     assert said[0].startswith("No draft is shown to beat") and "K = 2: at least this." in said
 
 
@@ -97,6 +186,35 @@ def test_where_the_largest_draft_is_best_it_says_that_a_larger_one_is_not_known(
     assert [c.size for c in found] == [5]
     assert any("K = 5 is the largest that was compared" in s for s in
                sentences(found, of, StepTimes(flat)))  # fmt: skip
+
+
+def test_the_largest_draft_is_that_of_each_batch():
+    times = StepTimes({(None, 1): {1: 0.01, 3: 0.01}, (None, 4): {1: 0.01, 3: 0.01, 6: 0.09}})
+    of = recorded(times=times.cells)
+    found = choices(advise(of, times))
+    assert [(c.size, c.largest) for c in found] == [(2, 2), (2, 5)]
+    (said,) = [s for s in sentences(found, of, times) if "the largest that was compared" in s]
+    assert said.startswith("K = 2 is the largest that was compared at batch 1:")
+
+
+def test_a_batch_of_which_nothing_follows_is_named():
+    times = StepTimes({(None, 1): {1: 0.01, 2: 0.011}, (None, 4): {1: 0.01, 7: 0.011}})
+    of = recorded(times=times.cells, asked=(5,))
+    found = choices(advise(of, times))
+    assert [c.batch for c in found] == [4]
+    assert "Batch 1 is timed to 2 tokens: nothing is said of it." in sentences(found, of, times)
+    assert not any("Batch 1 " in s for s in sentences(found, of, times, [4]))
+    with pytest.raises(UserError, match="batch 1 is timed to 2 tokens"):
+        advise(of, times, [1, 4])
+    (vllm,) = [f for f in flags(found, of) if f.engine == "vLLM"]
+    assert "not from the table: below batch 4 its K" in vllm.note
+
+
+def test_an_interval_of_one_text_is_said_to_hold_for_it_alone(collected):  # noqa: F811
+    alone = "the interval holds for it alone"
+    assert alone in recorded().notes[0] and alone not in recorded([1, 2]).notes[0]
+    found = shorter.of_texts([collected], "dflash", {}, lambda drafts: [1])
+    assert alone in found.notes[0].lower()
 
 
 # ── truncation ───────────────────────────────────────────────────────────────────────────────────
@@ -233,10 +351,23 @@ def test_a_measured_cost_is_a_table_of_batch_1(tmp_path):
     times = read_step_times(tmp_path / "cost.json")
     assert times == of_cost(kept) and times.batches(None) == [1]
     row = times.cells[None, 1]
-    assert list(row) == [1, 5, 8]  # of 16 places the drafter had 7
+    assert list(row) == [1, 5, 8]  # of 16 places the drafter had 7, in every round
     assert row[5] == pytest.approx(0.013 + law.seconds(5))
+    for method in ("ddtree", "pld", "somebody's"):  # drafts that end where they end
+        row = of_cost(replace(kept, method=method)).cells[None, 1]
+        assert list(row) == [1, 5, 17] and row[17] == pytest.approx(0.015 + law.seconds(8))
     of = recorded(method="ddtree", times=times.cells)
     assert any("acceptance of ddtree's" in s for s in sentences([], of, times))
+
+
+def test_a_measured_mean_is_not_averaged_again():
+    """The drafts of a budget of 10 had 1.6 rows in the mean: its time is charged as it stands."""
+    law = fit(points(lambda n: 0.05 + 0.001 * n))
+    times = of_cost(Cost("toy", "pld", law, (Stage(10, 0.01, 0.001, 0.002, 1.6),)))
+    of = shorter.of_traces(shipped("pld"), sizes_of(times, (10,)))
+    (row,) = advise(of, times).to_dict("records")
+    assert row["seconds"] == pytest.approx(0.013 + 0.05 + 0.0016) and row["measured"]
+    assert any("do not correct them again" in s for s in sentences([], of, times))
 
 
 # ── refusals ─────────────────────────────────────────────────────────────────────────────────────
@@ -303,15 +434,19 @@ def test_rounds_of_which_no_shorter_ones_follow_are_refused():
 
 
 def test_the_flags_can_be_pasted():
-    of = recorded()
+    of = recorded(method="eagle3", drafter={"kind": "eagle3"})
     chosen = choices(advise(of, StepTimes(TOY)))
     given = flags(chosen, of)
     word, config = shlex.split(next(f.text for f in given if f.engine == "vLLM"))
     assert word == "--speculative-config"
     config = json.loads(config)
-    assert config["method"] == "dflash"
+    assert config["method"] == "eagle3"
     assert config["num_speculative_tokens"] == max(c.size for c in chosen)
     schedule = config["num_speculative_tokens_per_batch_size"]
+    note = next(f.note for f in given if f.engine == "vLLM")
+    assert note.endswith(
+        "table: between two the K of the larger one holds, above batch 64 its K holds"
+    )
     assert schedule[0][0] == 1 and schedule[-1][1] == 64
     assert all(a[1] + 1 == b[0] for a, b in pairwise(schedule))
     for c in chosen:
@@ -322,12 +457,55 @@ def test_the_flags_can_be_pasted():
             f"--speculative-num-draft-tokens {size + 1}" == f.text
             for f in given
         )
-        assert any(f"--spec-draft-n-max {size} " in f.text for f in given)
+        assert any(f"--spec-type draft-eagle3 --spec-draft-n-max {size} " in f.text for f in given)
+
+
+NGRAM = {"method": "ngram", "prompt_lookup_max": 2, "prompt_lookup_min": 1}
+MOD = "--spec-type ngram-mod --spec-ngram-mod-n-match 24 --spec-ngram-mod-n-min 5"
+TOLD = {  # a drafter, its options, vLLM's config, other engines and their options
+    "pld": ({"longest": 2, "copied": 5, "whole": True}, NGRAM, {}),
+    "ngram-mod": ({}, None, {"llama.cpp": f"{MOD} --spec-ngram-mod-n-max 5"}),
+    "suffix": ({}, {"method": "suffix"}, {}),
+    "dflash2": ({}, None, {}),
+    "sps": ({}, {"method": "draft_model"}, {
+        "SGLang": "--speculative-num-steps 5 --speculative-eagle-topk 1 "
+        "--speculative-num-draft-tokens 6",
+        "llama.cpp": "--spec-type draft-simple --spec-draft-n-max 5 --spec-draft-n-min 0",
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TOLD)
+def test_an_engine_is_told_what_the_drafter_s_home_declares(kind):
+    options, config, others = TOLD[kind]
+    flat = {(None, 1): {1: 0.01, 6: 0.01}}
+    of = recorded(
+        times=flat, method=kind, drafter={"kind": kind},
+        settings={"options": options, "rule": "target token"},
+    )  # fmt: skip
+    given = {f.engine: f for f in flags(choices(advise(of, StepTimes(flat))), of)}
+    vllm = given.pop("vLLM", None)
+    if config is None:
+        assert vllm is None
+    else:
+        assert json.loads(shlex.split(vllm.text)[1]) == config | {"num_speculative_tokens": 5}
+        assert ("model" in vllm.note) == (kind == "sps")
+    assert {engine: f.text for engine, f in given.items()} == others
 
 
 def test_a_recorder_s_drafter_keeps_its_engine_s_name_and_an_unknown_one_is_left_out():
-    theirs = {"drafter": {"kind": "medusa9"}, "creator": {"name": shorter.RECORDER}}
-    assert recorded(**theirs).vllm == "medusa9"
+    creator = {"name": shorter.RECORDER}
+
+    def served(engine, kind):
+        return recorded(
+            method=f"{engine} {kind}", drafter={"kind": kind}, creator=creator
+        ).serving  # fmt: skip
+
+    assert served("vLLM", "medusa9").vllm == {"method": "medusa9"}
+    assert served("vLLM", "ngram").vllm == {"method": "ngram"}
+    assert "prompt_lookup_max" in served("vLLM", "ngram").adds
+    assert set(served("SGLang", "eagle3").flags) == {"SGLang", "llama.cpp"}
+    assert served("SGLang", "ngram").vllm is None and not served("SGLang", "ngram").flags
     of = recorded(drafter={"kind": "medusa9"})
     (vllm,) = [f for f in flags(choices(advise(of, StepTimes(TOY))), of) if f.engine == "vLLM"]
     assert "method" not in json.loads(shlex.split(vllm.text)[1])
@@ -362,6 +540,20 @@ def test_the_command_shows_writes_and_tells_json(tmp_path, capsys):
     assert [c["batch"] for c in found["best"]] == [1, 2]
     assert {r["measured"] for r in found["table"] if r["batch"] == 2} == {False}
     assert found["flags"] and found["sentences"]
+
+
+def test_a_long_schedule_is_printed_whole(tmp_path, capsys):
+    """Its K changes with every batch: the command is longer than a line of text may be."""
+    run = str(saved(tmp_path / "run.jsonl", trace(LENGTHS)))
+    rows = [{"batch": b, "tokens": n, "ms": 10 if n <= 1 + b % 2 else 90}
+            for b in range(1, 61) for n in range(1, 7)]  # fmt: skip
+    (tmp_path / "t.json").write_text(json.dumps(rows), "utf-8")
+    assert cli.main(["advise", run, "--cost", str(tmp_path / "t.json")]) == 0
+    out = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in out if line.startswith("--speculative-config")]
+    assert len(line) > 400
+    schedule = json.loads(shlex.split(line)[1])["num_speculative_tokens_per_batch_size"]
+    assert schedule == [[b, b, b % 2] for b in range(1, 61)]
 
 
 @pytest.mark.parametrize(

@@ -64,16 +64,20 @@ class SimulatedRun:
 class _Walk:
     """The answer at a position for all budgets up to ``budget``, or for that one alone.
 
-    rows   the draft's rows on the accepted path, without the root
+    rows   the draft's rows on the accepted path, without the root; ``nodes``: of the draft
     limit  the first row that a longer list than the file's might have changed; ``NEVER``: none
     """
 
     budget: int
     rows: tuple[int, ...]
+    nodes: int
     limit: int
 
     def accepted(self, budget: int) -> int:
         return sum(row <= budget for row in self.rows)
+
+    def drafted(self, budget: int) -> int:
+        return min(self.nodes, budget)
 
 
 class Simulation:
@@ -123,6 +127,10 @@ class Simulation:
         found = {b: self.run(b, new_tokens) for b in sorted(set(wanted), reverse=True)}
         return [found[b] for b in wanted]
 
+    def drafted(self, run: SimulatedRun) -> list[int]:
+        """Nodes of the draft of each round of one of its runs."""
+        return [self._walk(at, run.budget).drafted(run.budget) for at in run.starts]
+
     def draft(self, position: int, budget: int | None = None) -> Draft:
         """Draft a round with its root at ``position``."""
         budget = self.default_budget if budget is None else budget
@@ -170,7 +178,9 @@ class Simulation:
             session = self._session(position, budget)
             draft = self._draft(session, position, budget)
             path = verdict(draft, self._text_at(position)).path[1:]
-            known = self._walks[key] = _Walk(budget, path, self._limit(session, draft, budget))
+            known = self._walks[key] = _Walk(
+                budget, path, draft.nodes, self._limit(session, draft, budget)
+            )
         return known
 
     def _limit(

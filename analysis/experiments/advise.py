@@ -1,7 +1,8 @@
 """Which draft length pays at which batch: tokens per round against the seconds of a step.
 
 At a batch of b sequences a step with drafts of size K commits b · τ(K) tokens on average and takes
-t(b, K + 1) seconds; plain decoding commits b in t(b, 1). Their ratio is what drafting is worth.
+t(b, K + 1) seconds; plain decoding commits b in t(b, 1). Their ratio is what drafting is worth. A
+round that drafted n < K takes t(b, n + 1): the step is the mean over the recorded rounds.
 Acceptance is taken to be the same at every batch and context. Light.
 """
 
@@ -17,11 +18,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.experiments.serving import Serving
 from analysis.experiments.shorter import Choose, Drafts, Shorter
 from analysis.experiments.step_times import PLAIN, StepTime, StepTimes
 from analysis.frames import Frame, declared
 from analysis.numbers import interval, percent, plural, ratio
 from core.errors import UserError
+from core.rounds.draft import Array
 from core.stats import interval as middle
 
 
@@ -53,8 +56,8 @@ def sizes_of(times: StepTimes, asked: Sequence[int]) -> Choose:
 def advise(shorter: Shorter, times: StepTimes, batches: Sequence[int] = ()) -> pd.DataFrame:
     """Expected speed at every context, batch and draft size whose step times are known.
 
-    ``batches``: those asked for; none: those of the table. Raises UserError for a batch outside of
-    it.
+    ``batches``: those asked for; none: those of the table. Raises UserError for one outside of it,
+    and for one of which no size was timed.
     """
     rows = list[dict[str, Any]]()
     for context in times.contexts:
@@ -66,23 +69,62 @@ def advise(shorter: Shorter, times: StepTimes, batches: Sequence[int] = ()) -> p
                     f"batch {batch} is outside of the table, which has {known[0]} to {known[-1]}"
                 )
             rows += _cell(shorter, times, context, batch, plain)
+    asked = set(batches) or {
+        batch for context in times.contexts for batch in times.batches(context)
+    }
+    silent = sorted(asked - {row["batch"] for row in rows})
+    if silent and (batches or not rows):
+        most = max(times.most(context, silent[0]) for context in times.contexts)
+        raise UserError(
+            f"{_timed(silent[0], most)}: rounds with drafts of {min(shorter.sizes)} verify more, "
+            "and nothing is said of it"
+        )
     return pd.DataFrame(rows)
+
+
+def _timed(batch: int, most: int, at: str = "") -> str:
+    return f"batch {batch}{at} is timed to {plural(most, 'token')}"
+
+
+def _mean_step(
+    shorter: Shorter, times: StepTimes, context: int | None, batch: int, at: int
+) -> tuple[StepTime, Array] | None:
+    """The mean step over the rounds of a size, and in each draw [D]; None: it was not timed.
+
+    A step is that of a whole draft where what rounds drafted is not known.
+    """
+    size = shorter.sizes[at]
+    whole = times.step(context, batch, size + 1)
+    if whole is None:
+        return None
+    if times.means or not shorter.drafted:
+        return whole, np.full(len(shorter.draws), whole.seconds)
+    drafted = shorter.drafted[at]
+    tokens = drafted.tokens(size)
+    steps = [step for n in tokens if (step := times.step(context, batch, n)) is not None]
+    if len(steps) < len(tokens):
+        return None  # side rows make more of them than the table has
+    seconds = np.array([step.seconds for step in steps])
+    measured = all(step.measured for step in steps)
+    return StepTime(float(drafted.shares @ seconds), measured), drafted.draws @ seconds
 
 
 def _cell(
     shorter: Shorter, times: StepTimes, context: int | None, batch: int, plain: StepTime
 ) -> list[dict[str, Any]]:
     """One batch: a line for each size that was timed."""
-    steps = [times.step(context, batch, size + 1) for size in shorter.sizes]
-    found = [(at, step) for at, step in enumerate(steps) if step is not None]
-    worth = np.array([plain.seconds / step.seconds for _, step in found])
-    kept = [at for at, _ in found]
-    ratios = shorter.tau[kept] * worth
-    draws = shorter.draws[:, kept] * worth
-    best = int(ratios.argmax()) if len(ratios) else -1
-    best = best if best >= 0 and ratios[best] > 1 else -1
+    every = range(len(shorter.sizes))
+    means = [_mean_step(shorter, times, context, batch, at) for at in every]
+    kept = [at for at in every if means[at] is not None]
+    found = [mean for mean in means if mean is not None]
+    if not found:
+        return []
+    ratios = shorter.tau[kept] * [plain.seconds / step.seconds for step, _ in found]
+    draws = shorter.draws[:, kept] * plain.seconds / np.stack([drawn for _, drawn in found], 1)
+    best = int(ratios.argmax())
+    best = best if ratios[best] > 1 else -1
     rows = []
-    for n, (at, step) in enumerate(found):
+    for n, (at, (step, _)) in enumerate(zip(kept, found, strict=True)):
         low, high = middle(draws[:, n])
         rows.append({
             "context": np.nan if context is None else context, "batch": batch,
@@ -110,11 +152,12 @@ def _chosen(draws: Any, n: int) -> float:
 @dataclass(frozen=True)
 class Choice:
     """The draft to use at one context and batch. ``size`` 0: plain decoding; the rest is then of
-    the best draft size all the same."""
+    the best draft size all the same. ``largest``: the size above which nothing was timed there."""
 
     context: int | None
     batch: int
     size: int
+    largest: int
     ratio: float
     low: float
     high: float
@@ -126,6 +169,11 @@ class Choice:
         """Whether the interval leaves plain decoding no chance."""
         return self.low > 1
 
+    @property
+    def refuted(self) -> bool:
+        """Whether the interval leaves the best draft no chance."""
+        return self.high <= 1
+
 
 def choices(advice: Frame) -> list[Choice]:
     """One for each context and batch, in their order."""
@@ -134,33 +182,32 @@ def choices(advice: Frame) -> list[Choice]:
         row = rows.loc[rows["ratio"].idxmax()]
         found.append(Choice(
             None if context != context else int(context), int(batch),
-            int(row["size"]) if row["best"] else 0, float(row["ratio"]), float(row["ratio_low"]),
-            float(row["ratio_high"]), float(row["chosen"]), bool(row["measured"]),
+            int(row["size"]) if row["best"] else 0, int(rows["size"].max()), float(row["ratio"]),
+            float(row["ratio_low"]), float(row["ratio_high"]), float(row["chosen"]),
+            bool(row["measured"]),
         ))  # fmt: skip
     return found
 
 
-def sentences(found: Sequence[Choice], shorter: Shorter, times: StepTimes) -> Iterator[str]:
-    """Say what the table means, and what it stands on."""
+def sentences(
+    found: Sequence[Choice], shorter: Shorter, times: StepTimes, batches: Sequence[int] = ()
+) -> Iterator[str]:
+    """Say what the table means, and what it stands on. ``batches``: as ``advise`` has them."""
     name = "K" if shorter.drafts.chain else "B"
     for context, some in groupby(found, key=lambda c: c.context):
-        at = "" if context is None else f" at context {context}"
-        every = list(some)
+        at, every = _at(context), list(some)
         if all(c.size == 0 for c in every):
             most = max(every, key=lambda c: c.ratio)
-            beats = "is shown to beat" if shorter.doubts else "beats"
+            sure = all(c.refuted for c in every) and not shorter.doubts
             yield (
-                f"No draft {beats} plain decoding{at}: the best, at batch {most.batch}, has "
-                f"{ratio(most.ratio)} of its speed."
+                f"No draft {'beats' if sure else 'is shown to beat'} plain decoding{at}: the best, "
+                f"at batch {most.batch}, has {ratio(most.ratio)}{_within(most)} of its speed."
             )
             continue
         for c in every:
             yield _one(c, name, at)
-    if shorter.sizes[-1] in (c.size for c in found):
-        yield (
-            f"{name} = {shorter.sizes[-1]} is the largest that was compared: whether a larger one "
-            "pays more does not follow."
-        )
+    yield from _silent(found, times, batches)
+    yield from _largest(found, shorter, name)
     for doubt in dict.fromkeys(shorter.doubts.values()):
         sizes = [str(size) for size, why in shorter.doubts.items() if why == doubt]
         yield f"{name} = {', '.join(sizes)}: {doubt}."
@@ -177,9 +224,38 @@ def sentences(found: Sequence[Choice], shorter: Shorter, times: StepTimes) -> It
         yield "Acceptance is taken to be the same at every batch and context."
 
 
+def _at(context: int | None) -> str:
+    return "" if context is None else f" at context {context}"
+
+
+def _within(c: Choice) -> str:
+    return "" if np.isnan(c.low) else f" {interval(c.low, c.high)}"
+
+
+def _silent(found: Sequence[Choice], times: StepTimes, batches: Sequence[int]) -> Iterator[str]:
+    """Name the batches of which no size was timed."""
+    said = {(c.context, c.batch) for c in found}
+    for context in times.contexts:
+        for batch in batches or times.batches(context):
+            if (context, batch) not in said:
+                timed = _timed(batch, times.most(context, batch), _at(context))
+                yield f"{timed.capitalize()}: nothing is said of it."
+
+
+def _largest(found: Sequence[Choice], shorter: Shorter, name: str) -> Iterator[str]:
+    """Where the best draft is the largest that was timed, a larger one may be better."""
+    for size in dict.fromkeys(c.size for c in found if c.size == c.largest):
+        own = dict.fromkeys(c.batch for c in found if c.size == c.largest == size)
+        where = "" if size == shorter.sizes[-1] else f" at batch {', '.join(map(str, own))}"
+        yield (
+            f"{name} = {size} is the largest that was compared{where}: whether a larger one pays "
+            "more does not follow."
+        )
+
+
 def _one(c: Choice, name: str, at: str) -> str:
     where = f"Batch {c.batch}{at}: "
-    within = "" if np.isnan(c.low) else f" {interval(c.low, c.high)}"
+    within = _within(c)
     if c.size == 0:
         return f"{where}plain decoding; the best draft has {ratio(c.ratio)}{within} of its speed."
     said = f"{where}{name} = {c.size}, {ratio(c.ratio)}{within} plain decoding"
@@ -203,32 +279,35 @@ class Flags:
 
 
 def flags(found: Sequence[Choice], shorter: Shorter) -> list[Flags]:
-    """List the flags to give the engines; none where no draft beats plain decoding.
+    """List the flags to give the engines; none where no draft beats plain decoding, and none of an
+    engine for which the drafter's home declares none.
 
     vLLM's schedule is a list of [first batch, last batch, K], K = 0 for no draft; between two
     batches of the table that of the larger one is used. SGLang and llama.cpp have one length for
     all batches.
     """
+    serving = shorter.serving
     lines = list[Flags]()
     for context, some in groupby(found, key=lambda c: c.context):
         every = list(some)
         if not any(c.size for c in every):
             continue
         at = "" if context is None else f"context {context}"
-        if shorter.drafts.chain:
-            lines.append(_vllm(every, shorter.vllm, at))
+        if shorter.drafts.chain and serving.vllm is not None:
+            lines.append(_vllm(every, serving, at))
         for size in dict.fromkeys(c.size for c in every if c.size):
             own = [str(c.batch) for c in every if c.size == size]
             note = ", ".join(filter(None, [f"batch {', '.join(own)}", at]))
-            lines += _others(size, shorter.drafts.chain, note)
+            lines += _others(size, shorter.drafts.chain, serving, note)
     return lines
 
 
-def _vllm(every: Sequence[Choice], method: str, at: str) -> Flags:
-    config: dict[str, Any] = {"method": method} if method else {}
+def _vllm(every: Sequence[Choice], serving: Serving, at: str) -> Flags:
+    config = dict(serving.vllm or {})
     config["num_speculative_tokens"] = max(c.size for c in every)
     schedule, first = list[list[int]](), 1
-    for c in sorted(every, key=lambda c: c.batch):
+    in_order = sorted(every, key=lambda c: c.batch)
+    for c in in_order:
         if schedule and schedule[-1][2] == c.size:
             schedule[-1][1] = c.batch
         else:
@@ -236,18 +315,25 @@ def _vllm(every: Sequence[Choice], method: str, at: str) -> Flags:
         first = c.batch + 1
     if len(schedule) > 1:
         config["num_speculative_tokens_per_batch_size"] = schedule
-    missing = "add the drafter's model" if method else "add method and model"
     text = f"--speculative-config {shlex.quote(json.dumps(config))}"
-    return Flags("vLLM", text, ", ".join(filter(None, [at, missing])))
+    beyond = _beyond([c.batch for c in in_order])
+    return Flags("vLLM", text, "; ".join(filter(None, [at, serving.adds, beyond])))
 
 
-def _others(size: int, chain: bool, note: str) -> list[Flags]:
-    if not chain:
-        of = f"{note}, with the depth and width the tree was recorded with"
-        return [Flags("SGLang", f"--speculative-num-draft-tokens {size + 1}", of)]
-    tree = f"--speculative-num-steps {size} --speculative-eagle-topk 1"
-    return [
-        Flags("SGLang", f"{tree} --speculative-num-draft-tokens {size + 1}", note),
-        Flags("llama.cpp", f"--spec-draft-n-max {size} --spec-draft-n-min 0", note),
-        Flags("llama.cpp, older", f"--draft-max {size} --draft-min 0", note),
-    ]
+def _beyond(batches: Sequence[int]) -> str:
+    """Say what the schedule gives to batches that the table does not have."""
+    least, most = batches[0], batches[-1]
+    told = [f"below batch {least} its K holds"] if least > 1 else []
+    if len(batches) < most - least + 1:
+        told.append("between two the K of the larger one holds")
+    told.append(f"above batch {most} its K holds")
+    return f"not from the table: {', '.join(told)}"
+
+
+def _others(size: int, chain: bool, serving: Serving, note: str) -> list[Flags]:
+    if chain:
+        return [Flags(engine, tell(size), note) for engine, tell in serving.flags.items()]
+    if "SGLang" not in serving.flags:
+        return []
+    of = f"{note}, with the depth and width the tree was recorded with"
+    return [Flags("SGLang", f"--speculative-num-draft-tokens {size + 1}", of)]

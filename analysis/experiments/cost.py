@@ -62,8 +62,8 @@ class VerifyFit:
     residual: float = 0.0
     worst: float = 0.0
 
-    def seconds(self, rows: int) -> float:
-        """Predicted seconds of a forward of ``rows`` rows."""
+    def seconds(self, rows: float) -> float:
+        """Predicted seconds of a forward of ``rows`` rows, or of as many in the mean."""
         if self.form == PIECEWISE:
             return float(np.interp(rows, self.sizes, self.terms))
         a, b, c = self.terms
@@ -164,7 +164,7 @@ def estimate(
     for run in runs:
         if (stage := timed.get(run.budget)) is None or not run.rounds:
             continue
-        verify = cost.seconds(round(stage.rows))
+        verify = cost.seconds(stage.rows)
         found.append(
             Estimate(
                 budget=run.budget,

@@ -10,12 +10,13 @@ texts are simulated instead, with their own rounds. Never torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analysis.collected.collection import Collection
-from analysis.collected.whatif import Simulation
+from analysis.collected.whatif import SimulatedRun, Simulation
+from analysis.experiments.serving import NOTHING, UNKNOWN, Serving, of_drafter, of_engine
 from analysis.labels import method_labels, text_key
 from analysis.measures.counts import Counts
 from analysis.measures.tables import is_tree
@@ -24,9 +25,9 @@ from core.errors import UserError
 from core.methods.method import Method, Options, find_drafter
 from core.methods.names import DRAFTERS
 from core.methods.registry import find
-from core.rounds.draft import MAX_BUDGET, Array
+from core.rounds.draft import MAX_BUDGET, Array, Draft
 from core.rounds.round import Round
-from core.stats import FEW, TOO_FEW, resample, resample_columns
+from core.stats import FEW, TOO_FEW, resample_columns
 from core.traces.schema import Header, Trace
 
 RECORDER = "draftscope-recorder"  # the creator of traces whose drafter has its engine's name
@@ -45,6 +46,23 @@ class Drafts:
     most: int
 
 
+@dataclass(frozen=True, eq=False)
+class DraftedShares:
+    """How much the rounds drafted.
+
+    drafts  [N]: nodes and side rows of a draft
+    shares  float64 [N], of the rounds with such drafts; ``draws``: float64 [D, N], of τ's units
+    """
+
+    drafts: tuple[tuple[int, int], ...]
+    shares: Array
+    draws: Array
+
+    def tokens(self, size: int) -> list[int]:
+        """Verified tokens of each, cut to ``size`` nodes: [N]."""
+        return [1 + min(nodes, size) + side for nodes, side in self.drafts]
+
+
 Choose = Callable[[Drafts], Sequence[int]]  # the draft sizes to look at
 
 
@@ -58,7 +76,8 @@ class Shorter:
     paired  whether a draw takes the same units at every size
     doubts  by size: why its rounds are not exact
     notes   sentences about all sizes
-    method  whose drafts they are, where that is known; ``vllm``: what vLLM calls the drafter
+    drafted by size: of rounds with drafts that are cut to it; () where it is not known
+    method  whose drafts they are, where that is known; ``serving``: how engines are told
     """
 
     name: str
@@ -69,8 +88,9 @@ class Shorter:
     paired: bool
     doubts: Mapping[int, str]
     notes: tuple[str, ...]
+    drafted: tuple[DraftedShares, ...] = ()
     method: str = ""
-    vllm: str = ""
+    serving: Serving = UNKNOWN
 
 
 def drawn(sums: Array, counts: Array, times: Array | None = None) -> Array:
@@ -79,6 +99,41 @@ def drawn(sums: Array, counts: Array, times: Array | None = None) -> Array:
     if units < FEW:
         return np.empty((0, sums.shape[1]))
     return resample_columns(sums, counts, times)
+
+
+@dataclass(frozen=True, eq=False)
+class _Often:
+    """How many of the rounds (int [U]) of each unit made such ``drafts``: float64 [U, N]."""
+
+    drafts: Sequence[tuple[int, int]]
+    often: Array
+    rounds: Array
+
+
+def _together(
+    sums: Array, rounds: Array, counted: Sequence[_Often]
+) -> tuple[Array, list[DraftedShares]]:
+    """Draws of τ at each size, and how much was drafted, from the same draws of units.
+
+    ``sums`` [U, S] are accepted + 1 of each unit's ``rounds`` [U, S].
+    """
+    columns = np.concatenate([sums, *(each.often for each in counted)], 1)
+    whole = [np.broadcast_to(each.rounds[:, None], each.often.shape) for each in counted]
+    draws = drawn(columns, np.concatenate([rounds, *whole], 1))
+    at, found = sums.shape[1], list[DraftedShares]()
+    for each in counted:
+        shares, end = each.often.sum(0) / each.rounds.sum(), at + len(each.drafts)
+        found.append(DraftedShares(tuple(each.drafts), shares, draws[:, at:end]))
+        at = end
+    return draws[:, : sums.shape[1]], found
+
+
+def _counted(units: Sequence[Sequence[tuple[int, int]]]) -> _Often:
+    """Of units that tell the nodes and the side rows of each of their rounds."""
+    drafts = sorted({draft for own in units for draft in own})
+    often = np.array([[own.count(draft) for draft in drafts] for own in units], float)
+    rounds = np.array([len(own) for own in units])
+    return _Often(drafts, often.reshape(len(units), len(drafts)), rounds)
 
 
 def few(texts: int, rounds: int) -> list[str]:
@@ -111,13 +166,12 @@ def of_traces(traces: Mapping[str, Trace], choose: Choose) -> Shorter:
     _check(header, chain)
     drafts = Drafts(chain, most)
     sizes = tuple(choose(drafts))
-    if len(texts) > 1:
-        sums = np.stack([_kept(some, sizes).sum(0) for some in texts.values()])
-        counts = np.array([[len(some)] * len(sizes) for some in texts.values()], float)
-    else:
-        sums, counts = _kept(rounds, sizes), np.ones((len(rounds), len(sizes)))
-    over = f"{plural(len(texts), 'text')}, " if len(texts) > 1 else ""
-    notes = [f"Over {over}{plural(len(rounds), 'round')}.", ALIKE]
+    units = list(texts.values()) if len(texts) > 1 else [[record] for record in rounds]
+    sums = np.stack([_kept(some, sizes).sum(0) for some in units])
+    counted = _counted([[_shape(record) for record in some] for some in units])
+    counts = np.repeat(counted.rounds[:, None], len(sizes), 1)
+    draws, drafted = _together(sums, counts, [counted])
+    notes = [_over(len(texts), len(rounds), len(draws) > 0), ALIKE]
     if early := sum(record.draft.nodes < most for record in rounds):
         notes.append(
             f"In {plural(early, 'round')} less than {most} was drafted: such a draft counts as it "
@@ -125,9 +179,23 @@ def of_traces(traces: Mapping[str, Trace], choose: Choose) -> Shorter:
         )
     notes += few(len(texts), len(rounds))
     return Shorter(
-        labels[0], drafts, sizes, sums.sum(0) / counts.sum(0), drawn(sums, counts), True, {},
-        tuple(notes), header.method, _vllm_name(header),
+        labels[0], drafts, sizes, sums.sum(0) / len(rounds), draws, True, {}, tuple(notes),
+        tuple(drafted) * len(sizes), header.method, _serving(header),
     )  # fmt: skip
+
+
+def _over(texts: int, rounds: int, interval: bool) -> str:
+    """Say what the numbers are of, and for which texts their interval holds."""
+    if texts > 1:
+        return f"Over {plural(texts, 'text')}, {plural(rounds, 'round')}."
+    alone = ": the interval holds for it alone" if interval else ""
+    return f"Over {plural(rounds, 'round')} of one text{alone}."
+
+
+def _shape(record: Round) -> tuple[int, int]:
+    """Nodes and side rows of its draft."""
+    side = len(record.draft.side) if isinstance(record.draft, Draft) else 0
+    return record.draft.nodes, side
 
 
 def _kept(rounds: Sequence[Round], sizes: Sequence[int]) -> Array:
@@ -175,13 +243,15 @@ def _method(header: Header) -> Method | None:
         return None
 
 
-def _vllm_name(header: Header) -> str:
-    kind = header.drafter.get("kind")
+def _serving(header: Header) -> Serving:
+    kind, options = header.drafter.get("kind"), header.settings.get("options")
     if not isinstance(kind, str):
-        return ""
+        return UNKNOWN
     if header.creator.get("name") == RECORDER:
-        return kind
-    return find_drafter(kind).vllm if kind in DRAFTERS else ""
+        return of_engine(header.method.partition(" ")[0], kind)
+    if kind not in DRAFTERS:
+        return UNKNOWN
+    return of_drafter(find_drafter(kind), options if isinstance(options, Mapping) else {})
 
 
 # ── of counts and of collected texts ─────────────────────────────────────────────────────────────
@@ -199,21 +269,36 @@ def of_counts(counts: Counts, choose: Choose) -> Shorter:
     sizes = tuple(choose(drafts))
     tau = np.array([places[size - 1].tau for size in sizes])
     draws, over = np.empty((0, len(sizes))), "The engine does not tell its rounds exactly"
-    if counts.rounds is not None and not counts.fits and places[0].accepted is not None:
+    drafted: tuple[DraftedShares, ...] = ()
+    if counts.exact:
+        pairs = [pair for each in counts.order for pair in each or ()]
+        sums = 1.0 + np.minimum([[accepted] for accepted, _ in pairs], np.array(sizes))
+        counted = _counted([[(count, 0)] for _, count in pairs])
+        draws, known = _together(sums, np.ones(sums.shape), [counted])
+        drafted, over = tuple(known) * len(sizes), f"Over {plural(len(pairs), 'round')}"
+    elif counts.rounds is not None and not counts.fits and places[0].accepted is not None:
         # rounds that accepted n places and no more, n = 0, 1, …
         kept = [counts.rounds, *(each.accepted or 0 for each in places), 0]
         lengths = np.arange(len(kept) - 1.0)
         sums = 1 + np.minimum(lengths[:, None], np.array(sizes))
         draws = drawn(sums, np.ones(sums.shape), -np.diff(kept).astype(float))
         over = f"Over {plural(counts.rounds, 'round')}"
+    if counts.full and not counts.exact:
+        whole = DraftedShares(((len(places), 0),), np.ones(1), np.ones((len(draws), 1)))
+        drafted = (whole,) * len(sizes)
     said = "" if len(draws) else ": there is no interval"
     notes = (f"{over}{said}.", ALIKE, "Drafts are taken to be chains: counts do not tell trees.")
     doubts = {}
-    if counts.full is not True and not counts.exact:
-        doubts = dict.fromkeys(
-            (size for size in sizes if size > 1), "drafts may have been shorter: at least this"
+    if not drafted:
+        why = (
+            "drafts may have been shorter, and every step is taken to be that of a whole one: the "
+            "speed is at least this"
         )
-    return Shorter(counts.engine, drafts, sizes, tau, draws, True, doubts, notes)
+        doubts = dict.fromkeys((size for size in sizes if size > 1), why)
+    serving = UNKNOWN if counts.engine == "vLLM" else NOTHING
+    return Shorter(
+        counts.engine, drafts, sizes, tau, draws, True, doubts, notes, drafted, serving=serving
+    )
 
 
 def of_texts(
@@ -228,21 +313,44 @@ def of_texts(
     sizes = tuple(choose(drafts))
     curves = [each.curve(sizes) for each in simulations]
     sums = np.array([[sum(run.lengths) for run in curve] for curve in curves], float)
-    counts = np.array([[run.rounds for run in curve] for curve in curves], float)
+    counts = np.array([[run.rounds for run in curve] for curve in curves])
     rounds = int(counts.min())
+    shapes = [
+        [[(n, 0) for n in of.drafted(run)] for of, run in zip(simulations, runs, strict=True)]
+        for runs in zip(*curves, strict=True)
+    ]
     if len(curves) > 1:
-        draws = drawn(sums, counts)
-    else:  # rounds of a size are not those of another
-        columns = [resample(run.lengths, np.ones(run.rounds)) for run in curves[0]]
-        draws = np.stack(columns, 1) if rounds >= FEW else np.empty((0, len(sizes)))
+        draws, drafted = _together(sums, counts, [_counted(own) for own in shapes])
+    else:
+        draws, drafted = _size_by_size(curves[0], [own for (own,) in shapes])
     doubts = {
         size: run.note for curve in curves for size, run in zip(sizes, curve, strict=True)
         if not run.exact
     }  # fmt: skip
     texts = plural(len(curves), "text")
-    notes = (f"Simulated on {texts}, each size with its own rounds.", *few(len(curves), rounds))
-    vllm = chosen.drafter_info.vllm if chosen.drafter_info is not None else ""
+    alone = " The interval holds for it alone." if len(curves) == 1 and len(draws) else ""
+    notes = (
+        f"Simulated on {texts}, each size with its own rounds.{alone}", *few(len(curves), rounds),
+    )  # fmt: skip
+    info = chosen.drafter_info
+    serving = NOTHING if info is None else of_drafter(info, chosen.resolve(options))
     return Shorter(
         method, drafts, sizes, sums.sum(0) / counts.sum(0), draws, len(curves) > 1, doubts, notes,
-        method, vllm,
+        tuple(drafted), method, serving,
     )  # fmt: skip
+
+
+def _size_by_size(
+    runs: Sequence[SimulatedRun], shapes: Sequence[Sequence[tuple[int, int]]]
+) -> tuple[Array, list[DraftedShares]]:
+    """The draws of one text: rounds of a size are not those of another."""
+    found = [
+        _together(
+            np.array(run.lengths, float)[:, None], np.ones((run.rounds, 1)),
+            [_counted([[draft] for draft in own])],
+        )
+        for run, own in zip(runs, shapes, strict=True)
+    ]  # fmt: skip
+    least = min(len(draws) for draws, _ in found)  # none where a size has too few rounds
+    draws = np.stack([draws[:least, 0] for draws, _ in found], 1)
+    return draws, [replace(own, draws=own.draws[:least]) for _, (own,) in found]

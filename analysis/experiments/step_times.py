@@ -17,11 +17,12 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta, Struct
 
-from analysis.experiments.cost import FORMAT, Cost, cost_from_json
+from analysis.experiments.cost import FORMAT, Cost, Stage, cost_from_json
 from analysis.numbers import share
 from core.declared import Count, Size, convert
 from core.errors import UserError
 from core.json_input import MAX_BYTES, read_json
+from core.methods.registry import find
 from core.samples import read_lines
 
 MOST = 100_000  # lines of a table
@@ -62,11 +63,14 @@ class StepTimes:
     """Seconds by (context, batch) and verified tokens.
 
     method  whose rounds were timed, where the table says so; ``notes``: sentences about the times
+    means   whether a time is the mean over rounds with drafts of at most so many tokens, those that
+            drafted less among them; else it is that of a step of exactly so many
     """
 
     cells: Mapping[Where, Mapping[int, float]]
     method: str = ""
     notes: tuple[str, ...] = ()
+    means: bool = False
 
     @cached_property
     def contexts(self) -> tuple[int | None, ...]:
@@ -105,6 +109,10 @@ class StepTimes:
             return None
         seconds = float(np.interp(batch, beside, [step.seconds for step in steps if step]))
         return StepTime(seconds, False)
+
+    def most(self, context: int | None, batch: int) -> int:
+        """The most verified tokens of which ``step`` knows a time; 0: it knows none."""
+        return next((n for n in reversed(self.tokens) if self.step(context, batch, n)), 0)
 
 
 def _between(at: Sequence[int], seconds: Sequence[float], tokens: int) -> StepTime | None:
@@ -167,14 +175,35 @@ def _of_lines(lines: Sequence[Any], name: str, *, lax: bool = False) -> StepTime
 
 
 def of_cost(cost: Cost) -> StepTimes:
-    """The steps that ``cost`` timed: one sequence, verification by the law that it fitted."""
+    """The steps that ``cost`` timed: one sequence, verification by the law that it fitted.
+
+    A budget's time stands at budget + 1 tokens, however many rows its drafts had in the mean; at
+    its own rows where the drafter's depth ends all of its chains alike.
+    """
     row = {PLAIN: cost.verify.seconds(PLAIN)}
     for stage in cost.stages:
-        rows = round(stage.rows)  # fewer than the budget and 1 where the drafter ends before
-        row.setdefault(rows, stage.seconds + cost.verify.seconds(rows))
+        tokens = round(stage.rows) if _ended_by_depth(cost, stage) else stage.budget + 1
+        row.setdefault(tokens, stage.seconds + cost.verify.seconds(stage.rows))
     note = (
         f"Times are those of `cost` for {cost.method} on {cost.model}, batch 1. Verification "
-        f"follows its fitted law, which predicts left-out points within "
+        "is that of their mean rows by its fitted law, which predicts left-out points within "
         f"{share(cost.verify.residual)}."
     )
-    return StepTimes({(None, 1): dict(sorted(row.items()))}, cost.method, (note,))
+    means = (
+        "They are means over its rounds, those that drafted less among them: the lengths of the "
+        "recorded drafts do not correct them again."
+    )
+    return StepTimes({(None, 1): dict(sorted(row.items()))}, cost.method, (note, means), means=True)
+
+
+def _ended_by_depth(cost: Cost, stage: Stage) -> bool:
+    """Whether all drafts of a budget were chains as long as the drafter is deep. A drafter without
+    weights copies from the text, and ends where there is nothing to copy."""
+    try:
+        method = find(cost.method)
+    except UserError:
+        return False
+    builder, drafter = method.builder_info, method.drafter_info
+    if builder is None or not builder.chain or drafter is None or drafter.checkpoint is None:
+        return False
+    return stage.rows == round(stage.rows)

@@ -57,9 +57,10 @@ def main(args: Options) -> int:
 
     times = read_step_times(args.cost)
     shorter = _recorded(args, sizes_of(times, args.budget))
-    found = advise(shorter, times, sorted(set(args.batch)))
+    batches = sorted(set(args.batch))
+    found = advise(shorter, times, batches)
     chosen = choices(found)
-    said, given = list(sentences(chosen, shorter, times)), flags(chosen, shorter)
+    said, given = list(sentences(chosen, shorter, times, batches)), flags(chosen, shorter)
     if args.json:
         facts = {"table": plain_rows(found), "best": [_facts(each) for each in chosen]}
         facts |= {"sentences": said, "flags": [asdict(each) for each in given]}
@@ -132,7 +133,7 @@ def _show(
         out.print(one_line(line, 400), soft_wrap=True)
     for each in given:
         out.print(f"\n{each.engine}" + (f" ({each.note})" if each.note else ""), style="bold")
-        out.print(one_line(each.text, 400), soft_wrap=True)
+        out.print(one_line(each.text, None), soft_wrap=True)
 
 
 def _map(found: Any, chosen: Sequence[Choice], name: str, with_context: bool) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from core.drafting.session import Drafter, FactorisedSession
 from core.methods.earlier import read_earlier
-from core.methods.method import BY_RUN, DrafterInfo, Explanation, Method, Range, option
+from core.methods.method import BY_RUN, DrafterInfo, Explanation, Method, Options, Range, option
 from core.rounds.draft import Draft
 from core.rounds.round import Verdict
 
@@ -138,6 +138,16 @@ EXPLAIN = Explanation(
     lead="Token {depth} of what the table has after the {n_match} tokens before it.",
     closing="The table has no probabilities: q counts as 1.",
 )
+
+
+def llama_cpp(size: int, options: Options) -> str:
+    """Its own options: a shortest draft above K would leave no draft."""
+    return (
+        f"--spec-type ngram-mod --spec-ngram-mod-n-match {options['n_match']} "
+        f"--spec-ngram-mod-n-min {min(int(options['n_min']), size)} --spec-ngram-mod-n-max {size}"
+    )
+
+
 DRAFTER = DrafterInfo(
     "ngram-mod",
     "the token that last followed the same n tokens, from a table of hashes",
@@ -145,6 +155,7 @@ DRAFTER = DrafterInfo(
     NgramModOptions,
     states=BY_RUN,
     explain=EXPLAIN,
+    flags={"llama.cpp": llama_cpp},
 )
 METHOD = Method(
     "ngram-mod", "ngram-mod", "chain", 64, "llama.cpp's table of the token after n tokens",

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from core.drafting.session import Drafter, FactorisedSession
-from core.methods.method import DrafterInfo, Explanation, Method, Note, Range, option
+from core.methods.method import DrafterInfo, Explanation, Method, Note, Options, Range, option
+from core.models.presets import Value
 from core.rounds.draft import Array
 
 if TYPE_CHECKING:
@@ -95,9 +96,16 @@ EXPLAIN = Explanation(
     ),
     closing="A copy has no probability of its own: q counts as 1.",
 )
+
+
+def vllm_fields(options: Options) -> dict[str, Value]:
+    """How many last tokens vLLM's ``ngram`` looks for: at most and at least."""
+    return {"prompt_lookup_max": options["longest"], "prompt_lookup_min": 1}
+
+
 DRAFTER = DrafterInfo(
     "pld", "what followed the text's last tokens before", PromptLookup, PldOptions,
-    explain=EXPLAIN, depends="text", vllm="ngram",
+    explain=EXPLAIN, depends="text", vllm="ngram", vllm_fields=vllm_fields,
 )  # fmt: skip
 METHOD = Method(
     "PLD", "pld", "chain", 10, "prompt lookup: a copy of what followed the last tokens before",

@@ -17,6 +17,7 @@ from core.methods.method import (
     Note,
     temperature_of_q,
 )
+from core.methods.serving import llama_cpp
 from core.rounds.draft import MARGINAL
 
 CONFIDENCE = "confidence"  # a note: log of what a drafter gives a place to be accepted
@@ -48,6 +49,7 @@ DRAFTER = DrafterInfo(
     ),
     training="core.methods.dflash.training:TRAINING",
     vllm="dflash",
+    flags={"llama.cpp": llama_cpp("draft-dflash")},
 )
 METHOD = Method(
     "DFlash", "dflash", "chain", 64, "the drafter's argmax chain", paper="arXiv 2602.06036"

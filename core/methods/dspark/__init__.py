@@ -21,6 +21,7 @@ from core.methods.method import (
     option,
     temperature_of_q,
 )
+from core.methods.serving import llama_cpp
 from core.rounds.draft import MARGINAL
 
 
@@ -59,6 +60,7 @@ DRAFTER = DrafterInfo(
     ),
     explain=EXPLAIN,
     vllm="dspark",
+    flags={"llama.cpp": llama_cpp("draft-dspark")},
 )
 METHOD = Method(
     "DSpark", "dspark", "chain", 64, "a chain that knows the token before",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from core.methods.eagle3 import BUILDER, EagleOptions
 from core.methods.method import BY_PATH, Checkpoint, DrafterInfo, Explanation, Method
+from core.methods.serving import sglang_chain
 
 DRAFTER = DrafterInfo(
     "eagle2",
@@ -22,6 +23,7 @@ DRAFTER = DrafterInfo(
     ),
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
     vllm="eagle",
+    flags={"SGLang": sglang_chain},
 )
 METHOD = Method(
     "EAGLE-2", "eagle2", BUILDER.name, 59, "a dynamic tree of a layer that predicts features",

@@ -21,6 +21,7 @@ from core.methods.method import (
     option,
     temperature_of_q,
 )
+from core.methods.serving import llama_cpp, sglang_chain
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ DRAFTER = DrafterInfo(
     training="core.methods.eagle3.training:TRAINING",
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
     vllm="eagle3",
+    flags={"SGLang": sglang_chain, "llama.cpp": llama_cpp("draft-eagle3")},
 )
 BUILDER = BuilderInfo(
     "eagle2",

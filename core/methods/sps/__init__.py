@@ -21,6 +21,7 @@ from core.methods.method import (
     Range,
     option,
 )
+from core.methods.serving import llama_cpp, sglang_chain
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ DRAFTER = DrafterInfo(
     training="core.methods.sps.training:TRAINING",
     explain=Explanation(lead="The draft model's {rank} token after {parent} and the path before."),
     vllm="draft_model",
+    flags={"SGLang": sglang_chain, "llama.cpp": llama_cpp("draft-simple")},
 )
 METHOD = Method(
     "SPS", "sps", "sampled-chain", 5, "a chain that a second language model draws",

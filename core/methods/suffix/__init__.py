@@ -65,6 +65,7 @@ DRAFTER = DrafterInfo(
     states=BY_PATH,
     explain=EXPLAIN,
     depends="text",
+    vllm="suffix",
 )
 METHOD = Method(
     "Suffix decoding", "suffix", "best-first", 24, "a tree of what followed the last tokens before",
