@@ -373,7 +373,7 @@ def test_a_measured_mean_is_not_averaged_again():
 # ── refusals ─────────────────────────────────────────────────────────────────────────────────────
 
 TABLES = [
-    ("a.json", "{}", "no table of step times"), ("a.json", "[]", "0 lines"),
+    ("a.json", "{}", "not a table of step times"), ("a.json", "[]", "0 lines"),
     ("a.json", '[{"tokens": 1}]', "ms is missing"), ("a.json", '[{"tokens": 1, "ms": 0}]', "above"),
     ("a.json", '[{"tokens": 1, "ms": 1, "k": 2}]', "no field k"),
     ("a.json", '[{"tokens": 2, "ms": 1}]', "no step of plain decoding"),

@@ -33,7 +33,7 @@ export class Feed {
     );
   }
 
-  /** A live run goes on, and so does a file that is being written; one that is only read does not. */
+  /** A live run goes on, and so does a file that is being written. */
   get decoding() {
     return this.active && (this.run.source !== "file" || !!this.run.reading);
   }

@@ -41,7 +41,7 @@ export const COLUMNS = [
     head: `C${[...String(width)].map((digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]).join("")}`,
     tex: `$C_{${width}}$`,
     kind: "number",
-    about: `coverage at depth 1: p of the ${width === 1 ? "best token" : `${width} best tokens`} in q`,
+    about: `coverage at depth 1: p of q's ${width === 1 ? "best token" : `${width} best tokens`}`,
   })),
   { name: "ms", head: "ms", kind: "number", about: "of all stages: draft, build, verify, commit" },
 ];
