@@ -242,10 +242,13 @@ export class Studio {
     return this.guide.reach(at, pane);
   }
 
-  /** A pane is chosen; the newest round is no longer followed. */
-  takeInHand(pane) {
+  /** Show a round that was chosen, and stay there, even where it is the newest of a run that goes
+   * on. Gives whether it is shown. */
+  choose(pane, at) {
     this._picked(pane);
+    const isShown = this.reach(at, pane);
     this.guide.follow = false;
+    return isShown;
   }
 
   goLive() {

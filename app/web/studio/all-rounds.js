@@ -7,10 +7,7 @@ export function allRounds(studio) {
   return new RoundsTable(`ds-${studio.where.view}`, {
     panes: () => studio.panes,
     active: () => studio.active,
-    reach: (pane, at) => {
-      studio.takeInHand(pane);
-      return studio.reach(at, pane);
-    },
+    reach: (pane, at) => studio.choose(pane, at),
     tree: () => toTree(studio),
     say: (words) => studio.say(words),
     changed: () => studio.link.moved(),
