@@ -49,21 +49,7 @@ def slow_log_q(drafter, tokens, features, path):
     kept, out = [([], []) for _ in range(config.num_hidden_layers)], None  # each layer's
     for i in range(len(whole) - 1):
         x = given[i] if i < len(tokens) else out
-        for number, (keys, values) in enumerate(kept):
-            name = f"layers.{number}." if number else "midlayer."
-            layer = {n.removeprefix(name): t for n, t in w.items() if n.startswith(name)}
-            if number:
-                read, residual = norm(x, layer["input_layernorm.weight"], eps), x
-            else:
-                normed = norm(x, layer["hidden_norm.weight"], eps)
-                beside = norm(embedded[i + 1], layer["input_layernorm.weight"], eps)
-                read = torch.cat([beside, normed])
-                residual = normed if config.norm_before_residual else x
-            before = 0  # of a draft every row is near enough
-            if config.window and number not in config.whole:
-                before = min(max(0, i - config.window + 1), len(tokens) - 1)
-            x = residual + slow_attention(config, layer, read, keys, values, i, before)
-            x = x + mlp(norm(x, layer["post_attention_layernorm.weight"], eps), layer)
+        x = slow_layers(config, w, x, embedded[i + 1], kept, i, len(tokens))
         last = norm(x, w["norm.weight"], eps)
         out = last if config.norm_output else x
     logits = drafter.head.weight @ last / drafter.options.temperature
@@ -72,6 +58,31 @@ def slow_log_q(drafter, tokens, features, path):
     found = torch.full((toys.VOCABULARY,), -math.inf, dtype=logits.dtype)
     found[drafter.covered.ids] = logits.log_softmax(-1)
     return found
+
+
+def slow_layers(config, w, x, embedding, kept, i, count):
+    """Row i, with the embedding that stands beside it, through every layer.
+
+    kept   keys and values of the rows before, by layer; row i joins them
+    count  rows of the text. In a layer with a window a row of the draft sees the text's last one
+    """
+    eps = config.rms_norm_eps
+    for number, (keys, values) in enumerate(kept):
+        name = f"layers.{number}." if number else "midlayer."
+        layer = {n.removeprefix(name): t for n, t in w.items() if n.startswith(name)}
+        if number:
+            read, residual = norm(x, layer["input_layernorm.weight"], eps), x
+        else:
+            normed = norm(x, layer["hidden_norm.weight"], eps)
+            beside = norm(embedding, layer["input_layernorm.weight"], eps)
+            read = torch.cat([beside, normed])
+            residual = normed if config.norm_before_residual else x
+        before = 0
+        if config.window and number not in config.whole:
+            before = min(max(0, i - config.window + 1), count - 1)
+        x = residual + slow_attention(config, layer, read, keys, values, i, before)
+        x = x + mlp(norm(x, layer["post_attention_layernorm.weight"], eps), layer)
+    return x
 
 
 def slow_attention(config, layer, x, keys, values, position, before):

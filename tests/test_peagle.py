@@ -21,8 +21,8 @@ from core.methods.peagle.model import FORM
 from core.models.checkpoint import WithHead
 from core.models.language import Language
 from tests import toys
-from tests.test_dflash import assert_close, log_q, mlp, norm, numbers
-from tests.test_eagle3 import IDS, slow_attention, write
+from tests.test_dflash import assert_close, log_q, norm, numbers
+from tests.test_eagle3 import IDS, slow_layers, write
 from tests.test_whatif import source
 
 # ── the method, plainly ──────────────────────────────────────────────────────────────────────────
@@ -48,21 +48,7 @@ def slow_log_q(drafter, tokens, features, root):
     kept, found = [([], []) for _ in range(config.num_hidden_layers)], []
     for i, token in enumerate(ids):
         x = given[i]
-        for number, (keys, values) in enumerate(kept):
-            name = f"layers.{number}." if number else "midlayer."
-            layer = {n.removeprefix(name): t for n, t in w.items() if n.startswith(name)}
-            if number:
-                read, residual = norm(x, layer["input_layernorm.weight"], eps), x
-            else:
-                normed = norm(x, layer["hidden_norm.weight"], eps)
-                beside = norm(table[token], layer["input_layernorm.weight"], eps)
-                read = torch.cat([beside, normed])
-                residual = normed if config.norm_before_residual else x
-            before = 0  # of its block a row sees all before it
-            if config.window and number not in config.whole:
-                before = min(max(0, i - config.window + 1), len(tokens) - 1)
-            x = residual + slow_attention(config, layer, read, keys, values, i, before)
-            x = x + mlp(norm(x, layer["post_attention_layernorm.weight"], eps), layer)
+        x = slow_layers(config, w, x, table[token], kept, i, len(tokens))
         found.append(drafter.head.weight @ norm(x, w["norm.weight"], eps))
     logits = torch.stack(found[-depths:]) / drafter.options.temperature
     if drafter.covered is None:

@@ -19,7 +19,8 @@ from msgspec import Meta, Struct
 from analysis.measures.counts import Served
 from core.declared import BadField, Count, Number, Share
 from core.errors import UserError
-from core.traces.schema import Trace
+from core.rounds.round import Round
+from core.traces.schema import Header, Trace
 
 NAME = "speculation_profile.json"
 SCHEMA = "1.0"
@@ -80,7 +81,25 @@ def made(traces: Sequence[Trace]) -> dict[str, Any]:
     A step of it is a sound round that committed something. Raises UserError, one sentence, where
     the runs are not of one drafter, or none drafted.
     """
-    headers = [trace.header for trace in traces]
+    _check_one_drafter([trace.header for trace in traces])
+    runs = [[r for r in trace.sound if r.committed] for trace in traces]
+    rounds = [r for run in runs for r in run]
+    if any(r.block is not None for r in rounds):
+        raise UserError("a profile is of drafts that are verified token by token, not of denoising")
+    places = max((int(r.draft.depths.max()) for r in rounds), default=0)
+    if not places:
+        raise UserError("nothing was drafted in these runs: there is no profile to make")
+    return {
+        **_described(traces[0].header, rounds, places),
+        **_rates(runs, places),
+        "per_category": None,
+        "measurement_conditions": _conditions(traces[0].header, runs),
+        "validation": None,  # both of its checks hold of any counts: nothing would be checked
+    }
+
+
+def _check_one_drafter(headers: Sequence[Header]) -> None:
+    """Raises UserError where runs differ in what a profile is of."""
     for what, values in (
         ("methods", [each.method for each in headers]),
         ("targets", [str(each.model.get("name", "")) for each in headers]),
@@ -92,19 +111,9 @@ def made(traces: Sequence[Trace]) -> dict[str, Any]:
             raise UserError(
                 f"a profile is of one drafter: these runs have {len(set(values))} {what}"
             )
-    runs = [[r for r in trace.sound if r.committed] for trace in traces]
-    rounds = [r for run in runs for r in run]
-    if any(r.block is not None for r in rounds):
-        raise UserError("a profile is of drafts that are verified token by token, not of denoising")
-    places = max((int(r.draft.depths.max()) for r in rounds), default=0)
-    if not places:
-        raise UserError("nothing was drafted in these runs: there is no profile to make")
-    lengths = Counter(r.accepted + 1 for r in rounds)
-    marginal = [sum(r.accepted >= n for r in rounds) / len(rounds) for n in range(1, places + 1)]
-    before = [1.0, *marginal]
-    mean = 1 + sum(marginal)
-    means = [sum(r.accepted + 1 for r in run) / len(run) for run in runs if run]
-    header = headers[0]
+
+
+def _described(header: Header, rounds: Sequence[Round], places: int) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA,
         "measured": True,
@@ -115,9 +124,20 @@ def made(traces: Sequence[Trace]) -> dict[str, Any]:
         "num_speculative_tokens": places,
         "max_supported_k": max(places, *(r.max_depth for r in rounds)),
         "verification_method": "block" if _whole_block(header.settings) else "longest_prefix",
+    }
+
+
+def _rates(runs: Sequence[Sequence[Round]], places: int) -> dict[str, Any]:
+    """Shares by place and accepted lengths, over all rounds of all runs."""
+    rounds = [r for run in runs for r in run]
+    lengths = Counter(r.accepted + 1 for r in rounds)
+    marginal = [sum(r.accepted >= n for r in rounds) / len(rounds) for n in range(1, places + 1)]
+    mean = 1 + sum(marginal)
+    means = [sum(r.accepted + 1 for r in run) / len(run) for run in runs if run]
+    return {
         "conditional_accept_rates": [
             round(now / then, 6) if then else 0.0
-            for then, now in zip(before, marginal, strict=False)
+            for then, now in zip([1.0, *marginal], marginal, strict=False)
         ],
         "marginal_accept_rates": [round(each, 6) for each in marginal],
         "mean_accept_length": round(mean, 6),
@@ -125,25 +145,18 @@ def made(traces: Sequence[Trace]) -> dict[str, Any]:
         "accept_length_model": "measured_per_k",  # another length begins rounds at other tokens
         "accept_length_by_k": {str(places): round(mean, 6)},
         "acceptance_length_histogram": {str(n): lengths[n] for n in sorted(lengths)},
-        "per_category": None,
-        "measurement_conditions": {
-            "num_samples": sum(map(bool, runs)),
-            "num_steps": len(rounds),
-            "drafts": "trees" if any(_branches(r.draft) for r in rounds) else "chains",
-            "budget": header.settings.get("budget"),
-            "sampling": _sampling(header.settings),
-            "dtype": header.dtype or None,
-        },
-        "validation": {
-            "mean_consistency": {
-                "implied_mean_accept_length": round(mean, 6),
-                "reported_mean_accept_length": round(mean, 6),
-                "abs_delta": 0.0,
-                "tolerance": ROUNDED,
-                "passed": True,
-            },
-            "marginal_monotonicity": {"passed": True, "violations": []},
-        },
+    }
+
+
+def _conditions(header: Header, runs: Sequence[Sequence[Round]]) -> dict[str, Any]:
+    rounds = [r for run in runs for r in run]
+    return {
+        "num_samples": sum(map(bool, runs)),
+        "num_steps": len(rounds),
+        "drafts": "trees" if any(_branches(r.draft) for r in rounds) else "chains",
+        "budget": header.settings.get("budget"),
+        "sampling": _sampling(header.settings),
+        "dtype": header.dtype or None,
     }
 
 
