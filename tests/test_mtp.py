@@ -30,7 +30,7 @@ from core.methods.loading import check, load_drafter
 from core.methods.mtp import DRAFTER, MtpOptions
 from core.methods.mtp.drafter import load
 from core.methods.mtp.model import export, load_config, load_head, outline, read_shapes
-from core.methods.mtp.training import TRAINING, MtpStudent, new_head
+from core.methods.mtp.training import RIDGE, TRAINING, MtpStudent, fit_projection, new_head
 from core.models import checkpoint
 from core.models.hub import Source
 from core.models.hugging_face import ATTENTION
@@ -209,6 +209,8 @@ def test_a_wrong_file_is_refused_in_one_sentence(change, tmp_path):
 
 # ── training ─────────────────────────────────────────────────────────────────────────────────────
 
+SEED = torch.Generator()
+
 
 def trainable():
     torch.manual_seed(0)
@@ -225,6 +227,30 @@ def student(owner, steps=4):
         for parameter in made.trained().values():
             parameter += 0.05 * torch.randn(parameter.shape, generator=rng)
     return made
+
+
+def test_a_new_heads_projection_is_the_least_squares_of_what_enters_the_last_layer():
+    """Against an independent solution: rows of weight 1 / their length, and rows for the ridge."""
+    owner = trainable()
+    head, tokens = new_head(owner, 3), torch.randint(0, 48, (4, 60), generator=SEED.manual_seed(5))
+    with torch.no_grad():
+        states = owner.model(tokens, output_hidden_states=True).hidden_states
+    both = torch.cat([states[2], states[3]], -1)  # after the layers 1 and 2
+    whole = [Document(t.int(), 4, f, None, None, (1, 2)) for t, f in zip(tokens, both, strict=True)]  # type: ignore[arg-type]
+    start, embedding = head.eh_proj.weight.detach().clone(), owner.model.get_input_embeddings()
+    fit_projection(head, embedding.weight.detach(), whole, 2)
+    with torch.no_grad():
+        read = [head.enorm(embedding(tokens[:, 1:])), head.hnorm(states[3][:, :-1])]
+    rows, wanted = torch.cat(read, -1).flatten(0, 1), states[2][:, 1:].flatten(0, 1)
+    each = 1 / wanted.square().mean(-1, keepdim=True).sqrt()
+    rows, wanted = (rows * each).double().numpy(), (wanted * each).double().numpy()
+    ridge = np.sqrt(RIDGE * np.square(rows).sum(0).mean()) * np.eye(rows.shape[1])
+    expected = np.linalg.lstsq(
+        np.concatenate([rows, ridge]), np.concatenate([wanted, ridge @ start.T.numpy()]), rcond=None
+    )[0]
+    np.testing.assert_allclose(head.eh_proj.weight.detach().T.numpy(), expected, atol=2e-4)
+    apart = lambda weight: np.square(rows @ weight - wanted).sum()  # noqa: E731
+    assert apart(expected) < 0.5 * apart(start.T.numpy())
 
 
 def test_a_student_sees_what_the_drafter_computes(tmp_path):
