@@ -37,13 +37,15 @@ from core.models.cache import mask_value
 from core.models.language import Language, last_layer
 
 MOST = 512  # documents that the projection's start is fitted to
-RIDGE = 1e-3  # of the mean square of what the projection reads
+RIDGE = 2000.0  # tokens: as much as so many hold it where it was
 
 
 @dataclass(frozen=True)
 class MtpTrainingOptions:
     steps: int = option(5, "depths that are learnt", Range(1))
-    change: int = option(48, "rank of what is learnt for each of the layer's matrices", Range(1))
+    change: int = option(
+        48, "rank of what is learnt for each of the layer's matrices; 0: they stay", Range(0)
+    )
 
 
 class MtpStudent(Student[MtpHead]):
@@ -103,12 +105,12 @@ def new_head(language: Language, change: int) -> MtpHead:
     target: Any = language.model
     config, decoder = target.config.get_text_config(), target.get_decoder()
     parts = {}
-    for name, at in PLACES.items():
+    for name, at in PLACES.items() if change else ():
         if (part := getattr(getattr(decoder.layers[-1], at, None), name, None)) is None:
             raise UserError(f"an MTP head of this target's last layer is not trained: no {name}")
         parts[name] = tuple(part.weight.shape)
     sizes = (config.hidden_size, config.vocab_size, config.rms_norm_eps)
-    head = on_last_layer(target, MtpConfig(*sizes, rank=change, parts=parts))
+    head = on_last_layer(target, MtpConfig(*sizes, rank=max(change, 1), parts=parts))
     with torch.no_grad():
         ids = torch.tensor([language.encode_chat("Why is the sky blue?")], device=target.device)
         every = target(ids, output_hidden_states=True).hidden_states
@@ -134,6 +136,7 @@ def fit_projection(
     features after that layer and the one before.
     """
     projection, gram, cross = head.eh_proj.weight, torch.zeros(()), torch.zeros(())
+    count = 0
     for document in documents:
         states = document.features_after((last - 1, last)).to(embedding.device, torch.float32)
         entering, hidden = states[1:].chunk(2, -1)[0], states[:-1].chunk(2, -1)[1]
@@ -143,7 +146,8 @@ def fit_projection(
         missing = (entering - rows @ projection.T) * each
         gram = gram + (rows * each).T.double() @ (rows * each).double()
         cross = cross + (rows * each).T.double() @ missing.double()
-    gram.diagonal().add_(RIDGE * gram.diagonal().mean())
+        count += len(rows)
+    gram.diagonal().add_(RIDGE / count * gram.diagonal().mean())
     projection += torch.linalg.solve(gram, cross).T.to(projection)
 
 
