@@ -38,6 +38,7 @@ class StudioRun:
     reading what is done before the first round, in words; empty when there is nothing to wait for
     seen    when a page last asked for it or watched it
     watchers  pages that watch it now
+    left    a page that showed it shows another run now, and none has asked for it since
     link    a second ticket, for looking only; None until the run is shared
     weight  about its bytes in memory
     """
@@ -53,6 +54,7 @@ class StudioRun:
     reading: str = ""
     seen: float = field(default_factory=time.monotonic)
     watchers: int = 0
+    left: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
     source: str = "live"
     link: str | None = None

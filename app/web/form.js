@@ -39,6 +39,13 @@ export function writePrompt(prefix, text) {
   writing = false;
 }
 
+const STARTED = "draftscope-started";
+
+/** The server took what was in the form. Until then its words are kept: it may not be there. */
+export function hasStarted(prefix) {
+  panelOf(prefix)?.dispatchEvent(new Event(STARTED));
+}
+
 /** The form whose parts' ids begin with `prefix`; null: there is none, as in the offline file. */
 export function formAbove(prefix) {
   const panel = panelOf(prefix);
@@ -48,21 +55,29 @@ export function formAbove(prefix) {
   const set = (on) => setForm(prefix, on);
   settings.setAttribute("aria-haspopup", "dialog");
   set(false);
-  const typed = (on) => keepTyped(prefix, on);
-  panel.addEventListener("input", () => writing || typed(true));
+  let pressed = false; // Start, and nothing typed since
+  const typed = () => {
+    pressed = false;
+    keepTyped(prefix, true);
+  };
+  panel.addEventListener("input", () => writing || typed());
+  panel.addEventListener(STARTED, () => {
+    if (pressed) keepTyped(prefix, false);
+    pressed = false;
+  });
   panel.addEventListener("click", ({ target }) => {
     if (within("open-settings", target)) return set(!panel.classList.contains(OPEN));
-    if (target.closest(".ds-examples button")) typed(true);
+    if (target.closest(".ds-examples button")) typed();
     // Stop goes when it was pressed; what had the focus must not be nothing.
     if (within("stop", target)) return settings.focus();
     if (!within("start", target)) return;
-    typed(false);
+    pressed = true;
     set(false);
   });
   panel.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && panel.classList.contains(OPEN)) set(false);
     if (event.key !== "Enter" || event.shiftKey || !within("prompt", event.target)) return;
-    typed(false);
+    pressed = true;
     set(false);
   });
   // Not on pointerdown: what is pressed would move away from under the pointer.
