@@ -56,7 +56,7 @@ class Studio:
 
     @property
     def routes(self) -> Routes:
-        return Routes(self.runs, self.examples)
+        return Routes(self.runs, self.examples, self.methods)
 
 
 @dataclass(frozen=True)

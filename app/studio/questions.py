@@ -44,6 +44,7 @@ class Question(msgspec.Struct, frozen=True):
     places: list[Question | None] | None = None
     kept: list[Question | None] | None = None
     open: list[Whole] | None = None
+    asked: list[dict[str, Any]] | None = None
     records: list[dict[str, Any]] | None = None
     options: dict[str, Any] | None = None
     filling: dict[str, Any] | None = None

@@ -22,9 +22,10 @@ export function mountStudio(page, setting) {
     writePrompt(setting.stop, prompt); // at once: the server's answer may come when one has typed
     page.refill({ filling: others });
   }
-  studio.link.listen().then((opened) => {
-    if (!opened) restore(studio);
-    if (setting.view === "run" && viewOf(readAddress()) === "run") showFirst(studio, page.server);
+  studio.link.listen(async (atStart) => {
+    if (atStart) restore(studio);
+    if (setting.view !== "run" || viewOf(readAddress()) !== "run") return;
+    await showFirst(studio, page.server);
   });
   page.watch("value", () => {
     const value = page.props.value || {};
@@ -40,5 +41,5 @@ export function mountStudio(page, setting) {
 async function showFirst(studio, server) {
   const { first } = await answered(server.examples({}));
   const idle = !studio.panes[0].feed.ticket && !studio.status.complaint;
-  if (first && idle) studio.opening.on(first);
+  if (first && idle) await studio.opening.on(first);
 }
