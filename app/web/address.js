@@ -23,7 +23,7 @@ const LINKED = {
   budget: /^([1-9][0-9]{0,3}|own)$/,
   temperature: /^[0-9]{1,4}(\.[0-9]{1,4})?$/,
   source: new RegExp(`^${NAME}$`),
-  show: /^(stages|rounds|stats|graph|before)$/,
+  show: /^(stages|rounds|stats|graph|before|file)$/,
   nodes: /^(table|whole|both)$/,
   rows: /^[1-9][0-9]{0,6}-[1-9][0-9]{0,6}$/,
   filter: FREE_WORDS,
@@ -89,9 +89,10 @@ export function readAddress() {
   return readLink(window.location.hash);
 }
 
-/** Say what is on view, and what the server calls its runs, which stays out of the address. Another
- *  tab, and something else that was opened, are a new entry; `isShown`: it is what the entry on view
- *  asked for. Nothing else is written over the name of a tab that is still on its way. */
+/** Say what is on view, and what the server calls its runs, which stays out of the address.
+ *  Another tab, and something else that was opened, are a new entry; `isShown`: it is what the
+ *  entry on view asked for. Nothing else is written over the name of a tab that is still on its
+ *  way. */
 export function visit(state, runs = [], isShown = false) {
   if (awaited && awaited !== viewOf(state)) return;
   const { pathname, search, hash } = window.location,
@@ -126,14 +127,14 @@ export function followHistory(open) {
   window.addEventListener("popstate", () => arrive(viewOf(readAddress()), open));
 }
 
-/** What one tab shows, kept in the address: what is on view is written there, and what is there is
- *  shown, also when somebody goes back, or opens a link in another browser. */
+/** What one tab shows, kept in the address: what is on view is written there, and what is there
+ *  is shown, also when somebody goes back, or opens a link in another browser. */
 export class ViewInAddress {
   /** view: the tab's name; element: seen while the tab is. hear: {
    *    state(): what is on view by the names of LINKED; null while that is on its way,
    *    runs(): names that only this server knows, of its runs or its file,
-   *    show(state, runs, atStart): show a state; null: the address is another tab's. `runs`: as they
-   *      were written, null where somebody else wrote the address }, all but state can be missing. */
+   *    show(state, runs, atStart): show a state; null: the address is another tab's. `runs`: as
+   *      they were written, null where somebody else wrote the address }; only state must be. */
   constructor(view, element, hear) {
     Object.assign(this, { view, element, showing: null, isShown: false });
     this.hear = { runs: () => [], show: () => {}, ...hear };

@@ -5,7 +5,7 @@ import { toClipboard } from "./clipboard.js";
 import { button } from "./dom.js";
 import { namesOf, sharedNames, ticketsOf } from "./named.js";
 
-const SAID = 1500; // milliseconds
+const LINK_SAID = 1500; // milliseconds
 
 export class Permalink {
   constructor(studio) {
@@ -40,7 +40,7 @@ export class Permalink {
     const { studio } = this;
     if (!state) return this.begin(atStart);
     const { tickets, said, lacks } = await ticketsOf(studio.source, state, runs);
-    this.wanted = placeOf(state);
+    this.wanted = placeNamed(state);
     if (this.wanted) this.wanted.lacks = lacks && !tickets.length;
     if (runs || hasLook(state)) this.look = state;
     if (tickets.length || (runs && !atStart)) studio.open(...tickets);
@@ -53,7 +53,7 @@ export class Permalink {
   /** The round and node that the page's address names for this view, if it does. */
   get place() {
     const state = readAddress();
-    return viewOf(state) === this.view ? placeOf(state) : null;
+    return viewOf(state) === this.view ? placeNamed(state) : null;
   }
 
   /** Go to a round and a node as soon as they are there. */
@@ -142,11 +142,11 @@ export class Permalink {
   _say(words) {
     this.button.textContent = words;
     this.studio.say(`link ${words}`);
-    setTimeout(() => (this.button.textContent = "Link"), SAID);
+    setTimeout(() => (this.button.textContent = "Link"), LINK_SAID);
   }
 }
 
-function placeOf({ round, place, node, who }) {
+function placeNamed({ round, place, node, who }) {
   return round || place || node !== undefined ? { round, place, node, who } : null;
 }
 

@@ -4,21 +4,21 @@
 
 import { answered } from "./feed.js";
 
-const FILE =
+export const NEEDS_FILE =
   "This address is of a file that was opened on another page: open that file here to see it.";
 const UNSAID =
-  "This address is of a run that an address cannot hold: its prompt is too long, or its method is " +
-  "a file of one's own.";
-const CUT = "the address names a run that cannot be: it may have been cut";
-const LONGEST = 5000; // characters of all requests in an address
-const AGAIN = 500; // milliseconds between looks at runs that go on
+  "This address is of a run that an address cannot hold: its prompt is too long, or its method " +
+  "is a file of one's own.";
+const CUT_ADDRESS = "the address names a run that cannot be: it may have been cut";
+const MOST_ASKED = 5000; // characters of all requests in an address
+const LOOK_AGAIN = 500; // milliseconds between looks at runs that go on
 const LINKS = ["run", "other", "third", "fourth"]; // tickets that only let one look
 
 /** What the address says of these runs; {} as long as the server has not told of all. */
 export function namesOf(made) {
   if (!made.length || made.includes(undefined)) return {};
   if (made.every((each) => typeof each === "string")) return { trace: made.join(",") };
-  const long = encodeURIComponent(JSON.stringify(made)).length > LONGEST;
+  const long = encodeURIComponent(JSON.stringify(made)).length > MOST_ASKED;
   return { made: long ? made.map((each) => (isRequest(each) ? false : each)) : made };
 }
 
@@ -38,21 +38,21 @@ export async function sharedNames(source, tickets) {
  *  whether it needs a file}. `runs`: tickets as this page wrote them, or null. */
 export async function ticketsOf(source, state, runs) {
   if (runs?.length && !(state.trace && (await areGone(source, runs)))) return { tickets: runs };
-  if (state.trace && source.example) return opened(source, state.trace.split(","));
-  if (Array.isArray(state.made) && source.start) return opened(source, state.made.slice(0, 4));
+  if (state.trace && source.example) return openNamed(source, state.trace.split(","));
+  if (Array.isArray(state.made) && source.start) return openNamed(source, state.made.slice(0, 4));
   if (state.run && source.share)
     return { tickets: LINKS.map((name) => state[name]).filter(Boolean) };
   const named = /[#&](run|trace|made)=/.test(window.location.hash);
-  return { tickets: [], said: named && !state.trace && !state.run ? CUT : "" };
+  return { tickets: [], said: named && !state.trace && !state.run ? CUT_ADDRESS : "" };
 }
 
 /** Wait for runs that were just started: they have their rounds then. */
-export async function ended(source, tickets) {
+export async function whenEnded(source, tickets) {
   if (!tickets.length) return;
   for (;;) {
     const { runs = [] } = await answered(source.runs({ tickets }));
     if (!runs.some(({ state }) => state === "waiting" || state === "running")) return;
-    await new Promise((done) => setTimeout(done, AGAIN));
+    await new Promise((done) => setTimeout(done, LOOK_AGAIN));
   }
 }
 
@@ -63,7 +63,7 @@ async function areGone(source, tickets) {
 }
 
 /** Open the examples and start the requests, each in its place. */
-async function opened(source, made) {
+async function openNamed(source, made) {
   const requests = made.filter(isRequest),
     begun = requests.length ? await answered(source.start({ asked: requests })) : { tickets: [] },
     started = [...(begun.tickets ?? [])];
@@ -76,6 +76,6 @@ async function opened(source, made) {
   const tickets = answers.map(({ ticket }) => ticket).filter(Boolean),
     failed = [begun, ...answers].find(({ error }) => error),
     lacks = made.includes(null);
-  const said = failed?.error ?? (lacks ? FILE : made.includes(false) ? UNSAID : "");
+  const said = failed?.error ?? (lacks ? NEEDS_FILE : made.includes(false) ? UNSAID : "");
   return { tickets: failed ? [] : tickets, said, lacks };
 }

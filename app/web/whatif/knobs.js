@@ -89,8 +89,8 @@ export class Knobs {
   }
 }
 
-/** Where a method's knobs stand: at their usual places, but for `options`, which an address may hold
- *  and whoever wrote it is not believed. */
+/** Where a method's knobs stand: at their usual places, but for `options`, which an address may
+ *  hold and whoever wrote it is not believed. */
 function valuesOf({ knobs }, options) {
   const own = ({ name, value }) => {
     const given = options && Object.hasOwn(options, name) ? options[name] : value;

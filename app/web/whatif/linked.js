@@ -2,7 +2,7 @@
 // names; and the setting.
 
 import { awaits } from "../goto.js";
-import { ended, namesOf, ticketsOf } from "../named.js";
+import { namesOf, ticketsOf, whenEnded } from "../named.js";
 import { changedOf } from "./knobs.js";
 
 /** What is on view; null: it is on its way. */
@@ -39,7 +39,7 @@ export async function showLinked(view, state, files) {
     return view.open(file ?? state.text, file && "the opened file", state);
   const { tickets, said } = await ticketsOf(view.source, state, null);
   view.complain(said);
-  await ended(view.source, tickets);
+  await whenEnded(view.source, tickets);
   if (tickets.length) await view.collecting.begin(tickets[0], state);
   else if (!view.file && view.listed?.length) await view.open(view.listed[0]);
   if (said) view.complain(said);
