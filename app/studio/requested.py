@@ -68,5 +68,7 @@ def _request(methods: Methods, asked: Mapping[str, Any]) -> RunRequest:
     }
     shared = {name: asked.get(name, DEFAULTS[name]) for name in SHARED}
     budget = asked.get("budget")
-    own = MethodChoice(*choice, methods.budget(choice[0], 64) if budget is None else budget, options)
+    own = MethodChoice(
+        *choice, methods.budget(choice[0], 64) if budget is None else budget, options
+    )
     return requests(methods, asked.get("prompt"), shared, [own])[0]

@@ -108,7 +108,7 @@ class Runs:
     def open(self, trace: Trace | TraceReader, example: str | None = None) -> str:
         """Put a trace on view; returns its ticket. The first rounds of a ``TraceReader`` are read
         here and the rest in the background, so that a long file shows soon. A file that is being
-        written is followed, until the run is stopped. ``example``: the name that addresses know it by.
+        written is followed, until the run is stopped. ``example``: its name in addresses.
 
         Raises UserError for a file that is not a trace, if that shows in the first rounds; later it
         is the run's message, and the rounds before it stay.

@@ -157,7 +157,7 @@ def request_of(asked: Mapping[str, Any]) -> DenoiseRequest:
     """The request of an address (``app.studio.requested``), whose values a browser wrote. Raises
     UserError as ``requests``."""
     pace = THRESHOLD if "threshold" in asked else FIXED
-    return requests(USUAL | asked | {"pace": pace})[0]
+    return requests({**USUAL, **asked, "pace": pace})[0]
 
 
 def _whole(values: Mapping[str, Any], name: str) -> int:

@@ -111,7 +111,9 @@ export class DenoiseView {
     this.complain("");
     for (const run of this.runs) run.forget();
     for (const grid of this.grids) grid.clear();
-    this.graph.whole = this.unlike = null;
+    this.graph.whole = this.unlike = this.row = null;
+    this.draft.close();
+    this.ranking.read = false;
     this.scope.classList.add("nothing");
     tickets.slice(0, 2).forEach((ticket, i) => this.runs[i].feed.open(ticket));
     keepTickets("denoise", tickets);
@@ -138,9 +140,9 @@ export class DenoiseView {
 
   /** Go to what the address names, once it is there. */
   seek() {
-    const { wanted, reach } = this;
-    const isThere = reach >= (wanted?.round ?? 1);
-    if (!wanted || !reach || (!isThere && this.runs.some(({ feed }) => feed.active))) return;
+    const { wanted, reach } = this,
+      comes = ({ feed, steps }) => feed.active && steps.length < (wanted?.round ?? 1);
+    if (!wanted || !reach || this.runs.some(comes)) return;
     this.wanted = null;
     goToWanted(this, wanted).then(() => this.address.moved());
   }
