@@ -138,7 +138,7 @@ def test_a_calibration_link_has_runs_figures_and_examples(visit: Open, address: 
     url = settled(page, "trace=chat-dart,chat-treeflash", "who=B", "find=", "figures=")
     place.locator(".ds-finds button").first.click()  # a finding is one entry
     expect(page.locator("#ds-view-run")).to_be_visible()
-    expect(about(page)).to_be_visible()
+    expect(title(page)).to_be_visible()
     settled(page, "round=")
     page.go_back()
     expect(place).to_be_visible()
@@ -158,6 +158,7 @@ def test_a_denoise_link_has_step_draft_and_graph(visit: Open):
     place.locator(".ds-example").first.click()
     heading = place.locator(".dn-place")
     expect(heading).to_contain_text("Step 1")
+    expect(place.locator(".dn-same")).to_contain_text("the same tokens")  # both are there
     for _ in range(6):
         page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
