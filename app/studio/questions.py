@@ -36,6 +36,7 @@ class Question(msgspec.Struct, frozen=True):
     token: Whole | None = None
     budget: Whole | None = None
     place: Whole | None = None
+    touched: Whole | None = None
     dark: bool | None = None
     whole: bool | None = None
     quietly: bool | None = None

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("gradio")
 pytest.importorskip("playwright")
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -126,7 +126,9 @@ def test_a_calibration_link_has_runs_figures_and_examples(visit: Open, address: 
     place = page.locator("#ds-k-scope")
     who = place.get_by_label("Run whose causes are shown")
     who.select_option(index=1)
-    figure = place.locator(".ds-figure", has=page.get_by_role("heading", name="Why the walk ended", exact=True))
+    figure = place.locator(
+        ".ds-figure", has=page.get_by_role("heading", name="Why the walk ended", exact=True)
+    )
     from_menu(figure, "As a table").click()
     figure.locator(".ds-table button").first.click()
     found = place.locator(".ds-found-box h4")
@@ -197,3 +199,33 @@ def test_a_what_if_link_has_knobs_place_and_kept_curves(visit: Open):
     expect(heading).to_have_text(said)
     expect(place.locator(".ds-knob input[type=number]").first).to_have_value("3")
     expect(place.get_by_role("button", name="Forget kept curves")).to_be_visible()
+
+
+def test_what_somebody_chose_stays_when_the_example_s_settings_come(visit: Open):
+    page = visit()
+    late: list[Route] = []
+
+    def hold(route: Route) -> None:
+        body = route.request.post_data or ""
+        late.append(route) if "quietly" in body else route.continue_()
+
+    page.route("**/gradio_api/**", hold)
+    page.reload()
+    expect(page.locator("#ds-scope .ds-node").first).to_be_visible()
+    page.locator("#ds-open-settings").click()
+    page.locator("#ds-budget label", has_text="256").click()
+    page.locator(PROMPT).fill("a prompt of one's own")
+    for _ in range(100):
+        if late:
+            break
+        page.wait_for_timeout(100)
+    with page.expect_response("**/gradio_api/run/**"):
+        late.pop().continue_()
+    page.wait_for_timeout(500)  # nothing is to happen
+    expect(page.locator(PROMPT)).to_have_value("a prompt of one's own")
+    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 256")
+    page.locator(PROMPT).fill("the newest prompt")
+    page.reload()
+    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 256")
+    expect(page.locator("#ds-scope .ds-node").first).to_be_visible()
+    expect(page.locator(PROMPT)).to_have_value("the newest prompt")

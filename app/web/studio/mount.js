@@ -2,7 +2,7 @@
 
 import { readAddress, viewOf } from "../address.js";
 import { answered } from "../feed.js";
-import { formAbove, writePrompt } from "../form.js";
+import { formAbove, touchesOf, writePrompt } from "../form.js";
 import { recall, typedIn } from "../memory.js";
 import { News } from "../news.js";
 import { Studio } from "../studio.js";
@@ -12,15 +12,14 @@ import { restore } from "./page.js";
 export function mountStudio(page, setting) {
   const bar = formAbove(setting.stop)?.querySelector(".ds-bar");
   const source = { ...page.server, news: new News("rounds") },
-    studio = new Studio(page.element, source, (name, asked) => page[name](asked), {
-      ...setting,
-      bar,
-    }),
+    touched = () => touchesOf(setting.stop),
+    trigger = (name, asked) => page[name](asked && { ...asked, touched: touched() }),
+    studio = new Studio(page.element, source, trigger, { ...setting, bar }),
     filling = typedIn(setting.stop) && recall(setting.stop);
-  if (filling) {
+  if (filling && !touched()) {
     const { prompt, ...others } = filling;
     writePrompt(setting.stop, prompt); // at once: the server's answer may come when one has typed
-    page.refill({ filling: others });
+    if (Object.keys(others).length) trigger("refill", { filling: others });
   }
   studio.link.listen(async (atStart) => {
     if (atStart) restore(studio);
