@@ -17,8 +17,8 @@ export const GHOST = -1; // in place of a row: the target's token where the walk
 const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
 
 /** {boxW, boxH, stepX, stepY}. A draft graph's boxes list edits, a line each, and so are larger;
- * flat boxes say token, q and p on one line, so that a tall tree is read as a whole. Narrow and slim
- * ones are for a phone, slim ones with a line for each. told: p is known. */
+ * flat boxes say token, q and p on one line, so that a tall tree is read as a whole. Narrow and
+ * slim ones are for a phone, slim ones with a line for each. told: p is known. */
 export function sizes(lines, shape, told) {
   if (shape === "flat") return { boxW: 212, boxH: 22, stepX: 248, stepY: 26, flat: true };
   if (shape === "narrow") return { boxW: 104, boxH: BOX_H, stepX: 116, stepY: STEP_Y };
