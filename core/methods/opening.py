@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.methods.layouts import looks_like, told_kind
+from core.methods.layouts import looks_like, named_drafter, told_kind
 from core.methods.loading import check, form, read
 from core.methods.method import find_drafter
 from core.models import checkpoint, embedded, presets
@@ -185,7 +185,7 @@ def _config_folder(source: Source) -> Path | None:
 def _may_be_target(kind: str, folder: Path, refused: bool) -> bool:
     """Whether a folder that tells a kind of drafter may hold a target all the same."""
     info = find_drafter(kind)
-    if info.checkpoint is not None and info.checkpoint.inside:
+    if info.checkpoint is not None and info.checkpoint.inside and not named_drafter(kind, folder):
         return refused or not _is_alone(form(info), folder)
     return refused and names_language_model(folder)
 
