@@ -59,7 +59,7 @@ def write(
     """Write config.json and the safetensors file ``name``, in bf16 or, with ``small``, in int8.
 
     An int8 file loads as exact bf16 values, so writing it again in bf16, the official form
-    (``python -m app trace export-checkpoint``), loses nothing. Tensors of integers are not changed.
+    (``python -m app model export``), loses nothing. Tensors of integers are not changed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     weights = {
