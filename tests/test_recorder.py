@@ -193,6 +193,23 @@ def test_a_lost_step_ends_the_requests_it_held(tmp_path):
     assert (totals["lost_steps"], totals["broken_requests"], totals["rounds"]) == (2, 1, 2)
 
 
+def test_a_text_that_ended_is_closed_without_another_step(tmp_path):
+    """An engine with nothing left to do says no more; the trace is whole all the same."""
+    writer = writing.Writer(tmp_path, {"engine": "vLLM", "model": {}}, 1 << 30, "run")
+    about = {"prompt": [1, 2], "sampling": {}, "most": 3, "stops": []}
+    for tokens, out, new in (([0], [5], {"a": about}), ([0, 6], [6, 7], {})):
+        count = len(tokens)
+        arrays = {
+            "tokens": np.array(tokens, np.int32), "out": np.array([out], np.int32),
+            "parents": np.arange(-1, count - 1, dtype=np.int32),
+        }  # fmt: skip
+        writer.step({"rows": [["a", count]], "new": new}, arrays)
+    [file] = tmp_path.glob("*.gz")
+    assert read_trace(file).complete
+    writer.close()
+    assert json.loads((tmp_path / "run.json").read_text())["broken_requests"] == 0
+
+
 def test_a_full_disk_and_old_files(tmp_path, monkeypatch, capsys):
     """A trace that cannot be written is one sentence; old ones beyond the limit are removed."""
     fake = fakes.FakeV1()

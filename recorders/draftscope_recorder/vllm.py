@@ -202,7 +202,7 @@ class Runner(Listener):
         own = rows.of(logits) if self.chosen.p else None
         found = drafter(
             torch.stack(told),
-            None if own is None else own[index],
+            None if own is None else own.index_select(0, index),
             arrays["tokens"][index + 1],
             out[request, depth],
             self.chosen.q,
@@ -257,7 +257,7 @@ class V1(Runner):
     def listen(self) -> None:
         self.wrap("execute_model", self.execute_model)
         self.wrap("_sample", self.sample)
-        if self.chosen.q and hasattr(self.runner, "propose_draft_token_ids"):
+        if hasattr(self.runner, "propose_draft_token_ids"):
             self.wrap("propose_draft_token_ids", self.propose)
 
     def sample(self, own: Callable[..., Any], logits: Any, metadata: Any) -> Any:
@@ -297,11 +297,12 @@ class V1(Runner):
 
     def propose(self, own: Callable[..., Any], *args: Any, **more: Any) -> Any:
         began = time.perf_counter()
-        self.guarded(self.tap)
-        self.calls = []
+        if self.chosen.q and self.live:
+            self.guarded(self.tap)
+            self.calls = []
         made = own(*args, **more)
         calls, self.calls = self.calls, None
-        if calls and self.live:
+        if calls:
             self.offered |= self.guarded(self.told, calls, made) or {}
         self.drafting = time.perf_counter() - began
         return made

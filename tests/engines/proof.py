@@ -186,7 +186,7 @@ def checkpoint(folder: Path, method: str, ours: str) -> Path | None:
 
 def phase(batch: int, temperature: float) -> dict[str, Any]:
     language = engine().prepare()
-    prompts = [language.encode_chat(prompt) for prompt in PROMPTS]
+    prompts = [language.encode_chat(prompt) for prompt in PROMPTS[: max(batch, 2)]]
     return {"prompts": prompts, "batch": batch, "tokens": TOKENS, "temperature": temperature}
 
 
