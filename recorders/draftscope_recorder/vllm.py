@@ -20,7 +20,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from . import options
 from .listening import Listener, Rows, chosen_options, first_message, missing
@@ -113,8 +113,11 @@ class Runner(Listener):
     """Joins what a runner says in a step, and sends it.
 
     offered  q of the drafts that the next step verifies: request → (rows of logits [K, V])
+    rules    of ``rejection_sample_method``, those that the runner has; it takes others and verifies
+             by ``standard``
     """
 
+    rules: ClassVar[tuple[str, ...]] = ("standard", "synthetic", "block")
     runner: Any
     config: Any
     offered: dict[str, Any] = field(default_factory=dict)
@@ -236,6 +239,8 @@ class Runner(Listener):
             drafter["checkpoint"] = str(spec.model)
         settings = {"budget": spec.num_speculative_tokens, "times": "of the whole step"}
         rule = getattr(spec, "rejection_sample_method", None)
+        if rule and rule not in self.rules:
+            rule = "standard"
         return first_message(
             self.chosen,
             "vLLM",
@@ -253,6 +258,8 @@ class Runner(Listener):
 
 class V1(Runner):
     """The runner of vllm.v1.worker.gpu_model_runner, which a CPU takes too."""
+
+    rules = ("standard", "synthetic")
 
     def listen(self) -> None:
         self.wrap("execute_model", self.execute_model)

@@ -32,21 +32,12 @@ from core.rounds.draft import Draft
 from core.rounds.round import Round
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
+from tests.engines.prompts import encoded
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("DRAFTSCOPE_VLLM", "")
 DRAFTERS = os.environ.get("DRAFTSCOPE_DRAFTERS", "")
 TOKENS = 32
-PROMPTS = (
-    "Why is the sky blue?",
-    "Write a poem in which every line begins with the words In the morning.",
-    "Count from one to thirty.",
-    "Explain how a bicycle stays upright.",
-    "Give me a recipe for bread.",
-    "Repeat this three times: the cat sat on the mat, and the dog sat on the cat.",
-    "What is the capital of France?",
-    "Write a Python function that sorts a list.",
-)
 
 
 @dataclass(frozen=True)
@@ -79,7 +70,8 @@ class Bounds:
     """How far vLLM's numbers may be from ours: log p and log q on average and at most, TVD at most,
     all in nats but the last; and ``tie``, how far below our best a token of its chain may lie.
 
-    In bfloat16, with its 8 bits, a logit of 20 is known to about 0.1.
+    In bfloat16, with its 8 bits, a logit of 20 is known to about 0.1. A drafter adds its own error
+    to that of the target's state: log q may be twice as far on average.
     """
 
     mean: float
@@ -154,6 +146,7 @@ def serve(
         "model": str(embedded.prepare()), "speculative": speculative, "dtype": dtype,
         "phases": phases,
     }  # fmt: skip
+    folder.mkdir(exist_ok=True)
     out = folder / "out.json"
     command = [PYTHON, str(ROOT / "tests/engines/serve.py"), json.dumps(task), str(out)]
     more = {"DRAFTSCOPE_RECORD": str(folder / "traces"), "PYTHONPATH": str(ROOT / "recorders")}
@@ -185,9 +178,12 @@ def checkpoint(folder: Path, method: str, ours: str) -> Path | None:
 
 
 def phase(batch: int, temperature: float) -> dict[str, Any]:
-    language = engine().prepare()
-    prompts = [language.encode_chat(prompt) for prompt in PROMPTS[: max(batch, 2)]]
-    return {"prompts": prompts, "batch": batch, "tokens": TOKENS, "temperature": temperature}
+    return {
+        "prompts": encoded()[: max(batch, 2)],
+        "batch": batch,
+        "tokens": TOKENS,
+        "temperature": temperature,
+    }
 
 
 @pytest.fixture(scope="module", params=[(m, d) for d in BOUNDS for m in KINDS], ids="-".join)
@@ -294,5 +290,20 @@ def test_p_q_and_chains_are_ours(run):
         far = np.concatenate(found)
         print(f"; {name}: {len(far)} places, mean {far.mean():.5f}, most {far.max():.5f}", end="")
         assert far.max() < most, name
-        assert far.mean() < bounds.mean or name == "TVD", name
+        assert far.mean() < (2 if name == "log q" else 1) * bounds.mean, name
     assert rounds and same > len(rounds) / 2
+
+
+def test_block_verification_is_not_this_runners(tmp_path):
+    """vLLM's V1 runner, which a CPU takes, has no ``block`` rule: it takes the option, and serves
+    what ``standard`` serves. The traces say so."""
+    asked, plain = (
+        serve(folder, "ngram", "bfloat16", [phase(8, 1.0)], **fields).phases[0]
+        for folder, fields in (
+            (tmp_path / "block", {"rejection_sample_method": "block"}),
+            (tmp_path / "standard", {}),
+        )
+    )
+    assert asked.texts == plain.texts and asked.counts == plain.counts
+    rules = {trace.header.settings["rule"] for trace in asked.traces.values()}
+    assert rules == {"standard"}

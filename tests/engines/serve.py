@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from typing import Any
 
 SET = {
@@ -26,33 +25,37 @@ COUNTS = "vllm:spec_decode_num_"
 
 
 def main() -> None:
+    task = json.loads(sys.argv[1])
+    phases = task["phases"]
+    llm = engine(task, max(phase["batch"] for phase in phases))
+    said, before = [], counts(llm)
+    for number, phase in enumerate(phases):
+        texts = served(llm, number, phase)
+        now = counts(llm)
+        own = {name: now[name] - before[name] for name in now}
+        said.append({"texts": texts, "counts": own})
+        before = now
+    with open(sys.argv[2], "w") as file:
+        json.dump(said, file)
+
+
+def engine(task: dict[str, Any], batch: int) -> Any:
+    """vLLM with the model, dtype and drafter of a task."""
     os.environ.update({k: os.environ.get(k, v) for k, v in SET.items()})
     from vllm import LLM  # pyright: ignore[reportMissingImports]
 
     mend_sampling()
-    task = json.loads(sys.argv[1])
-    phases = task["phases"]
-    llm = LLM(
+    return LLM(
         model=task["model"],
         dtype=task["dtype"],
         max_model_len=1024,
         enforce_eager=True,
-        max_num_seqs=max(phase["batch"] for phase in phases),
+        max_num_seqs=batch,
         speculative_config=task["speculative"],
         disable_log_stats=False,
         enable_prefix_caching=False,
         distributed_executor_backend="uni",
     )
-    said, before = [], counts(llm)
-    for number, phase in enumerate(phases):
-        began = time.perf_counter()
-        texts = served(llm, number, phase)
-        seconds, now = time.perf_counter() - began, counts(llm)
-        own = {name: now[name] - before[name] for name in now}
-        said.append({"texts": texts, "counts": own, "seconds": seconds})
-        before = now
-    with open(sys.argv[2], "w") as file:
-        json.dump(said, file)
 
 
 def mend_sampling() -> None:
