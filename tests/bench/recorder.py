@@ -4,8 +4,9 @@ same requests without it, with tokens alone, with p, and with p and q, in turn i
     DRAFTSCOPE_VLLM=.venv-vllm/bin/python python -m tests.bench.recorder [--batch 1 8]
 
 Times are of the processor, in one thread, so that other programs count little: of the thread that
-serves, and in brackets of all threads of that process. Each is the median over repeats, summed over
-the steps; the interval is of the ratios of the repeats' sums, from the second to the second last.
+serves, and in brackets of all threads of that process. Each step's is the least of the repeats, for
+other programs only add to it; a share is of the sums. Behind it stand the middle half of the shares
+of single repeats.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def main() -> None:
         measured = json.loads(measure(Path(name), args))
     for batch, ways in measured.items():
         off = np.array(ways["off"])  # [repeats, steps, 2]
-        each = 1e3 * np.median(off[..., 0], 0).mean()
+        each = 1e3 * off[..., 0].min(0).mean()
         print(f"batch {batch}: {off.shape[1]} steps of {each:.1f} ms")
         for way, steps in ways.items():
             if way != "off":
@@ -45,7 +46,7 @@ def main() -> None:
 
 
 def measure(folder: Path, args: argparse.Namespace) -> str:
-    """What ``tests/engines/steps.py`` writes."""
+    """Run ``tests/engines/steps.py`` in vLLM's environment; return the text that it writes."""
     app(["model", "export", "--kind", "eagle3", "--out", str(folder / "eagle3")])
     task = {
         "model": str(embedded.prepare()),
@@ -71,13 +72,15 @@ def measure(folder: Path, args: argparse.Namespace) -> str:
 
 
 def line(steps: np.ndarray, off: np.ndarray) -> str:
-    """What the steps [repeats, steps, 2] take above ``off``."""
-    whole, without = np.median(steps, 0).sum(0), np.median(off, 0).sum(0)
-    share = 100 * (whole / without - 1)
+    """Compare steps [repeats, steps, 2] with those of ``off``."""
+    whole, without = steps.min(0).sum(0), off.min(0).sum(0)
+    share, extra = 100 * (whole / without - 1), 1e3 * (whole - without)[0] / steps.shape[1]
     each = np.sort(100 * (steps[..., 0].sum(1) / off[..., 0].sum(1) - 1))
-    extra = 1e3 * (whole - without)[0] / steps.shape[1]
-    spread = f"{each[1]:+.1f} to {each[-2]:+.1f}" if len(each) > 3 else "too few repeats"
-    return f"{share[0]:+.1f} % ({share[1]:+.1f} %), {extra:+.2f} ms a step; {spread}"
+    middle = np.quantile(each, [0.25, 0.75])
+    return (
+        f"{share[0]:+.1f} % ({share[1]:+.1f} %), {extra:+.2f} ms a step; "
+        f"half of the repeats {middle[0]:+.1f} to {middle[1]:+.1f} %"
+    )
 
 
 if __name__ == "__main__":
