@@ -10,6 +10,7 @@ import { CourseNav } from "./nav.js";
 import { LessonTree } from "./tree.js";
 import { paragraphs, question } from "./words.js";
 
+const LOWEST = 0.3; // of the window: where a step's words may begin
 const READ = { least: 3500, word: 260 }; // milliseconds a step stays when playing
 
 /** The course is fetched once, then it needs no server. */
@@ -114,6 +115,14 @@ export class Learn {
     this.seen.add(`${this.chapter}.${this.step}`);
     this._draw();
     this._remember();
+    this._reveal();
+  }
+
+  /** On a phone the page scrolls: a step begins with its words in sight. */
+  _reveal() {
+    const { top, height } = this.kicker.getBoundingClientRect();
+    const low = window.innerHeight * LOWEST;
+    if (height && (top < 0 || top > low)) this.kicker.scrollIntoView({ block: "start" });
   }
 
   move(by) {
