@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from analysis.charts import figures
 from analysis.labels import text_key
 from analysis.measures import acceptance, causes, comparison, metrics, reliability
-from analysis.measures.parts import Recorded
+from analysis.measures.parts import RecordedPart
 from analysis.measures.tables import Tables
 from analysis.measures.tokens import CLASSES, token_class
 from core.rounds.blocks import Block
@@ -270,7 +270,7 @@ def test_tables_of_rounds_in_parts_are_those_of_the_whole(sizes, seed, probed):
                   for t in traces]  # fmt: skip
     whole, first, parts = Tables.of(traces), 0, []
     for size in sizes:
-        parts.append(Recorded(traces[first : first + size]))
+        parts.append(RecordedPart(traces[first : first + size]))
         first += size
     found = metrics.Report(Tables(whole.names, parts))
     for name, expected in metrics.Report(whole).items():

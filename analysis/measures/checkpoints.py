@@ -150,7 +150,7 @@ def _between(tables: Tables, alive: str, dead: str) -> Iterator[dict[str, Any]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Written:
+class WrittenText:
     """A run's text, int64 from the position ``start`` on, and its rounds: their numbers, the
     positions of their roots and what each accepted, int64 [R]."""
 
@@ -161,14 +161,14 @@ class Written:
     accepted: Array
 
 
-def written(tables: Tables, run: str) -> Written:
+def written(tables: Tables, run: str) -> WrittenText:
     """The text of a run, by its name."""
     rounds = tables.rounds[tables.rounds["run"] == run]
     columns = (rounds[name].to_numpy() for name in ("round", "position", "accepted"))
-    return Written(tables.about[run].start, tables.about[run].text, *columns)
+    return WrittenText(tables.about[run].start, tables.about[run].text, *columns)
 
 
-def aligned(mine: Written, theirs: Written) -> Iterator[Stretch]:
+def aligned(mine: WrittenText, theirs: WrittenText) -> Iterator[Stretch]:
     """Every round of a run with the other's rounds that begin in its tokens, as far as both runs
     write the same text."""
     if not len(mine.text) or not len(theirs.text) or mine.start != theirs.start:

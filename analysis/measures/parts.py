@@ -1,6 +1,6 @@
-"""Recorded rounds in columns: all that tables need of traces. Never torch.
+"""RecordedPart rounds in columns: all that tables need of traces. Never torch.
 
-A *part* holds the rounds of some runs in four tables. ``Recorded`` makes them of traces, each when
+A *part* holds the rounds of some runs in four tables. ``RecordedPart`` makes them of traces, each when
 it is first read; ``analysis.measures.packed`` keeps them in files. ``run`` is a run's number within
 its part: names and labels follow from all runs together (``analysis.measures.tables``).
 """
@@ -38,7 +38,7 @@ Name = Literal["rounds", "positions", "nodes", "hindsight"]
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class RunFacts:
     """All that tables need of a trace beside its rounds.
 
     complete  whether it has a footer; ``mark``: its faults in one sentence (``Trace.mark``)
@@ -61,11 +61,11 @@ class Run:
     text: Array
 
     @staticmethod
-    def of(trace: Trace) -> Run:
+    def of(trace: Trace) -> RunFacts:
         writing = [record for record in trace.rounds if record.committed]
         if not all(map(is_tree, trace.rounds)):
             writing = []
-        return Run(
+        return RunFacts(
             header=trace.header,
             complete=trace.complete,
             mark=trace.mark,
@@ -78,11 +78,11 @@ class Run:
         )
 
 
-class Part(Protocol):
+class RoundsPart(Protocol):
     """The rounds of some ``runs``, in columns."""
 
     @cached_property
-    def runs(self) -> Sequence[Run]: ...
+    def runs(self) -> Sequence[RunFacts]: ...
 
     def frame(self, table: Name, columns: Sequence[str] | None = None) -> Frame:
         """These columns of a table, or all of them."""
@@ -96,7 +96,7 @@ def is_tree(record: Round) -> bool:
 
 
 def _tag(trace: Trace) -> str:
-    """What a sweep keeps of the prompt's file in the footer; or a recorder's setting."""
+    """The source that a sweep keeps of the prompt's file in the footer; or a recorder's setting."""
     for holder in (trace.footer or {}, trace.header.settings):
         if isinstance(found := holder.get("source"), str) and found:
             return found[:60]
@@ -116,14 +116,14 @@ def _wall_seconds(trace: Trace) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded:
+class RecordedPart:
     """The part that some traces make."""
 
     traces: Sequence[Trace]
 
     @cached_property
-    def runs(self) -> Sequence[Run]:
-        return [Run.of(trace) for trace in self.traces]
+    def runs(self) -> Sequence[RunFacts]:
+        return [RunFacts.of(trace) for trace in self.traces]
 
     def frame(self, table: Name, columns: Sequence[str] | None = None) -> Frame:
         whole = self._made[table] if table in self._made else _MAKERS[table](self)
@@ -158,7 +158,7 @@ class Recorded:
         return ObservedRows.of(self.records)
 
 
-def _rounds(part: Recorded) -> Frame:
+def _rounds(part: RecordedPart) -> Frame:
     """A line per round that committed tokens with a tree, or with nothing drafted."""
     records, rows = part.records, part.rows
     frame = pd.DataFrame({"run": part.run_numbers})
@@ -185,7 +185,7 @@ def _rounds(part: Recorded) -> Frame:
     return frame
 
 
-def _positions(part: Recorded) -> Frame:
+def _positions(part: RecordedPart) -> Frame:
     """A line per observed position of a round (its parent was accepted), never more.
 
     ``root``: the place of the round's root; ``drafting``: whether the round drafted anything.
@@ -212,7 +212,7 @@ def _positions(part: Recorded) -> Frame:
     return pd.concat([frame, pd.DataFrame(covered, columns=list(COVERAGE))], axis=1)
 
 
-def _scripts(part: Recorded, tokens: Array, owner: Array) -> pd.Series:
+def _scripts(part: RecordedPart, tokens: Array, owner: Array) -> pd.Series:
     """The script of every token, by its text in the round that mentions it."""
     texts = [
         part.records[record].texts.get(token, "")
@@ -222,7 +222,7 @@ def _scripts(part: Recorded, tokens: Array, owner: Array) -> pd.Series:
     return pd.Series([scripts[text] for text in texts], dtype=object)
 
 
-def _nodes(part: Recorded) -> Frame:
+def _nodes(part: RecordedPart) -> Frame:
     """A line per drafted node, without roots and rows that are never accepted."""
     records, rows = part.records, part.rows
     drafted, owner = rows.drafted, rows.owner[rows.drafted]
@@ -247,7 +247,7 @@ def _nodes(part: Recorded) -> Frame:
     return frame
 
 
-def _hindsight(part: Recorded) -> Frame:
+def _hindsight(part: RecordedPart) -> Frame:
     """A line per round that recorded lists (see ``analysis.measures.hindsight``)."""
     names = ("run", "round", "accepted", "marginal", "listed", "possible")
     lines = [
@@ -259,7 +259,7 @@ def _hindsight(part: Recorded) -> Frame:
     return frame.astype(dict.fromkeys(names, np.int64) | {"marginal": float})
 
 
-_MAKERS: Mapping[Name, Callable[[Recorded], Frame]] = {
+_MAKERS: Mapping[Name, Callable[[RecordedPart], Frame]] = {
     "rounds": _rounds,
     "positions": _positions,
     "nodes": _nodes,
@@ -267,7 +267,7 @@ _MAKERS: Mapping[Name, Callable[[Recorded], Frame]] = {
 }
 
 
-def _causes(part: Recorded) -> pd.Categorical:
+def _causes(part: RecordedPart) -> pd.Categorical:
     """``Round.why`` of every row at once (a test holds them equal)."""
     rows, rounds = part.rows, part.frame("rounds")
     ends = rows.start + rounds["stop_row"].to_numpy()
@@ -278,7 +278,7 @@ def _causes(part: Recorded) -> pd.Categorical:
     return pd.Categorical.from_codes(found, pd.Index(CAUSES, dtype=object))
 
 
-def _path_log_q(part: Recorded) -> Array:
+def _path_log_q(part: RecordedPart) -> Array:
     """Σ log q from the root to every row, level by level; NaN where one is not a finite number."""
     rows, records = part.rows, part.records
     log_q = joined([r.draft.log_q for r in records], float)
@@ -292,7 +292,7 @@ def _path_log_q(part: Recorded) -> Array:
     return log_q
 
 
-def _classes(part: Recorded, tokens: Array, owner: Array) -> pd.Categorical:
+def _classes(part: RecordedPart, tokens: Array, owner: Array) -> pd.Categorical:
     """The sort of every token, by its text in the round that mentions it (once per run)."""
     names = pd.Index(CLASSES, dtype=object)
     if not len(tokens):

@@ -25,7 +25,7 @@ import pandas as pd
 
 from analysis import labels
 from analysis.frames import Frame, columns, declared
-from analysis.measures.parts import CAUSES, Name, Part, Recorded, Run
+from analysis.measures.parts import CAUSES, Name, RecordedPart, RoundsPart, RunFacts
 from core.rounds.draft import Array
 from core.traces.schema import STAGES, Trace
 
@@ -42,19 +42,19 @@ class Tables:
     first read."""
 
     names: Sequence[str]
-    parts: Sequence[Part]
+    parts: Sequence[RoundsPart]
 
     @staticmethod
     def of(traces: Trace | Sequence[Trace] | Mapping[str, Trace]) -> Tables:
         """From one trace, several ("run 1", "run 2" …) or several with names."""
         if isinstance(traces, Mapping):
-            return Tables(list(traces), [Recorded(list(traces.values()))])
+            return Tables(list(traces), [RecordedPart(list(traces.values()))])
         some = [traces] if isinstance(traces, Trace) else list(traces)
         return Tables.of({f"run {number}": trace for number, trace in enumerate(some, 1)})
 
     @cached_property
-    def about(self) -> dict[str, Run]:
-        """What is known of each run beside its rounds."""
+    def about(self) -> dict[str, RunFacts]:
+        """The facts of each run beside its rounds."""
         runs = (run for part in self.parts for run in part.runs)
         return dict(zip(self.names, runs, strict=True))
 
@@ -117,7 +117,7 @@ class Tables:
 
     @cached_property
     def made(self) -> dict[Hashable, Frame]:
-        """What ``kept`` keeps."""
+        """The tables that ``kept`` keeps."""
         return {}
 
 
@@ -221,7 +221,7 @@ def _runs(tables: Tables) -> pd.DataFrame:
     return frame.astype(kinds)
 
 
-def _ended(run: Run) -> str:
+def _ended(run: RunFacts) -> str:
     if not run.complete:
         return INTERRUPTED
     return LIMITED if run.tokens == labels.token_limit(run.header) else STOPPED
