@@ -1,8 +1,8 @@
-"""RecordedPart rounds in columns: all that tables need of traces. Never torch.
+"""Recorded rounds in columns: all that tables need of traces. Never torch.
 
-A *part* holds the rounds of some runs in four tables. ``RecordedPart`` makes them of traces, each when
-it is first read; ``analysis.measures.packed`` keeps them in files. ``run`` is a run's number within
-its part: names and labels follow from all runs together (``analysis.measures.tables``).
+A *part* holds the rounds of some runs in four tables. ``RecordedPart`` makes them of traces, each
+when it is first read; ``run`` is a run's number within its part: names and labels follow from all
+runs together (``analysis.measures.tables``).
 """
 
 from __future__ import annotations
