@@ -1,4 +1,4 @@
-"""What vLLM is asked in the proof and the bench of the recorder."""
+"""The prompts of the proof and the bench of the recorder."""
 
 from functools import cache
 
