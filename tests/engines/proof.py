@@ -85,7 +85,7 @@ BOUNDS = {"float32": Bounds(1e-4, 2e-3, 1e-3, 1e-3), "bfloat16": Bounds(0.1, 1.0
 
 @dataclass(frozen=True)
 class Phase:
-    """The answers and counts of a phase, and the traces recorded of it, by the number of the prompt."""
+    """Answers and counts of a phase, and its traces by the number of the prompt."""
 
     texts: list[list[int]]
     counts: dict[str, int]
