@@ -44,7 +44,9 @@ def test_every_kind_of_method_writes_the_argmax(toys: Path, engine: Engine, name
     ends = {"eos_token_id": sorted(language.stop_ids) or None, "pad_token_id": 0}
     with torch.inference_mode():
         mask = torch.ones_like(ids)
-        whole = model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=NEW, **ends)
+        whole = model.generate(
+            ids, attention_mask=mask, do_sample=False, max_new_tokens=NEW, **ends
+        )
     expected = whole[0, ids.shape[1] :].tolist()
     assert len(expected) == NEW
     methods = [f"ddtree@{toys}/drafter", f"treeflash@{toys}/treeflash", f"eagle3@{toys}/eagle3"]
