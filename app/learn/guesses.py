@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+import numpy as np
+
 from analysis.numbers import percent, probability, size
 from app.learn.figures import (
     CHOSEN,
@@ -20,10 +22,23 @@ from app.learn.figures import (
     pairs,
     tree,
 )  # fmt: skip
-from app.learn.material import MAIN, Material
+from app.learn.material import GROWN, MAIN, Material
 from app.learn.steps import Pop
-from app.learn.words import ChapterStep, Json, Span, Wording, chapter, plain, scene, series
+from app.learn.words import (
+    ChapterStep,
+    Json,
+    Slider,
+    Span,
+    Wording,
+    chapter,
+    fill_each,
+    moved,
+    plain,
+    scene,
+    series,
+)
 from core.models import presets
+from core.rounds.round import Round
 from core.traces.schema import Trace, summary
 from core.visible import flowing
 
@@ -158,8 +173,33 @@ def best_first(m: Material) -> Json:
         *(_turn(m, number, pop) for number, pop in enumerate(found.pops)),
         scene("end", end, side=_queue(m, waiting), entry=_entry(m, waiting[0]),
               left=len(waiting), sum=sum(scores[n] for n in drafted)),
+        _budgets(m),
     ]  # fmt: skip
     return chapter("03-best-first", scenes, budget=m.budget)
+
+
+def _budgets(m: Material) -> ChapterStep:
+    """The tree and its verdict at every draft budget."""
+    accepted = {nodes: record.accepted for nodes, record in m.grown.items()}
+    gains = [n for n in accepted if accepted[n] > accepted.get(n - 1, 0)]
+    told = fill_each(
+        "{accepted} from B = {nodes} on",
+        ({"accepted": accepted[nodes], "nodes": nodes} for nodes in gains),
+    )
+    slider = Slider("draft budget B", tuple(map(str, accepted)), list(accepted).index(m.budget))
+    states = [_budget(record) for record in m.grown.values()]
+    return moved("grow", [slider], states, most=max(accepted), gains=told)
+
+
+def _budget(record: Round) -> ChapterStep:
+    draft, words = record.draft, Wording.of(record)
+    scores = draft.scores[1:].astype(float)
+    return scene(
+        "grown", tree(f"{GROWN}-{draft.nodes}"),
+        nodes=draft.nodes, accepted=record.accepted, any=record.accepted > 0,
+        taken=words.nodes(record.verdict.path[1:], " and "), kept=len(record.committed),
+        bonus=words.token(record.verdict.bonus), sum=float(np.exp(scores).sum()),
+    )  # fmt: skip
 
 
 def _turn(m: Material, number: int, pop: Pop) -> ChapterStep:

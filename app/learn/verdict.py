@@ -110,6 +110,7 @@ def the_walk(m: Material) -> Json:
         scene("missing", tree("ddtree", select=end), side=columns(offer)),
         scene("lossless", tree("ddtree"), side=race({name: m.traces[name] for name in RACED})),
         scene("noise", tree("ddtree", select=0), side=_noise(m)),
+        m.walks.step(),
     ]
     outranked = next(row for row in rejected if record.why(row) is Cause.OUTRANKED)
     return chapter(
@@ -119,6 +120,7 @@ def the_walk(m: Material) -> Json:
         outranked=words.node(outranked), rejected=len(rejected), unreached=len(unreached),
         rank=rank + 1, q=math.exp(listed[rank][1]), odds=math.exp(score),
         least=math.exp(float(draft.scores[1:].min())), position=record.position + 1,
+        so_far={"token": m.so_far(m.walks.record)},
     )  # fmt: skip
 
 

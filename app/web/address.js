@@ -19,7 +19,7 @@ const LINKED = {
   show: /^(stages|rounds|stats)$/,
   filter: /^[\w.~!'()*%-]{1,1200}$/,
   sort: /^-?[a-z0-9_]{1,12}$/,
-  learn: /^[1-9][0-9]?\.[1-9][0-9]?$/,
+  learn: /^[1-9][0-9]?\.[1-9][0-9]?(\.[1-9][0-9]?){0,2}$/, // chapter, step, sliders
 };
 const WHOLE = ["round", "node", "budget"];
 const FREE_TEXT = ["filter"]; // percent-encoded

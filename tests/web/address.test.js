@@ -31,6 +31,7 @@ test("links are read strictly, and what is written reads back", () => {
     { view: "whatif", text: "train-journey", method: "dflash+best-first", budget: 64 },
     { run: "a".repeat(24), node: "ghost" },
     { learn: "5.12" },
+    { learn: "5.9.7.10" },
     { trace: "a", show: "rounds", filter: 'token ~ "wäter" & x=1 #', sort: "-tvd_path" },
   ];
   for (const state of states) assert.deepEqual(readLink(writeLink(state)), state);

@@ -1,5 +1,6 @@
 // The keys of Learn, and the help that lists them.
 
+import { onShown } from "../address.js";
 import { button, h } from "../dom.js";
 
 const KEYS = [
@@ -68,12 +69,33 @@ export function actOf({ key, shiftKey }, lesson) {
 /** Whether the key belongs to what is typed into or pressed. */
 export function isTyping({ target, key, ctrlKey, metaKey, altKey }) {
   if (ctrlKey || metaKey || altKey) return true;
+  if (target.type === "range") return /^(Arrow|Home|End)/.test(key); // the rest leads on
   if (target.tagName === "BUTTON") return key === " " || key === "Enter";
   return ["INPUT", "TEXTAREA", "SELECT", "SUMMARY"].includes(target.tagName);
 }
 
+/** Keys, links and swipes act on the lesson as long as its element is on the page. */
+export function listenToLesson(lesson, element) {
+  const onKey = (event) => {
+    if (!element.isConnected) return document.removeEventListener("keydown", onKey);
+    if (!element.getClientRects().length || event.defaultPrevented) return;
+    const act = lesson.dialog.open || isTyping(event) ? null : actOf(event, lesson);
+    if (!act) return;
+    event.preventDefault();
+    act();
+  };
+  const onHash = () => {
+    if (!element.isConnected) return window.removeEventListener("hashchange", onHash);
+    if (lesson.linked) lesson.follow(lesson.linked);
+  };
+  document.addEventListener("keydown", onKey);
+  window.addEventListener("hashchange", onHash);
+  onShown(lesson.root, () => lesson.remember());
+  listenForSwipes(lesson.text, (by) => lesson.move(by));
+}
+
 /** onSwipe(1) when a finger goes left over the element, (−1) when it goes right. */
-export function listenForSwipes(element, onSwipe) {
+function listenForSwipes(element, onSwipe) {
   let x = null;
   const begin = (event) => {
     x = event.touches[0].clientX;

@@ -1,17 +1,18 @@
 // Learn: a guided course. Every tree in it is drawn by the one tree component (tree.js); what a
 // step shows comes as plain data from app/learn. A step is a function of (chapter, step).
 
-import { onShown, readAddress, visit } from "../address.js";
+import { readAddress, visit } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { BESIDE_TREE, companion } from "./companions.js";
-import { actOf, isTyping, keyHelp, listenForSwipes } from "./keys.js";
+import { keyHelp, listenToLesson } from "./keys.js";
+import { Knobs, placesFor, stateAt } from "./knobs.js";
 import { CourseNav } from "./nav.js";
+import { Player } from "./player.js";
 import { LessonTree } from "./tree.js";
 import { paragraphs, question } from "./words.js";
 
 const LOWEST = 0.3; // of the window: where a step's words may begin
-const READ = { least: 3500, word: 260 }; // milliseconds a step stays when playing
 
 /** The course is fetched once, then it needs no server. */
 export async function mount({ element, server }) {
@@ -27,10 +28,12 @@ export class Learn {
     this.step = 0;
     this.seen = new Set();
     this.answers = new Map();
+    this.places = new Map(); // of the sliders of a step
+    this.player = new Player(this, (on) => this.nav.playing(on));
     this.trees = ["ds-lesson-a", "ds-lesson-b"].map((name) => this._tree(name));
     this._build(element);
-    this._listen(element);
-    this.go(...(this._linked() || [0, 0]));
+    listenToLesson(this, element);
+    this.follow(this.linked || [0, 0]);
   }
 
   // ── the parts ──────────────────────────────────────────────────────────────────────────────
@@ -54,12 +57,17 @@ export class Learn {
     this.kicker = h("p", { class: "ds-kicker" });
     this.title = h("h2", { class: "ds-lesson-title" });
     this.words = h("div", { class: "ds-lesson-words" });
+    this.knobs = new Knobs({
+      moved: (places) => this._moved(places),
+      settled: () => this.remember(),
+    });
     this.text = h(
       "div",
       { class: "ds-lesson-text" },
       this.kicker,
       this.title,
       this.words,
+      this.knobs.element,
       h("span", { class: "ds-spring" }),
       this.nav.controls,
     );
@@ -108,13 +116,38 @@ export class Learn {
     return steps[Math.min(this.step, steps.length - 1)];
   }
 
+  get here() {
+    return `${this.chapter}.${this.step}`;
+  }
+
+  get sliders() {
+    return (!this.asking && this.shown.sliders) || [];
+  }
+
+  get stands() {
+    return this.places.get(this.here) ?? placesFor(this.sliders);
+  }
+
+  /** What is drawn: the step, or its state at the places of its sliders. */
+  get state() {
+    return this.sliders.length ? this.shown.states[stateAt(this.sliders, this.stands)] : this.shown;
+  }
+
+  /** Show what a link names: a step, and where its sliders stand. */
+  follow([chapter, step, ...places]) {
+    this.go(chapter, step);
+    if (!places.length || !this.sliders.length) return;
+    this._moved(placesFor(this.sliders, places));
+    this.remember();
+  }
+
   /** Show a step; what is out of range is brought into it. */
   go(chapter, step) {
     this.chapter = Math.max(0, Math.min(this.course.chapters.length - 1, chapter));
     this.step = Math.max(0, Math.min(this.length(this.chapter) - 1, step));
-    this.seen.add(`${this.chapter}.${this.step}`);
+    this.seen.add(this.here);
     this._draw();
-    this._remember();
+    this.remember();
     this._reveal();
   }
 
@@ -133,18 +166,25 @@ export class Learn {
     this.go(chapter, by > 0 ? 0 : this.length(chapter) - 1);
   }
 
+  get onView() {
+    return this.root.getClientRects().length > 0;
+  }
+
   get atEnd() {
     return this.chapter === this.course.chapters.length - 1 && this.asking;
   }
 
-  _linked() {
+  /** The numbers that the address names: a chapter, a step, places of sliders. */
+  get linked() {
     const { learn } = readAddress();
     return learn?.split(".").map((part) => Number(part) - 1);
   }
 
   /** The address names the step, as long as the course is on view. */
-  _remember() {
-    if (this.root.getClientRects().length) visit({ learn: `${this.chapter + 1}.${this.step + 1}` });
+  remember() {
+    const moved = this.places.get(this.here) ?? [];
+    const told = [this.chapter, this.step, ...moved].map((at) => at + 1).join(".");
+    if (this.onView) visit({ learn: told });
   }
 
   // ── drawing ────────────────────────────────────────────────────────────────────────────────
@@ -160,11 +200,26 @@ export class Learn {
     this.title.textContent = title;
     this.words.replaceChildren(...words);
     this._drawNav();
-    this._figure(shown);
+    this._drawState();
     this.said.textContent = shown.alt;
     const steps = this.length(this.chapter);
     const where = `Chapter ${this.chapter + 1}, step ${this.step + 1} of ${steps}.`;
     this.announce.textContent = `${where} ${this.words.textContent} Figure: ${shown.alt}`;
+  }
+
+  /** The figure, and the sliders with what they say. */
+  _drawState() {
+    const { sliders, stands, state } = this;
+    this.knobs.draw(sliders, stands, sliders.length ? paragraphs(state.text) : []);
+    this._figure(state);
+  }
+
+  /** Sliders are moved. */
+  _moved(places) {
+    this.pause();
+    this.places.set(this.here, places);
+    this._drawState();
+    this.said.textContent = `${this.shown.alt} ${this.state.alt}`;
   }
 
   _drawNav() {
@@ -237,33 +292,14 @@ export class Learn {
     for (const tree of this.trees) if (!tree.frameBox.hidden) tree.fit();
   }
 
-  // ── playing ────────────────────────────────────────────────────────────────────────────────
+  // ── playing and presenting ─────────────────────────────────────────────────────────────────
 
   togglePlay() {
-    if (this.playing) return this.pause();
-    if (this.atEnd) this.go(0, 0);
-    this.nav.playing(true);
-    this._wait();
-  }
-
-  /** A step stays as long as it takes to read; a question ends the play. */
-  _wait() {
-    const words = this.words.textContent.split(/\s+/).length;
-    this.playing = setTimeout(
-      () => {
-        if (!this.root.getClientRects().length || this.atEnd) return this.pause();
-        this.move(1);
-        if (this.asking) this.pause();
-        else this._wait();
-      },
-      Math.max(READ.least, READ.word * words),
-    );
+    this.player.toggle();
   }
 
   pause() {
-    clearTimeout(this.playing);
-    this.playing = null;
-    this.nav.playing(false);
+    this.player.pause();
   }
 
   get presenting() {
@@ -275,27 +311,5 @@ export class Learn {
     this.nav.large.setAttribute("aria-pressed", String(on));
     document.documentElement.classList.toggle("ds-projecting", on);
     this._drawNav(); // the list of chapters is another width now
-  }
-
-  // ── keys ───────────────────────────────────────────────────────────────────────────────────
-
-  _listen(element) {
-    this.onKey = (event) => {
-      if (!element.isConnected) return document.removeEventListener("keydown", this.onKey);
-      if (!element.getClientRects().length || event.defaultPrevented) return;
-      const act = this.dialog.open || isTyping(event) ? null : actOf(event, this);
-      if (!act) return;
-      event.preventDefault();
-      act();
-    };
-    document.addEventListener("keydown", this.onKey);
-    this.onHash = () => {
-      if (!element.isConnected) return window.removeEventListener("hashchange", this.onHash);
-      const linked = this._linked();
-      if (linked) this.go(...linked);
-    };
-    window.addEventListener("hashchange", this.onHash);
-    onShown(this.root, () => this._remember());
-    listenForSwipes(this.text, (by) => this.move(by));
   }
 }
