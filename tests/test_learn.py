@@ -202,7 +202,7 @@ def test_eleven_chapters_of_plain_data(made: dict):
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert len(made["chapters"]) == 11
     for chapter in made["chapters"]:
-        assert 4 <= len(chapter["steps"]) <= 14
+        assert 4 <= len(chapter["steps"]) <= 15
         quiz = chapter["quiz"]
         assert 0 <= quiz["answer"] < len(quiz["options"]) <= 3
 
@@ -242,6 +242,35 @@ def test_only_the_course_s_own_words_are_read_as_marks():
     assert plain(fill("{one:%}, {rows}", {"one": 0.042, "rows": (0, 2)})) == "4.2%, 0, 2"
     with pytest.raises(KeyError):
         fill("{missing}", {})
+
+
+def test_a_guess_is_asked_where_a_node_is_judged_and_answered_by_the_verdict(made: dict):
+    chapters = [
+        [step for step in chapter["steps"] if "ask" in step] for chapter in made["chapters"]
+    ]
+    assert all(chapters[1:8]) and not any(chapters[8:])
+    judged = [(number, step) for number, steps in enumerate(chapters, 1) for step in steps]
+    for _, step in judged:
+        ask, (told,) = step["ask"], step["ask"]["trees"]
+        before, after = (made["trees"][spec["name"]] for spec in (step["trees"][0], told))
+        assert before["untold"] and before["tokens"] == after["tokens"]
+        kids = [row for row, parent in enumerate(after["parents"]) if parent == 0]
+        *drafted, none = ask["options"]
+        assert sorted(each["row"] for each in drafted) == kids and none["row"] == -1
+        assert step["trees"][0]["numbers"] == {
+            str(each["row"]): at for at, each in enumerate(drafted, 1)
+        }
+        right = ask["options"][ask["answer"]]
+        assert right["row"] == (after["path"][1] if after["accepted"] else -1)
+        for at, each in enumerate(ask["options"]):
+            why = plain(each["why"])
+            assert why.startswith("Yes" if at == ask["answer"] else "No") and "p = " in why
+            if each is not none:
+                label = after["labels"][str(after["tokens"][each["row"]])]
+                assert each["label"] == label and label in why
+    assert any(step["ask"]["options"][step["ask"]["answer"]]["row"] < 0 for _, step in judged)
+    texts = [plain(span for spans in step["text"] for span in spans) for _, step in judged]
+    assert len(set(texts)) == len(texts)
 
 
 def test_the_budget_s_trees_are_those_of_best_first_and_their_verdicts_of_the_text(

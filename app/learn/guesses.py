@@ -109,6 +109,7 @@ def marginals(m: Material) -> Json:
         scene("blanks", tree("ddtree?", [0]), side=_lists(m)),
         scene("rank", tree("ddtree?", [0, *draft.children[0]], marks={best: HOT}),
               side=_lists(m, best, only=1), best=words.node(best), q=_path_q(m, best)),
+        m.ask("asked", m.surprises[0]),
         scene("marginal", tree("ddtree?", [0, *draft.children[0]]), side=_lists(m, only=2)),
         _product(m, "product", after),
         _product(m, "smaller", deep, token=words.node(start), rank=int(draft.ranks[start])),
@@ -173,6 +174,7 @@ def best_first(m: Material) -> Json:
         *(_turn(m, number, pop) for number, pop in enumerate(found.pops)),
         scene("end", end, side=_queue(m, waiting), entry=_entry(m, waiting[0]),
               left=len(waiting), sum=sum(scores[n] for n in drafted)),
+        m.ask("asked", m.surprises[1]),
         _budgets(m),
     ]  # fmt: skip
     return chapter("03-best-first", scenes, budget=m.budget)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from app.learn.drawn import FILE as DRAWN
 from app.learn.drawn import DrawnWalks, Draws, wavering
+from app.learn.predict import asked
 from app.learn.steps import (
     Search,
     first_nodes,
@@ -24,7 +25,7 @@ from app.learn.steps import (
     search,
     tree_of,
 )
-from app.learn.words import Json, Wording
+from app.learn.words import ChapterStep, Json, Wording
 from app.view.explanation import Explainer
 from app.view.rounds import round_view
 from core import ASSETS
@@ -49,6 +50,7 @@ BUDGET, TOKENS = 10, 24
 GROWN, MOST_NODES = "grown", 40  # the first round once more, with a larger budget
 LAST_WORDS = 6  # tokens of a text so far
 OTHER = "other-"  # begins the names of the other prompt's runs and trees
+ASKED = "asked-"  # begins the names of the trees that a learner is asked about
 PATHS = "paths-"  # begins the names of chapter 8's trees
 RECORDED = {name: (PROMPT, name) for name in METHODS} | {
     OTHER + name: (OTHER_PROMPT, name) for name in PAIR
@@ -90,6 +92,23 @@ class Material:
         """The first round by its draft budget, from 1 on: parts of one recorded pass."""
         whole = self.traces[GROWN].rounds[0]
         return {nodes: first_nodes(whole, nodes) for nodes in range(1, whole.draft.nodes + 1)}
+
+    @cached_property
+    def surprises(self) -> tuple[Round, ...]:
+        """Rounds after the first where the target takes a token that is not the drafter's best."""
+        later = self.traces[MAIN].rounds[1:]
+        return tuple(r for r in later if r.accepted and r.draft.ranks[r.verdict.path[1]] > 1)
+
+    @cached_property
+    def empty(self) -> Round:
+        """The round that accepts nothing with the fewest nodes of depth 1."""
+        none = [r for r in self.traces[MAIN].rounds if not r.accepted]
+        return min(none, key=lambda record: len(record.draft.children[0]))
+
+    def ask(self, section: str, record: Round) -> ChapterStep:
+        """A question on one of the main run's rounds."""
+        values = {"number": record.number, "so_far": {"token": self.so_far(record)}}
+        return asked(section, record, f"{ASKED}{record.number}", **values)
 
     def so_far(self, record: Round) -> str:
         """The last words of the answer at a round of the main run, its root included."""
@@ -187,6 +206,9 @@ class Material:
         for nodes, record in self.grown.items():
             made[f"{GROWN}-{nodes}"] = round_view(record)
         made |= self.walks.trees
+        for record in (*self.surprises, self.empty):
+            name = f"{ASKED}{record.number}"
+            made[name], made[name + "?"] = round_view(record), before(record)
         made["next"] = round_view(self.traces[MAIN].rounds[1])
         made["queue"] = before(replace(self.record, draft=self.queued))
         return made

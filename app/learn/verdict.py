@@ -57,6 +57,7 @@ def one_pass(m: Material) -> Json:
         scene("positions", flat(labels=_positions(m, range(count)), marks=marks_of(hot=level)),
               side=_mask(m, allowed, positions=[record.position + int(d) for d in draft.depths])),
         scene("answer", tree("ddtree", select=deep)),
+        m.ask("asked", m.surprises[2]),
     ]  # fmt: skip
     sees = (
         f"{row} sees {', '.join(map(str, line.nonzero()[0]))}" for row, line in enumerate(allowed)
@@ -105,6 +106,8 @@ def the_walk(m: Material) -> Json:
                  "◆ what the target wanted")  # fmt: skip
     scenes = [
         *(_visit(m, visit) for visit in visits(record)),
+        m.ask("asked", m.surprises[3]),
+        m.ask("asked-again", m.empty),
         scene("harvest", tree("ddtree", marks={-1: NEW})),
         scene("died", tree("ddtree", marks=marks_of(hot=rejected, dim=unreached))),
         scene("missing", tree("ddtree", select=end), side=columns(offer)),
@@ -202,6 +205,7 @@ def the_cache(m: Material) -> Json:
         scene("naive", tree("ddtree", marks=dict.fromkeys(swapped, LOST)),
               side=_cache(m, written, naive)),
         scene("next", tree("next", title="round 2"), side=_cache(m, written, [*kept, bonus])),
+        m.ask("asked", m.surprises[4]),
     ]  # fmt: skip
     copies = fill_each(
         "{0} from row {1} to row {2}",

@@ -142,6 +142,7 @@ class Slider:
 class ChapterStep:
     """A step of a chapter: the section of the file that it tells, its figure, values of its own.
 
+    ask     a guess before the answer (see ``predict``)
     states  what the step shows at every place of its sliders, the last slider's moving fastest;
             the step itself shows that at which they start
     """
@@ -150,6 +151,7 @@ class ChapterStep:
     trees: tuple[Json, ...]
     side: Json | None = None
     values: Mapping[str, object] = field(default_factory=dict)
+    ask: Json | None = None
     sliders: tuple[Slider, ...] = ()
     states: tuple[ChapterStep, ...] = ()
 
@@ -167,7 +169,9 @@ def moved(
         start = start * len(slider.values) + slider.start
     first = states[start]
     values = {**first.values, **values}
-    return ChapterStep(section, first.trees, first.side, values, tuple(sliders), tuple(states))
+    return ChapterStep(
+        section, first.trees, first.side, values, sliders=tuple(sliders), states=tuple(states)
+    )
 
 
 def sections(name: str) -> dict[str, list[str]]:
@@ -202,6 +206,8 @@ def _step(text: Mapping[str, list[str]], shown: ChapterStep, common: Mapping[str
         texts[line.startswith("Figure: ")].append(fill(line.removeprefix("Figure: "), values))
     alt = " ".join(map(plain, texts[True]))
     made = {"text": texts[False], "trees": list(shown.trees), "side": shown.side, "alt": alt}
+    if shown.ask:
+        made["ask"] = shown.ask
     if shown.sliders:
         made["sliders"] = [{**asdict(each), "values": list(each.values)} for each in shown.sliders]
         made["states"] = [_step(text, each, common) for each in shown.states]

@@ -118,6 +118,9 @@ test("clickers, digits and letters move through the course", () => {
   assert.deepEqual(press("0"), ["go", 9, 0]);
   assert.deepEqual(press("4"), ["go", 3, 0]);
   assert.deepEqual(press("End"), ["go", 2, 6]);
+  lesson.predicting = true;
+  assert.deepEqual(press("4"), ["answer", 3]);
+  assert.deepEqual(press("0"), ["go", 9, 0]);
   assert.deepEqual(press("b"), ["answer", 1]);
   assert.deepEqual(press("Escape"), []); // nobody presents
   assert.equal(actOf({ key: "x" }, lesson), undefined);

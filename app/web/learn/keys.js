@@ -13,6 +13,7 @@ const KEYS = [
   ["↑ ↓", "node above, node below; shift with ← → for parent and child"],
   ["f", "fit the tree"],
   ["a b c", "answer the question at a chapter's end"],
+  ["1 … 9", "where a node is to be guessed: the node of that number"],
   ["Esc", "stop presenting"],
   ["Tab", "from one row of tools to the next; there ← → Home End go along it"],
   ["?", "this help"],
@@ -63,7 +64,9 @@ export function actOf({ key, shiftKey }, lesson) {
     b: () => lesson.answer(1),
     c: () => lesson.answer(2),
   };
-  return acts[key] || (/^[0-9]$/.test(key) ? chapter((Number(key) || 10) - 1) : undefined);
+  if (!/^[0-9]$/.test(key)) return acts[key];
+  if (lesson.predicting && key !== "0") return () => lesson.answer(Number(key) - 1);
+  return chapter((Number(key) || 10) - 1);
 }
 
 /** Whether the key belongs to what is typed into or pressed. */

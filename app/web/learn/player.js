@@ -3,8 +3,8 @@
 const READ = { least: 3500, word: 260 }; // milliseconds that a step stays
 
 export class Player {
-  /** lesson: {words, onView, atEnd, asking, move(by), go(chapter, step)}; told(on): it plays, or
-   * does no more. */
+  /** lesson: the course on view, which says where it is and moves on; told(on): it plays, or does
+   * no more. */
   constructor(lesson, told) {
     Object.assign(this, { lesson, told });
   }
@@ -23,7 +23,7 @@ export class Player {
       () => {
         if (!lesson.onView || lesson.atEnd) return this.pause();
         lesson.move(1);
-        if (lesson.asking) this.pause();
+        if (lesson.asking || lesson.predicting) this.pause();
         else this._wait();
       },
       Math.max(READ.least, READ.word * words),

@@ -178,6 +178,8 @@ export class LessonTree extends TreeView {
     if (row !== GHOST) this._untell(box, row);
     if (row !== GHOST && notes) this._note(box, notes[row]);
     if (marks[row]) box.classList.add(`mark-${marks[row]}`);
+    const number = row === GHOST ? undefined : this.spec.numbers?.[this.own(row)];
+    if (number) this._number(box, number);
     if (this.plan.slim) cut(box.querySelector(".token"));
     return box;
   }
@@ -192,6 +194,15 @@ export class LessonTree extends TreeView {
     const words = this.round.short[this.round.tokens[row]] || this.label(row);
     text.textContent = words;
     text.setAttribute("data-words", words); // which it is drawn from at another zoom
+  }
+
+  /** The number by which a node is guessed. */
+  _number(node, number) {
+    const { boxW } = this.plan;
+    node.append(
+      s("circle", { class: "ds-guess", cx: boxW - 1, cy: 3, r: 9.5 }),
+      s("text", { class: "ds-guess", x: boxW - 1, y: 7, "text-anchor": "middle" }, number),
+    );
   }
 
   /** Words in place of numbers and bars. */

@@ -4,12 +4,11 @@
 import { readAddress, visit } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
-import { BESIDE_TREE, companion } from "./companions.js";
 import { keyHelp, listenToLesson } from "./keys.js";
 import { Knobs, placesFor, stateAt } from "./knobs.js";
 import { CourseNav } from "./nav.js";
 import { Player } from "./player.js";
-import { LessonTree } from "./tree.js";
+import { LessonStage } from "./stage.js";
 import { paragraphs, question } from "./words.js";
 
 const LOWEST = 0.3; // of the window: where a step's words may begin
@@ -30,21 +29,13 @@ export class Learn {
     this.answers = new Map();
     this.places = new Map(); // of the sliders of a step
     this.player = new Player(this, (on) => this.nav.playing(on));
-    this.trees = ["ds-lesson-a", "ds-lesson-b"].map((name) => this._tree(name));
+    this.stage = new LessonStage((row) => this._picked(row));
     this._build(element);
     listenToLesson(this, element);
     this.follow(this.linked || [0, 0]);
   }
 
   // ── the parts ──────────────────────────────────────────────────────────────────────────────
-
-  _tree(name) {
-    const tree = new LessonTree(name, {
-      picked: (row) => this._picked(tree, row),
-      pointed: (row) => this._light(row),
-    });
-    return tree;
-  }
 
   _build(element) {
     this.nav = new CourseNav(this.course, {
@@ -71,28 +62,15 @@ export class Learn {
       h("span", { class: "ds-spring" }),
       this.nav.controls,
     );
-    this.side = h("div", { class: "ds-lesson-side" });
-    this.note = h("p", { class: "ds-lesson-note", "aria-live": "polite" });
-    this.stage = h(
-      "div",
-      { class: "ds-lesson-trees" },
-      this.trees.map((tree) => tree.frameBox),
-    );
     this.said = h("p", { class: "ds-unseen", id: "ds-lesson-said" });
-    const figure = {
-      class: "ds-lesson-figure",
-      role: "group",
-      "aria-label": "Figure",
-      "aria-describedby": "ds-lesson-said",
-    };
-    this.figure = h("div", figure, this.stage, this.side, this.note);
     this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
     this.dialog = keyHelp();
+    const about = { class: "ds-card ds-lesson", "aria-label": "Lesson" };
     this.root = h(
       "div",
       { class: "ds-scope ds-learn" },
       this.nav.element,
-      h("section", { class: "ds-card ds-lesson", "aria-label": "Lesson" }, this.text, this.figure),
+      h("section", about, this.text, this.stage.element),
       this.said,
       this.announce,
       this.dialog,
@@ -128,8 +106,25 @@ export class Learn {
     return this.places.get(this.here) ?? placesFor(this.sliders);
   }
 
-  /** What is drawn: the step, or its state at the places of its sliders. */
+  /** The question on view: that of the chapter, or of a step that asks for a guess. */
+  get asked() {
+    return this.asking ? this.course.chapters[this.chapter].quiz : this.shown.ask;
+  }
+
+  /** The number of the answer to it; undefined: none was given yet. */
+  get given() {
+    return this.answers.get(this.here);
+  }
+
+  /** Whether a node is to be guessed. */
+  get predicting() {
+    return !this.asking && !!this.shown.ask && this.given === undefined;
+  }
+
+  /** What is drawn: the step, its state at the places of its sliders, or what a guess reveals. */
   get state() {
+    const { ask } = this.shown;
+    if (ask && !this.predicting && !this.asking) return { ...this.shown, trees: ask.trees };
     return this.sliders.length ? this.shown.states[stateAt(this.sliders, this.stands)] : this.shown;
   }
 
@@ -191,14 +186,15 @@ export class Learn {
 
   _draw() {
     const { chapters } = this.course,
-      { question: asked, title, quiz } = chapters[this.chapter],
-      { shown } = this;
-    const words = this.asking
-      ? question(quiz, this.answers.get(this.chapter), (at) => this.answer(at))
-      : paragraphs(shown.text);
-    this.kicker.textContent = `Chapter ${this.chapter + 1} of ${chapters.length} · ${asked}`;
+      { question: about, title } = chapters[this.chapter],
+      { shown, asked, asking, given } = this,
+      keys = asking ? "abc" : "123456789";
+    this.kicker.textContent = `Chapter ${this.chapter + 1} of ${chapters.length} · ${about}`;
     this.title.textContent = title;
-    this.words.replaceChildren(...words);
+    this.words.replaceChildren(
+      ...(asking ? [] : paragraphs(shown.text)),
+      ...(asked ? question(asked, given, (at) => this.answer(at), keys) : []),
+    );
     this._drawNav();
     this._drawState();
     this.said.textContent = shown.alt;
@@ -211,7 +207,7 @@ export class Learn {
   _drawState() {
     const { sliders, stands, state } = this;
     this.knobs.draw(sliders, stands, sliders.length ? paragraphs(state.text) : []);
-    this._figure(state);
+    this.stage.draw(this.course.trees, state);
   }
 
   /** Sliders are moved. */
@@ -228,68 +224,30 @@ export class Learn {
     this.nav.draw(this.chapter, this.step, lengths, seen);
   }
 
-  _figure({ side, trees }) {
-    const look = {
-      beside: side && BESIDE_TREE.includes(side.kind),
-      wide: side?.kind === "mask",
-      two: trees.length > 1,
-      alone: !trees.length,
-    };
-    this.note.textContent = "";
-    for (const [name, on] of Object.entries(look)) this.figure.classList.toggle(name, !!on);
-    this.stage.hidden = !trees.length;
-    this.side.hidden = !side;
-    this.side.replaceChildren(
-      ...(side ? [companion(side, { point: (row) => this._point(row) })] : []),
-    );
-    this.trees.forEach((tree, at) => {
-      tree.frameBox.hidden = !trees[at];
-      if (trees[at]) tree.draw(this.course.trees[trees[at].name], trees[at]);
-    });
-  }
-
   answer(at) {
-    const { quiz } = this.course.chapters[this.chapter];
-    if (!this.asking || at >= quiz.options.length) return;
+    if (!this.asked || at >= this.asked.options.length) return;
     this.pause();
-    this.answers.set(this.chapter, at);
+    this.answers.set(this.here, at);
     this._draw();
     this.words.querySelectorAll(".ds-option")[at].focus();
-    this.announce.textContent = quiz.options[at].why;
+    this.announce.textContent = this.words.querySelector(".ds-answer").textContent;
   }
 
-  // ── nodes ──────────────────────────────────────────────────────────────────────────────────
-
-  _picked(tree, row) {
+  /** A person picks a node: it may be a guess, which it then returns. */
+  _picked(row) {
     this.pause();
-    tree.select(tree.shownAs(row));
-    const own = tree.shownAs(row);
-    if (own >= -1 && tree.has(own))
-      this.note.textContent = tree.node(own).getAttribute("aria-label");
-    this._light(row);
-  }
-
-  /** A row of the companion is pointed at: show it in the tree. */
-  _point(row) {
-    const tree = this.trees[0],
-      own = tree.shownAs(row);
-    if (own >= 0) tree.select(own);
-    this._light(row);
-  }
-
-  /** A node is pointed at: show its row in the mask. */
-  _light(row) {
-    for (const line of this.side.querySelectorAll(".ds-mask .line"))
-      line.classList.toggle("lit", line.getAttribute("data-row") === String(row));
+    const guess = this.predicting ? this.asked.options.findIndex((each) => each.row === row) : -1;
+    if (guess >= 0) this.answer(guess);
+    return guess >= 0;
   }
 
   node(by) {
-    const tree = this.trees[0];
-    if (tree.round && !tree.frameBox.hidden) this._picked(tree, tree.own(tree.neighbour(by)));
+    this.pause();
+    this.stage.node(by);
   }
 
   fit() {
-    for (const tree of this.trees) if (!tree.frameBox.hidden) tree.fit();
+    this.stage.fit();
   }
 
   // ── playing and presenting ─────────────────────────────────────────────────────────────────
