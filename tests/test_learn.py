@@ -211,7 +211,7 @@ def test_every_figure_shows_rows_that_are_there_with_their_parents(made: dict):
     for chapter in made["chapters"]:
         for step in chapter["steps"]:
             assert step["alt"] and all(plain(spans) for spans in step["text"])
-            assert step["trees"] or step["side"].get("figures") or step["side"]["rows"]
+            assert step["trees"] or step["side"]
             for spec in step["trees"]:
                 whole = made["trees"][spec["name"]]
                 rows = range(len(whole["tokens"])) if spec["rows"] is None else spec["rows"]

@@ -52,7 +52,7 @@ def a_round(m: Material) -> Json:
     run, words = m.traces[MAIN], m.words
     sums = summary(run.rounds)
     kept = [words.token(token) for token in m.record.committed]
-    root, undecided = tree("ddtree?", [0]), tree("ddtree?")
+    undecided = tree("ddtree?")
     passes, weights = sums["tokens"] - 1, _weights(run)
     plain_run, drafted = m.timed
     seconds = [sum(r.times.total for r in each.rounds) for each in m.timed]
@@ -68,8 +68,8 @@ def a_round(m: Material) -> Json:
             passes=len(plain_run.rounds),
             rounds=len(drafted.rounds),
         ),
-        scene("pass", root, side=lanes(run, weights=weights)),
-        scene("weights", root, side=lanes(run, weights=weights)),
+        scene("pass", side=lanes(run, weights=weights)),
+        scene("weights", side=lanes(run, weights=weights)),
         scene("guess", tree("ddtree?", marks={0: HOT})),
         scene("draft", undecided),
         scene("verdict", tree("ddtree")),
@@ -106,7 +106,7 @@ def marginals(m: Material) -> Json:
     deep, after = m.record.verdict.path[-1], draft.children[best][0]
     start = draft.path(deep)[1]
     scenes = [
-        scene("blanks", tree("ddtree?", [0]), side=_lists(m)),
+        scene("blanks", side=_lists(m)),
         scene("rank", tree("ddtree?", [0, *draft.children[0]], marks={best: HOT}),
               side=_lists(m, best, only=1), best=words.node(best), q=_path_q(m, best)),
         m.ask("asked", m.surprises[0]),
@@ -174,7 +174,7 @@ def best_first(m: Material) -> Json:
         *(_turn(m, number, pop) for number, pop in enumerate(found.pops)),
         scene("end", end, side=_queue(m, waiting), entry=_entry(m, waiting[0]),
               left=len(waiting), sum=sum(scores[n] for n in drafted)),
-        m.ask("asked", m.surprises[1]),
+        m.ask("asked", m.surprises[3]),
         _budgets(m),
     ]  # fmt: skip
     return chapter("03-best-first", scenes, budget=m.budget)

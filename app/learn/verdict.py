@@ -106,7 +106,7 @@ def the_walk(m: Material) -> Json:
                  "◆ what the target wanted")  # fmt: skip
     scenes = [
         *(_visit(m, visit) for visit in visits(record)),
-        m.ask("asked", m.surprises[3]),
+        m.ask("asked", m.surprises[1]),
         m.ask("asked-again", m.empty),
         scene("harvest", tree("ddtree", marks={-1: NEW})),
         scene("died", tree("ddtree", marks=marks_of(hot=rejected, dim=unreached))),
@@ -194,7 +194,7 @@ def the_cache(m: Material) -> Json:
     }
     swapped = [row for row in first if row not in path]
     scenes = [
-        scene("cache", tree("ddtree?", [0]), side=_cache(m)),
+        scene("cache", side={**_cache(m), "open": True}),
         scene("scratch", tree("ddtree?"), side=_cache(m, scratch)),
         scene("kept", tree("ddtree", marks=dict.fromkeys(lost, DIM)), side=_cache(m, written)),
         scene("copy", tree("ddtree", marks={a: NEW for a, _ in shifted}),

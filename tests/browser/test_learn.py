@@ -194,10 +194,10 @@ def test_the_budget_s_slider_grows_the_tree_and_keeps_its_place(learn: Open):
     page.keyboard.press("End")
     expect(slider).to_have_attribute("aria-valuetext", "40")
     expect(page.locator(".ds-node.accepted")).to_have_count(3)
-    expect(page.locator(".ds-knob-says")).to_contain_text("accepts 3")
+    expect(page.locator(".ds-slider-says")).to_contain_text("accepts 3")
     page.keyboard.press("Home")
     expect(boxes(page)).to_have_count(3)
-    expect(page.locator(".ds-knob-says")).to_contain_text("accepts nothing")
+    expect(page.locator(".ds-slider-says")).to_contain_text("accepts nothing")
     for _ in range(31):
         page.keyboard.press("ArrowRight")
     expect(page.locator(".ds-node.accepted")).to_have_count(3)
@@ -226,7 +226,7 @@ def test_temperature_and_seed_change_what_is_judged(learn: Open, lessons: dict[s
     check(7 * len(seed["values"]) - 1)
     page.get_by_role("slider", name="temperature T").press("Home")
     check(len(seed["values"]) - 1)
-    expect(page.locator(".ds-knob-says")).to_contain_text("nothing is random")
+    expect(page.locator(".ds-slider-says")).to_contain_text("nothing is random")
     count(learn("#learn=5.11.99.99"), "11 / 12")
     assert heat["values"][0] == "0"
 

@@ -46,10 +46,8 @@ export class LessonStage {
     this.side.replaceChildren(
       ...(side ? [companion(side, { point: (row) => this._point(row) })] : []),
     );
-    this.trees.forEach((tree, at) => {
-      tree.frameBox.hidden = !trees[at];
-      if (trees[at]) tree.draw(known[trees[at].name], trees[at]);
-    });
+    for (const [at, tree] of this.trees.entries()) tree.frameBox.hidden = !trees[at];
+    for (const [at, spec] of trees.entries()) this.trees[at].draw(known[spec.name], spec);
   }
 
   _look(tree, row) {
