@@ -79,9 +79,10 @@ class Routes:
         }
 
     def _offered(self, _: Question) -> Any:
-        """The shelf, and what a page without a link opens on: nothing, where files were named."""
+        """The shelf, and what a page without a link opens on, by view: nothing, where files were
+        named."""
         named = self._examples.files.group(denoising=False)
-        first = None if named else shipped.FIRST
+        first = {} if named else {"run": [shipped.FIRST], "compare": shipped.FIRST_COMPARED}
         return {"prompts": self._examples.groups(denoising=False), "first": first}
 
     # ── one run ──────────────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ import { answered } from "../feed.js";
 import { formAbove } from "../form.js";
 import { onGoTo, taken } from "../goto.js";
 import { News } from "../news.js";
+import { keepTickets, keptTickets } from "../studio/shelf.js";
 import { GHOST } from "../tree/boxes.js";
 import { DraftCard } from "./draft.js";
 import { GraphCard } from "./graph.js";
@@ -17,11 +18,10 @@ import { Player } from "./player.js";
 import { RankingTable } from "./ranking.js";
 import { DenoiseRun } from "./run.js";
 import { StatusLine, setChip } from "./status.js";
-import { callEdge, stepsPart } from "./steps.js";
+import { bestStep, callEdge, stepsPart } from "./steps.js";
 import { TextSoFar } from "./text.js";
 import { saidOf, wordList } from "./words.js";
 
-const KEPT = "draftscope-denoise"; // this browser tab's runs
 const KEYS =
   "Space plays · ← → one step · Shift ← → one call · Home End · ↑ ↓ drafts · f fits the graph · " +
   "Esc closes";
@@ -106,10 +106,11 @@ export class DenoiseView {
     this.complain("");
     for (const run of this.runs) run.forget();
     for (const grid of this.grids) grid.clear();
+    this.opening = false;
     this.graph.whole = this.unlike = null;
     this.scope.classList.add("nothing");
     tickets.slice(0, 2).forEach((ticket, i) => this.runs[i].feed.open(ticket));
-    this._remember(tickets);
+    keepTickets("denoise", tickets);
     this.status.tell({});
   }
 
@@ -124,22 +125,21 @@ export class DenoiseView {
     if (this.unlike.length) this._drawAll();
   }
 
-  _remember(tickets) {
-    try {
-      sessionStorage.setItem(KEPT, tickets.join(" "));
-    } catch {
-      // storage may be forbidden: then a reload begins anew
-    }
-  }
-
   restore() {
     if (this._goTo()) return;
-    try {
-      const kept = (sessionStorage.getItem(KEPT) || "").split(" ").filter(Boolean);
-      if (kept.length) this.open(kept);
-    } catch {
-      // as above
-    }
+    const kept = keptTickets("denoise");
+    if (kept.length) this.open(kept);
+    else this._first();
+  }
+
+  /** There is something to look at from the start: an example at the call that saved most. */
+  async _first() {
+    const { first = [] } = await answered(this.source.examples({})),
+      answers = await Promise.all(first.map((name) => answered(this.source.example({ name })))),
+      tickets = answers.map(({ ticket }) => ticket);
+    if (!tickets.length || !tickets.every(Boolean) || this.runs[0].feed.ticket) return;
+    this.open(tickets);
+    this.opening = true;
   }
 
   complain(sentence) {
@@ -161,6 +161,10 @@ export class DenoiseView {
     this.status.draw(this.shown.length > 1);
     this._working();
     if (ended && !this.busy) this.player.follow = false;
+    if (this.opening && !this.busy && this.reach) {
+      this.opening = false;
+      this.player.go(bestStep(this.main.steps));
+    }
     this._mark();
   }
 
@@ -177,7 +181,7 @@ export class DenoiseView {
     this._working();
     for (const grid of this.grids) grid.clear();
     if (!this.runs.some((each) => each.feed.run)) {
-      this._remember([]);
+      keepTickets("denoise", []);
       this.scope.classList.add("nothing");
     }
     this._drawAll();

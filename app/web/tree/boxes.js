@@ -2,6 +2,7 @@
 // tree.py draws the same boxes into a file.
 
 import { fill, percent, plural, s, tiny } from "../dom.js";
+import { FAR, FAR_NARROW } from "./camera.js";
 
 export const BOX_W = 128;
 export const BOX_H = 40;
@@ -16,14 +17,16 @@ export const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" 
 export const GHOST = -1; // in place of a row: the target's token where the walk stopped
 const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
 
-/** {boxW, boxH, stepX, stepY}. A draft graph's boxes list edits, a line each, and so are larger;
- * flat boxes say token, q and p on one line, so that a tall tree is read as a whole. */
-export function sizes(lines, flat) {
-  if (flat) return { boxW: 212, boxH: 22, stepX: 248, stepY: 26 };
-  if (!lines) return { boxW: BOX_W, boxH: BOX_H, stepX: STEP_X, stepY: STEP_Y };
+/** {boxW, boxH, stepX, stepY, far: the scale below which numbers are left out}. A draft graph's
+ * boxes list edits, a line each, and so are larger. Flat boxes say token, q and p on one line, so
+ * that a tall tree is read as a whole; narrow ones on three, so that wide trees are, beside others. */
+export function sizes(lines, form) {
+  if (form === "flat") return { boxW: 212, boxH: 22, stepX: 248, stepY: 26, far: FAR };
+  if (form === "narrow") return { boxW: 84, boxH: 66, stepX: 102, stepY: 72, far: FAR_NARROW };
+  if (!lines) return { boxW: BOX_W, boxH: BOX_H, stepX: STEP_X, stepY: STEP_Y, far: FAR };
   const most = Math.max(1, ...lines.map((edits) => edits.length));
   const boxH = 25 + EDIT_H * most;
-  return { boxW: EDIT_W, boxH, stepX: EDIT_W + EDIT_GAP, stepY: boxH + 12 };
+  return { boxW: EDIT_W, boxH, stepX: EDIT_W + EDIT_GAP, stepY: boxH + 12, far: FAR };
 }
 
 export function curve({ boxW, boxH }, [x0, y0], [x1, y1]) {
@@ -87,16 +90,21 @@ export function nodeBox(size, round, row, id, [x, y]) {
   node.append(s("rect", { class: "box", width: size.boxW, height: size.boxH, rx: 7 }));
   if (round.lines) return fill(node, {}, edits(size, round.lines[row], mark, label));
   const words = `${mark} ${round.short[token] || label}`;
-  const top = size.flat ? 15 : row ? 16 : 25;
+  const top = row ? tokenLine(size) : size.boxH / 2 + 5;
   node.append(s("text", { class: "token", x: 8, y: top, "data-words": words }, words));
   if (row) node.append(...odds(size, round, row));
   return node;
 }
 
+function tokenLine({ form }) {
+  return form ? 15 : 16;
+}
+
 function odds(size, round, row) {
   const p = round.p ? round.p[row] : null;
   const help = signOf(round, row);
-  const cue = { class: "odds cue", x: size.boxW - 4, y: size.flat ? 15 : 29, "text-anchor": "end" };
+  const y = size.form === "flat" ? 15 : 29;
+  const cue = { class: "odds cue", x: size.boxW - 4, y, "text-anchor": "end" };
   return [
     ...bar(size, "q", round.q[row], 0),
     ...(p === null ? [] : bar(size, "p", p, 1)),
@@ -104,13 +112,21 @@ function odds(size, round, row) {
   ];
 }
 
+/** Where the first or second chance of a box stands: {x, y, down: to its bar, wide: of a bar for 1,
+ * tall}. */
+function oddsPlace({ form, boxW }, place) {
+  if (form === "flat") return { x: boxW - 100 + 48 * place, y: 14, down: 3.5, wide: 42, tall: 2.5 };
+  if (form === "narrow") return { x: 8, y: 34 + 20 * place, down: 4, wide: boxW - 16, tall: 2.5 };
+  return { x: 8 + (6 + BAR) * place, y: 29, down: 4, wide: BAR, tall: 3.5 };
+}
+
 /** A chance in words, and as a bar: the first or second of a box. */
-function bar({ flat, boxW }, name, chance, place) {
-  const x = flat ? boxW - 100 + 48 * place : 8 + (6 + BAR) * place;
-  const width = Math.max(1, (flat ? 42 : BAR) * (chance || 0)).toFixed(1);
+function bar(size, name, chance, place) {
+  const { x, y, down, wide, tall } = oddsPlace(size, place);
+  const width = Math.max(1, wide * (chance || 0)).toFixed(1);
   return [
-    s("text", { class: "odds", x, y: flat ? 14 : 29 }, `${name} ${percent(chance)}`),
-    s("rect", { class: `bar ${name}`, x, y: flat ? 17.5 : 33, width, height: flat ? 2.5 : 3.5 }),
+    s("text", { class: "odds", x, y }, `${name} ${percent(chance)}`),
+    s("rect", { class: `bar ${name}`, x, y: y + down, width, height: tall }),
   ];
 }
 
@@ -133,7 +149,7 @@ export function ghostBox(size, round, id, [x, y]) {
   const { ghost } = round;
   const what = round.lines ? "step" : "token";
   const words = `◇ ${ghost.short}`;
-  const top = size.flat ? 15 : ghost.p === null ? 25 : 16;
+  const top = ghost.p === null && size.form !== "flat" ? size.boxH / 2 + 5 : tokenLine(size);
   return s(
     "g",
     {
@@ -153,13 +169,16 @@ export function ghostBox(size, round, id, [x, y]) {
       rx: Math.min(20, size.boxH / 2),
     }),
     s("text", { class: "token", x: 13, y: top, "data-words": words }, words),
-    ...(ghost.p === null ? [] : bar(size, "p", ghost.p, size.flat ? 1 : 0)),
+    ...(ghost.p === null ? [] : bar(size, "p", ghost.p, size.form ? 1 : 0)),
   );
 }
 
 /** The children of a node that are not drawn. */
 export function chipBox(size, chip, [x, y]) {
-  const sums = `Σq ${percent(chip.q)}${chip.p === null ? "" : `  Σp ${percent(chip.p)}`}`;
+  const odds = [`Σq ${percent(chip.q)}`, ...(chip.p === null ? [] : [`Σp ${percent(chip.p)}`])];
+  const sums = odds.join("  ");
+  const flat = size.form === "flat";
+  const narrow = size.form === "narrow";
   const told = `${chip.words}: ${plural(chip.nodes, "node")} not drawn, ${sums}; press to open`;
   const [count] = chip.words.split(" ");
   return s(
@@ -177,13 +196,15 @@ export function chipBox(size, chip, [x, y]) {
       {
         class: "token",
         x: 10,
-        y: size.flat ? 15 : 17,
+        y: tokenLine(size) + (narrow ? 1 : 0),
         "data-words": chip.words,
         "data-brief": count,
       },
       chip.words,
     ),
-    s("text", { class: "odds", x: size.flat ? 108 : 10, y: size.flat ? 14 : 30 }, sums),
+    ...(narrow ? odds : [sums]).map((words, line) =>
+      s("text", { class: "odds", x: flat ? 108 : 10, y: flat ? 14 : 30 + 17 * line }, words),
+    ),
   );
 }
 

@@ -3,8 +3,9 @@
 
 export const FAR = 0.72; // below: no numbers, and tokens at TOKEN pixels of the screen
 export const FARTHER = 0.32; // below: no boxes one by one
-export const BESIDE = 0.5; // the smallest scale of trees beside each other that nobody zoomed
+export const FAR_NARROW = 0.6; // the same for narrow boxes, whose text does not shrink
 export const TOKEN = 11; // pixels of the screen, the smallest text
+export const SMALL = 10; // and of numbers in narrow boxes
 export const LARGEST = 1.5; // of a tree that is shown as a whole: small ones fill their room
 const CLOSEST = 2.5;
 const FARTHEST = 0.02;
@@ -72,14 +73,16 @@ export function intoSight({ k, kx, x, y }, [w, hgt], [left, top], [boxW, boxH]) 
 // ── columns that several trees share ───────────────────────────────────────────────────────────
 
 /**
- * As `centred`, among columns of other trees too. columns: {lead, wide, here}: columns before the
- * root, columns of the widest accepted path, and the one that must be in sight.
+ * As `centred`, among columns of other trees too. columns: {lead, wide, here, tall}: columns before
+ * the root, columns of the widest accepted path, the one that must be in sight, and the height of
+ * the tallest tree.
  */
-export function columned(size, columns, step, zoom, above, height, half) {
-  const { lead, wide, here } = columns;
-  const k = pathScale(size, wide * step, zoom, BESIDE);
-  const over = Math.max(0, 2 * PAD + (here + 1) * step * k - size[0]);
-  return { ...centred(size, k, above, height, half), x: PAD + lead * step * k - over };
+export function columned(size, columns, { stepX, far }, zoom, above, height, half) {
+  const { lead, wide, here, tall } = columns;
+  const lower = Math.min(zoom, wholeScale(size, 1, tall));
+  const k = pathScale(size, wide * stepX, lower, far);
+  const over = Math.max(0, 2 * PAD + (here + 1) * stepX * k - size[0]);
+  return { ...centred(size, k, above, height, half), x: PAD + lead * stepX * k - over };
 }
 
 /** As `fitted`, all trees at one scale. all: columns of all trees; tall: the tallest one. */
