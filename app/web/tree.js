@@ -107,7 +107,7 @@ export class TreeView {
 
   planned(round, fold) {
     const onward = !!this.run && this.run.at < this.run.rounds.length - 1;
-    return planFor(round, fold, { onward, narrow: this.narrow }, this.window.size);
+    return planFor(round, fold, { onward, slim: this.slim }, this.window.size);
   }
 
   /** The box of a row, to be drawn. */
@@ -184,10 +184,10 @@ export class TreeView {
     return this.window.columns;
   }
 
-  /** Narrow boxes, or the usual ones. */
-  reshape(narrow) {
-    if (narrow === !!this.narrow) return;
-    this.narrow = narrow;
+  /** Slim boxes, or the usual ones. */
+  reshape(slim) {
+    if (slim === !!this.slim) return;
+    this.slim = slim;
     if (this.plan) this._draw(this.round, this.plan.fold);
   }
 

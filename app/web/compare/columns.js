@@ -7,9 +7,9 @@ import { FAR, pathScale } from "../tree/camera.js";
 
 const WORD = 9; // characters of a token above its column
 
-/** Whether so many columns can only be read with narrow boxes, in the narrowest of these windows:
+/** Whether so many columns can only be read with slim boxes, in the narrowest of these windows:
  * [width, height] each. */
-export function needsNarrow(sizes, wide) {
+export function needsSlim(sizes, wide) {
   return sizes.some((size) => pathScale(size, wide * STEP_X, 1, 0) < FAR);
 }
 

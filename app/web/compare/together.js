@@ -8,7 +8,7 @@ import { answered } from "../feed.js";
 import { Measures } from "../measures.js";
 import { Beside, rowAt } from "./beside.js";
 import { Card } from "./card.js";
-import { columnsOf, needsNarrow } from "./columns.js";
+import { columnsOf, needsSlim } from "./columns.js";
 import { Lanes } from "./lanes.js";
 import { markTwins, sayShared, twinWords } from "./links.js";
 import { BandStrip } from "./text.js";
@@ -199,11 +199,11 @@ export class Together {
     if (!moved && said === this.standing) return;
     this.standing = said;
     const there = this.panes.filter((pane) => pane.shown);
-    const narrow = needsNarrow(
+    const slim = needsSlim(
       there.map((pane) => pane.tree.window.size),
       Math.max(...columns.map((each) => each?.wide ?? 0)),
     );
-    for (const pane of there) pane.tree.reshape(narrow);
+    for (const pane of there) pane.tree.reshape(slim);
     const tall = Math.max(...this.panes.map((pane) => (pane.shown ? pane.tree.plan.height : 0)));
     this.panes.forEach((pane, at) => {
       if (columns[at]) pane.tree.stand({ ...columns[at], tall });

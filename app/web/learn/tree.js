@@ -4,12 +4,14 @@ import { h, percent, s } from "../dom.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
-import { GHOST } from "../tree/boxes.js";
+import { GHOST, slimWords } from "../tree/boxes.js";
 import { TreePlan } from "../tree/plan.js";
 import { TreeView } from "../tree.js";
 
 const LEAST_SCALE = 0.62,
   MOST_SCALE = 1.9; // how small and how large a tree is drawn
+const PHONE = "(max-width: 720px)"; // as in sizes.css
+const NARROW = { pad: 8, axis: 24, most: 1.15, lowest: 150 };
 
 /** Some rows of a round, at the places they have in the whole tree. */
 function subtree(full, spec) {
@@ -88,7 +90,17 @@ export class LessonTree extends TreeView {
       ),
     );
     this.frameBox = h("div", { class: "ds-lesson-tree" }, this.element, this.title, this.tools);
-    new ResizeObserver(() => this.round && this.settle()).observe(this.svg);
+    new ResizeObserver(() => this.round && this._resize()).observe(this.svg);
+  }
+
+  /** Whether boxes are narrow, and the tree as high as it takes: on a phone the page scrolls. */
+  get narrow() {
+    return matchMedia(PHONE).matches;
+  }
+
+  _resize() {
+    if (this.narrow === this.wasNarrow) this.settle();
+    else this.draw(this.round.whole, this.spec);
   }
 
   /** The row of the whole tree that a row shown is, and back. */
@@ -102,6 +114,7 @@ export class LessonTree extends TreeView {
 
   draw(full, spec) {
     this.spec = spec;
+    this.wasNarrow = this.narrow;
     this.svg.classList.toggle("untold", !!full.untold);
     this.title.textContent = spec.title;
     this.show(subtree(full, spec), false);
@@ -115,19 +128,39 @@ export class LessonTree extends TreeView {
     if (this.has(row)) this.select(row);
   }
 
+  /** On a phone all of it is in sight: nothing has to move. */
+  select(row) {
+    super.select(row);
+    if (this.narrow && this.plan) this.frame();
+  }
+
   planned(round, fold) {
-    return new LessonPlan(round, fold);
+    const slim = round.sources ? "narrow" : "slim";
+    return new LessonPlan(round, fold, { shape: this.narrow ? slim : "" });
   }
 
   /** The whole of it when that can be read, larger than life where there is room. */
   frame() {
     const { width, height } = this.plan;
     const [w, hgt] = this.window.size;
+    if (this.narrow) return this._frameNarrow(w);
+    this.frameBox.style.height = "";
     const pad = 22;
     const whole = Math.min((w - 2 * pad) / width, (hgt - 2 * pad - 8) / height);
     if (whole < LEAST_SCALE) return super.frame(false);
     const k = Math.min(whole, MOST_SCALE);
     this.window.show({ k, kx: k, x: (w - width * k) / 2, y: 10 + (hgt - height * k) / 2 });
+  }
+
+  /** All of its depths in sight, and as much room below as its branches take. */
+  _frameNarrow(w) {
+    const { width, height } = this.plan;
+    const { pad, axis, most, lowest } = NARROW;
+    const k = Math.min((w - 2 * pad) / width, most);
+    const high = Math.max(lowest, height * k + axis + 2 * pad);
+    this.frameBox.style.height = `${Math.ceil(high)}px`;
+    const y = axis + (high - axis - height * k) / 2;
+    this.window.show({ k, kx: k, x: (w - width * k) / 2, y });
   }
 
   box(row) {
@@ -146,7 +179,8 @@ export class LessonTree extends TreeView {
     if (!row) return;
     box.classList.replace("unreached", "drafted");
     const text = box.querySelector(".token");
-    const words = this.round.short[this.round.tokens[row]] || this.label(row);
+    const label = this.round.short[this.round.tokens[row]] || this.label(row);
+    const words = slimWords(this.plan, label);
     text.textContent = words;
     text.setAttribute("data-words", words); // which it is drawn from at another zoom
   }
@@ -155,7 +189,8 @@ export class LessonTree extends TreeView {
   _note(node, words) {
     node.querySelectorAll(".odds, .bar").forEach((part) => part.remove());
     node.querySelector(".token").setAttribute("y", words ? 17 : 24);
-    if (words) node.append(s("text", { class: "odds note", x: 8, y: 32 }, words));
+    const x = this.plan.slim ? 4 : 8;
+    if (words) node.append(s("text", { class: "odds note", x, y: 32 }, words));
   }
 
   /** A node before the target has spoken. */

@@ -2,7 +2,7 @@
 
 import { readAddress, viewOf } from "../address.js";
 import { answered } from "../feed.js";
-import { formAbove, writePrompt } from "../form.js";
+import { formAbove, touchesOf, writePrompt } from "../form.js";
 import { recall, typedIn } from "../memory.js";
 import { News } from "../news.js";
 import { Studio } from "../studio.js";
@@ -12,20 +12,19 @@ import { restore } from "./page.js";
 export function mountStudio(page, setting) {
   const bar = formAbove(setting.stop)?.querySelector(".ds-bar");
   const source = { ...page.server, news: new News("rounds") },
-    studio = new Studio(page.element, source, (name, asked) => page[name](asked), {
-      ...setting,
-      bar,
-    }),
+    touched = () => touchesOf(setting.stop),
+    trigger = (name, asked) => page[name](asked && { ...asked, touched: touched() }),
+    studio = new Studio(page.element, source, trigger, { ...setting, bar }),
     filling = typedIn(setting.stop) && recall(setting.stop);
-  if (filling) {
+  if (filling && !touched()) {
     const { prompt, ...others } = filling;
     writePrompt(setting.stop, prompt); // at once: the server's answer may come when one has typed
-    page.refill({ filling: others });
+    if (Object.keys(others).length) trigger("refill", { filling: others });
   }
-  studio.link.listen().then((opened) => {
-    const asked = opened || restore(studio),
+  studio.link.listen(async (atStart) => {
+    const asked = atStart && restore(studio),
       unseen = setting.view === "run" && viewOf(readAddress()) !== "run"; // made from the start
-    if (!asked && !unseen) showFirst(studio, page.server);
+    if (!asked && !unseen) await showFirst(studio, page.server);
   });
   page.watch("value", () => {
     const value = page.props.value || {};
@@ -41,5 +40,5 @@ export function mountStudio(page, setting) {
 async function showFirst(studio, server) {
   const { first } = await answered(server.examples({})),
     names = first?.[studio.where.view];
-  if (names && studio.opening.may) studio.opening.on(names);
+  if (names && studio.opening.may) await studio.opening.on(names);
 }

@@ -45,7 +45,6 @@ export class Opening {
     );
     const tickets = answers.map(({ ticket }) => ticket);
     if (!tickets.every(Boolean) || !this.may) return;
-    tickets.forEach((ticket, at) => studio.link.names.set(ticket, names[at]));
     this.coming = new Set(tickets);
     this.shown = tickets.join();
     studio.open(...tickets);

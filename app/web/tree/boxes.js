@@ -2,7 +2,6 @@
 // tree.py draws the same boxes into a file.
 
 import { fill, percent, plural, s, tiny } from "../dom.js";
-import { FAR, FAR_NARROW } from "./camera.js";
 
 export const BOX_W = 128;
 export const BOX_H = 40;
@@ -15,18 +14,23 @@ const EDIT_GAP = 34;
 export const MARK = { a: "✓", r: "×", u: "·" };
 export const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" };
 export const GHOST = -1; // in place of a row: the target's token where the walk stopped
+const SLIM_WORD = 8; // characters of a token in a slim box
 const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
 
-/** {boxW, boxH, stepX, stepY, far: the scale below which numbers are left out}. A draft graph's
- * boxes list edits, a line each, and so are larger. Flat boxes say token, q and p on one line, so
- * that a tall tree is read as a whole; narrow ones on three, so that wide trees are, beside others. */
-export function sizes(lines, form) {
-  if (form === "flat") return { boxW: 212, boxH: 22, stepX: 248, stepY: 26, far: FAR };
-  if (form === "narrow") return { boxW: 84, boxH: 66, stepX: 102, stepY: 72, far: FAR_NARROW };
-  if (!lines) return { boxW: BOX_W, boxH: BOX_H, stepX: STEP_X, stepY: STEP_Y, far: FAR };
+/** {boxW, boxH, stepX, stepY}. A draft graph's boxes list edits, a line each, and so are larger;
+ * flat boxes say token, q and p on one line, so that a tall tree is read as a whole. Narrow and
+ * slim ones are for a phone, slim ones with a line for each. told: p is known. */
+export function sizes(lines, shape, told) {
+  if (shape === "flat") return { boxW: 212, boxH: 22, stepX: 248, stepY: 26, flat: true };
+  if (shape === "narrow") return { boxW: 104, boxH: BOX_H, stepX: 116, stepY: STEP_Y };
+  if (shape === "slim") {
+    const boxH = told ? 56 : BOX_H;
+    return { boxW: 67, boxH, stepX: 77, stepY: boxH + 6, slim: true };
+  }
+  if (!lines) return { boxW: BOX_W, boxH: BOX_H, stepX: STEP_X, stepY: STEP_Y };
   const most = Math.max(1, ...lines.map((edits) => edits.length));
   const boxH = 25 + EDIT_H * most;
-  return { boxW: EDIT_W, boxH, stepX: EDIT_W + EDIT_GAP, stepY: boxH + 12, far: FAR };
+  return { boxW: EDIT_W, boxH, stepX: EDIT_W + EDIT_GAP, stepY: boxH + 12 };
 }
 
 export function curve({ boxW, boxH }, [x0, y0], [x1, y1]) {
@@ -73,6 +77,16 @@ function spoken(round, row, label) {
   return `${label} ${odds}, ${STATUS[round.status[row]]}${help && `, ${help}`}`;
 }
 
+/** Where the words of a box begin. */
+function left({ slim }) {
+  return slim ? 4 : 8;
+}
+
+/** A token in a slim box: what is left out is in the node's name and tip. */
+export function slimWords({ slim }, words) {
+  return slim && words.length > SLIM_WORD ? `${words.slice(0, SLIM_WORD - 1)}…` : words;
+}
+
 export function nodeBox(size, round, row, id, [x, y]) {
   const token = round.tokens[row];
   const label = round.labels[token];
@@ -89,22 +103,17 @@ export function nodeBox(size, round, row, id, [x, y]) {
   const mark = row ? MARK[round.status[row]] : "●";
   node.append(s("rect", { class: "box", width: size.boxW, height: size.boxH, rx: 7 }));
   if (round.lines) return fill(node, {}, edits(size, round.lines[row], mark, label));
-  const words = `${mark} ${round.short[token] || label}`;
-  const top = row ? tokenLine(size) : size.boxH / 2 + 5;
-  node.append(s("text", { class: "token", x: 8, y: top, "data-words": words }, words));
+  const words = slimWords(size, `${mark} ${round.short[token] || label}`);
+  const top = size.flat ? 15 : row ? 16 : size.boxH / 2 + 5;
+  node.append(s("text", { class: "token", x: left(size), y: top, "data-words": words }, words));
   if (row) node.append(...odds(size, round, row));
   return node;
-}
-
-function tokenLine({ form }) {
-  return form ? 15 : 16;
 }
 
 function odds(size, round, row) {
   const p = round.p ? round.p[row] : null;
   const help = signOf(round, row);
-  const y = size.form === "flat" ? 15 : 29;
-  const cue = { class: "odds cue", x: size.boxW - 4, y, "text-anchor": "end" };
+  const cue = { class: "odds cue", x: size.boxW - 4, y: size.flat ? 15 : 29, "text-anchor": "end" };
   return [
     ...bar(size, "q", round.q[row], 0),
     ...(p === null ? [] : bar(size, "p", p, 1)),
@@ -112,21 +121,16 @@ function odds(size, round, row) {
   ];
 }
 
-/** Where the first or second chance of a box stands: {x, y, down: to its bar, wide: of a bar for 1,
- * tall}. */
-function oddsPlace({ form, boxW }, place) {
-  if (form === "flat") return { x: boxW - 100 + 48 * place, y: 14, down: 3.5, wide: 42, tall: 2.5 };
-  if (form === "narrow") return { x: 8, y: 34 + 20 * place, down: 4, wide: boxW - 16, tall: 2.5 };
-  return { x: 8 + (6 + BAR) * place, y: 29, down: 4, wide: BAR, tall: 3.5 };
-}
-
 /** A chance in words, and as a bar: the first or second of a box. */
-function bar(size, name, chance, place) {
-  const { x, y, down, wide, tall } = oddsPlace(size, place);
-  const width = Math.max(1, wide * (chance || 0)).toFixed(1);
+function bar({ flat, slim, boxW }, name, chance, place) {
+  const beside = slim ? 0 : place;
+  const x = flat ? boxW - 100 + 48 * beside : left({ slim }) + (6 + BAR) * beside;
+  const y = flat ? 14 : slim ? 29 + 17 * place : 29;
+  const width = Math.max(1, (flat ? 42 : BAR) * (chance || 0)).toFixed(1);
+  const under = y + (flat ? 3.5 : 4);
   return [
     s("text", { class: "odds", x, y }, `${name} ${percent(chance)}`),
-    s("rect", { class: `bar ${name}`, x, y: y + down, width, height: tall }),
+    s("rect", { class: `bar ${name}`, x, y: under, width, height: flat ? 2.5 : 3.5 }),
   ];
 }
 
@@ -148,8 +152,8 @@ function edits(size, lines, mark, label) {
 export function ghostBox(size, round, id, [x, y]) {
   const { ghost } = round;
   const what = round.lines ? "step" : "token";
-  const words = `◇ ${ghost.short}`;
-  const top = ghost.p === null && size.form !== "flat" ? size.boxH / 2 + 5 : tokenLine(size);
+  const words = slimWords(size, `◇ ${ghost.short}`);
+  const top = size.flat ? 15 : ghost.p === null ? size.boxH / 2 + 5 : 16;
   return s(
     "g",
     {
@@ -166,10 +170,14 @@ export function ghostBox(size, round, id, [x, y]) {
       class: "box",
       width: size.boxW,
       height: size.boxH,
-      rx: Math.min(20, size.boxH / 2),
+      rx: Math.min(size.slim ? 12 : 20, size.boxH / 2),
     }),
-    s("text", { class: "token", x: 13, y: top, "data-words": words }, words),
-    ...(ghost.p === null ? [] : bar(size, "p", ghost.p, size.form ? 1 : 0)),
+    s(
+      "text",
+      { class: "token", x: size.slim ? left(size) : 13, y: top, "data-words": words },
+      words,
+    ),
+    ...(ghost.p === null ? [] : bar(size, "p", ghost.p, size.flat ? 1 : 0)),
   );
 }
 
@@ -177,8 +185,6 @@ export function ghostBox(size, round, id, [x, y]) {
 export function chipBox(size, chip, [x, y]) {
   const odds = [`Σq ${percent(chip.q)}`, ...(chip.p === null ? [] : [`Σp ${percent(chip.p)}`])];
   const sums = odds.join("  ");
-  const flat = size.form === "flat";
-  const narrow = size.form === "narrow";
   const told = `${chip.words}: ${plural(chip.nodes, "node")} not drawn, ${sums}; press to open`;
   const [count] = chip.words.split(" ");
   return s(
@@ -195,16 +201,17 @@ export function chipBox(size, chip, [x, y]) {
       "text",
       {
         class: "token",
-        x: 10,
-        y: tokenLine(size) + (narrow ? 1 : 0),
-        "data-words": chip.words,
+        x: size.slim ? left(size) : 10,
+        y: size.flat ? 15 : 17,
+        "data-words": size.slim ? count : chip.words,
         "data-brief": count,
       },
-      chip.words,
+      size.slim ? count : chip.words,
     ),
-    ...(narrow ? odds : [sums]).map((words, line) =>
-      s("text", { class: "odds", x: flat ? 108 : 10, y: flat ? 14 : 30 + 17 * line }, words),
-    ),
+    ...(size.slim ? odds : [sums]).map((words, line) => {
+      const x = size.flat ? 108 : size.slim ? left(size) : 10;
+      return s("text", { class: "odds", x, y: size.flat ? 14 : 30 + 14 * line }, words);
+    }),
   );
 }
 

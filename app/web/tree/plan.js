@@ -5,10 +5,10 @@ import { curve, GHOST, sizes } from "./boxes.js";
 import { FAR, wholeScale } from "./camera.js";
 
 export class TreePlan {
-  /** fold: {rows, y, ghost, chips} of app/view/fold.py; null: every node is drawn. look: {form: of
-   * the boxes, as `sizes` knows them; onward: the text goes on at the right of the path}. */
-  constructor(round, fold, { form = "", onward = false } = {}) {
-    Object.assign(this, { round, fold, form }, sizes(round.lines, form));
+  /** fold: {rows, y, ghost, chips} of app/view/fold.py; null: every node is drawn. look: {shape:
+   * "flat", "narrow" or "slim" boxes, onward: the text goes on at the right of the path}. */
+  constructor(round, fold, { shape = "", onward = false } = {}) {
+    Object.assign(this, { round, fold }, sizes(round.lines, shape, !!round.p));
     this._place();
     if (onward) this._makeWay();
     Object.assign(this, this.extent());
@@ -206,13 +206,13 @@ export class TreePlan {
   }
 }
 
-/** The plan of a round in a window of this size; narrow: it stands beside others. A tall tree has
- * boxes of one line, if q and p can be read then and cannot be otherwise. */
-export function planFor(round, fold, { onward, narrow }, size) {
-  if (narrow) return new TreePlan(round, fold, { form: "narrow" });
+/** The plan of a round in a window of this size; slim: with slim boxes. A tall tree has boxes of one
+ * line, if q and p can be read then and cannot be otherwise. */
+export function planFor(round, fold, { onward, slim }, size) {
+  if (slim) return new TreePlan(round, fold, { shape: "slim" });
   const plan = new TreePlan(round, fold, { onward }),
     read = ({ width, height }) => wholeScale(size, width, height) >= FAR;
   if (round.lines || read(plan)) return plan;
-  const flat = new TreePlan(round, fold, { onward, form: "flat" });
+  const flat = new TreePlan(round, fold, { onward, shape: "flat" });
   return read(flat) ? flat : plan;
 }

@@ -3,10 +3,9 @@
 
 import { s } from "../dom.js";
 import { blocks, chipBox, curve, edgePaths, GHOST } from "./boxes.js";
-import { FAR, FARTHER, SMALL, TOKEN } from "./camera.js";
+import { FAR, FARTHER, TOKEN } from "./camera.js";
 
 const CHAR = 6.7; // pixels of the screen, of a character of TOKEN pixels
-const FULL = 13; // pixels of a token's text at scale 1
 const NEARBY = 40; // pixels around the window where boxes are made too
 const FEW = 60; // boxes that are drawn one by one however small they are
 
@@ -17,7 +16,6 @@ export class TreeScene {
     this.element = s("g", { class: "ds-scene" });
     this.view = { k: 1, kx: 1, x: 0, y: 0 };
     this.nodes = new Map();
-    this.cutFor = 0; // the scale that tokens were cut for; 0: none was
   }
 
   /** Draw a plan's edges; its boxes come with `settle`. */
@@ -95,14 +93,12 @@ export class TreeScene {
   place(view) {
     const { k, kx, x, y } = view;
     this.view = view;
-    this.far = k < (this.plan?.far ?? FAR);
+    this.far = k < FAR;
     const scale = `scale(${kx.toFixed(4)} ${k.toFixed(4)})`;
     this.element.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)}) ${scale}`);
     this.svg.classList.toggle("far", this.far);
     this.svg.classList.toggle("farther", k < FARTHER);
-    this.svg.classList.toggle("narrow", this.plan?.form === "narrow");
     this.svg.style.setProperty("--token", `${(TOKEN / k).toFixed(2)}px`);
-    this.svg.style.setProperty("--odds", `${(SMALL / k).toFixed(2)}px`);
   }
 
   /** Follow a move, once a frame: draw boxes in sight and those of `marked` rows, and as much of
@@ -111,7 +107,7 @@ export class TreeScene {
     const sight = this._sight(size);
     this._cull(sight, marked);
     this._cullEdges(sight);
-    const cutFor = this.far || this.plan.form === "narrow" ? this.view.kx : 0;
+    const cutFor = this.far ? this.view.kx : 0;
     if (this.cutFor === cutFor) return;
     this.cutFor = cutFor;
     for (const node of [...this.nodes.values(), ...this.chips.values()]) this._cut(node);
@@ -165,12 +161,11 @@ export class TreeScene {
     const text = node.querySelector("[data-words]");
     if (!text) return;
     const words = text.getAttribute("data-words");
-    const { kx } = this.view;
-    const room = Math.floor((this.plan.boxW * kx - 6) / (CHAR * Math.max(1, (FULL * kx) / TOKEN)));
+    const room = Math.floor((this.plan.boxW * this.view.kx - 6) / CHAR);
     const brief = text.getAttribute("data-brief");
     const cut = brief && words.length > room ? brief : words;
-    const short = cut.length > room ? `${cut.slice(0, Math.max(2, room - 1))}…` : cut;
-    const next = this.cutFor ? short : words;
+    const short = this.far && cut.length > room ? `${cut.slice(0, Math.max(2, room - 1))}…` : cut;
+    const next = this.far ? short : words;
     if (text.textContent !== next) text.textContent = next;
   }
 }

@@ -5,6 +5,7 @@ import {
   carried,
   centred,
   columned,
+  FAR,
   fitted,
   fittedColumns,
   following,
@@ -39,7 +40,7 @@ export class TreeWindow {
   get holdsAll() {
     const { plan, size, columns } = this;
     if (!columns) return wholeScale(size, plan.width, plan.height) >= READABLE;
-    return wholeScale(size, columns.all * plan.stepX, columns.tall) >= plan.far;
+    return wholeScale(size, columns.all * plan.stepX, columns.tall) >= FAR;
   }
 
   show(view) {
@@ -59,7 +60,8 @@ export class TreeWindow {
       return this.show(carried(this.view, size, wide, above + half));
     }
     if (!keep && this.holdsAll) return this.fit();
-    if (columns) return this.show(columned(size, columns, plan, zoom, above, plan.height, half));
+    if (columns)
+      return this.show(columned(size, columns, plan.stepX, zoom, above, plan.height, half));
     const steps = plan.round.path.length + (plan.round.ghost ? 1 : 0);
     const k = keep ? this.view.k : pathScale(size, steps * plan.stepX, zoom);
     this.show(centred(size, k, above, plan.height, half));
