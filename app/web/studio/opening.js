@@ -1,5 +1,5 @@
-// The first view of a page: a good round of an example, or of two side by side, the path drawn once,
-// step by step; and the form filled with the settings of the runs on view.
+// The first view of a page: a good round of an example, or of two side by side, the path drawn
+// once, step by step; and the form filled with the settings of the runs on view.
 
 import { answered } from "../feed.js";
 import { typedIn } from "../memory.js";

@@ -206,8 +206,8 @@ export class TreePlan {
   }
 }
 
-/** The plan of a round in a window of this size; slim: with slim boxes. A tall tree has boxes of one
- * line, if q and p can be read then and cannot be otherwise. */
+/** The plan of a round in a window of this size; slim: with slim boxes. A tall tree has boxes of
+ * one line, if q and p can be read then and cannot be otherwise. */
 export function planFor(round, fold, { onward, slim }, size) {
   if (slim) return new TreePlan(round, fold, { shape: "slim" });
   const plan = new TreePlan(round, fold, { onward }),
