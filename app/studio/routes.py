@@ -111,7 +111,9 @@ class Routes:
         return run, run.rounds[at]
 
     def _stop(self, question: Question) -> Any:
-        self._runs.stop(question.ticket)
+        """Somebody pressed Stop, or this page shows the run no more (``left``)."""
+        end = self._runs.leave if question.left else self._runs.stop
+        end(question.ticket)
         return {}
 
     def _share(self, question: Question) -> Any:

@@ -2,7 +2,7 @@
 
 import { readAddress, viewOf } from "../address.js";
 import { answered } from "../feed.js";
-import { formAbove, touchesOf, writePrompt } from "../form.js";
+import { formAbove, hasStarted, touchesOf, writePrompt } from "../form.js";
 import { recall, typedIn } from "../memory.js";
 import { News } from "../news.js";
 import { Studio } from "../studio.js";
@@ -30,6 +30,7 @@ export function mountStudio(page, setting) {
     const value = page.props.value || {};
     if (value.error) studio.complain(value.error);
     else if (value.tickets) {
+      hasStarted(setting.stop);
       for (const ticket of value.tickets) studio.opening.started.add(ticket);
       studio.open(...value.tickets);
     } else if (value.added) value.added.forEach((ticket) => studio.beside(ticket));
