@@ -96,7 +96,7 @@ def test_arrows_step_through_chapters_and_the_address_follows(learn: Open):
 def test_a_link_opens_its_step_and_a_broken_one_the_first(learn: Open):
     page = learn("#learn=4.3")
     expect(page.locator(".ds-lesson-title")).to_have_text("The whole tree in one forward pass")
-    count(page, "3 / 9")
+    count(page, "3 / 10")
     page.evaluate("window.location.hash = '#learn=5.2'")
     expect(page.locator(".ds-lesson-title")).to_have_text("The verifier's walk")
     count(learn("#learn=99.99"), "9 / 9")

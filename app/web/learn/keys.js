@@ -1,6 +1,5 @@
 // The keys of Learn, and the help that lists them.
 
-import { onShown } from "../address.js";
 import { button, h } from "../dom.js";
 
 const KEYS = [
@@ -77,7 +76,7 @@ export function isTyping({ target, key, ctrlKey, metaKey, altKey }) {
   return ["INPUT", "TEXTAREA", "SELECT", "SUMMARY"].includes(target.tagName);
 }
 
-/** Keys, links and swipes act on the lesson as long as its element is on the page. */
+/** Keys and swipes act on the lesson as long as its element is on the page. */
 export function listenToLesson(lesson, element) {
   const onKey = (event) => {
     if (!element.isConnected) return document.removeEventListener("keydown", onKey);
@@ -87,13 +86,7 @@ export function listenToLesson(lesson, element) {
     event.preventDefault();
     act();
   };
-  const onHash = () => {
-    if (!element.isConnected) return window.removeEventListener("hashchange", onHash);
-    if (lesson.linked) lesson.follow(lesson.linked);
-  };
   document.addEventListener("keydown", onKey);
-  window.addEventListener("hashchange", onHash);
-  onShown(lesson.root, () => lesson.remember());
   listenForSwipes(lesson.text, (by) => lesson.move(by));
 }
 

@@ -4,7 +4,7 @@ import { h, percent, s } from "../dom.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
-import { GHOST } from "../tree/boxes.js";
+import { GHOST, slimWords } from "../tree/boxes.js";
 import { TreePlan } from "../tree/plan.js";
 import { TreeView } from "../tree.js";
 
@@ -14,16 +14,7 @@ const LEAST_SCALE = 0.62,
   READ_SCALE = 0.85; // below: boxes of one line, if they are larger then
 const PAD = 22; // pixels around a tree
 const PHONE = "(max-width: 720px)"; // as in sizes.css
-const NARROW = { pad: 8, axis: 24, word: 8, most: 1.15, lowest: 150 };
-
-/** A token in a narrow box: what is left out is in the node's name and tip. */
-function cut(text) {
-  const words = text.getAttribute("data-words") ?? text.textContent;
-  if (words.length <= NARROW.word) return;
-  const short = `${words.slice(0, NARROW.word - 1)}…`;
-  text.textContent = short;
-  text.setAttribute("data-words", short);
-}
+const NARROW = { pad: 8, axis: 24, most: 1.15, lowest: 150 };
 
 /** Some rows of a round, at the places they have in the whole tree. */
 function subtree(full, spec) {
@@ -125,7 +116,7 @@ export class LessonTree extends TreeView {
   }
 
   _resize() {
-    if (this.narrow && this.wasNarrow) this.settle();
+    if (this.narrow && this.wasNarrow) this.reframe();
     else this.draw(this.round.whole, this.spec);
   }
 
@@ -144,11 +135,11 @@ export class LessonTree extends TreeView {
     this.svg.classList.toggle("untold", !!full.untold);
     this.title.textContent = spec.title;
     this.show(subtree(full, spec), false);
-    this.settle();
+    this.reframe();
   }
 
   /** Frame it anew, as the step wants it. */
-  settle() {
+  reframe() {
     this.frame();
     const row = this.spec.select === null ? -2 : this.shownAs(this.spec.select);
     if (this.has(row)) this.select(row);
@@ -206,7 +197,6 @@ export class LessonTree extends TreeView {
     if (marks[row]) box.classList.add(`mark-${marks[row]}`);
     const number = row === GHOST ? undefined : this.spec.numbers?.[this.own(row)];
     if (number) this._number(box, number);
-    if (this.plan.slim) cut(box.querySelector(".token"));
     return box;
   }
 
@@ -217,7 +207,8 @@ export class LessonTree extends TreeView {
     if (!row) return;
     box.classList.replace("unreached", "drafted");
     const text = box.querySelector(".token");
-    const words = this.round.short[this.round.tokens[row]] || this.label(row);
+    const label = this.round.short[this.round.tokens[row]] || this.label(row);
+    const words = slimWords(this.plan, label);
     text.textContent = words;
     text.setAttribute("data-words", words); // which it is drawn from at another zoom
   }

@@ -1,7 +1,7 @@
 // Learn: a guided course. Every tree in it is drawn by the one tree component (tree.js); what a
 // step shows comes as plain data from app/learn. A step is a function of (chapter, step).
 
-import { readAddress, visit } from "../address.js";
+import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { keyHelp, listenToLesson } from "./keys.js";
@@ -32,7 +32,10 @@ export class Learn {
     this.stage = new LessonStage((row) => this._picked(row));
     this._build(element);
     listenToLesson(this, element);
-    this.follow(this.linked || [0, 0]);
+    this.address = new ViewInAddress("learn", this.root, {
+      state: () => ({ learn: this.told }),
+      show: (state) => this.follow((state?.learn ?? this.told).split(".").map(Number)),
+    });
   }
 
   // ── the parts ──────────────────────────────────────────────────────────────────────────────
@@ -50,7 +53,7 @@ export class Learn {
     this.words = h("div", { class: "ds-lesson-words" });
     this.knobs = new Knobs({
       moved: (places) => this._moved(places),
-      settled: () => this.remember(),
+      settled: () => this.address.write(),
     });
     this.text = h(
       "div",
@@ -128,12 +131,11 @@ export class Learn {
     return this.sliders.length ? this.shown.states[stateAt(this.sliders, this.stands)] : this.shown;
   }
 
-  /** Show what a link names: a step, and where its sliders stand. */
-  follow([chapter, step, ...places]) {
+  /** Show what a link names: a chapter, a step, places of its sliders, from 1. */
+  follow(named) {
+    const [chapter, step, ...places] = named.map((at) => at - 1);
     this.go(chapter, step);
-    if (!places.length || !this.sliders.length) return;
-    this._moved(placesFor(this.sliders, places));
-    this.remember();
+    if (places.length && this.sliders.length) this._moved(placesFor(this.sliders, places));
   }
 
   /** Show a step; what is out of range is brought into it. */
@@ -142,7 +144,7 @@ export class Learn {
     this.step = Math.max(0, Math.min(this.length(this.chapter) - 1, step));
     this.seen.add(this.here);
     this._draw();
-    this.remember();
+    this.address?.write();
     this._reveal();
   }
 
@@ -169,17 +171,10 @@ export class Learn {
     return this.chapter === this.course.chapters.length - 1 && this.asking;
   }
 
-  /** The numbers that the address names: a chapter, a step, places of sliders. */
-  get linked() {
-    const { learn } = readAddress();
-    return learn?.split(".").map((part) => Number(part) - 1);
-  }
-
-  /** The address names the step, as long as the course is on view. */
-  remember() {
+  /** Chapter, step and the places of its sliders, from 1, as the address has them. */
+  get told() {
     const moved = this.places.get(this.here) ?? [];
-    const told = [this.chapter, this.step, ...moved].map((at) => at + 1).join(".");
-    if (this.onView) visit({ learn: told });
+    return [this.chapter, this.step, ...moved].map((at) => at + 1).join(".");
   }
 
   // ── drawing ────────────────────────────────────────────────────────────────────────────────
