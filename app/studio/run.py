@@ -38,6 +38,7 @@ class StudioRun:
     reading what is done before the first round, in words; empty when there is nothing to wait for
     seen    when a page last asked for it or watched it
     watchers  pages that watch it now
+    file    the name of the file that was opened, any text; "" for another run
     link    a second ticket, for looking only; None until the run is shared
     weight  about its bytes in memory
     """
@@ -55,6 +56,7 @@ class StudioRun:
     watchers: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
     source: str = "live"
+    file: str = ""
     link: str | None = None
     weight: int = 0
     _views: dict[int, dict[str, Any]] = field(default_factory=dict)

@@ -111,6 +111,7 @@ export class Calibration {
   async refresh() {
     const asked = taken("calibration");
     if (asked?.ticket) return this.chooser.add([asked.ticket]);
+    if (asked?.path) this._opened(await answered(this.source.open({ path: asked.path })));
     if (this.scope.getClientRects().length) await this.chooser.begin();
   }
 
@@ -150,7 +151,10 @@ export class Calibration {
   }
 
   async _open(file) {
-    const answer = await this.send(file);
+    this._opened(await this.send(file));
+  }
+
+  _opened(answer) {
     this.complain(answer.error);
     if (answer.error) return;
     this.measured.draw(answer.figures);

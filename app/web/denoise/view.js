@@ -276,7 +276,8 @@ export class DenoiseView {
   /** Open the run that somebody on the page asked for; whether there was one. */
   _goTo() {
     const asked = taken("denoise");
-    if (asked?.ticket) this.open([asked.ticket]);
+    if (asked?.tickets) this.open(asked.tickets);
+    else if (asked?.ticket) this.open([asked.ticket]);
     return !!asked;
   }
 

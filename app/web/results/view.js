@@ -4,7 +4,9 @@
 import { onShown, visit } from "../address.js";
 import { button, clear, estimate, h, number, ratio } from "../dom.js";
 import { answered } from "../feed.js";
+import { onGoTo, taken } from "../goto.js";
 import { card, choice } from "../parts.js";
+import { OpenedFile } from "./opened.js";
 import { choicesOf, OWN, rowsOf, sorted } from "./rows.js";
 import { scatter } from "./scatter.js";
 
@@ -90,18 +92,27 @@ export class Results {
   constructor(element, source) {
     this.chosen = {};
     this.order = COLUMNS.find((column) => column.name === "speed");
-    this.place = h("div", { class: "ds-scope" });
+    this.source = source;
+    this.opened = new OpenedFile();
+    this.place = h("div", { class: "ds-scope" }, this.opened.element);
     clear(element).append(this.place);
+    onGoTo(element, () => this._take());
+    this._take();
     onShown(element, () => visit({ view: "results" }));
     this._open(source);
   }
 
   async _open(source) {
     const answer = await answered(source.table({}));
-    if (answer.error) {
+    if (this.rows) return; // a file was quicker
+    if (answer.error)
       this.place.append(h("p", { class: "ds-banner", role: "alert" }, answer.error));
-      return;
-    }
+    else this._show(answer, "");
+  }
+
+  /** Show a table of methods; `name` of a file that was opened. */
+  _show(answer, name) {
+    this.chosen = {};
     this.rows = answer.rows;
     this.ran = this.rows.every((row) => row.ran);
     this.columns = COLUMNS.filter(
@@ -122,16 +133,26 @@ export class Results {
     const picks = Object.entries(options).map(pick);
     this.picture = h("div", { class: "ds-wide" });
     this.table = h("table", { class: "ds-results", "aria-label": "All methods" });
-    this.place.append(
-      card(
-        "All methods",
-        [h("h2", {}, "All methods, the same prompts"), ...picks],
-        h("p", { class: "ds-soft ds-tell" }, aboutOf(answer)),
-        this.picture,
-        h("div", { class: "ds-wide" }, this.table),
-      ),
+    const shown = card(
+      "All methods",
+      [h("h2", {}, "All methods, the same prompts"), h("span", {}, name), ...picks],
+      h("p", { class: "ds-soft ds-tell" }, aboutOf(answer)),
+      this.picture,
+      h("div", { class: "ds-wide" }, this.table),
     );
+    this.place.replaceChildren(this.opened.element, shown);
     this._draw();
+  }
+
+  /** A file was opened on the page. */
+  async _take() {
+    const { path, name } = taken("results") ?? {};
+    if (!path) return;
+    this.opened.wait(name);
+    const answer = await answered(this.source.open({ path }));
+    if (!answer.table) return this.opened.show(name, answer);
+    this.opened.element.hidden = true;
+    this._show(answer.table, name);
   }
 
   _draw() {

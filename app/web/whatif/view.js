@@ -34,7 +34,7 @@ export class WhatIf {
     this.curves = new Curves(
       source,
       () => this.found && this._curve(),
-      (file) => this._openCost(file),
+      (file) => this._costs(this._sent("open_cost", file)),
     );
     this.draft = new DraftCard(source, {
       go: (place) => this.go(place),
@@ -55,10 +55,12 @@ export class WhatIf {
     this._list();
   }
 
-  /** A run was asked about: its text is collected, and then shown. */
+  /** A run was asked about: its text is collected, and then shown. Or a file was opened. */
   _goto() {
     const asked = taken("whatif");
     if (asked?.ticket) this.collecting.begin(asked.ticket);
+    if (asked?.route === "open") this._text(this._ask("open", asked), asked.name);
+    if (asked?.route === "open_cost") this._costs(this._ask("open_cost", asked));
   }
 
   _build(element) {
@@ -67,7 +69,9 @@ export class WhatIf {
       class: "ds-button ds-opens",
       title: "A .safetensors file of the command collect",
     };
-    const open = opener("Open a collected text…", opens, (file) => this._openText(file));
+    const open = opener("Open a collected text…", opens, (file) =>
+      this._text(this._sent("open", file), "the opened file"),
+    );
     this.files = choice("Collected text", [], (name) => this._turnTo(name));
     this.method = choice("Method", [], (name) => this._choose(name));
     this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
@@ -125,17 +129,20 @@ export class WhatIf {
     return answer.error ? null : answer;
   }
 
-  async _openText(file) {
-    const answer = await this._sent("open", file);
-    if (answer) this._turnTo(answer.file, "the opened file");
+  /** Show a text that the server is opening. */
+  async _text(opening, title) {
+    this._awaiting(true);
+    const answer = await opening;
+    if (answer) this._turnTo(answer.file, title);
+    else this._awaiting(false);
   }
 
   /** A result of the command cost: its times in place of the estimate's. */
-  async _openCost(file) {
-    const answer = await this._sent("open_cost", file);
+  async _costs(opening) {
+    const answer = await opening;
     if (!answer) return;
     Object.assign(this, answer); // cost: its name on the server; of: whose times these are
-    this._turned(true);
+    if (this.about) this._turned(true);
   }
 
   async _list() {
