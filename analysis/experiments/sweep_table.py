@@ -23,7 +23,7 @@ MAX_NAME = 80
 Temperature = Annotated[float, Meta(ge=0, le=100)]
 
 
-class _Run(Struct):
+class _GridRun(Struct):
     """The columns of ``sweep.SCHEMA`` that scores are made of. A failed run has no numbers."""
 
     method: str
@@ -42,8 +42,8 @@ class _Run(Struct):
     error: str | None = None
 
 
-NEEDED = {f.name for f in structs.fields(_Run) if f.required} | {"acceptance_lengths"}
-READ = {f.name for f in structs.fields(_Run)}
+NEEDED = {f.name for f in structs.fields(_GridRun) if f.required} | {"acceptance_lengths"}
+READ = {f.name for f in structs.fields(_GridRun)}
 
 
 def read_results(path: Path) -> tuple[list[VariantScore], list[str]]:
@@ -67,12 +67,12 @@ def read_results(path: Path) -> tuple[list[VariantScore], list[str]]:
     return _scores(runs, path), _places(runs)
 
 
-def _run(row: dict[str, Any], place: str) -> _Run:
+def _run(row: dict[str, Any], place: str) -> _GridRun:
     """A row; NaN stands for a number that is not there. Raises UserError."""
-    return convert({k: v for k, v in row.items() if v == v}, _Run, place, lax=True)
+    return convert({k: v for k, v in row.items() if v == v}, _GridRun, place, lax=True)
 
 
-def _scores(runs: list[_Run], path: Path) -> list[VariantScore]:
+def _scores(runs: list[_GridRun], path: Path) -> list[VariantScore]:
     by: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for number, run in enumerate(runs, 1):
         row = structs.asdict(run)
@@ -90,7 +90,7 @@ def _name(method: str, budget: int, options: str, temperature: float) -> str:
     return visible(f"{method} B={budget}{more}{heat}", MAX_NAME)
 
 
-def _places(runs: list[_Run]) -> list[str]:
+def _places(runs: list[_GridRun]) -> list[str]:
     found = dict.fromkeys((run.model, run.device, run.hardware) for run in runs if not run.error)
     said = [", ".join(visible(part, MAX_NAME) for part in place if part) for place in found]
     several = ["these are several targets or machines: compare speeds within one of them"]

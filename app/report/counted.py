@@ -1,4 +1,4 @@
-"""What another engine counted of its drafts, as tables of words for the terminal and the page."""
+"""Another engine's counts of its drafts as tables of words, for the terminal and the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What files say in words, for the tab Results: an engine's counts, a grid, a checkpoint's config.
+"""Files in words, for the tab Results: an engine's counts, a grid, a checkpoint's config.
 
 A config is examined by ``model doctor`` in a process of its own, with limits: transformers makes
 whatever layers it names.
@@ -36,7 +36,7 @@ NO_WEIGHTS = "its weights are not here"
 
 
 def counts(file: Path) -> dict[str, Any]:
-    """What an engine counted of its drafts, as ``trace import`` shows it."""
+    """An engine's counts of its drafts, as ``trace import`` shows them."""
     from analysis.engines.served import read_served
     from analysis.measures.counts import LABEL, sentences
 
@@ -74,7 +74,7 @@ def _told(title: str, about: str, found: list[Sheet], lines: list[str]) -> dict[
 
 
 class _Table(Struct):
-    """What ``grid table`` writes."""
+    """The file that ``grid table`` writes."""
 
     model: str
     max_new_tokens: Count
@@ -97,7 +97,7 @@ def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checkpoint(file: Path) -> dict[str, Any]:
-    """What ``model doctor`` says of a folder that holds this config alone.
+    """The lines of ``model doctor`` on a folder that holds this config alone.
 
     Raises UserError where the config cannot be read, or takes too long.
     """

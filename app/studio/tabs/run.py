@@ -55,7 +55,7 @@ def _build(
     name: str,
     prefix: str,
     make_form: MakeForm,
-    more: Mapping[str, Route],
+    more: dict[str, Route],
     *,
     shows: str,
 ) -> gr.HTML:
