@@ -49,7 +49,7 @@ def place(runs: Runs, file: Path) -> dict[str, Any]:
     try:
         trace = open_upload(file) if kind == kinds.TRACE else _of_trees(file)
         view = "denoise" if is_denoising(trace.header.method) else "run"
-        return {"view": view, "ticket": runs.open(trace, file.name)}
+        return {"view": view, "ticket": runs.open(trace, file=file.name)}
     except UserError as error:
         raise UserError(str(error).replace(str(file), name).replace("this file", name)) from None
 

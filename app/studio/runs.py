@@ -105,10 +105,10 @@ class Runs:
             self._work.notify_all()
         return [run.ticket for run in runs]
 
-    def open(self, trace: Trace | TraceReader, file: str = "") -> str:
+    def open(self, trace: Trace | TraceReader, example: str | None = None, file: str = "") -> str:
         """Put a trace on view; returns its ticket. The first rounds of a ``TraceReader`` are read
         here and the rest in the background, so that a long file shows soon. A file that is being
-        written is followed, until the run is stopped.
+        written is followed, until the run is stopped. ``example``: its name in addresses.
 
         file  the name of the file that it is of, for a list of runs
 
@@ -116,7 +116,8 @@ class Runs:
         is the run's message, and the rounds before it stay.
         """
         rounds = iter(trace.rounds if isinstance(trace, Trace) else trace)
-        run = StudioRun(_new_ticket(), header=trace.header, state=RUNNING, source="file", file=file)
+        about: Any = {"header": trace.header, "source": "file", "example": example, "file": file}
+        run = StudioRun(_new_ticket(), state=RUNNING, **about)
         grows = isinstance(trace, OpenFile) and trace.grows
         if isinstance(trace, OpenFile) and grows:
             run.reading = FOLLOWED
