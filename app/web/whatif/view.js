@@ -11,6 +11,7 @@ import { GHOST } from "../tree/boxes.js";
 import { Collecting } from "./collecting.js";
 import { Curves } from "./curves.js";
 import { DraftCard } from "./draft.js";
+import { showCosts, showPlaced, showText } from "./files.js";
 import { Knobs, settingOf } from "./knobs.js";
 import { showLinked, stateOf } from "./linked.js";
 import { MoreTexts } from "./texts.js";
@@ -32,11 +33,11 @@ export class WhatIf {
     this.source = source;
     this.send = send;
     this.place = 0;
-    this.knobs = new Knobs((curve) => this._turned(curve));
+    this.knobs = new Knobs((curve) => this.turned(curve));
     this.curves = new Curves(
       source,
       () => this._others(),
-      (file) => this._costs(this._sent("open_cost", file)),
+      (file) => showCosts(this, this._sent("open_cost", file)),
     );
     this.draft = new DraftCard(source, {
       go: (place) => this.go(place),
@@ -46,9 +47,9 @@ export class WhatIf {
     });
     this.more = new MoreTexts(() => this._others());
     this.collecting = new Collecting(source, {
-      begun: () => this._awaiting(true),
+      begun: () => this.awaiting(true),
       collected: (file, title, setting) => this.open(file, title, setting),
-      failed: () => this._awaiting(false),
+      failed: () => this.awaiting(false),
     });
     this._build(element);
     onGoTo(this.scope, () => this.goTo());
@@ -63,8 +64,7 @@ export class WhatIf {
   goTo() {
     const asked = taken("whatif");
     if (asked?.ticket) this.collecting.begin(asked.ticket);
-    if (asked?.route === "open") return this._text(this._ask("open", asked), asked.name);
-    if (asked?.route === "open_cost") return this._costs(this._ask("open_cost", asked));
+    if (asked?.path) return showPlaced(this, asked);
   }
 
   /** Whether the text on view is one that ships. */
@@ -79,9 +79,9 @@ export class WhatIf {
       title: "A .safetensors file of the command collect",
     };
     const open = opener("Open a collected text…", opens, (file) =>
-      this._text(this._sent("open", file), "the opened file"),
+      showText(this, this._sent("open", file), "the opened file"),
     );
-    this.files = choice("Collected text", [], (name) => this._turnTo(name));
+    this.files = choice("Collected text", [], (name) => this.turnTo(name));
     this.method = choice("Method", [], (name) => this._choose(name));
     this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
     this.exact = h("span", { class: "ds-exact", role: "status" });
@@ -117,7 +117,7 @@ export class WhatIf {
     this.said.textContent = sentence || "";
   }
 
-  async _ask(name, asked) {
+  async ask(name, asked) {
     const answer = await answered(this.source[name](asked));
     this.complain(answer.error);
     return answer.error ? null : answer;
@@ -130,40 +130,23 @@ export class WhatIf {
     return answer.error ? null : answer;
   }
 
-  /** Show a text that the server is opening. */
-  async _text(opening, title) {
-    this._awaiting(true);
-    const answer = await opening;
-    if (answer) await this._turnTo(answer.file, title);
-    else this._awaiting(false);
-  }
-
-  /** A result of the command cost: its times in place of the estimate's. */
-  async _costs(opening) {
-    const answer = await opening;
-    if (!answer) return;
-    Object.assign(this, answer); // cost: its name on the server; of: whose times these are
-    if (this.about) this._turned(true);
-    else if (this.listed?.length) await this.open(this.listed[0]);
-  }
-
   async list() {
     if (this.listed) return;
-    const files = (await this._ask("files", {}))?.files ?? [];
+    const files = (await this.ask("files", {}))?.files ?? [];
     this.files.replaceChildren(...optionsOf(files.map(({ name, title }) => [name, title])));
     this.files.hidden = !files.length;
     this.listed = files.map((each) => each.name);
   }
 
   /** Somebody chose a text. */
-  _turnTo(name, title) {
+  turnTo(name, title) {
     this.collecting.forget();
     return this.open(name, title);
   }
 
   /** The text of a run is awaited: until it is there, nothing of another may look as if it were
    *  its. */
-  _awaiting(on) {
+  awaiting(on) {
     this.awaited = on;
     this._present();
     if (!on && !this.file && this.listed?.length) this.open(this.listed[0]);
@@ -182,7 +165,7 @@ export class WhatIf {
   async open(name, title, setting = {}) {
     this.opening = name;
     this._stale(true);
-    const about = await this._ask("about", { file: name });
+    const about = await this.ask("about", { file: name });
     if (this.opening !== name) return;
     if (!about) return this._kept();
     const listed = [...this.files.options].some((each) => each.value === name);
@@ -225,7 +208,7 @@ export class WhatIf {
   _choose(name, options) {
     const chosen = this.about.methods.find((each) => each.name === name);
     this.knobs.show(chosen, options);
-    this._turned(true);
+    this.turned(true);
   }
 
   get asked() {
@@ -237,7 +220,7 @@ export class WhatIf {
 
   /** A knob was turned: what is on view is dimmed until its answer is there. Only the latest
    *  setting is asked for. */
-  _turned(curve) {
+  turned(curve) {
     this.fresh = this.fresh || curve;
     this._stale(true);
     if (this.busy) this.again = true;
@@ -254,7 +237,7 @@ export class WhatIf {
     do {
       this.again = false;
       const asked = this.asked,
-        found = await this._ask("simulate", asked);
+        found = await this.ask("simulate", asked);
       if (asked.file !== this.file || asked.method !== this.knobs.method.name) continue;
       if (found) this._draw(found, asked);
       else this._blank();
@@ -284,7 +267,7 @@ export class WhatIf {
     this.fresh = false;
     const asked = { ...this.asked, kept: this.curves.kept, more: this.more.chosen };
     this.curving = asked;
-    const answer = await this._ask("curve", asked);
+    const answer = await this.ask("curve", asked);
     if (answer && !this.fresh && this.curving === asked) this.curves.show(answer, this.of);
   }
 
@@ -296,7 +279,7 @@ export class WhatIf {
 
   go(place) {
     this.place = Math.max(0, Math.min(this.about.text.length - 1, place));
-    this._turned(false);
+    this.turned(false);
   }
 
   // ── drawing ────────────────────────────────────────────────────────────────────────────────
