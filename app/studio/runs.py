@@ -134,7 +134,7 @@ class Runs:
             own = self._links.get(ticket, ticket) if isinstance(ticket, str) else None
             run = self._runs.get(own) if own is not None else None
             if run is not None:
-                run.seen = time.monotonic()
+                run.seen, run.left = time.monotonic(), False
                 self._runs.move_to_end(run.ticket)
             return run
 
@@ -165,6 +165,7 @@ class Runs:
             for run in watched:
                 run.watchers += by
                 run.seen = time.monotonic()
+                self._let_go(run)
 
     def mark(self, ticket: object) -> tuple[object, ...]:
         """Return a value that changes as soon as there is news about a run, or about the model."""
@@ -180,10 +181,28 @@ class Runs:
         if run is None or ticket != run.ticket:
             return
         with self._lock:
-            run.stop.set()
-            if run in self._queue:
-                self._queue.remove(run)
-                run.state = STOPPED
+            self._stop(run)
+
+    def leave(self, ticket: object) -> None:
+        """A page shows this run no more: it is stopped, unless another page watches it, such as a
+        tab that was made of this one."""
+        run = self.get(ticket)
+        if run is None or ticket != run.ticket:
+            return
+        with self._lock:
+            run.left = True
+            self._let_go(run)
+
+    def _let_go(self, run: StudioRun) -> None:
+        """The watcher that is left may be the page's own: its stream may end later than it says."""
+        if run.left and not run.watchers:
+            self._stop(run)
+
+    def _stop(self, run: StudioRun) -> None:
+        run.stop.set()
+        if run in self._queue:
+            self._queue.remove(run)
+            run.state = STOPPED
 
     def updates(self, ticket: object, since: int) -> dict[str, Any]:
         """The model's state, the run's, and its rounds from number ``since`` on."""

@@ -4,23 +4,14 @@ import { h, percent, s } from "../dom.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
-import { GHOST } from "../tree/boxes.js";
+import { GHOST, slimWords } from "../tree/boxes.js";
 import { TreePlan } from "../tree/plan.js";
 import { TreeView } from "../tree.js";
 
 const LEAST_SCALE = 0.62,
   MOST_SCALE = 1.9; // how small and how large a tree is drawn
 const PHONE = "(max-width: 720px)"; // as in sizes.css
-const NARROW = { pad: 8, axis: 24, word: 8, most: 1.15, lowest: 150 };
-
-/** A token in a narrow box: what is left out is in the node's name and tip. */
-function cut(text) {
-  const words = text.getAttribute("data-words") ?? text.textContent;
-  if (words.length <= NARROW.word) return;
-  const short = `${words.slice(0, NARROW.word - 1)}…`;
-  text.textContent = short;
-  text.setAttribute("data-words", short);
-}
+const NARROW = { pad: 8, axis: 24, most: 1.15, lowest: 150 };
 
 /** Some rows of a round, at the places they have in the whole tree. */
 function subtree(full, spec) {
@@ -178,7 +169,6 @@ export class LessonTree extends TreeView {
     if (row !== GHOST) this._untell(box, row);
     if (row !== GHOST && notes) this._note(box, notes[row]);
     if (marks[row]) box.classList.add(`mark-${marks[row]}`);
-    if (this.plan.slim) cut(box.querySelector(".token"));
     return box;
   }
 
@@ -189,7 +179,8 @@ export class LessonTree extends TreeView {
     if (!row) return;
     box.classList.replace("unreached", "drafted");
     const text = box.querySelector(".token");
-    const words = this.round.short[this.round.tokens[row]] || this.label(row);
+    const label = this.round.short[this.round.tokens[row]] || this.label(row);
+    const words = slimWords(this.plan, label);
     text.textContent = words;
     text.setAttribute("data-words", words); // which it is drawn from at another zoom
   }

@@ -42,12 +42,15 @@ function go(studio) {
   link.seek({ round: round + 1, node: row === undefined ? undefined : row < 0 ? "ghost" : row });
 }
 
-/** Show what a reload had on view, unless somebody asked for something else. */
+/** Show what a reload had on view, or what somebody on the page asked for; gives whether there was
+ * either. */
 export function restore(studio) {
-  if (awaits(studio.where.view)) return go(studio);
+  const asked = awaits(studio.where.view);
+  if (asked) go(studio);
   const said = studio.status.complaint;
   const tickets = keptTickets(studio.where.view);
-  if (!tickets.length) return;
+  if (asked || !tickets.length) return asked;
   studio.open(...tickets);
   if (said) studio.complain(said); // of the link that was followed in vain
+  return true;
 }
