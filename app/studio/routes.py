@@ -83,9 +83,10 @@ class Routes:
         }
 
     def _offered(self, _: Question) -> Any:
-        """The shelf, and what a page without a link opens on: nothing, where files were named."""
+        """The shelf, and what a page without a link opens on, by view: nothing, where files were
+        named."""
         named = self._examples.files.group(denoising=False)
-        first = None if named else shipped.FIRST
+        first = {} if named else {"run": [shipped.FIRST], "compare": shipped.FIRST_COMPARED}
         return {"prompts": self._examples.groups(denoising=False), "first": first}
 
     def _start(self, question: Question) -> Any:
@@ -218,6 +219,7 @@ def run_line(ticket: object, run: StudioRun) -> dict[str, Any]:
         "ticket": ticket,
         "state": run.state,
         "rounds": len(run.rounds),
+        "file": visible(run.file, 60) if run.file else "",
         "method": visible(method_name(run.method)),
         "budget": budget_of(run.method, run.header.settings) if run.header else None,
         "prompt": flowing(run.header.prompt_text if run.header else "", 120),

@@ -28,7 +28,7 @@ export function remember(prefix, names, values) {
   keep(FORM(prefix), JSON.stringify(found));
 }
 
-/** Keep what is typed as a prompt at once: the page may be left before the other inputs are kept. */
+/** Keep a typed prompt at once: the page may be left before the other inputs are kept. */
 export function rememberPrompt(prefix, prompt) {
   const form = recall(prefix);
   if (form) remember(prefix, Object.keys(form), Object.values({ ...form, prompt }));

@@ -287,7 +287,8 @@ export class DenoiseView {
   /** Open the run that somebody on the page asked for. */
   goTo() {
     const asked = taken("denoise");
-    if (asked?.ticket) this.open([asked.ticket]);
+    if (asked?.tickets) this.open(asked.tickets);
+    else if (asked?.ticket) this.open([asked.ticket]);
   }
 
   /** Whether the key meant something here. */

@@ -22,9 +22,9 @@ export function mountStudio(page, setting) {
     if (Object.keys(others).length) trigger("refill", { filling: others });
   }
   studio.link.listen(async (atStart) => {
-    if (atStart) restore(studio);
-    if (setting.view !== "run" || viewOf(readAddress()) !== "run") return;
-    await showFirst(studio, page.server);
+    const asked = atStart && restore(studio),
+      unseen = setting.view === "run" && viewOf(readAddress()) !== "run"; // made from the start
+    if (!asked && !unseen) await showFirst(studio, page.server);
   });
   page.watch("value", () => {
     const value = page.props.value || {};
@@ -37,9 +37,9 @@ export function mountStudio(page, setting) {
   });
 }
 
-/** There is something to look at from the start: a good round of the first example. */
+/** There is something to look at from the start: a good round of the first example, or of two. */
 async function showFirst(studio, server) {
-  const { first } = await answered(server.examples({}));
-  const idle = !studio.panes[0].feed.ticket && !studio.status.complaint;
-  if (first && idle) await studio.opening.on(first);
+  const { first } = await answered(server.examples({})),
+    names = first?.[studio.where.view];
+  if (names && studio.opening.may) await studio.opening.on(names);
 }
