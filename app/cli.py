@@ -22,7 +22,7 @@ from io import TextIOWrapper
 from typing import TextIO
 
 from core import VERSION
-from core.errors import UserError, unwritable
+from core.errors import UserError, WrongKind, unwritable
 
 PROGRAM = "python -m app"
 
@@ -74,6 +74,12 @@ GROUPS: dict[str, dict[str, Command]] = {
             "trace import vllm.log",
             "trace import responses.jsonl --json",
             "trace import trees.json --out trees.jsonl.gz",
+        ),
+        "trace pack": command(
+            "pack the rounds of many traces into columns, for quick reports",
+            "trace.pack",
+            "trace pack runs/served --out runs/served.pack",
+            "report runs/served.pack",
         ),
         "trace compare": command(
             "compare texts by two engines: where they part, and whether a tie explains it",
@@ -253,6 +259,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _dispatch(words)
         sys.stdout.flush()
         return code
+    except WrongKind as error:
+        from analysis.kinds import explained
+
+        return _complain(explained(error), 2)
     except UserError as error:
         return _complain(str(error), 2)
     except KeyboardInterrupt:

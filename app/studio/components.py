@@ -56,7 +56,7 @@ class Studio:
 
     @property
     def routes(self) -> Routes:
-        return Routes(self.runs, self.examples)
+        return Routes(self.runs, self.examples, self.methods)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ def head(tabs: Iterable[Tab]) -> str:
     styles = [f'<link rel="stylesheet" href="web/{name}">' for name in sheets]
     needed = modules(*(tab.script for tab in tabs))
     scripts = [f'<link rel="modulepreload" href="web/{name}">' for name in needed]
-    return "".join([*styles, f"<style>{palette()}</style>", *scripts])
+    early = '<script type="module" src="web/hands.js"></script>'
+    return "".join([*styles, f"<style>{palette()}</style>", early, *scripts])
 
 
 def view(name: str, elem_id: str, routes: Mapping[str, Route]) -> gr.HTML:
@@ -190,7 +191,7 @@ def connect_upload(
 
 def open_traces(runs: Runs, files: list[Path]) -> list[str]:
     """Put uploaded traces on view; their tickets. Raises UserError for any other file."""
-    return [runs.open(open_upload(file)) for file in files]
+    return [runs.open(open_upload(file), file=file.name) for file in files]
 
 
 def value_or_sentence(make: Callable[[], Any]) -> Any:

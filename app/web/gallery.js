@@ -160,10 +160,10 @@ export class Gallery {
   }
 
   _run(run) {
-    const name = run.method + (run.budget ? `, B = ${run.budget}` : "");
-    return this._card(name, plural(run.rounds, "round"), `${name}: ${run.prompt}`, () =>
-      this.onPick([run.ticket]),
-    );
+    const name = run.method + (run.budget ? `, B = ${run.budget}` : ""),
+      rounds = plural(run.rounds, "round"),
+      [title, words] = run.file ? [run.file, `${name}, ${rounds}`] : [name, rounds];
+    return this._card(title, words, `${name}: ${run.prompt}`, () => this.onPick([run.ticket]));
   }
 
   _section(title, words, cards) {
@@ -184,8 +184,7 @@ export class Gallery {
   async _examples(names) {
     const answers = await Promise.all(names.map((name) => this._ask("example", { name })));
     answers.forEach(({ error }, at) => error && this._tell(names[at], error));
-    const there = names.filter((_name, at) => answers[at].ticket),
-      tickets = answers.map((answer) => answer.ticket).filter(Boolean);
-    if (tickets.length) this.onPick(tickets, there);
+    const tickets = answers.map((answer) => answer.ticket).filter(Boolean);
+    if (tickets.length) this.onPick(tickets);
   }
 }

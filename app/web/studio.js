@@ -70,7 +70,7 @@ export class Studio {
   _parts() {
     const { source, where } = this,
       many = where.places > 1,
-      chosen = (tickets, names) => this._chosen(tickets, names);
+      chosen = (tickets) => this._chosen(tickets);
     this.shelf = source.examples ? new Shelf(source, many, chosen) : null;
     this.empty = emptyView(source, many, chosen);
     this.legend = new Legend();
@@ -154,15 +154,14 @@ export class Studio {
     this.runs.open(tickets);
   }
 
-  /** Put a run beside what is shown. */
+  /** Put a run beside what is shown, or in the place of what the page itself opened. */
   beside(ticket) {
-    this.runs.beside(ticket);
+    this.opening.alone ? this.open(ticket) : this.runs.beside(ticket);
   }
 
   /** Runs were chosen from the shelf: one to look at, or more of them for the comparison. */
-  _chosen(tickets, names = []) {
+  _chosen(tickets) {
     this.shelf.close();
-    names.forEach((name, at) => this.link.names.set(tickets[at], name));
     if (this.where.places === 1 || tickets.length > 1) this.open(...tickets);
     else this.beside(tickets[0]);
   }
@@ -174,13 +173,13 @@ export class Studio {
   }
 
   _began() {
-    if (!this.opening.ticket) setForm(this.where.stop, false); // what was opened is to be seen
+    if (!this.opening.coming.size) setForm(this.where.stop, false); // what was opened is to be seen
     this.empty.hidden = this.comparing || !!this.panes[0].rounds.length;
     this._arrange();
     this.runs.keep();
     this.status.describe(this.panes);
     this.link.opened();
-    this.trigger("running");
+    this.trigger(this.runs.busy ? "running" : "settled");
   }
 
   _parted() {

@@ -10,6 +10,8 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -407,6 +409,55 @@ def test_a_run_that_is_gone_is_said(browser: Browser):
         page.context.close()
 
 
+SERVER = """
+import sys
+from app.studio.runs import Runs
+from app.studio.server import launch
+from tests.fakes import FakeEngine
+runs = Runs(FakeEngine())
+served = launch(runs, "127.0.0.1", int(sys.argv[1]))
+runs.start()
+print("it listens", flush=True)
+served.wait()
+"""
+
+
+@contextmanager
+def another_process(port: int) -> Iterator[None]:
+    """A studio in a process of its own, which is killed at the end."""
+    command = [sys.executable, "-c", SERVER, str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None and "listens" in server.stdout.readline()
+        yield
+        server.kill()
+
+
+def test_a_server_that_was_killed_and_started_again(browser: Browser):
+    """The page says what is lost and keeps the form; a Start that nobody heard, too."""
+    port, page = free_port(), browser.new_context().new_page()
+    page.set_default_navigation_timeout(120_000)
+    with another_process(port):
+        page.goto(f"http://127.0.0.1:{port}")
+        run(page, "slow", wait="running")
+        expect(page.locator(NODE).first).to_be_visible()
+        page.locator(PROMPT).fill("half a thought")
+    expect(page.locator(".ds-chip").first).to_have_text("the server does not answer")
+    with another_process(port):
+        banner = page.locator(".ds-banner:visible")
+        expect(banner).to_contain_text(
+            "no longer on the server: it can be looked at", timeout=60_000
+        )
+        expect(page.locator(PROMPT)).to_have_value("half a thought")
+        page.locator("#ds-start").click()
+        expect(state(page)).to_have_attribute("data-state", "done")
+    page.locator(PROMPT).fill("said while it is away")
+    page.locator("#ds-start").click()
+    with another_process(port):
+        page.wait_for_event("load", timeout=120_000)  # Gradio loads the page when a server is back
+        expect(page.locator(PROMPT)).to_have_value("said while it is away", timeout=60_000)
+    page.context.close()
+
+
 def test_the_page_s_controls_have_names_and_places(visit: Open):
     page = visit()
     expect(page.get_by_role("button", name="Dark or light")).to_be_visible()
@@ -460,7 +511,7 @@ def test_a_reload_stays_at_the_round_of_a_trace(visit: Open, tmp_path: Path):
     expect(title(page)).to_have_text(at_round(1))
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    expect(page).to_have_url(re.compile("#round=4$"))
+    expect(page).to_have_url(re.compile(r"#round=4&made=%5Bnull%5D$"))
     page.reload()
     expect(title(page)).to_have_text(at_round(4))
 
@@ -473,11 +524,11 @@ def test_the_address_is_that_of_the_tab_on_view(visit: Open):
     expect(page).not_to_have_url(re.compile("learn"))
     run(page, "hello")
     page.keyboard.press("Home")
-    expect(page).to_have_url(re.compile("#round=1$"))
+    expect(page).to_have_url(re.compile("#round=1&made="))
     tab(page, "learn")
     expect(page).to_have_url(re.compile("#learn=1.1$"))
     tab(page, "run")
-    expect(page).to_have_url(re.compile("#round=1$"))
+    expect(page).to_have_url(re.compile("#round=1&made="))
 
 
 def test_back_leads_through_runs_and_tabs(visit: Open):
@@ -486,11 +537,11 @@ def test_back_leads_through_runs_and_tabs(visit: Open):
     page.keyboard.press("Home")
     about = page.locator(".ds-about:visible q")
     expect(about).to_have_text("the first")
-    expect(page).to_have_url(re.compile("#round=1$"))
+    expect(page).to_have_url(re.compile("#round=1&made="))
     run(page, "another one")
     expect(about).to_have_text("another one")
     page.keyboard.press("Home")
-    expect(page).to_have_url(re.compile("#round=1$"))
+    expect(page).to_have_url(re.compile("#round=1&made="))
     tab(page, "whatif")
     expect(page).to_have_url(re.compile("view=whatif&text=fibonacci&method=ddtree&budget=16$"))
     page.go_back()

@@ -3,8 +3,10 @@ the place in the text. Both are a form in a bar and the same view below it."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -16,6 +18,7 @@ from app.studio.components import (
     Tab,
     connect_stop,
     connect_upload,
+    for_upload,
     form_above_view,
     open_traces,
     opens_tabs,
@@ -25,23 +28,29 @@ from app.studio.components import (
 )
 from app.studio.forms import MethodInputs, RunForm, compare_form, run_form
 from app.studio.methods import BUDGETS, MAX_PROMPT, NONE, OWN, SHARED, Methods
+from app.studio.placing import place
 from app.studio.questions import check
+from app.studio.routes import Route
 from core.errors import UserError
 from core.methods.method import Option
 from core.traces.schema import Header
 
 MakeForm = Callable[[Methods, FormPlaces], RunForm]
 Filling = Mapping[str, Any]  # what is in a form, by the names of ``RunForm.named``
+FILL_JS = """(filled) => import(new URL('web/form.js', document.baseURI))
+  .then((form) => form.filling('{0}', filled))"""
 MOST_BUDGET = 1024  # what a form offers at most
 
 
 def build(studio: Studio) -> None:
-    """Its view is there from the start, so it also opens the other tabs."""
-    opens_tabs(_build(studio, "run", "ds", run_form, shows="tickets"), studio.tabs)
+    """Its view is there from the start, so it also opens the other tabs, and takes files for the
+    whole page."""
+    files: dict[str, Route] = {"place": for_upload(partial(place, studio.runs))}
+    opens_tabs(_build(studio, "run", "ds", run_form, files, shows="tickets"), studio.tabs)
 
 
 def build_compare(studio: Studio) -> None:
-    _build(studio, "compare", "ds-c", compare_form, shows="added")
+    _build(studio, "compare", "ds-c", compare_form, {}, shows="added")
 
 
 def _build(
@@ -49,14 +58,15 @@ def _build(
     name: str,
     prefix: str,
     make_form: MakeForm,
+    more: dict[str, Route],
     *,
     shows: str,
 ) -> gr.HTML:
-    """``shows``: what uploaded traces are to the view."""
+    """``shows``: what uploaded traces are to the view; ``more``: routes beside those of runs."""
     with form_above_view(prefix) as places:
         form = make_form(studio.methods, places)
         with places.view:
-            shown = view(name, f"{prefix}-scope", studio.routes.of_runs())
+            shown = view(name, f"{prefix}-scope", studio.routes.of_runs() | more)
 
     def submit(values: dict[Any, Any]) -> Any:
         """Queue the runs; the view shows them by their tickets."""
@@ -89,6 +99,8 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
     """
 
     def refill(asked: gr.EventData) -> dict[Any, Any]:
+        """What would be in the form, as JSON, and beforehand only what may be chosen there: the
+        browser fills it, unless somebody's hand was quicker than the answer."""
         question = check(asked._data)
         filling = question.filling
         if filling is None:
@@ -101,11 +113,25 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
                 if not question.quietly:
                     raise
                 filling = {"prompt": headers[0].prompt_text}
-        return updates(form, studio.methods, filling)
+        found = updates(form, studio.methods, filling)
+        said = [_as_update(found.get(part, gr.update())) for part in parts]
+        choices = {part: gr.update(choices=found[part]["choices"]) for part in budgets & {*found}}
+        return {filled: json.dumps({"touched": question.touched, "updates": said})} | choices
 
     parts: list[Any] = [*form.components, *(inputs.box for inputs in form.methods)]
-    view.refill(refill, None, parts, **QUIET)
+    budgets = {inputs.budget for inputs in form.methods}
+    filled = gr.Textbox(visible=False)
+    asked = view.refill(refill, None, [filled, *budgets], **QUIET)
+    asked.then(None, filled, parts, js=FILL_JS.format(prefix), **QUIET)
     remember(prefix, form.named, [form.start.click])
+
+
+def _as_update(value: Any) -> dict[str, Any]:
+    """A component's update as the browser takes it."""
+    found = value if isinstance(value, dict) else gr.update(value=value)
+    if "choices" not in found:
+        return found
+    return found | {"choices": [[str(each), each] for each in found["choices"]]}
 
 
 def of_runs(methods: Methods, headers: Sequence[Header]) -> dict[str, Any]:

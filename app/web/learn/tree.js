@@ -4,12 +4,17 @@ import { h, percent, s } from "../dom.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
-import { GHOST } from "../tree/boxes.js";
+import { GHOST, slimWords } from "../tree/boxes.js";
 import { TreePlan } from "../tree/plan.js";
 import { TreeView } from "../tree.js";
 
 const LEAST_SCALE = 0.62,
-  MOST_SCALE = 1.9; // how small and how large a tree is drawn
+  MOST_SCALE = 2.2, // how small and how large a tree is drawn
+  LEAST_SHARE = 0.6, // of the whole tree: the picture does not jump with every node that comes
+  READ_SCALE = 0.85; // below: boxes of one line, if they are larger then
+const PAD = 22; // pixels around a tree
+const PHONE = "(max-width: 720px)"; // as in sizes.css
+const NARROW = { pad: 8, axis: 24, most: 1.15, lowest: 150 };
 
 /** Some rows of a round, at the places they have in the whole tree. */
 function subtree(full, spec) {
@@ -59,6 +64,20 @@ class LessonPlan extends TreePlan {
     };
   }
 
+  /** The part that is shown, and at least a share of the whole: {left, top, width, height}. */
+  get shown() {
+    const places = [...this.place.values()];
+    const side = (at, box, whole) => {
+      const from = Math.min(...places.map((place) => place[at])),
+        size = Math.max(...places.map((place) => place[at])) - from + box,
+        wide = Math.max(size, LEAST_SHARE * whole);
+      return [Math.max(0, Math.min(from - (wide - size) / 2, whole - wide)), wide];
+    };
+    const [left, width] = side(0, this.boxW, this.width);
+    const [top, height] = side(1, this.boxH, this.height);
+    return { left, top, width, height };
+  }
+
   /** Of all pathways of a graph those that were taken, if a walk is shown. */
   ways(row) {
     const { marks, sources } = this.round;
@@ -88,7 +107,17 @@ export class LessonTree extends TreeView {
       ),
     );
     this.frameBox = h("div", { class: "ds-lesson-tree" }, this.element, this.title, this.tools);
-    new ResizeObserver(() => this.round && this.settle()).observe(this.svg);
+    new ResizeObserver(() => this.round && this._resize()).observe(this.svg);
+  }
+
+  /** Whether boxes are narrow, and the tree as high as it takes: on a phone the page scrolls. */
+  get narrow() {
+    return matchMedia(PHONE).matches;
+  }
+
+  _resize() {
+    if (this.narrow && this.wasNarrow) this.reframe();
+    else this.draw(this.round.whole, this.spec);
   }
 
   /** The row of the whole tree that a row shown is, and back. */
@@ -102,32 +131,62 @@ export class LessonTree extends TreeView {
 
   draw(full, spec) {
     this.spec = spec;
+    this.wasNarrow = this.narrow;
     this.svg.classList.toggle("untold", !!full.untold);
     this.title.textContent = spec.title;
     this.show(subtree(full, spec), false);
-    this.settle();
+    this.reframe();
   }
 
   /** Frame it anew, as the step wants it. */
-  settle() {
+  reframe() {
     this.frame();
     const row = this.spec.select === null ? -2 : this.shownAs(this.spec.select);
     if (this.has(row)) this.select(row);
   }
 
+  /** On a phone all of it is in sight: nothing has to move. */
+  select(row) {
+    super.select(row);
+    if (this.narrow && this.plan) this.frame();
+  }
+
   planned(round, fold) {
-    return new LessonPlan(round, fold);
+    const slim = round.sources ? "narrow" : "slim",
+      plan = new LessonPlan(round, fold, { shape: this.narrow ? slim : "" });
+    if (this.narrow || round.notes || this._whole(plan) >= READ_SCALE) return plan;
+    const flat = new LessonPlan(round, fold, { shape: "flat" });
+    return this._whole(flat) > this._whole(plan) ? flat : plan;
+  }
+
+  /** The scale at which the shown part of a plan fills the window. */
+  _whole({ shown }) {
+    const [w, high] = this.window.size;
+    return Math.min((w - 2 * PAD) / shown.width, (high - 2 * PAD - 8) / shown.height);
   }
 
   /** The whole of it when that can be read, larger than life where there is room. */
   frame() {
-    const { width, height } = this.plan;
+    const { left, top, width, height } = this.plan.shown;
     const [w, hgt] = this.window.size;
-    const pad = 22;
-    const whole = Math.min((w - 2 * pad) / width, (hgt - 2 * pad - 8) / height);
+    if (this.narrow) return this._frameNarrow(w);
+    this.frameBox.style.height = "";
+    const whole = this._whole(this.plan);
     if (whole < LEAST_SCALE) return super.frame(false);
     const k = Math.min(whole, MOST_SCALE);
-    this.window.show({ k, kx: k, x: (w - width * k) / 2, y: 10 + (hgt - height * k) / 2 });
+    const x = (w - width * k) / 2 - left * k;
+    this.window.show({ k, kx: k, x, y: 10 + (hgt - height * k) / 2 - top * k });
+  }
+
+  /** All of its depths in sight, and as much room below as its branches take. */
+  _frameNarrow(w) {
+    const { width, height } = this.plan;
+    const { pad, axis, most, lowest } = NARROW;
+    const k = Math.min((w - 2 * pad) / width, most);
+    const high = Math.max(lowest, height * k + axis + 2 * pad);
+    this.frameBox.style.height = `${Math.ceil(high)}px`;
+    const y = axis + (high - axis - height * k) / 2;
+    this.window.show({ k, kx: k, x: (w - width * k) / 2, y });
   }
 
   box(row) {
@@ -136,6 +195,8 @@ export class LessonTree extends TreeView {
     if (row !== GHOST) this._untell(box, row);
     if (row !== GHOST && notes) this._note(box, notes[row]);
     if (marks[row]) box.classList.add(`mark-${marks[row]}`);
+    const number = row === GHOST ? undefined : this.spec.numbers?.[this.own(row)];
+    if (number) this._number(box, number);
     return box;
   }
 
@@ -146,16 +207,27 @@ export class LessonTree extends TreeView {
     if (!row) return;
     box.classList.replace("unreached", "drafted");
     const text = box.querySelector(".token");
-    const words = this.round.short[this.round.tokens[row]] || this.label(row);
+    const label = this.round.short[this.round.tokens[row]] || this.label(row);
+    const words = slimWords(this.plan, label);
     text.textContent = words;
     text.setAttribute("data-words", words); // which it is drawn from at another zoom
+  }
+
+  /** The number by which a node is guessed. */
+  _number(node, number) {
+    const { boxW } = this.plan;
+    node.append(
+      s("circle", { class: "ds-guess", cx: boxW - 1, cy: 3, r: 9.5 }),
+      s("text", { class: "ds-guess", x: boxW - 1, y: 7, "text-anchor": "middle" }, number),
+    );
   }
 
   /** Words in place of numbers and bars. */
   _note(node, words) {
     node.querySelectorAll(".odds, .bar").forEach((part) => part.remove());
     node.querySelector(".token").setAttribute("y", words ? 17 : 24);
-    if (words) node.append(s("text", { class: "odds note", x: 8, y: 32 }, words));
+    const x = this.plan.slim ? 4 : 8;
+    if (words) node.append(s("text", { class: "odds note", x, y: 32 }, words));
   }
 
   /** A node before the target has spoken. */

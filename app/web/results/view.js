@@ -1,10 +1,12 @@
 // Results: one table of all methods on the same prompts. What is chosen above it picks the rows; a
 // heading sorts them.
 
-import { onShown, visit } from "../address.js";
+import { ViewInAddress } from "../address.js";
 import { button, clear, estimate, h, number, ratio } from "../dom.js";
 import { answered } from "../feed.js";
+import { awaits, onGoTo, taken } from "../goto.js";
 import { card, choice } from "../parts.js";
+import { OpenedFile } from "./opened.js";
 import { choicesOf, OWN, rowsOf, sorted } from "./rows.js";
 import { scatter } from "./scatter.js";
 
@@ -78,6 +80,8 @@ const COLUMNS = [
   },
 ];
 
+const BY_SPEED = COLUMNS.find(({ name }) => name === "speed");
+
 function costOf(row) {
   return row.forward_ms && row.round_ms ? row.round_ms / row.forward_ms : null;
 }
@@ -89,49 +93,89 @@ export function mount({ element, server }) {
 export class Results {
   constructor(element, source) {
     this.chosen = {};
-    this.order = COLUMNS.find((column) => column.name === "speed");
-    this.place = h("div", { class: "ds-scope" });
+    this.order = BY_SPEED;
+    this.source = source;
+    this.opened = new OpenedFile();
+    this.place = h("div", { class: "ds-scope" }, this.opened.element);
     clear(element).append(this.place);
-    onShown(element, () => visit({ view: "results" }));
-    this._open(source);
+    const made = this._open(source);
+    onGoTo(element, () => this._take());
+    this.address = new ViewInAddress("results", this.place, {
+      state: () => this.rows && this._state(),
+      show: async (state) => {
+        await made;
+        if (this.rows) this._show(state ?? {});
+        if (awaits("results")) this._take();
+      },
+    });
+  }
+
+  /** What is chosen and the column that sorts, for the address. */
+  _state() {
+    return { ...this.chosen, sort: this.order.name };
+  }
+
+  /** What an address names, or the usual choices. */
+  _show({ sort, ...named }) {
+    const sortable = COLUMNS.filter(({ key }) => key);
+    this.order = sortable.find(({ name }) => name === sort) ?? BY_SPEED;
+    for (const [name, values] of Object.entries(this.options)) {
+      const sizes = values.filter((value) => value !== OWN),
+        usual = name === "budget" ? sizes.at(-1) : values[0];
+      this.chosen[name] = values.find((value) => String(value) === String(named[name])) ?? usual;
+      this.picks[name].value = values.indexOf(this.chosen[name]);
+    }
+    this._draw();
   }
 
   async _open(source) {
     const answer = await answered(source.table({}));
-    if (answer.error) {
+    if (answer.error)
       this.place.append(h("p", { class: "ds-banner", role: "alert" }, answer.error));
-      return;
-    }
+    else this._make(answer, "");
+  }
+
+  /** The card of a table of methods; `name` of the file that it was opened from. */
+  _make(answer, name) {
     this.rows = answer.rows;
     this.ran = this.rows.every((row) => row.ran);
     this.columns = COLUMNS.filter(
       (c) => c.name !== "generate" || this.rows.some((r) => r.generate),
     );
-    const options = choicesOf(this.rows);
+    this.options = choicesOf(this.rows);
     const pick = ([name, values]) => {
-      const sizes = values.filter((value) => value !== OWN);
-      this.chosen[name] = name === "budget" ? sizes.at(-1) : values[0];
-      const words = values.map((value, at) => [at, LABELS[name](value)]),
-        made = choice(name, words, (at) => {
-          this.chosen[name] = values[at];
-          this._draw();
-        });
-      made.value = values.indexOf(this.chosen[name]);
-      return made;
+      const words = values.map((value, at) => [at, LABELS[name](value)]);
+      return choice(name, words, (at) => {
+        this.chosen[name] = values[at];
+        this._draw();
+        this.address.moved();
+      });
     };
-    const picks = Object.entries(options).map(pick);
+    const lists = Object.entries(this.options).map((each) => [each[0], pick(each)]);
+    this.picks = Object.fromEntries(lists);
     this.picture = h("div", { class: "ds-wide" });
     this.table = h("table", { class: "ds-results", "aria-label": "All methods" });
-    this.place.append(
-      card(
+    const title = [h("h2", {}, "All methods, the same prompts"), h("span", {}, name)],
+      shown = card(
         "All methods",
-        [h("h2", {}, "All methods, the same prompts"), ...picks],
+        [...title, ...Object.values(this.picks)],
         h("p", { class: "ds-soft ds-tell" }, aboutOf(answer)),
         this.picture,
         h("div", { class: "ds-wide" }, this.table),
-      ),
-    );
-    this._draw();
+      );
+    this.place.replaceChildren(this.opened.element, shown);
+  }
+
+  /** A file was opened on the page. */
+  async _take() {
+    const { path, name } = taken("results") ?? {};
+    if (!path) return;
+    this.opened.wait(name);
+    const answer = await answered(this.source.open({ path }));
+    if (!answer.table) return this.opened.show(name, answer);
+    this.opened.element.hidden = true;
+    this._make(answer.table, name);
+    this._show({});
   }
 
   _draw() {
@@ -161,6 +205,7 @@ export class Results {
   _sort(column) {
     this.order = column;
     this._draw();
+    this.address.moved();
   }
 
   _sortOf(column) {

@@ -14,12 +14,19 @@ const EDIT_GAP = 34;
 export const MARK = { a: "✓", r: "×", u: "·" };
 export const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" };
 export const GHOST = -1; // in place of a row: the target's token where the walk stopped
+const SLIM_WORD = 8; // characters of a token in a slim box
 const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
 
 /** {boxW, boxH, stepX, stepY}. A draft graph's boxes list edits, a line each, and so are larger;
- * flat boxes say token, q and p on one line, so that a tall tree is read as a whole. */
-export function sizes(lines, flat) {
-  if (flat) return { boxW: 212, boxH: 22, stepX: 248, stepY: 26 };
+ * flat boxes say token, q and p on one line, so that a tall tree is read as a whole. Narrow and
+ * slim ones are for a phone, slim ones with a line for each. told: p is known. */
+export function sizes(lines, shape, told) {
+  if (shape === "flat") return { boxW: 212, boxH: 22, stepX: 248, stepY: 26, flat: true };
+  if (shape === "narrow") return { boxW: 104, boxH: BOX_H, stepX: 116, stepY: STEP_Y };
+  if (shape === "slim") {
+    const boxH = told ? 56 : BOX_H;
+    return { boxW: 67, boxH, stepX: 77, stepY: boxH + 6, slim: true };
+  }
   if (!lines) return { boxW: BOX_W, boxH: BOX_H, stepX: STEP_X, stepY: STEP_Y };
   const most = Math.max(1, ...lines.map((edits) => edits.length));
   const boxH = 25 + EDIT_H * most;
@@ -70,6 +77,16 @@ function spoken(round, row, label) {
   return `${label} ${odds}, ${STATUS[round.status[row]]}${help && `, ${help}`}`;
 }
 
+/** Where the words of a box begin. */
+function left({ slim }) {
+  return slim ? 4 : 8;
+}
+
+/** A token in a slim box: what is left out is in the node's name and tip. */
+export function slimWords({ slim }, words) {
+  return slim && words.length > SLIM_WORD ? `${words.slice(0, SLIM_WORD - 1)}…` : words;
+}
+
 export function nodeBox(size, round, row, id, [x, y]) {
   const token = round.tokens[row];
   const label = round.labels[token];
@@ -86,9 +103,9 @@ export function nodeBox(size, round, row, id, [x, y]) {
   const mark = row ? MARK[round.status[row]] : "●";
   node.append(s("rect", { class: "box", width: size.boxW, height: size.boxH, rx: 7 }));
   if (round.lines) return fill(node, {}, edits(size, round.lines[row], mark, label));
-  const words = `${mark} ${round.short[token] || label}`;
-  const top = size.flat ? 15 : row ? 16 : 25;
-  node.append(s("text", { class: "token", x: 8, y: top, "data-words": words }, words));
+  const words = slimWords(size, `${mark} ${round.short[token] || label}`);
+  const top = size.flat ? 15 : row ? 16 : size.boxH / 2 + 5;
+  node.append(s("text", { class: "token", x: left(size), y: top, "data-words": words }, words));
   if (row) node.append(...odds(size, round, row));
   return node;
 }
@@ -105,12 +122,15 @@ function odds(size, round, row) {
 }
 
 /** A chance in words, and as a bar: the first or second of a box. */
-function bar({ flat, boxW }, name, chance, place) {
-  const x = flat ? boxW - 100 + 48 * place : 8 + (6 + BAR) * place;
+function bar({ flat, slim, boxW }, name, chance, place) {
+  const beside = slim ? 0 : place;
+  const x = flat ? boxW - 100 + 48 * beside : left({ slim }) + (6 + BAR) * beside;
+  const y = flat ? 14 : slim ? 29 + 17 * place : 29;
   const width = Math.max(1, (flat ? 42 : BAR) * (chance || 0)).toFixed(1);
+  const under = y + (flat ? 3.5 : 4);
   return [
-    s("text", { class: "odds", x, y: flat ? 14 : 29 }, `${name} ${percent(chance)}`),
-    s("rect", { class: `bar ${name}`, x, y: flat ? 17.5 : 33, width, height: flat ? 2.5 : 3.5 }),
+    s("text", { class: "odds", x, y }, `${name} ${percent(chance)}`),
+    s("rect", { class: `bar ${name}`, x, y: under, width, height: flat ? 2.5 : 3.5 }),
   ];
 }
 
@@ -132,8 +152,8 @@ function edits(size, lines, mark, label) {
 export function ghostBox(size, round, id, [x, y]) {
   const { ghost } = round;
   const what = round.lines ? "step" : "token";
-  const words = `◇ ${ghost.short}`;
-  const top = size.flat ? 15 : ghost.p === null ? 25 : 16;
+  const words = slimWords(size, `◇ ${ghost.short}`);
+  const top = size.flat ? 15 : ghost.p === null ? size.boxH / 2 + 5 : 16;
   return s(
     "g",
     {
@@ -150,16 +170,21 @@ export function ghostBox(size, round, id, [x, y]) {
       class: "box",
       width: size.boxW,
       height: size.boxH,
-      rx: Math.min(20, size.boxH / 2),
+      rx: Math.min(size.slim ? 12 : 20, size.boxH / 2),
     }),
-    s("text", { class: "token", x: 13, y: top, "data-words": words }, words),
+    s(
+      "text",
+      { class: "token", x: size.slim ? left(size) : 13, y: top, "data-words": words },
+      words,
+    ),
     ...(ghost.p === null ? [] : bar(size, "p", ghost.p, size.flat ? 1 : 0)),
   );
 }
 
 /** The children of a node that are not drawn. */
 export function chipBox(size, chip, [x, y]) {
-  const sums = `Σq ${percent(chip.q)}${chip.p === null ? "" : `  Σp ${percent(chip.p)}`}`;
+  const odds = [`Σq ${percent(chip.q)}`, ...(chip.p === null ? [] : [`Σp ${percent(chip.p)}`])];
+  const sums = odds.join("  ");
   const told = `${chip.words}: ${plural(chip.nodes, "node")} not drawn, ${sums}; press to open`;
   const [count] = chip.words.split(" ");
   return s(
@@ -176,14 +201,17 @@ export function chipBox(size, chip, [x, y]) {
       "text",
       {
         class: "token",
-        x: 10,
+        x: size.slim ? left(size) : 10,
         y: size.flat ? 15 : 17,
-        "data-words": chip.words,
+        "data-words": size.slim ? count : chip.words,
         "data-brief": count,
       },
-      chip.words,
+      size.slim ? count : chip.words,
     ),
-    s("text", { class: "odds", x: size.flat ? 108 : 10, y: size.flat ? 14 : 30 }, sums),
+    ...(size.slim ? odds : [sums]).map((words, line) => {
+      const x = size.flat ? 108 : size.slim ? left(size) : 10;
+      return s("text", { class: "odds", x, y: size.flat ? 14 : 30 + 14 * line }, words);
+    }),
   );
 }
 

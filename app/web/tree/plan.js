@@ -5,10 +5,10 @@ import { curve, GHOST, sizes } from "./boxes.js";
 import { FAR, wholeScale } from "./camera.js";
 
 export class TreePlan {
-  /** fold: {rows, y, ghost, chips} of app/view/fold.py; null: every node is drawn. look: {flat:
-   * boxes of one line, onward: the text goes on at the right of the path}. */
-  constructor(round, fold, { flat = false, onward = false } = {}) {
-    Object.assign(this, { round, fold, flat }, sizes(round.lines, flat));
+  /** fold: {rows, y, ghost, chips} of app/view/fold.py; null: every node is drawn. look: {shape:
+   * "flat", "narrow" or "slim" boxes, onward: the text goes on at the right of the path}. */
+  constructor(round, fold, { shape = "", onward = false } = {}) {
+    Object.assign(this, { round, fold }, sizes(round.lines, shape, !!round.p));
     this._place();
     if (onward) this._makeWay();
     Object.assign(this, this.extent());
@@ -206,12 +206,13 @@ export class TreePlan {
   }
 }
 
-/** The plan of a round in a window of this size. A tall tree has boxes of one line, if q and p can
- * be read then and cannot be otherwise; size null: never. */
-export function planFor(round, fold, onward, size) {
+/** The plan of a round in a window of this size; slim: with slim boxes. A tall tree has boxes of
+ * one line, if q and p can be read then and cannot be otherwise. */
+export function planFor(round, fold, { onward, slim }, size) {
+  if (slim) return new TreePlan(round, fold, { shape: "slim" });
   const plan = new TreePlan(round, fold, { onward }),
     read = ({ width, height }) => wholeScale(size, width, height) >= FAR;
-  if (round.lines || !size || read(plan)) return plan;
-  const flat = new TreePlan(round, fold, { onward, flat: true });
+  if (round.lines || read(plan)) return plan;
+  const flat = new TreePlan(round, fold, { onward, shape: "flat" });
   return read(flat) ? flat : plan;
 }
