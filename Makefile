@@ -14,7 +14,8 @@ app: setup model
 test: setup model lint types web
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-# The recorder in a real vLLM for CPUs, in an environment of its own (3.4 GB). DRAFTSCOPE_VLLM names the
+# The recorder in a real vLLM for CPUs, in an environment of its own (3.4 GB), without packages for pictures
+# and sound: they may be of another build than torch, and then vLLM cannot be imported. DRAFTSCOPE_VLLM names the
 # Python of another one, DRAFTSCOPE_DRAFTERS a folder of exported drafters by method.
 ENGINES := .venv-vllm
 DRAFTSCOPE_VLLM ?= $(CURDIR)/$(ENGINES)/bin/python
@@ -25,6 +26,7 @@ test-engines: setup model $(if $(filter $(CURDIR)/%,$(DRAFTSCOPE_VLLM)),$(ENGINE
 $(ENGINES)/.ready: recorders/requirements-vllm.txt
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/python -m pip install --quiet -r recorders/requirements-vllm.txt
+	$(ENGINES)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	$(ENGINES)/bin/python -m pip install --quiet ./recorders
 	touch $@
 

@@ -22,7 +22,7 @@ from io import TextIOWrapper
 from typing import TextIO
 
 from core import VERSION
-from core.errors import UserError, unwritable
+from core.errors import UserError, WrongKind, unwritable
 
 PROGRAM = "python -m app"
 
@@ -253,6 +253,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _dispatch(words)
         sys.stdout.flush()
         return code
+    except WrongKind as error:
+        from analysis.kinds import explained
+
+        return _complain(explained(error), 2)
     except UserError as error:
         return _complain(str(error), 2)
     except KeyboardInterrupt:

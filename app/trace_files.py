@@ -10,7 +10,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from core.errors import UserError
+from core.errors import UserError, WrongKind
 from core.files import by_name
 from core.lines import LIMITS, Limits, open_regular
 from core.traces.reader import TraceReader, read_trace
@@ -95,7 +95,7 @@ def read_all(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) -> 
         some = (file for ending in ENDINGS for file in path.glob(f"*{ending}"))
         found = [file for file in some if file.is_file()]
         if path.is_dir() and not found:
-            raise UserError(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)")
+            raise WrongKind(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)", path)
         files += sorted(found) or [path]
     files = list(dict.fromkeys(files))
     names = [file.name for file in files]
@@ -118,7 +118,7 @@ def _at(path: Path, empty: bool) -> list[Path]:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     files = _below(path)
     if not any(map(_is_trace, files)) and (files or not empty):
-        raise UserError(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)")
+        raise WrongKind(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)", path)
     return files
 
 
@@ -140,6 +140,8 @@ def _header(path: Path) -> Header:
     try:
         with open_regular(path) as file:
             return TraceReader(file, path.name).header
+    except WrongKind as error:
+        raise WrongKind(error, path) from None
     except OSError as error:
         raise UserError(f"{path.name} cannot be read: {error.strerror or error}") from None
 

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 LONGEST_WORD, LONGEST = 300, 2000  # characters of a message's words, and of all of it
@@ -30,6 +31,17 @@ class UserError(Exception):
     def __init__(self, message: object = ""):
         text = _LONG_WORD.sub(lambda found: f"{found[0][:200]}…{found[0][-60:]}", str(message))
         super().__init__(text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
+
+
+class WrongKind(UserError):
+    """A file is not of the kind that its reader reads.
+
+    path  the file, where it is known: ``analysis.kinds`` can say what it is
+    """
+
+    def __init__(self, message: object = "", path: Path | None = None):
+        super().__init__(message)
+        self.path = path
 
 
 def first_line(error: Exception) -> str:

@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from core.errors import UserError
+from core.errors import UserError, WrongKind
 from core.json_input import parse_json
 from core.lines import check_regular, open_regular
 from core.rounds.draft import Array
@@ -109,7 +109,7 @@ def read_arrays(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Array]
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     except (SafetensorError, ValueError):
-        raise UserError(f"{path} is not {kind}, or is damaged") from None
+        raise WrongKind(f"{path} is not {kind}, or is damaged", path) from None
     begin = 8 + int.from_bytes(raw[:8].tobytes(), "little")
     header = parse_json(raw[8:begin].tobytes(), str(path))
     try:
@@ -119,7 +119,7 @@ def read_arrays(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Array]
         TypeError,
         ValueError,
     ):  # a name given twice
-        raise UserError(f"{path} is not {kind}, or is damaged") from None
+        raise WrongKind(f"{path} is not {kind}, or is damaged", path) from None
 
 
 def _arrays(header: Mapping[str, Any], data: Array) -> Iterator[tuple[str, Array]]:

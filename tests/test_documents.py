@@ -107,7 +107,7 @@ def test_the_tab_in_extending_md_names_what_is_there():
     for names, module in imports:
         text = (ROOT / "app" / "web" / module).read_text("utf-8")
         for name in names.split(", "):
-            assert re.search(rf"^export (async )?(function|const) {name}\b", text, re.M), name
+            assert re.search(rf"^export (async )?(function|const|class) {name}\b", text, re.M), name
 
 
 @pytest.mark.parametrize("name", ["trigram", "prompt_lookup"])

@@ -235,7 +235,6 @@ REFUSED = {
     "bench serve": "Per-position acceptance (%):\n  Position 0:   60.00",
     "a trace": '{"format":"draftscope-trace"}\n{}',
     "a web page": "<!DOCTYPE html>\n<title>404</title>",
-    "gzipped": "\x1f\ufffd\x08",
     "counts of vLLM and SGLang": LOGS["vLLM, 2025"] + "\n" + LOGS["SGLang"],
     "counts 2 models": LOGS["vLLM's page"].replace('"m"', '"other"', 1),
     "without a gap": LOGS["vLLM's page"].replace('position="1"', 'position="5"'),
@@ -257,10 +256,11 @@ REFUSED = {
 
 @pytest.mark.parametrize("said", REFUSED)
 def test_what_is_not_counts_is_one_sentence_that_says_what_it_seems(said, tmp_path, capsys):
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError):
         read(tmp_path, REFUSED[said])
     assert main(["trace", "import", str(tmp_path / "served.log")]) == 2
-    assert is_one_sentence(capsys.readouterr().err)
+    complaint = capsys.readouterr().err
+    assert is_one_sentence(complaint) and re.search(said, complaint)
 
 
 @pytest.mark.parametrize("bad", ["nan", "inf", "-1", "1e999", "9" * 400, "0x1", "1_0", "", "\x1b"])

@@ -218,7 +218,7 @@ def test_several_responses_and_other_shapes(tmp_path):
 
 WRONG = {
     "no counts of vLLM": {"text": "hi"},
-    "seems to be an OpenAI server": {"choices": [{"text": "hi"}]},
+    "holds no counts of vLLM": {"choices": [{"text": "hi"}]},
     "tells neither accepted": {"metrics": {"speculative_decoding": {"other": 1}}},
     "no draft was verified": {"meta_info": {"spec_verify_ct": 0}},
     "add up to the accepted": {"num_spec_steps": 2, "acceptance_histogram": [0, 2],

@@ -22,7 +22,7 @@ import pandas as pd
 from analysis.collected.many_texts import departing, several_texts
 from analysis.frames import COVERAGE
 from analysis.table_files import CSV, PARQUET, table_bytes
-from core.errors import UserError
+from core.errors import UserError, WrongKind
 from core.lines import check_regular
 from core.stats import FEW, TOO_FEW, Z
 
@@ -124,7 +124,7 @@ def read_table(path: Path) -> pd.DataFrame:
     except UserError:
         raise
     except Exception as error:  # pandas and pyarrow raise anything on damaged files
-        raise UserError(f"{file} cannot be read as a table: {type(error).__name__}") from None
+        raise WrongKind(f"{file} cannot be read as a table: {type(error).__name__}", file) from None
     if not len(table):
         raise UserError(f"{file} is not a calibration table: it lacks rows")
     return _typed(table, file)
@@ -159,7 +159,7 @@ def _check_columns(found: Iterable[object], file: Path) -> None:
     names = [str(name) for name in found]
     wanted = [name for name in _COLUMNS if names.count(name) != 1]
     if wanted:
-        raise UserError(f"{file} is not a calibration table: it lacks {', '.join(wanted)}")
+        raise WrongKind(f"{file} is not a calibration table: it lacks {', '.join(wanted)}", file)
 
 
 def _check_rows(count: int, file: Path) -> None:

@@ -32,7 +32,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from analysis.numbers import percent, plural
-from core.errors import UserError
+from core.errors import UserError, WrongKind
 from core.files import read_arrays, replacing
 from core.json_input import parse_json
 from core.methods.method import BY_PATH, BY_PREVIOUS, BY_RUN, Value
@@ -226,7 +226,7 @@ class Collection:
         """Map a file. Raises UserError for a damaged or unreadable file, or one of another kind."""
         metadata, arrays = read_arrays(Path(path), "a collected text")
         if metadata.get("format") != FORMAT:
-            raise UserError(f"{path} is a safetensors file but not a collected text")
+            raise WrongKind(f"{path} is a safetensors file but not a collected text", Path(path))
         if metadata.get("version") != str(VERSION):
             raise UserError(
                 f"{path} is a collected file of version {metadata.get('version')}; "

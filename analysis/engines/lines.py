@@ -17,12 +17,12 @@ from analysis.engines.rounded import MAX_PLACES, counted, rates_of, value_of, wh
 from analysis.measures.counts import Served
 from analysis.numbers import plural
 from core.declared import BadField
-from core.errors import UserError
+from core.errors import UserError, WrongKind
 from core.lines import open_regular
 
 MOST_BYTES = 1 << 30
 LONGEST = 1 << 16  # characters of a line
-LOOKED_AT = 10_000  # lines, for what a file without counts seems to be
+LOOKED_AT = 10_000  # lines, for what a file seems to be
 MOST_LINES = 1 << 17  # that are counts
 
 Line = tuple[int, str]
@@ -47,15 +47,12 @@ class CountsForm:
 def read_lines_of_counts(path: Path) -> tuple[list[Served], str, list[str]]:
     """The records of a log or page, their kind, and sentences about what was left out.
 
-    Raises UserError, one sentence that says what the file seems to be, for one without counts.
+    Raises UserError, one sentence, for one without counts.
     """
     matched: dict[int, list[Line]] = {}
-    seems, total = len(_SEEMS), 0
-    for number, line in _lines(path):
+    total = 0
+    for number, line in text_lines(path):
         total += 1
-        if not matched and total <= LOOKED_AT:
-            likelier = (n for n, (mark, _) in enumerate(_SEEMS[:seems]) if mark.search(line))
-            seems = next(likelier, seems)
         if not _ANY.search(line):
             continue
         for n, form in enumerate(FORMS):
@@ -64,8 +61,7 @@ def read_lines_of_counts(path: Path) -> tuple[list[Served], str, list[str]]:
                 if len(matched[n]) > MOST_LINES:
                     raise UserError(f"{path} has more than {MOST_LINES} lines of counts: cut it")
     if not matched:
-        words = (*(words for _, words in _SEEMS), _UNKNOWN)[seems]
-        raise UserError(f"{path} {words if total else 'is empty'}")
+        raise WrongKind(f"{path} {_UNKNOWN if total else 'is empty'}", path)
     forms = [FORMS[n] for n in sorted(matched)]
     if len({form.engine for form in forms}) > 1:
         names = " and ".join(dict.fromkeys(form.engine for form in forms))
@@ -82,7 +78,7 @@ def read_lines_of_counts(path: Path) -> tuple[list[Served], str, list[str]]:
     return records, form.kind, notes
 
 
-def _lines(path: Path) -> Iterator[Line]:
+def text_lines(path: Path) -> Iterator[Line]:
     """The lines that are not blank, each with its number from 1; what is too long is cut."""
     try:
         with open_regular(path) as file:
@@ -353,41 +349,4 @@ _ANY = re.compile("spec|Spec|acc")
 _UNKNOWN = (
     "holds no counts in a form that is known: log lines or metrics of vLLM, SGLang or llama.cpp, "
     "or their responses as JSON"
-)
-_OFF = "so speculative decoding was off, or its statistics were"
-# what a file seems to be, the surest sign first
-_SEEMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(mark), words)
-    for mark, words in (
-        ("draftscope-trace", "seems to be a trace: `report` reads it"),
-        ("^\x1f\ufffd|^\x1f\x8b", "seems to be gzipped: unpack it first"),
-        (
-            r"Speculative metrics: ",
-            "seems to be a log of vLLM before its V1 engine, which also counted tokens after a "
-            "rejection as accepted: no acceptance by place follows from it",
-        ),
-        (
-            r"Per-position acceptance \(%\)",
-            "seems to be what `vllm bench serve` prints: give the JSON file of its --save-result",
-        ),
-        (
-            "DiffusionDecoding metrics: |^vllm:diffusion_",
-            "seems to be vLLM's log of a diffusion model, which drafts no tokens",
-        ),
-        ("^vllm:", f"seems to be vLLM's metrics without vllm:spec_decode_…, {_OFF}"),
-        ("^sglang:", f"seems to be SGLang's metrics without spec_accept_length, {_OFF}"),
-        ("^llamacpp:", f"seems to be llama.cpp's metrics without spec_decode_…, {_OFF}"),
-        ("^# (?:HELP|TYPE) ", "seems to be a metrics page of another program"),
-        (
-            r"Avg generation throughput: ",
-            f"seems to be vLLM's log without a line 'SpecDecoding metrics', {_OFF}",
-        ),
-        ("Decode batch", f"seems to be SGLang's log without 'accept len', {_OFF}"),
-        (
-            r"\bslot +\w+: |eval time =",
-            f"seems to be llama.cpp's log without a line 'draft acceptance', {_OFF}",
-        ),
-        (r"(?i)^\s*<(?:!doctype|html)", "seems to be a web page"),
-        ("\x00", "seems to be a binary file"),
-    )
 )

@@ -7,6 +7,7 @@ tables, ``_FORMS`` here for JSON objects and ``lines.FORMS`` for text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,10 +17,10 @@ from msgspec import Meta, Struct
 
 from analysis.engines.lines import read_lines_of_counts
 from analysis.engines.profile import NAME, Profile
-from analysis.engines.steps import of_items
+from analysis.engines.steps import is_item, of_items
 from analysis.measures.counts import Counts, Served, summed
 from core.declared import BadField, Count, Share, read
-from core.errors import UserError
+from core.errors import UserError, WrongKind
 from core.json_input import MAX_BYTES, parse_json, read_json
 from core.lines import open_regular
 from core.samples import read_lines
@@ -43,7 +44,7 @@ def read_served(path: Path) -> Counts:
     elif (one := of_items(values)) is not None:
         records, kind, notes = [one[0]], *one[1:]
     else:
-        records, kind, notes = [_one(*each) for each in values], "response", list[str]()
+        records, kind, notes = [_one(*each, path) for each in values], "response", list[str]()
         kind = "profile" if all(each.engine == NAME for each in records) and records else kind
     if not records:
         raise UserError(f"{path} holds no response")
@@ -85,9 +86,18 @@ def responses(path: Path) -> Iterator[tuple[Any, str]]:
         yield each, f"{path}, response {n}" if isinstance(value, list) else str(path)
 
 
-def _one(value: Any, where: str) -> Served:
+def holds_counts(value: dict[str, Any]) -> bool:
+    """Whether an object has one of the forms that are read here; its numbers are not looked at."""
+    for find, _ in _FORMS:
+        with suppress(BadField):
+            if find(value):
+                return True
+    return is_item(value)
+
+
+def _one(value: Any, where: str, path: Path) -> Served:
     if not isinstance(value, dict):
-        raise UserError(f"{where}: the response is not an object")
+        raise WrongKind(f"{where}: the response is not an object", path)
     try:
         for find, kind in _FORMS:
             if found := find(value):
@@ -96,21 +106,10 @@ def _one(value: Any, where: str) -> Served:
                 return served
     except BadField as why:
         raise UserError(f"{where}: {why}") from None
-    raise UserError(
-        f"{where} {_seems(value)}holds no counts of vLLM (metrics.speculative_decoding), SGLang "
-        "(meta_info), llama.cpp (timings) or LM Studio (stats), and is not a speculation profile"
-    )
-
-
-def _seems(response: Json) -> str:
-    if "choices" in response:
-        return "seems to be an OpenAI server's response, but "
-    if "round_trees" in response:
-        return "seems to be DDTree's saved trees, but "
-    return (
-        "seems to be the header of a trace (`report` reads it), and "
-        if "format" in response
-        else ""
+    raise WrongKind(
+        f"{where} holds no counts of vLLM (metrics.speculative_decoding), SGLang (meta_info), "
+        "llama.cpp (timings) or LM Studio (stats), and is not a speculation profile",
+        path,
     )
 
 

@@ -36,11 +36,20 @@ class _Fragment(Struct, rename="camel"):
 def of_items(values: Sequence[Item]) -> tuple[Served, str, list[str]] | None:
     """The counts of a file whose items are verifications or fragments, the kind of record, and
     sentences about them; None: they are something else. Raises UserError, one sentence."""
-    if _all_have(values, {"n_draft", "n_accept"}):
+    if _all_have(values, _VERIFICATION):
         return _verifications(values)
-    if _all_have(values, {"tokensCount", "containsDrafted"}, {"tokensCount", "fromDraftModel"}):
+    if _all_have(values, *_FRAGMENT):
         return _fragments(values)
     return None
+
+
+_VERIFICATION = {"n_draft", "n_accept"}
+_FRAGMENT = {"tokensCount", "containsDrafted"}, {"tokensCount", "fromDraftModel"}
+
+
+def is_item(value: object) -> bool:
+    """Whether a value of JSON is one verification or fragment."""
+    return _all_have([(value, "")], _VERIFICATION, *_FRAGMENT)
 
 
 def _all_have(values: Sequence[Item], *any_of: set[str]) -> bool:

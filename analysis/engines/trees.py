@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -37,17 +37,6 @@ class _Saved(Struct):
     output_ids: list[Count]
     num_input_tokens: Size
     round_trees: list[_Tree]
-
-
-def is_trees(path: Path) -> bool:
-    """Whether the file holds DDTree's saved trees and no counts."""
-    if path.suffix == ".jsonl":
-        return False
-    try:
-        value = read_json(path)
-    except UserError:  # a log, a metrics page, or nothing at all
-        return False
-    return isinstance(value, Mapping) and "round_trees" in value
 
 
 def write_trees(path: Path, out: Path) -> int:

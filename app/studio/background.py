@@ -88,7 +88,8 @@ class Collecting:
             return GONE
         ticket = self._work.begin(self._request(run.header, new_tokens(list(run.rounds))))
         budget = run.header.stated("budget", int)
-        return {"ticket": ticket, "setting": {"method": run.header.method, "budget": budget}}
+        setting = {"method": run.header.method, "budget": budget}
+        return {"ticket": ticket, "setting": setting, "made": run.made}
 
     def _request(self, header: Header, text: Sequence[int]) -> CollectRequest:
         """Raises UserError for a run whose text nobody here can write again."""

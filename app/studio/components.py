@@ -56,7 +56,7 @@ class Studio:
 
     @property
     def routes(self) -> Routes:
-        return Routes(self.runs, self.examples)
+        return Routes(self.runs, self.examples, self.methods)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ def head(tabs: Iterable[Tab]) -> str:
     styles = [f'<link rel="stylesheet" href="web/{name}">' for name in sheets]
     needed = modules(*(tab.script for tab in tabs))
     scripts = [f'<link rel="modulepreload" href="web/{name}">' for name in needed]
-    return "".join([*styles, f"<style>{palette()}</style>", *scripts])
+    early = '<script type="module" src="web/hands.js"></script>'
+    return "".join([*styles, f"<style>{palette()}</style>", early, *scripts])
 
 
 def view(name: str, elem_id: str, routes: Mapping[str, Route]) -> gr.HTML:

@@ -1,6 +1,6 @@
 """The questions of a page to the server, JSON in and out, and the events that tell it of runs.
 
-Routes only read; no model works in them. Questions are checked before they come here
+Routes only read, or queue work; no model works in them. Questions are checked before they come here
 (``questions``). A mapping's keys are the names that the page's script calls.
 """
 
@@ -30,7 +30,9 @@ from app.studio.files import (
     trace_file,
     tree_file,
 )
+from app.studio.methods import Methods
 from app.studio.questions import Question, check
+from app.studio.requested import requests_of
 from app.studio.run import StudioRun
 from app.studio.runs import Runs
 from app.view.beside import Place, beside_view
@@ -55,8 +57,9 @@ Updates = Callable[[object, int], dict[str, Any]]  # of a ticket, from a round o
 class Routes:
     """Those about runs, which the tabs Run and Compare have, and other tabs in part."""
 
-    def __init__(self, runs: Runs, examples: Examples):
+    def __init__(self, runs: Runs, examples: Examples, methods: Methods | None = None):
         self._runs, self._examples = runs, examples
+        self._methods = methods or Methods.of()
 
     def of_runs(self) -> dict[str, Route]:
         return {
@@ -72,7 +75,8 @@ class Routes:
             "beside": self._beside,
             "stop": self._stop,
             "examples": self._offered,
-            "example": lambda q: {"ticket": self._runs.open(self._examples.open(q.name))},
+            "example": lambda q: {"ticket": self._runs.open(self._examples.open(q.name), q.name)},
+            "start": self._start,
             "runs": self._list,
             "measure": lambda q: depth_records(self.traces(q), self.names(q)),
             "parquet": parquet,
@@ -83,6 +87,11 @@ class Routes:
         named = self._examples.files.group(denoising=False)
         first = None if named else shipped.FIRST
         return {"prompts": self._examples.groups(denoising=False), "first": first}
+
+    def _start(self, question: Question) -> Any:
+        """Queue the runs that an address holds the requests of."""
+        asked = requests_of(self._methods, question.asked or [])
+        return {"tickets": self._runs.submit(*asked)}
 
     # ── one run ──────────────────────────────────────────────────────────────────────────────────
 
@@ -210,6 +219,7 @@ def run_line(ticket: object, run: StudioRun) -> dict[str, Any]:
         "method": visible(method_name(run.method)),
         "budget": budget_of(run.method, run.header.settings) if run.header else None,
         "prompt": flowing(run.header.prompt_text if run.header else "", 120),
+        "made": run.made,
     }
 
 

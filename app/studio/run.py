@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from app.studio.engine import Request
+from app.studio.requested import Said, said_of
 from app.view.explanation import Explainer
 from app.view.rounds import header_view, round_view
 from core.errors import UserError
@@ -38,6 +39,7 @@ class StudioRun:
     reading what is done before the first round, in words; empty when there is nothing to wait for
     seen    when a page last asked for it or watched it
     watchers  pages that watch it now
+    example  the name of the example that it was opened as
     link    a second ticket, for looking only; None until the run is shared
     weight  about its bytes in memory
     """
@@ -55,6 +57,7 @@ class StudioRun:
     watchers: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
     source: str = "live"
+    example: str | None = None
     link: str | None = None
     weight: int = 0
     _views: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -82,6 +85,11 @@ class StudioRun:
     def abandoned(self) -> bool:
         """Whether its page is gone."""
         return not self.watchers and time.monotonic() - self.seen > ABANDONED_AFTER
+
+    @property
+    def made(self) -> Said:
+        """What an address says of it, so that it is shown in another browser."""
+        return self.example if self.example is not None else said_of(self.request)
 
     @property
     def nodes(self) -> int:
@@ -137,6 +145,7 @@ class StudioRun:
             "header": header_view(self.header) if self.header is not None and not since else None,
             "started": self.header is not None,
             "source": self.source,
+            "made": self.made if not since else None,
             "first": since,
             "rounds": views,
             "more": more,

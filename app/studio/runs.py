@@ -105,16 +105,17 @@ class Runs:
             self._work.notify_all()
         return [run.ticket for run in runs]
 
-    def open(self, trace: Trace | TraceReader) -> str:
+    def open(self, trace: Trace | TraceReader, example: str | None = None) -> str:
         """Put a trace on view; returns its ticket. The first rounds of a ``TraceReader`` are read
         here and the rest in the background, so that a long file shows soon. A file that is being
-        written is followed, until the run is stopped.
+        written is followed, until the run is stopped. ``example``: its name in addresses.
 
         Raises UserError for a file that is not a trace, if that shows in the first rounds; later it
         is the run's message, and the rounds before it stay.
         """
         rounds = iter(trace.rounds if isinstance(trace, Trace) else trace)
-        run = StudioRun(_new_ticket(), header=trace.header, state=RUNNING, source="file")
+        about: Any = {"header": trace.header, "source": "file", "example": example}
+        run = StudioRun(_new_ticket(), state=RUNNING, **about)
         grows = isinstance(trace, OpenFile) and trace.grows
         if isinstance(trace, OpenFile) and grows:
             run.reading = FOLLOWED

@@ -1,9 +1,11 @@
-// The view as the part of the address after "#", which never leaves the browser, and as
+// What is on view as the part of the address after "#", which never leaves the browser, and as
 // entries of its history: another tab or another run is a new one, another round or node is not.
 // Whoever wrote a hash is not believed: a value that is not of its kind is as good as absent.
 
 const TRACES = /^[a-z0-9][a-z0-9-]{0,59}(,[a-z0-9][a-z0-9-]{0,59}){0,3}$/,
   TICKET = /^[A-Za-z0-9_-]{20,60}$/;
+const NAME = "[a-z0-9][a-z0-9-]{0,59}",
+  FREE_WORDS = /^[\w.~!'()*%-]{1,1200}$/;
 const LINKED = {
   trace: TRACES,
   run: TICKET,
@@ -11,20 +13,33 @@ const LINKED = {
   third: TICKET,
   fourth: TICKET,
   round: /^[1-9][0-9]{0,5}$/,
+  place: /^[1-9][0-9]{0,5}$/,
+  who: /^[A-D]$/,
   node: /^(0|[1-9][0-9]{0,4}|ghost)$/,
   view: /^[a-z]{1,20}$/,
-  text: /^[a-z0-9][a-z0-9-]{0,59}$/,
+  text: new RegExp(`^${NAME}$`),
+  more: new RegExp(`^${NAME}(,${NAME}){0,7}$`),
   method: /^[a-z0-9][a-z0-9+-]{0,39}$/,
-  budget: /^[1-9][0-9]{0,3}$/,
-  show: /^(stages|rounds|stats)$/,
-  filter: /^[\w.~!'()*%-]{1,1200}$/,
+  budget: /^([1-9][0-9]{0,3}|own)$/,
+  temperature: /^[0-9]{1,4}(\.[0-9]{1,4})?$/,
+  source: new RegExp(`^${NAME}$`),
+  show: /^(stages|rounds|stats|graph|before|file)$/,
+  nodes: /^(table|whole|both)$/,
+  rows: /^[1-9][0-9]{0,6}-[1-9][0-9]{0,6}$/,
+  filter: FREE_WORDS,
   sort: /^-?[a-z0-9_]{1,12}$/,
   learn: /^[1-9][0-9]?\.[1-9][0-9]?$/,
+  options: FREE_WORDS,
+  kept: /^[\w.~!'()*%-]{1,3000}$/,
+  find: FREE_WORDS,
+  figures: FREE_WORDS,
+  made: /^[\w.~!'()*%-]{1,6000}$/,
 };
-const WHOLE = ["round", "node", "budget"];
-const FREE_TEXT = ["filter"]; // percent-encoded
-const LONGEST = 2000; // characters of a hash
-const BACK = "draftscope-back";
+const WHOLE = ["round", "place", "node", "budget"],
+  TEXTS = ["filter"], // percent-encoded
+  DATA = ["options", "kept", "find", "figures", "made"]; // lists and objects, as JSON
+const LONGEST = 8000; // characters of a hash
+const SETTLE = 250; // milliseconds before a move is written: browsers limit how often
 const ARRIVAL = { every: 50, most: 10000 }; // milliseconds
 
 let awaited = null; // the tab that the address names and that is not on view yet
@@ -43,10 +58,11 @@ export function readLink(hash) {
 }
 
 function readValue(name, value) {
-  if (!FREE_TEXT.includes(name))
-    return WHOLE.includes(name) && value !== "ghost" ? Number(value) : value;
+  if (WHOLE.includes(name) && /^[0-9]+$/.test(value)) return Number(value);
   try {
-    return decodeURIComponent(value);
+    if (TEXTS.includes(name)) return decodeURIComponent(value);
+    const found = DATA.includes(name) ? JSON.parse(decodeURIComponent(value)) : value;
+    return !DATA.includes(name) || typeof found === "object" ? found : null;
   } catch {
     return null; // it was cut
   }
@@ -55,8 +71,9 @@ function readValue(name, value) {
 /** The hash of a state; what would not be read back is left out. */
 export function writeLink(state) {
   const written = (name) => {
-    const value = String(state[name] ?? "").replace(/[\ud800-\udfff]/gu, "�"); // half characters
-    return FREE_TEXT.includes(name) ? encodeURIComponent(value) : value;
+    const data = DATA.includes(name) && state[name] ? JSON.stringify(state[name]) : state[name];
+    const value = String(data ?? "").replace(/[\ud800-\udfff]/gu, "\ufffd"); // half characters
+    return TEXTS.includes(name) || DATA.includes(name) ? encodeURIComponent(value) : value;
   };
   const parts = Object.keys(LINKED).filter((name) => LINKED[name].test(written(name)));
   return parts.length ? `#${parts.map((name) => `${name}=${written(name)}`).join("&")}` : "";
@@ -72,23 +89,29 @@ export function readAddress() {
   return readLink(window.location.hash);
 }
 
-/** Say what is on view, and the tickets of its runs, which stay out of the address. Nothing else is
- *  written over the name of a tab that is still on its way. */
-export function visit(state, runs = []) {
+/** Say what is on view, and what the server calls its runs, which stays out of the address.
+ *  Another tab, and something else that was opened, are a new entry; `isShown`: it is what the
+ *  entry on view asked for. Nothing else is written over the name of a tab that is still on its
+ *  way. */
+export function visit(state, runs = [], isShown = false) {
   if (awaited && awaited !== viewOf(state)) return;
   const { pathname, search, hash } = window.location,
     next = writeLink(state),
-    entry = { view: viewOf(state), runs },
-    before = window.history.state?.draftscope ?? { view: viewOf(readLink(hash)), runs: [] },
-    others = before.runs.join() !== runs.join();
-  if (next === hash && before.view === entry.view && !others) return;
-  const isNew = before.view !== entry.view || (others && before.runs.length);
+    entry = { view: viewOf(state), runs, opened: runs.join() || state.text || "" },
+    before = ownEntry() ?? { view: viewOf(readLink(hash)), runs: null, opened: null };
+  const others = before.view === entry.view && before.opened !== entry.opened,
+    isNew = before.view !== entry.view || (others && before.opened !== null && entry.opened);
+  if (next === hash && before.runs && !others && before.view === entry.view) return;
   try {
-    const act = isNew ? "pushState" : "replaceState";
+    const act = isNew && !isShown ? "pushState" : "replaceState";
     window.history[act]({ draftscope: entry }, "", next || pathname + search);
   } catch {
     // a sandboxed frame has no address of its own
   }
+}
+
+function ownEntry() {
+  return window.history.state?.draftscope ?? null;
 }
 
 /** Open a tab: `open` says whether it is on view, and is asked again until the page is made. */
@@ -101,25 +124,56 @@ export function arrive(view, open, left = ARRIVAL.most) {
 /** Follow the page's address, and the browser's Back and Forward: `open` shows a tab. */
 export function followHistory(open) {
   arrive(viewOf(readAddress()), open);
-  window.addEventListener("popstate", ({ state }) => {
-    const entry = state?.draftscope ?? { view: viewOf(readAddress()), runs: [] };
-    arrive(entry.view, open);
-    window.dispatchEvent(new CustomEvent(BACK, { detail: entry }));
-  });
+  window.addEventListener("popstate", () => arrive(viewOf(readAddress()), open));
 }
 
-/** Call `hear` with the tickets when history comes back to runs of this view. */
-export function onBack(element, view, hear) {
-  const listen = ({ detail }) => {
-    if (!element.isConnected) window.removeEventListener(BACK, listen);
-    else if (detail.view === view && detail.runs.length) hear(detail.runs);
-  };
-  window.addEventListener(BACK, listen);
-}
+/** What one tab shows, kept in the address: what is on view is written there, and what is there
+ *  is shown, also when somebody goes back, or opens a link in another browser. */
+export class ViewInAddress {
+  /** view: the tab's name; element: seen while the tab is. hear: {
+   *    state(): what is on view by the names of LINKED; null while that is on its way,
+   *    runs(): names that only this server knows, of its runs or its file,
+   *    show(state, runs, atStart): show a state; null: the address is another tab's. `runs`: as
+   *      they were written, null where somebody else wrote the address }; only state must be. */
+  constructor(view, element, hear) {
+    Object.assign(this, { view, element, showing: null, isShown: false });
+    this.hear = { runs: () => [], show: () => {}, ...hear };
+    const back = () => {
+      if (!element.isConnected) window.removeEventListener("popstate", back);
+      else if (viewOf(readAddress()) === view) this._show(readAddress(), false);
+    };
+    window.addEventListener("popstate", back);
+    onShown(element, () => this.write()); // another tab had the address
+    const state = readAddress();
+    this.ready = this._show(viewOf(state) === view ? state : null, true);
+  }
 
-/** Whether this entry of the history is one of ours: nobody typed its hash. */
-export function isOwnEntry() {
-  return !!window.history.state?.draftscope;
+  async _show(state, atStart) {
+    clearTimeout(this.timer);
+    const turn = {};
+    this.showing = turn;
+    await this.hear.show(state, state && (ownEntry()?.runs ?? null), atStart);
+    if (this.showing !== turn) return;
+    Object.assign(this, { showing: null, isShown: state !== null });
+    this.write();
+  }
+
+  /** Something on view is another. */
+  moved() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.write(), SETTLE);
+  }
+
+  /** Write what is on view, as far as it is known and in sight. */
+  write() {
+    clearTimeout(this.timer);
+    if (this.showing || !this.element.getClientRects().length) return;
+    const state = this.hear.state();
+    if (!state) return;
+    const view = this.view === "run" || state.learn ? undefined : this.view;
+    visit({ view, ...state }, this.hear.runs(), this.isShown);
+    this.isShown = false;
+  }
 }
 
 /** Call `hear` whenever the element comes into view. */

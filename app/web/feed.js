@@ -49,6 +49,7 @@ export class Feed {
     this.run = null;
     this.rounds = [];
     this.header = null;
+    this.made = undefined; // what an address says of it: see named.js
   }
 
   close() {
@@ -122,10 +123,11 @@ export class Feed {
     }
     const was = this.active,
       at = this.rounds.length;
-    const { rounds, header, first, ...state } = news.run;
+    const { rounds, header, made, first, ...state } = news.run;
     if (first > at) return 0; // some in between are missing
     this.run = state;
     if (header) this.header = header;
+    if (!first) this.made = made;
     this.rounds.push(...rounds.slice(at - first));
     if (this.rounds.length > at || header) this.hear.rounds(this, at);
     this.hear.state(this, was && !this.active);

@@ -79,16 +79,20 @@ export function recordsOf(series, { x, y, places }) {
 
 export class Figure {
   /** source: the server's functions where it can make a Parquet file; `tablesOnly`: it has no
-   *  script that draws. onPick({key, name, x}) when a bar is pressed. listed: whether what can be
-   *  chosen is a list beside the title. lazy: drawn when it comes into sight. */
-  constructor(source, { onPick, listed = true, lazy = true } = {}) {
+   *  script that draws. onPick({key, name, x}) when a bar is pressed. onChoose(): somebody chose
+   *  from the list. listed: whether that is a list beside the title. lazy: drawn when it comes
+   *  into sight. */
+  constructor(source, { onPick, onChoose = () => {}, listed = true, lazy = true } = {}) {
     Object.assign(this, { source, onPick, live: [], near: !lazy });
     this.title = h("h3", {});
     this.says = h("p", { class: "ds-says" });
     this.box = h("div", { class: "ds-plot", role: onPick ? "group" : "img" });
     this.tableBox = h("div", { class: "ds-table", hidden: true });
     this.note = h("p", { class: "ds-soft ds-plot-note", hidden: true });
-    this.list = choice("What is shown", [], (value) => this.choose(value));
+    this.list = choice("What is shown", [], (value) => {
+      this.choose(value);
+      onChoose();
+    });
     this.list.hidden = true;
     this.listed = listed;
     this.tools = h("span", { class: "ds-plot-tools" }, this.list);
@@ -192,7 +196,7 @@ export class Figure {
       return button(
         words,
         { class: "ds-small", "aria-label": `${meta.name}, ${x} ${places[at]}: ${words}` },
-        () => this._pick(meta, at),
+        () => this.pick(meta, at),
       );
     };
     const rows = all
@@ -205,8 +209,13 @@ export class Figure {
     this.tableBox.replaceChildren(sheet(title, heads, rows));
   }
 
-  _pick({ key, name }, at) {
-    this.onPick({ key, name, x: this.json.layout.meta.places[at] });
+  /** The name of a place of the x axis. */
+  placeOf(at) {
+    return this.json.layout.meta.places[at];
+  }
+
+  pick({ key, name }, at) {
+    return this.onPick({ key, name, x: this.placeOf(at) });
   }
 
   _sight({ isIntersecting }) {
@@ -241,7 +250,7 @@ export class Figure {
     }
     if (!drawn.has(this) && this.onPick)
       this.box.on("plotly_click", ({ points: [{ data, pointIndex }] }) =>
-        this._pick(data.meta, data.meta.points[pointIndex].x),
+        this.pick(data.meta, data.meta.points[pointIndex].x),
       );
     followTheme(this);
   }
@@ -287,7 +296,18 @@ export class Figures {
     for (const [name, figure] of Object.entries(this.all)) figure.draw(found[name]);
   }
 
-  choose(entry) {
-    for (const figure of Object.values(this.all)) figure.choose(entry);
+  /** What was chosen where it is not the usual, by the figures' names; for the address. */
+  get chosen() {
+    const other = ({ json, chosen }) => json && chosen && chosen !== json.layout.meta.chosen;
+    const found = Object.entries(this.all).filter(([, figure]) => other(figure));
+    return Object.fromEntries(found.map(([name, { chosen }]) => [name, chosen]));
+  }
+
+  /** Choose what an address names, as far as it can be chosen. */
+  restore(named) {
+    for (const [name, figure] of Object.entries(this.all)) {
+      const { choices = [], chosen } = figure.json.layout.meta;
+      figure.choose(choices.includes(named[name]) ? named[name] : chosen);
+    }
   }
 }

@@ -2,12 +2,50 @@
 // in a popover that moves nothing. Gradio draws the inputs; here the popover opens and closes, and
 // what somebody typed is never written over.
 
-import { keepTyped } from "./memory.js";
+import { keepTyped, rememberPrompt } from "./memory.js";
 
 const OPEN = "open";
+const LEFT = { __type__: "update" }; // of an input that stays as it is
 let writing = false; // it is not somebody's hand that writes
+const touched = new Map(); // how often a hand was in a form, by its prefix
 
 const panelOf = (prefix) => document.getElementById(`${prefix}-panel`);
+
+/** Note whatever a hand does in a form, from before the page is made. */
+export function watchHands() {
+  const inForm = ({ target }) => target.closest?.(".ds-form")?.id.replace(/-panel$/, "");
+  const touch = (event) => {
+    const prefix = !writing && inForm(event);
+    if (!prefix) return;
+    touched.set(prefix, touchesOf(prefix) + 1);
+    keepTyped(prefix, true);
+    if (event.target.matches(`#${prefix}-prompt textarea`))
+      rememberPrompt(prefix, event.target.value);
+  };
+  const chose = "[role=option], .ds-examples button"; // those fire no event of an input
+  document.addEventListener("input", touch, { capture: true });
+  for (const name of ["pointerdown", "click"])
+    document.addEventListener(name, (event) => event.target.closest?.(chose) && touch(event), {
+      capture: true,
+    });
+  document.addEventListener(
+    "keydown",
+    (event) => event.key === "Enter" && event.target.matches("[role=listbox]") && touch(event),
+    { capture: true },
+  );
+}
+
+/** How often a hand was in a form. */
+export function touchesOf(prefix) {
+  return touched.get(prefix) ?? 0;
+}
+
+/** What the server would fill a form with; where a hand was in it since it was asked, nothing. */
+export function filling(prefix, filled) {
+  const { touched: then, updates } = JSON.parse(filled);
+  if (then === touchesOf(prefix)) return updates;
+  return updates.map(() => LEFT);
+}
 
 /** Open or close the settings. */
 export function setForm(prefix, on) {
@@ -49,10 +87,8 @@ export function formAbove(prefix) {
   settings.setAttribute("aria-haspopup", "dialog");
   set(false);
   const typed = (on) => keepTyped(prefix, on);
-  panel.addEventListener("input", () => writing || typed(true));
   panel.addEventListener("click", ({ target }) => {
     if (within("open-settings", target)) return set(!panel.classList.contains(OPEN));
-    if (target.closest(".ds-examples button")) typed(true);
     // Stop goes when it was pressed; what had the focus must not be nothing.
     if (within("stop", target)) return settings.focus();
     if (!within("start", target)) return;

@@ -184,8 +184,7 @@ export class Gallery {
   async _examples(names) {
     const answers = await Promise.all(names.map((name) => this._ask("example", { name })));
     answers.forEach(({ error }, at) => error && this._tell(names[at], error));
-    const there = names.filter((_name, at) => answers[at].ticket),
-      tickets = answers.map((answer) => answer.ticket).filter(Boolean);
-    if (tickets.length) this.onPick(tickets, there);
+    const tickets = answers.map((answer) => answer.ticket).filter(Boolean);
+    if (tickets.length) this.onPick(tickets);
   }
 }

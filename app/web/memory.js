@@ -13,6 +13,13 @@ export function remember(prefix, names, values) {
   }
 }
 
+/** Keep what is typed as a prompt at once: the page may be left before the other inputs are kept. */
+export function rememberPrompt(prefix, prompt) {
+  const kept = recall(prefix);
+  if (kept) remember(prefix, Object.keys(kept), Object.values({ ...kept, prompt }));
+  else remember(prefix, ["prompt"], [prompt]);
+}
+
 const TYPED = (prefix) => `draftscope-typed-${prefix}`;
 
 /** Whether somebody has written or chosen something since the last Start. */

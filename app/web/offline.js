@@ -27,6 +27,7 @@ async function openFile() {
     const studio = new Studio(root, source, () => {});
     studio.open(...tickets);
     studio.link.listen();
+    await studio.link.address.ready;
     if (opens && !studio.link.place) studio.link.seek({ round: opens + 1 });
   } catch (error) {
     root.replaceChildren(h("p", { class: "ds-banner", role: "alert" }, error.message));

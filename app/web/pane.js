@@ -131,11 +131,13 @@ export class Pane {
     if (!on && this.shown) this.tree.frame(!this.tree.columns);
   }
 
-  /** Show the run of a ticket; the one that is on view goes on. */
+  /** Show the run of a ticket, or without one none; the one that is on view goes on. */
   open(ticket) {
     if (ticket === this.feed.ticket) return;
     this.clear();
-    this.feed.open(ticket);
+    if (ticket) return this.feed.open(ticket);
+    this.feed.leave();
+    this.chip.hidden = true;
   }
 
   /** The tree on view with the children of these rows; null where it can only be shown whole. */

@@ -70,7 +70,7 @@ export class Studio {
   _parts() {
     const { source, where } = this,
       many = where.places > 1,
-      chosen = (tickets, names) => this._chosen(tickets, names);
+      chosen = (tickets) => this._chosen(tickets);
     this.shelf = source.examples ? new Shelf(source, many, chosen) : null;
     this.empty = emptyView(source, many, chosen);
     this.legend = new Legend();
@@ -160,9 +160,8 @@ export class Studio {
   }
 
   /** Runs were chosen from the shelf: one to look at, or more of them for the comparison. */
-  _chosen(tickets, names = []) {
+  _chosen(tickets) {
     this.shelf.close();
-    names.forEach((name, at) => this.link.names.set(tickets[at], name));
     if (this.where.places === 1 || tickets.length > 1) this.open(...tickets);
     else this.beside(tickets[0]);
   }
@@ -180,7 +179,7 @@ export class Studio {
     this.runs.keep();
     this.status.describe(this.panes);
     this.link.opened();
-    this.trigger("running");
+    this.trigger(this.runs.busy ? "running" : "settled");
   }
 
   _parted() {

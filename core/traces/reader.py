@@ -18,7 +18,7 @@ import numpy as np
 from msgspec.structs import astuple
 
 from core.declared import BadField, convert
-from core.errors import UserError
+from core.errors import UserError, WrongKind
 from core.json_input import MAX_BYTES, parse_json
 from core.lines import LIMITS, Limits, lines, open_regular
 from core.rounds.blocks import MASKED, Block, BlockDraft, Edit, Ranking, Step
@@ -104,6 +104,8 @@ def _opened(path: Path, limits: Limits = LIMITS) -> Iterator[TraceReader]:
     try:
         with open_regular(path) as file:
             yield TraceReader(file, path.name, limits)
+    except WrongKind as error:
+        raise WrongKind(error, path) from None
     except OSError as error:
         raise UserError(f"the trace {path} cannot be read: {error.strerror or error}") from None
 
@@ -231,9 +233,9 @@ def _header(data: bytes, name: str) -> Header:
     try:
         line = parse_json(data, f"{name}, line 1")
     except UserError as error:
-        raise UserError(f"{error}: not a trace") from None
+        raise WrongKind(f"{error}: not a trace") from None
     if not isinstance(line, dict) or line.get("format") != FORMAT:
-        raise UserError(f"{name} is not a Draftscope trace (no such format name in line 1)")
+        raise WrongKind(f"{name} is not a Draftscope trace (no such format name in line 1)")
     version = line.get("version")
     if type(version) is not int or version < 1:
         raise UserError(f"{name} has no valid trace version")

@@ -274,6 +274,55 @@ def test_nothing_overflows(learn: Open, lessons: dict[str, Any], width: int):
         expect(page.get_by_role("button", name="Step after")).to_be_in_viewport()
 
 
+# Every step on a phone, after a press on the button that leads to it: the buttons' place, where its
+# words begin, and boxes that are not in sight of their tree.
+WALKED = """async () => {
+  const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 10)));
+  const next = document.querySelector("[aria-label='Step after']"), out = [];
+  for (let steps = 0; steps < 300; steps++) {
+    await drawn();
+    const bar = document.querySelector(".ds-lesson-controls").getBoundingClientRect();
+    const inside = (tree) => {
+      const room = tree.getBoundingClientRect();
+      return [...tree.querySelectorAll(".ds-node:not(.out) .box")].every((box) => {
+        const { left, right, top, bottom } = box.getBoundingClientRect();
+        return left >= room.left && right <= room.right && top >= room.top && bottom <= room.bottom;
+      });
+    };
+    const trees = [...document.querySelectorAll(".ds-lesson-tree:not([hidden]) .ds-tree")];
+    out.push({
+      at: `${learn.chapter + 1}.${learn.step + 1}`,
+      left: bar.left, below: innerHeight - bar.bottom,
+      least: Math.min(...[...document.querySelectorAll(".ds-lesson-controls button")]
+        .filter((b) => b.getClientRects().length && !b.matches(".ds-dot"))
+        .map((b) => Math.min(b.offsetHeight, b.offsetWidth))),
+      words: document.querySelector(".ds-lesson-words").getBoundingClientRect().top / innerHeight,
+      wide: document.documentElement.scrollWidth - innerWidth,
+      trees: trees.every(inside),
+      letter: Math.min(99, ...trees.map((tree) =>
+        tree.querySelector(".ds-scene").getCTM().a * 13)),
+    });
+    if (next.disabled) return out;
+    window.scrollTo(0, document.documentElement.scrollHeight);
+    next.click();
+  }
+}"""
+
+
+@pytest.mark.parametrize("width, height", [(390, 844), (360, 740)])
+def test_on_a_phone_a_press_brings_the_next_words_and_the_whole_tree(
+    learn: Open, lessons: dict[str, Any], width: int, height: int
+):
+    size = {"width": width, "height": height}
+    page = learn(viewport=size, has_touch=True, reduced_motion="reduce")
+    walked = page.evaluate(WALKED)
+    assert len(walked) == sum(len(each["steps"]) + 1 for each in lessons["chapters"])
+    for step in walked:
+        assert (step["left"], step["below"], step["wide"] <= 0) == (0, 0, True), step
+        assert step["least"] >= 44 and 0 <= step["words"] < 0.5, step
+        assert step["trees"] and step["letter"] > 9, step
+
+
 # Steps of the studio's course of which a part is out of sight.
 CUT = """async () => {
   const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)));

@@ -31,11 +31,15 @@ test("links are read strictly, and what is written reads back", () => {
     { view: "whatif", text: "train-journey", method: "dflash+best-first", budget: 64 },
     { run: "a".repeat(24), node: "ghost" },
     { learn: "5.12" },
+    { view: "results", temperature: "0.5", source: "code", budget: "own", sort: "-tau" },
+    { made: ["chat-dart", { prompt: "why & so=\n“ü”", budget: 4 }, null], place: 7, who: "B" },
+    { view: "whatif", text: "a", more: "b,c", options: { alpha: 0.5, keep: true }, kept: [{}] },
     { trace: "a", show: "rounds", filter: 'token ~ "wäter" & x=1 #', sort: "-tvd_path" },
   ];
   for (const state of states) assert.deepEqual(readLink(writeLink(state)), state);
   assert.equal(writeLink({ round: 0, node: -4, trace: "A/..", view: null, learn: "0.1" }), "");
   assert.deepEqual(readLink("#filter=%E4%ZZ&show=tree&sort=<b>&filter=a%20b"), { filter: "a b" });
+  assert.deepEqual(readLink("#made=%5B%22a&options=7&kept=null&find=%22words%22"), {});
   assert.equal(writeLink({ filter: "😀".repeat(200), sort: "tvd" }), "#sort=tvd"); // too long
   assert.deepEqual(readLink("#round=3&node=ghost&round=x&toString=1&other=short"), {
     round: 3,
@@ -58,8 +62,26 @@ test("a round replaces the address; a run and a tab are new entries", () => {
   visit({ view: "whatif", budget: 8 });
   visit({ view: "whatif", budget: 8 });
   assert.deepEqual(hashes(), ["#trace=a&round=2", "#round=1", "#view=whatif&budget=8"]);
-  assert.deepEqual(entries[1].state.draftscope, { view: "run", runs: ["t2"] });
+  assert.deepEqual(entries[1].state.draftscope, {
+    view: "run",
+    runs: ["t2"],
+    opened: "t2",
+  });
   assert.ok(!JSON.stringify(hashes()).includes("t2")); // tickets are never in the address
+});
+
+test("what an entry asked for takes its place, what is opened after that is a new one", () => {
+  const hashes = () => entries.map((each) => each.hash);
+  entries = [{ state: null, hash: "#view=compare&trace=a,b" }];
+  visit({ view: "compare", trace: "a,b", place: 1 }, ["t1", "t2"]);
+  visit({ view: "compare", trace: "a,b", place: 2 }, ["t1", "t2"]);
+  assert.deepEqual(hashes(), ["#trace=a,b&place=2&view=compare"]);
+  visit({ view: "denoise" });
+  visit({ view: "denoise", trace: "c" }, ["t3"]); // opened from the shelf
+  assert.equal(entries.length, 3);
+  visit({ view: "denoise", trace: "c" }, ["t4"], true); // opened again for this entry
+  visit({ view: "denoise" }); // the run is gone
+  assert.deepEqual(hashes().slice(1), ["#view=denoise", "#view=denoise"]);
 });
 
 test("without an address of its own a frame stays where it is", () => {

@@ -39,9 +39,10 @@ class Options(CommandOptions):
 
 def main(args: Options) -> int:
     from analysis.engines.served import read_served
-    from analysis.engines.trees import is_trees, write_trees
+    from analysis.engines.trees import write_trees
+    from analysis.kinds import TREES, kind_of
 
-    if is_trees(args.file):
+    if kind_of(args.file) == TREES:
         if args.out is None or not args.out.name.endswith(ENDINGS):
             raise UserError("these are trees: name a trace for them, --out FILE.jsonl.gz")
         say(f"{args.out}: {write_trees(args.file, args.out)} rounds, without q and p")

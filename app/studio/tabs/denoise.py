@@ -49,6 +49,10 @@ SAY = f"""(graph, pace, tokens, threshold, length) =>
   (graph ? "D " + graph : "plain") +
   (pace === "{FIXED}" ? " · k " + tokens : " · p ≥ " + threshold) + " · " + length + " tokens ⚙"
 """  # what the button above the settings says
+USUAL: dict[str, Any] = {
+    "prompt": "", "graph": NO_GRAPH, "length": 64, "block": 0, "tokens": 1, "ahead": OWN_AHEAD,
+    "temperature": 0, "seed": 0,
+}  # fmt: skip
 MISSING = (
     "The denoiser's weights are not here, so live runs are off; traces of denoising runs open."
 )
@@ -149,6 +153,13 @@ def requests(values: Mapping[str, Any]) -> list[DenoiseRequest]:
     return [replace(plain, nodes=nodes), plain] if nodes else [plain]
 
 
+def request_of(asked: Mapping[str, Any]) -> DenoiseRequest:
+    """The request of an address (``app.studio.requested``), whose values a browser wrote. Raises
+    UserError as ``requests``."""
+    pace = THRESHOLD if "threshold" in asked else FIXED
+    return requests({**USUAL, **asked, "pace": pace})[0]
+
+
 def _whole(values: Mapping[str, Any], name: str) -> int:
     value = number(values[name])
     if value != int(value):
@@ -180,8 +191,14 @@ def routes(studio: Studio) -> dict[str, Route]:
         known = len(headers) == 2
         return {"unlike": differences(*headers) if known else [], "known": known}
 
+    def start(question: Question) -> Any:
+        asked = [request_of(each) for each in (question.asked or [])[:2]]
+        return {"tickets": runs.submit(*asked)}
+
     common = studio.routes.of_runs()
-    return {name: common[name] for name in ("save", "export", "stop", "example", "parquet")} | {
+    shared = ("save", "export", "stop", "example", "parquet", "runs")
+    return {name: common[name] for name in shared} | {
+        "start": start,
         "updates": updates,
         "differences": compare,
         "outline": lambda question: graph_outline(runs.get(question.ticket)),
@@ -204,6 +221,7 @@ def call_updates(runs: Runs, ticket: object, since: int) -> dict[str, Any]:
     if run is not None and about is not None:
         about["header"] = run_view(run.header) if run.header is not None and since == 0 else None
         about["first"] = since
+        about["made"] = run.made if since == 0 else None
         about["rounds"], about["more"] = _calls(run, since)
     return answer
 

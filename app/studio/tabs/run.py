@@ -3,6 +3,7 @@ the place in the text. Both are a form in a bar and the same view below it."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -32,6 +33,8 @@ from core.traces.schema import Header
 
 MakeForm = Callable[[Methods, FormPlaces], RunForm]
 Filling = Mapping[str, Any]  # what is in a form, by the names of ``RunForm.named``
+FILL_JS = """(filled) => import(new URL('web/form.js', document.baseURI))
+  .then((form) => form.filling('{0}', filled))"""
 MOST_BUDGET = 1024  # what a form offers at most
 
 
@@ -89,6 +92,8 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
     """
 
     def refill(asked: gr.EventData) -> dict[Any, Any]:
+        """What would be in the form, as JSON, and beforehand only what may be chosen there: the
+        browser fills it, unless somebody's hand was quicker than the answer."""
         question = check(asked._data)
         filling = question.filling
         if filling is None:
@@ -101,11 +106,25 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
                 if not question.quietly:
                     raise
                 filling = {"prompt": headers[0].prompt_text}
-        return updates(form, studio.methods, filling)
+        found = updates(form, studio.methods, filling)
+        said = [_as_update(found.get(part, gr.update())) for part in parts]
+        choices = {part: gr.update(choices=found[part]["choices"]) for part in budgets & {*found}}
+        return {filled: json.dumps({"touched": question.touched, "updates": said})} | choices
 
     parts: list[Any] = [*form.components, *(inputs.box for inputs in form.methods)]
-    view.refill(refill, None, parts, **QUIET)
+    budgets = {inputs.budget for inputs in form.methods}
+    filled = gr.Textbox(visible=False)
+    asked = view.refill(refill, None, [filled, *budgets], **QUIET)
+    asked.then(None, filled, parts, js=FILL_JS.format(prefix), **QUIET)
     remember(prefix, form.named, [form.start.click])
+
+
+def _as_update(value: Any) -> dict[str, Any]:
+    """A component's update as the browser takes it."""
+    found = value if isinstance(value, dict) else gr.update(value=value)
+    if "choices" not in found:
+        return found
+    return found | {"choices": [[str(each), each] for each in found["choices"]]}
 
 
 def of_runs(methods: Methods, headers: Sequence[Header]) -> dict[str, Any]:

@@ -65,7 +65,9 @@ def build(studio: Studio) -> None:
         "open": for_upload(lambda file: {"file": simulations.add(file)}),
         "open_cost": for_upload(simulations.add_cost),
     }
-    view("whatif", "ds-w-scope", simulations.routes() | collecting.routes() | opens)
+    common = studio.routes.of_runs()
+    named = {name: common[name] for name in ("example", "start", "runs")}
+    view("whatif", "ds-w-scope", simulations.routes() | collecting.routes() | named | opens)
 
 
 TAB = Tab("whatif", "What-if", build)

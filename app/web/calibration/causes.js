@@ -5,7 +5,7 @@ import { button, h, percent, plural, shortNumber, withInterval } from "../dom.js
 import { answered } from "../feed.js";
 import { Figure } from "../figure.js";
 import { goTo } from "../goto.js";
-import { card, choice, optionsOf, sheet } from "../parts.js";
+import { card, choice, LETTERS, optionsOf, sheet } from "../parts.js";
 import { savers } from "../save/buttons.js";
 import { describe } from "./summaries.js";
 
@@ -18,10 +18,14 @@ const COUNTED = {
 const MOST = 40; // examples that the server names
 
 export class CausesCard {
-  constructor(source, complain) {
-    Object.assign(this, { source, complain });
+  /** changed(): another run's causes are shown, or another part's examples. */
+  constructor(source, complain, changed) {
+    Object.assign(this, { source, complain, changed, picked: null });
     this.figures = Object.keys(COUNTED).map((name) => this._figure(name));
-    this.who = choice("Run whose causes are shown", [], () => this._draw());
+    this.who = choice("Run whose causes are shown", [], () => {
+      this._draw();
+      changed();
+    });
     this.examples = h("div", { class: "ds-found-box", "aria-live": "polite" });
     this.siblings = h("div", { class: "ds-table" });
     const shown = this.figures.map(({ figure }) => figure.element),
@@ -49,7 +53,7 @@ export class CausesCard {
   _draw() {
     const run = this._run;
     if (!run) return;
-    this.finding = null;
+    this.finding = this.picked = null;
     this.examples.replaceChildren();
     for (const { figure } of this.figures) figure.choose(this.found.names[run.letter]);
     this._siblings(run);
@@ -59,9 +63,28 @@ export class CausesCard {
     const [over, unit] = COUNTED[name];
     const onPick = ({ key, name: words, x }) => {
       const where = over === "depth" ? `depth ${x}` : x;
-      this._find(this._run, { cause: key, unit, [over]: x }, `${words}, ${where}`);
+      this.picked = { figure: name, cause: key, at: x };
+      this.changed();
+      return this._find(this._run, { cause: key, unit, [over]: x }, `${words}, ${where}`);
     };
     return { name, figure: new Figure(this.source, { onPick, listed: false }) };
+  }
+
+  /** The run, and the part whose examples are shown, for the address. */
+  get state() {
+    const at = this.runs.indexOf(this._run);
+    return { who: at > 0 ? LETTERS[at] : undefined, find: this.picked ?? undefined };
+  }
+
+  /** Take them from an address. */
+  async restore({ who = "A", find }) {
+    const run = this.runs[LETTERS.indexOf(who)];
+    if (run) this.who.value = run.letter;
+    this._draw();
+    const figure = this.figures.find(({ name }) => name === find?.figure)?.figure,
+      series = figure?.series.find(({ key }) => key === find.cause),
+      at = series?.points.find(({ x }) => figure.placeOf(x) === find.at);
+    if (at) await figure.pick(series, at.x);
   }
 
   get _run() {

@@ -26,6 +26,11 @@ export class RunChooser {
     this.fold.addEventListener("toggle", () => this.fold.open && this.shelf.draw());
   }
 
+  /** What an address says of the runs. */
+  get made() {
+    return this.runs.map((run) => run.made);
+  }
+
   /** Nobody chose yet: the newest runs of this browser tab, or an example that ships. */
   async begin() {
     if (this.begun) return;
@@ -37,7 +42,7 @@ export class RunChooser {
       return this.hear.complain(kept.error);
     }
     const done = kept.runs.filter((run) => run.rounds);
-    if (done.length) this._take(done);
+    if (done.length) await this._take(done);
     else await this._example();
   }
 
@@ -45,7 +50,14 @@ export class RunChooser {
     const { first } = await answered(this.source.examples({})),
       { ticket } = await answered(this.source.example({ name: first })),
       { runs } = await answered(this.source.runs({ tickets: ticket ? [ticket] : [] }));
-    if (!this.choosing) this._take(runs || [], ticket);
+    if (!this.choosing) await this._take(runs || [], ticket);
+  }
+
+  /** Measure these runs and no others. */
+  only(tickets) {
+    this.begun = true;
+    shelve(tickets);
+    return this._choose(tickets.slice(0, MOST));
   }
 
   add(tickets) {
@@ -62,7 +74,7 @@ export class RunChooser {
     if (this.choosing !== tickets) return; // others were chosen meanwhile
     if (answer.error) return this.hear.complain(answer.error);
     const gone = answer.runs.length < tickets.length;
-    this._take(
+    await this._take(
       answer.runs.filter((run) => run.rounds),
       undefined,
       gone ? "a run that was chosen is no longer on the server" : "",
@@ -78,13 +90,14 @@ export class RunChooser {
       title: run.method + (run.budget ? ` B ${run.budget}` : ""),
       letter: letters[at],
       prompt: run.prompt,
+      made: run.made,
     }));
     this.runs.sort((one, other) => (one.letter < other.letter ? -1 : 1));
     this.list.replaceChildren(...this.runs.map((run) => this._entry(run)));
     const shown = `An example that ships: ${runs[0]?.method} on “${runs[0]?.prompt}”.`;
     this.empty.textContent = example ? `${shown} Choose others below.` : "Choose runs below.";
     this.empty.hidden = !example && runs.length > 0;
-    this.hear.chosen(this.runs, missing);
+    return this.hear.chosen(this.runs, missing);
   }
 
   _entry(run) {

@@ -1,11 +1,12 @@
 // Calibration: what the runs on view say about their drafters. Findings first, then the figures
 // they rest on, then every cause of death with its examples. Numbers come from analysis only.
 
-import { onShown, visit } from "../address.js";
+import { onShown, ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered, sent } from "../feed.js";
 import { Figures } from "../figure.js";
-import { onGoTo, taken } from "../goto.js";
+import { awaits, onGoTo, taken } from "../goto.js";
+import { NEEDS_FILE, namesOf, ticketsOf, whenEnded } from "../named.js";
 import { News } from "../news.js";
 import { card, opener } from "../parts.js";
 import { CausesCard } from "./causes.js";
@@ -31,7 +32,6 @@ const RESULT = ["tvd-by-depth", "coverage-by-depth"];
 export function mount(page) {
   const source = { ...page.server, news: new News("rounds") };
   new Calibration(page.element, source, (file) => sent(page, "open", file));
-  onShown(page.element, () => visit({ view: "calibration" }));
 }
 
 export class Calibration {
@@ -45,14 +45,44 @@ export class Calibration {
       chosen: (runs, missing) => this._look(runs, missing),
       complain,
     });
-    this.along = new Figures(ALONG, source);
-    this.reliability = new Figures(RELIABILITY, source);
-    this.causes = new CausesCard(source, complain);
+    const changed = () => this.address.moved();
+    this.along = new Figures(ALONG, source, { onChoose: changed });
+    this.reliability = new Figures(RELIABILITY, source, { onChoose: changed });
+    this.causes = new CausesCard(source, complain, changed);
     this._build(element);
-    onGoTo(this.scope, () => this.refresh());
-    new IntersectionObserver(
-      (entries) => entries.some((entry) => entry.isIntersecting) && this.refresh(),
-    ).observe(this.scope);
+    onGoTo(this.scope, () => this._goTo());
+    this.address = new ViewInAddress("calibration", this.scope, {
+      state: () => (this.found ? this._state() : null),
+      runs: () => this.runs.map(({ ticket }) => ticket),
+      show: (state, runs) => this._show(state ?? {}, runs),
+    });
+    onShown(this.scope, () => this.address.showing || this.chooser.begin());
+  }
+
+  /** The runs, and what is chosen in their figures. */
+  _state() {
+    const figures = { ...this.along.chosen, ...this.reliability.chosen };
+    return {
+      ...namesOf(this.chooser.made),
+      ...this.causes.state,
+      figures: Object.keys(figures).length ? figures : undefined,
+      show: this.file.hidden ? undefined : "file",
+    };
+  }
+
+  /** Measure the runs that an address names, or something to begin with. */
+  async _show(state, runs) {
+    if (awaits("calibration")) return this._goTo();
+    const { tickets, said } = await ticketsOf(this.source, state, runs);
+    this.complain(said);
+    await whenEnded(this.source, tickets);
+    if (tickets.length) await this.chooser.only(tickets);
+    else await this.chooser.begin();
+    if (!this.found) return;
+    for (const figures of [this.along, this.reliability]) figures.restore(state.figures ?? {});
+    await this.causes.restore(state);
+    const lacks = state.show === "file" && this.file.hidden;
+    if (said || lacks) this.complain(said || NEEDS_FILE);
   }
 
   _build(element) {
@@ -107,11 +137,10 @@ export class Calibration {
     return this.file;
   }
 
-  /** Show what another tab asked for, or something to begin with. */
-  async refresh() {
+  /** Measure the run that another tab asked for. */
+  async _goTo() {
     const asked = taken("calibration");
-    if (asked?.ticket) return this.chooser.add([asked.ticket]);
-    if (this.scope.getClientRects().length) await this.chooser.begin();
+    if (asked?.ticket) await this.chooser.add([asked.ticket]);
   }
 
   async _look(runs, missing) {
@@ -123,8 +152,10 @@ export class Calibration {
     if (this.runs !== runs) return; // others were chosen meanwhile
     this._working(false);
     this.complain(answer?.error || missing);
-    this.body.hidden = !answer || !!answer.error;
-    if (!this.body.hidden) this._draw(answer);
+    this.found = answer && !answer.error ? answer : null;
+    this.body.hidden = !this.found;
+    if (this.found) this._draw(answer);
+    this.address.write();
   }
 
   /** Dim the view until the answer is there: it shows the runs before. */
@@ -156,6 +187,7 @@ export class Calibration {
     this.measured.draw(answer.figures);
     this.about.textContent = answer.about;
     this.file.hidden = false;
+    this.address.moved();
     this.file.scrollIntoView({ block: "nearest" });
   }
 }

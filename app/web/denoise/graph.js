@@ -39,7 +39,7 @@ export class GraphCard {
     this.away = h("p", { class: "ds-away" }, NO_DRAFTS);
     this.tabs = TABS.map(([words, whole, title]) =>
       button(words, { class: "dn-tab", title, "aria-pressed": String(!whole) }, () =>
-        this._turn(whole),
+        this.turn(whole),
       ),
     );
     this.tools = this._tools();
@@ -101,7 +101,7 @@ export class GraphCard {
   }
 
   /** To the formulas of the run's calibrated graph, or back to this call's drafts. */
-  async _turn(whole) {
+  async turn(whole) {
     const asked = { ticket: this.run.feed.ticket };
     const answer = whole ? await answered(this.source.outline(asked)) : null;
     if (answer?.error) return this.hear.complain(answer.error);

@@ -4,10 +4,12 @@ import { button, h } from "../dom.js";
 import { savers } from "../save/buttons.js";
 
 export class RankingTable {
-  constructor(source) {
+  /** turned(): the other ranking is drawn. */
+  constructor(source, turned) {
+    this.turned = turned;
     this.heading = h("h2", {});
     this.now = button("This step", { class: "dn-tab", "aria-pressed": "true" }, () =>
-      this._turn(false),
+      this.turn(false),
     );
     this.before = button(
       "Before",
@@ -16,7 +18,7 @@ export class RankingTable {
         class: "dn-tab",
         "aria-pressed": "false",
       },
-      () => this._turn(true),
+      () => this.turn(true),
     );
     this.words = h("p", { class: "ds-soft" });
     this.table = h("table", { class: "dn-ranking" });
@@ -49,9 +51,10 @@ export class RankingTable {
     if (this.step) this._draw();
   }
 
-  _turn(read) {
+  turn(read) {
     this.read = read;
     this._draw();
+    this.turned();
   }
 
   _draw() {

@@ -10,6 +10,7 @@ export class DenoiseShelf extends Gallery {
   }
 
   async _ask(name, asked) {
+    if (name === "runs") return {}; // those of Run and Compare are not to be opened here
     const answer = await super._ask(name, asked);
     if (name === "example" && !answer.ticket)
       this.complain(answer.error || "the example could not be opened");

@@ -2,17 +2,19 @@
 // at the same step, the draft graph of the call that decided it, and the ranking behind it. What is
 // shown is a function of (calls, place); the place is a denoising step of the whole text.
 
-import { onShown, visit } from "../address.js";
+import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { formAbove } from "../form.js";
 import { onGoTo, taken } from "../goto.js";
 import { News } from "../news.js";
+import { keepTickets } from "../studio/shelf.js";
 import { GHOST } from "../tree/boxes.js";
 import { DraftCard } from "./draft.js";
 import { GraphCard } from "./graph.js";
 import { BlockGrid } from "./grid.js";
 import { Guide } from "./guide.js";
+import { goToWanted, showLinked, stateOf } from "./linked.js";
 import { Player } from "./player.js";
 import { RankingTable } from "./ranking.js";
 import { DenoiseRun } from "./run.js";
@@ -21,7 +23,6 @@ import { callEdge, stepsPart } from "./steps.js";
 import { TextSoFar } from "./text.js";
 import { saidOf, wordList } from "./words.js";
 
-const KEPT = "draftscope-denoise"; // this browser tab's runs
 const KEYS =
   "Space plays · ← → one step · Shift ← → one call · Home End · ↑ ↓ drafts · f fits the graph · " +
   "Esc closes";
@@ -30,8 +31,6 @@ export function mount(page) {
   formAbove("ds-d");
   const source = { ...page.server, news: new News("calls") },
     view = new DenoiseView(page.element, source, (name) => page[name]());
-  onShown(page.element, () => visit({ view: "denoise" }));
-  view.restore();
   page.watch("value", () => {
     const value = page.props.value || {};
     if (value.error) view.complain(value.error);
@@ -49,6 +48,12 @@ export class DenoiseView {
     this.player = new Player(about, (moved) => (moved ? this._draw() : this._mark()));
     this._build(element);
     this._listen();
+    this.wanted = null; // the step that the address names
+    this.address = new ViewInAddress("denoise", this.scope, {
+      state: () => stateOf(this),
+      runs: () => this.tickets,
+      show: (state, runs, atStart) => showLinked(this, state, runs, atStart),
+    });
     this.runs[0].feed.wake();
   }
 
@@ -63,7 +68,7 @@ export class DenoiseView {
       turned: () => this._draw(),
       complain: (sentence) => this.complain(sentence),
     });
-    this.ranking = new RankingTable(this.source);
+    this.ranking = new RankingTable(this.source, () => this.address.moved());
     this.draft = new DraftCard(pick, () => pick(null));
     this.ranking.element.prepend(this.draft.element);
     this.grids = [new BlockGrid(go), new BlockGrid(go)];
@@ -106,11 +111,15 @@ export class DenoiseView {
     this.complain("");
     for (const run of this.runs) run.forget();
     for (const grid of this.grids) grid.clear();
-    this.graph.whole = this.unlike = null;
+    this.graph.whole = this.unlike = this.row = null;
+    this.draft.close();
+    this.ranking.read = false;
     this.scope.classList.add("nothing");
     tickets.slice(0, 2).forEach((ticket, i) => this.runs[i].feed.open(ticket));
-    this._remember(tickets);
+    keepTickets("denoise", tickets);
+    this.wanted = null;
     this.status.tell({});
+    this.address?.write();
   }
 
   /** Once, when both headers are there: what the runs do not share. */
@@ -124,22 +133,18 @@ export class DenoiseView {
     if (this.unlike.length) this._drawAll();
   }
 
-  _remember(tickets) {
-    try {
-      sessionStorage.setItem(KEPT, tickets.join(" "));
-    } catch {
-      // storage may be forbidden: then a reload begins anew
-    }
+  /** The runs on view. */
+  get tickets() {
+    return this.runs.map(({ feed }) => feed.ticket).filter(Boolean);
   }
 
-  restore() {
-    if (this._goTo()) return;
-    try {
-      const kept = (sessionStorage.getItem(KEPT) || "").split(" ").filter(Boolean);
-      if (kept.length) this.open(kept);
-    } catch {
-      // as above
-    }
+  /** Go to what the address names, once it is there. */
+  seek() {
+    const { wanted, reach } = this,
+      comes = ({ feed, steps }) => feed.active && steps.length < (wanted?.round ?? 1);
+    if (!wanted || !reach || this.runs.some(comes)) return;
+    this.wanted = null;
+    goToWanted(this, wanted).then(() => this.address.moved());
   }
 
   complain(sentence) {
@@ -154,6 +159,7 @@ export class DenoiseView {
     this.status.tell(this.main);
     this._ask();
     this._drawAll();
+    this.seek();
   }
 
   _state(run, ended) {
@@ -177,7 +183,7 @@ export class DenoiseView {
     this._working();
     for (const grid of this.grids) grid.clear();
     if (!this.runs.some((each) => each.feed.run)) {
-      this._remember([]);
+      keepTickets("denoise", []);
       this.scope.classList.add("nothing");
     }
     this._drawAll();
@@ -218,6 +224,7 @@ export class DenoiseView {
     else this.draft.show(round.nodes[row]);
     this.ranking.mark(row > 0 && !whole ? round.nodes[row].edits : null);
     if (row === null) this.ranking.read = false;
+    this.address?.moved();
   }
 
   // ── drawing ────────────────────────────────────────────────────────────────────────────────
@@ -250,6 +257,7 @@ export class DenoiseView {
     this.grids.forEach((grid, i) => grid.draw(shown[i], place));
     this.graph.draw(main, step);
     this.ranking.show(main.calls[step.at], step, main.known(step), at);
+    this.address.moved();
     this.announce.textContent = playing ? "" : `Step ${at + 1}: ${saidOf(step)}`;
   }
 
@@ -270,14 +278,13 @@ export class DenoiseView {
     window.addEventListener("draftscope-stop", ({ detail }) => {
       if (detail === "ds-d") for (const run of this.runs) run.feed.halt();
     });
-    onGoTo(this.scope, () => this._goTo());
+    onGoTo(this.scope, () => this.goTo());
   }
 
-  /** Open the run that somebody on the page asked for; whether there was one. */
-  _goTo() {
+  /** Open the run that somebody on the page asked for. */
+  goTo() {
     const asked = taken("denoise");
     if (asked?.ticket) this.open([asked.ticket]);
-    return !!asked;
   }
 
   /** Whether the key meant something here. */

@@ -10,6 +10,17 @@ import { TreeView } from "../tree.js";
 
 const LEAST_SCALE = 0.62,
   MOST_SCALE = 1.9; // how small and how large a tree is drawn
+const PHONE = "(max-width: 720px)"; // as in sizes.css
+const NARROW = { pad: 8, axis: 24, word: 8, most: 1.15, lowest: 150 };
+
+/** A token in a narrow box: what is left out is in the node's name and tip. */
+function cut(text) {
+  const words = text.getAttribute("data-words") ?? text.textContent;
+  if (words.length <= NARROW.word) return;
+  const short = `${words.slice(0, NARROW.word - 1)}…`;
+  text.textContent = short;
+  text.setAttribute("data-words", short);
+}
 
 /** Some rows of a round, at the places they have in the whole tree. */
 function subtree(full, spec) {
@@ -88,7 +99,17 @@ export class LessonTree extends TreeView {
       ),
     );
     this.frameBox = h("div", { class: "ds-lesson-tree" }, this.element, this.title, this.tools);
-    new ResizeObserver(() => this.round && this.settle()).observe(this.svg);
+    new ResizeObserver(() => this.round && this._resize()).observe(this.svg);
+  }
+
+  /** Whether boxes are narrow, and the tree as high as it takes: on a phone the page scrolls. */
+  get narrow() {
+    return matchMedia(PHONE).matches;
+  }
+
+  _resize() {
+    if (this.narrow === this.wasNarrow) this.settle();
+    else this.draw(this.round.whole, this.spec);
   }
 
   /** The row of the whole tree that a row shown is, and back. */
@@ -102,6 +123,7 @@ export class LessonTree extends TreeView {
 
   draw(full, spec) {
     this.spec = spec;
+    this.wasNarrow = this.narrow;
     this.svg.classList.toggle("untold", !!full.untold);
     this.title.textContent = spec.title;
     this.show(subtree(full, spec), false);
@@ -115,19 +137,39 @@ export class LessonTree extends TreeView {
     if (this.has(row)) this.select(row);
   }
 
+  /** On a phone all of it is in sight: nothing has to move. */
+  select(row) {
+    super.select(row);
+    if (this.narrow && this.plan) this.frame();
+  }
+
   planned(round, fold) {
-    return new LessonPlan(round, fold);
+    const slim = round.sources ? "narrow" : "slim";
+    return new LessonPlan(round, fold, { shape: this.narrow ? slim : "" });
   }
 
   /** The whole of it when that can be read, larger than life where there is room. */
   frame() {
     const { width, height } = this.plan;
     const [w, hgt] = this.window.size;
+    if (this.narrow) return this._frameNarrow(w);
+    this.frameBox.style.height = "";
     const pad = 22;
     const whole = Math.min((w - 2 * pad) / width, (hgt - 2 * pad - 8) / height);
     if (whole < LEAST_SCALE) return super.frame(false);
     const k = Math.min(whole, MOST_SCALE);
     this.window.show({ k, kx: k, x: (w - width * k) / 2, y: 10 + (hgt - height * k) / 2 });
+  }
+
+  /** All of its depths in sight, and as much room below as its branches take. */
+  _frameNarrow(w) {
+    const { width, height } = this.plan;
+    const { pad, axis, most, lowest } = NARROW;
+    const k = Math.min((w - 2 * pad) / width, most);
+    const high = Math.max(lowest, height * k + axis + 2 * pad);
+    this.frameBox.style.height = `${Math.ceil(high)}px`;
+    const y = axis + (high - axis - height * k) / 2;
+    this.window.show({ k, kx: k, x: (w - width * k) / 2, y });
   }
 
   box(row) {
@@ -136,6 +178,7 @@ export class LessonTree extends TreeView {
     if (row !== GHOST) this._untell(box, row);
     if (row !== GHOST && notes) this._note(box, notes[row]);
     if (marks[row]) box.classList.add(`mark-${marks[row]}`);
+    if (this.plan.slim) cut(box.querySelector(".token"));
     return box;
   }
 
@@ -155,7 +198,8 @@ export class LessonTree extends TreeView {
   _note(node, words) {
     node.querySelectorAll(".odds, .bar").forEach((part) => part.remove());
     node.querySelector(".token").setAttribute("y", words ? 17 : 24);
-    if (words) node.append(s("text", { class: "odds note", x: 8, y: 32 }, words));
+    const x = this.plan.slim ? 4 : 8;
+    if (words) node.append(s("text", { class: "odds note", x, y: 32 }, words));
   }
 
   /** A node before the target has spoken. */

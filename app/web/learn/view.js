@@ -1,7 +1,7 @@
 // Learn: a guided course. Every tree in it is drawn by the one tree component (tree.js); what a
 // step shows comes as plain data from app/learn. A step is a function of (chapter, step).
 
-import { onShown, readAddress, visit } from "../address.js";
+import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { BESIDE_TREE, companion } from "./companions.js";
@@ -10,6 +10,7 @@ import { CourseNav } from "./nav.js";
 import { LessonTree } from "./tree.js";
 import { paragraphs, question } from "./words.js";
 
+const LOWEST = 0.3; // of the window: where a step's words may begin
 const READ = { least: 3500, word: 260 }; // milliseconds a step stays when playing
 
 /** The course is fetched once, then it needs no server. */
@@ -29,7 +30,10 @@ export class Learn {
     this.trees = ["ds-lesson-a", "ds-lesson-b"].map((name) => this._tree(name));
     this._build(element);
     this._listen(element);
-    this.go(...(this._linked() || [0, 0]));
+    this.address = new ViewInAddress("learn", this.root, {
+      state: () => ({ learn: `${this.chapter + 1}.${this.step + 1}` }),
+      show: (state) => this._show(state?.learn),
+    });
   }
 
   // ── the parts ──────────────────────────────────────────────────────────────────────────────
@@ -113,7 +117,15 @@ export class Learn {
     this.step = Math.max(0, Math.min(this.length(this.chapter) - 1, step));
     this.seen.add(`${this.chapter}.${this.step}`);
     this._draw();
-    this._remember();
+    this.address?.write();
+    this._reveal();
+  }
+
+  /** On a phone the page scrolls: a step begins with its words in sight. */
+  _reveal() {
+    const { top, height } = this.kicker.getBoundingClientRect();
+    const low = window.innerHeight * LOWEST;
+    if (height && (top < 0 || top > low)) this.kicker.scrollIntoView({ block: "start" });
   }
 
   move(by) {
@@ -128,14 +140,9 @@ export class Learn {
     return this.chapter === this.course.chapters.length - 1 && this.asking;
   }
 
-  _linked() {
-    const { learn } = readAddress();
-    return learn?.split(".").map((part) => Number(part) - 1);
-  }
-
-  /** The address names the step, as long as the course is on view. */
-  _remember() {
-    if (this.root.getClientRects().length) visit({ learn: `${this.chapter + 1}.${this.step + 1}` });
+  /** Show the step that an address names. */
+  _show(named = `${this.chapter + 1}.${this.step + 1}`) {
+    this.go(...named.split(".").map((part) => Number(part) - 1));
   }
 
   // ── drawing ────────────────────────────────────────────────────────────────────────────────
@@ -280,13 +287,6 @@ export class Learn {
       act();
     };
     document.addEventListener("keydown", this.onKey);
-    this.onHash = () => {
-      if (!element.isConnected) return window.removeEventListener("hashchange", this.onHash);
-      const linked = this._linked();
-      if (linked) this.go(...linked);
-    };
-    window.addEventListener("hashchange", this.onHash);
-    onShown(this.root, () => this._remember());
     listenForSwipes(this.text, (by) => this.move(by));
   }
 }

@@ -38,6 +38,11 @@ class SiteSource extends PackSource {
     super(packOf, (name) => known.get(name).apart, Object.entries(cautions));
   }
 
+  async updates(question) {
+    const news = await super.updates(question);
+    return { ...news, run: news.run && { ...news.run, made: question.ticket } };
+  }
+
   /** A run by its name, as links have it. */
   async example({ name }) {
     try {

@@ -1,7 +1,7 @@
 // Results: one table of all methods on the same prompts. What is chosen above it picks the rows; a
 // heading sorts them.
 
-import { onShown, visit } from "../address.js";
+import { ViewInAddress } from "../address.js";
 import { button, clear, estimate, h, number, ratio } from "../dom.js";
 import { answered } from "../feed.js";
 import { card, choice } from "../parts.js";
@@ -78,6 +78,8 @@ const COLUMNS = [
   },
 ];
 
+const BY_SPEED = COLUMNS.find(({ name }) => name === "speed");
+
 function costOf(row) {
   return row.forward_ms && row.round_ms ? row.round_ms / row.forward_ms : null;
 }
@@ -89,11 +91,32 @@ export function mount({ element, server }) {
 export class Results {
   constructor(element, source) {
     this.chosen = {};
-    this.order = COLUMNS.find((column) => column.name === "speed");
+    this.order = BY_SPEED;
     this.place = h("div", { class: "ds-scope" });
     clear(element).append(this.place);
-    onShown(element, () => visit({ view: "results" }));
-    this._open(source);
+    const made = this._open(source);
+    this.address = new ViewInAddress("results", this.place, {
+      state: () => this.rows && this._state(),
+      show: (state) => made.then(() => this.rows && this._show(state ?? {})),
+    });
+  }
+
+  /** What is chosen and the column that sorts, for the address. */
+  _state() {
+    return { ...this.chosen, sort: this.order.name };
+  }
+
+  /** What an address names, or the usual choices. */
+  _show({ sort, ...named }) {
+    const sortable = COLUMNS.filter(({ key }) => key);
+    this.order = sortable.find(({ name }) => name === sort) ?? BY_SPEED;
+    for (const [name, values] of Object.entries(this.options)) {
+      const sizes = values.filter((value) => value !== OWN),
+        usual = name === "budget" ? sizes.at(-1) : values[0];
+      this.chosen[name] = values.find((value) => String(value) === String(named[name])) ?? usual;
+      this.picks[name].value = values.indexOf(this.chosen[name]);
+    }
+    this._draw();
   }
 
   async _open(source) {
@@ -107,31 +130,28 @@ export class Results {
     this.columns = COLUMNS.filter(
       (c) => c.name !== "generate" || this.rows.some((r) => r.generate),
     );
-    const options = choicesOf(this.rows);
+    this.options = choicesOf(this.rows);
     const pick = ([name, values]) => {
-      const sizes = values.filter((value) => value !== OWN);
-      this.chosen[name] = name === "budget" ? sizes.at(-1) : values[0];
-      const words = values.map((value, at) => [at, LABELS[name](value)]),
-        made = choice(name, words, (at) => {
-          this.chosen[name] = values[at];
-          this._draw();
-        });
-      made.value = values.indexOf(this.chosen[name]);
-      return made;
+      const words = values.map((value, at) => [at, LABELS[name](value)]);
+      return choice(name, words, (at) => {
+        this.chosen[name] = values[at];
+        this._draw();
+        this.address.moved();
+      });
     };
-    const picks = Object.entries(options).map(pick);
+    const lists = Object.entries(this.options).map((each) => [each[0], pick(each)]);
+    this.picks = Object.fromEntries(lists);
     this.picture = h("div", { class: "ds-wide" });
     this.table = h("table", { class: "ds-results", "aria-label": "All methods" });
     this.place.append(
       card(
         "All methods",
-        [h("h2", {}, "All methods, the same prompts"), ...picks],
+        [h("h2", {}, "All methods, the same prompts"), ...Object.values(this.picks)],
         h("p", { class: "ds-soft ds-tell" }, aboutOf(answer)),
         this.picture,
         h("div", { class: "ds-wide" }, this.table),
       ),
     );
-    this._draw();
   }
 
   _draw() {
@@ -161,6 +181,7 @@ export class Results {
   _sort(column) {
     this.order = column;
     this._draw();
+    this.address.moved();
   }
 
   _sortOf(column) {

@@ -113,7 +113,17 @@ export class RoundsTable {
     this.rows = sorted(this.all.filter(this.filter.keep), this.by);
     this.grid.heads(this.columns, this.by);
     this.grid.show(this.rows, this._here);
+    this._select();
     this._describe();
+  }
+
+  /** Select the lines that an address names, once they are there. */
+  _select() {
+    if (!this.wanted || !this.isSeen || this.rows.length <= Math.max(...this.wanted)) return;
+    const [first, last] = this.wanted;
+    this.wanted = null;
+    this.grid.hand(first);
+    this.grid.hand(last, true);
   }
 
   /** Read the filter. One that cannot be read leaves the rows as they are, and says why. */
@@ -140,23 +150,26 @@ export class RoundsTable {
     this.hear.changed();
   }
 
-  /** Filter and order for the address. */
+  /** Filter, order and the lines that are selected, for the address. */
   get state() {
-    const { by } = this;
+    const { by } = this,
+      { range } = this.grid;
     return {
       filter: this.box.value.trim() || undefined,
       sort: by ? (by.down ? "-" : "") + by.name : undefined,
+      rows: range ? range.map((at) => at + 1).join("-") : undefined,
     };
   }
 
-  /** Take filter and order from an address. */
-  restore({ filter = "", sort = "" }) {
+  /** Take them from an address. */
+  restore({ filter = "", sort = "", rows = "" }) {
     const name = sort.replace("-", "");
     this.box.value = filter.slice(0, this.box.maxLength); // an address may hold any length
     this.filter = NOTHING;
     this.by = COLUMNS.some((each) => each.name === name)
       ? { name, down: sort.startsWith("-") }
       : null;
+    this.wanted = rows ? rows.split("-").map((line) => line - 1) : null;
     this.stale();
   }
 
@@ -220,6 +233,7 @@ export class RoundsTable {
   _hand(at, extend) {
     this.grid.hand(at, extend);
     this._describe();
+    this.hear.changed();
     if (!extend) this._reach(this.grid.at);
   }
 
@@ -231,6 +245,7 @@ export class RoundsTable {
   _leave() {
     this.grid.hand(this.grid.at);
     this._describe();
+    this.hear.changed();
   }
 
   _key(event) {

@@ -19,14 +19,22 @@ export class Look {
     this.studio.link.moved();
   }
 
-  /** The part, and the filter and order of the rounds, for the address. */
+  /** The part, how the nodes are drawn, and what the table of rounds shows, for the address. */
   get state() {
-    return { show: this.part === "tree" ? undefined : this.part, ...this.studio.rounds.state };
+    const whole = !this.studio.panes[0].tree.folded,
+      { tabular } = this;
+    return {
+      show: this.part === "tree" ? undefined : this.part,
+      nodes: tabular ? (whole ? "both" : "table") : whole ? "whole" : undefined,
+      ...this.studio.rounds.state,
+    };
   }
 
   /** Take them from an address. */
-  restore({ show = "tree", ...rounds }) {
+  restore({ show = "tree", nodes = "", ...rounds }) {
     this.studio.rounds.restore(rounds);
+    if (this.tabular !== /table|both/.test(nodes)) this.toggleTable();
+    if (this.studio.panes[0].tree.folded === /whole|both/.test(nodes)) this.toggleFold();
     this.showPart(show);
   }
 
@@ -36,6 +44,7 @@ export class Look {
     const folded = !panes[0].tree.folded;
     for (const pane of panes) pane.tree.setFolded(folded);
     toolbar.folding(panes);
+    this.studio.link.moved();
   }
 
   /** Open what is folded below the node in hand, or everything. */
@@ -50,6 +59,7 @@ export class Look {
     this.studio.toolbar.tabular(this.tabular);
     this.studio.scope.classList.toggle("tabular", this.tabular);
     for (const pane of this.studio.panes) pane.tabulate(this.tabular);
+    this.studio.link.moved();
   }
 
   /** act(tree) for every tree that is drawn. */

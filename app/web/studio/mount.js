@@ -2,7 +2,7 @@
 
 import { readAddress, viewOf } from "../address.js";
 import { answered } from "../feed.js";
-import { formAbove, writePrompt } from "../form.js";
+import { formAbove, touchesOf, writePrompt } from "../form.js";
 import { recall, typedIn } from "../memory.js";
 import { News } from "../news.js";
 import { Studio } from "../studio.js";
@@ -12,19 +12,19 @@ import { restore } from "./page.js";
 export function mountStudio(page, setting) {
   const bar = formAbove(setting.stop)?.querySelector(".ds-bar");
   const source = { ...page.server, news: new News("rounds") },
-    studio = new Studio(page.element, source, (name, asked) => page[name](asked), {
-      ...setting,
-      bar,
-    }),
+    touched = () => touchesOf(setting.stop),
+    trigger = (name, asked) => page[name](asked && { ...asked, touched: touched() }),
+    studio = new Studio(page.element, source, trigger, { ...setting, bar }),
     filling = typedIn(setting.stop) && recall(setting.stop);
-  if (filling) {
+  if (filling && !touched()) {
     const { prompt, ...others } = filling;
     writePrompt(setting.stop, prompt); // at once: the server's answer may come when one has typed
-    page.refill({ filling: others });
+    if (Object.keys(others).length) trigger("refill", { filling: others });
   }
-  studio.link.listen().then((opened) => {
-    if (!opened) restore(studio);
-    if (setting.view === "run" && viewOf(readAddress()) === "run") showFirst(studio, page.server);
+  studio.link.listen(async (atStart) => {
+    if (atStart) restore(studio);
+    if (setting.view !== "run" || viewOf(readAddress()) !== "run") return;
+    await showFirst(studio, page.server);
   });
   page.watch("value", () => {
     const value = page.props.value || {};
@@ -40,5 +40,5 @@ export function mountStudio(page, setting) {
 async function showFirst(studio, server) {
   const { first } = await answered(server.examples({}));
   const idle = !studio.panes[0].feed.ticket && !studio.status.complaint;
-  if (first && idle) studio.opening.on(first);
+  if (first && idle) await studio.opening.on(first);
 }

@@ -31,7 +31,6 @@ export class Opening {
     const { studio } = this;
     const { ticket } = await answered(studio.source.example({ name }));
     if (!ticket || studio.panes[0].feed.ticket || studio.status.complaint) return;
-    studio.link.names.set(ticket, name);
     this.ticket = ticket;
     studio.open(ticket);
   }

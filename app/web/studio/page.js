@@ -1,7 +1,6 @@
-// Events that a view hears from the page around it: keys, Stop, requests of other tabs, Back and
-// Forward, and what a reload had on view.
+// Events that a view hears from the page around it: keys, Stop, requests of other tabs; and what a
+// reload had on view.
 
-import { onBack, onShown } from "../address.js";
 import { awaits, onGoTo, taken } from "../goto.js";
 import { actsOf, takesKey } from "./keys.js";
 import { keptTickets } from "./shelf.js";
@@ -19,8 +18,6 @@ export function listenToPage(studio, element) {
     if (detail === where.stop) for (const pane of studio.panes) pane.feed.halt();
   });
   onGoTo(scope, () => go(studio));
-  onShown(scope, () => studio.link.moved()); // another tab had the address
-  onBack(scope, where.view, (tickets) => reopen(studio, tickets));
 }
 
 function act(studio, event) {
@@ -28,13 +25,6 @@ function act(studio, event) {
   if (!wanted) return;
   event.preventDefault();
   wanted();
-}
-
-/** Runs that were on view before, at the place that the address names. */
-function reopen(studio, tickets) {
-  const { place } = studio.link;
-  studio.open(...tickets);
-  if (place) studio.link.seek(place);
 }
 
 /** Somebody on the page asked for a run, a round or a node of this view. */
@@ -56,6 +46,6 @@ export function restore(studio) {
   const said = studio.status.complaint;
   const tickets = keptTickets(studio.where.view);
   if (!tickets.length) return;
-  reopen(studio, tickets);
+  studio.open(...tickets);
   if (said) studio.complain(said); // of the link that was followed in vain
 }

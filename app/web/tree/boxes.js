@@ -17,9 +17,15 @@ export const GHOST = -1; // in place of a row: the target's token where the walk
 const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
 
 /** {boxW, boxH, stepX, stepY}. A draft graph's boxes list edits, a line each, and so are larger;
- * flat boxes say token, q and p on one line, so that a tall tree is read as a whole. */
-export function sizes(lines, flat) {
-  if (flat) return { boxW: 212, boxH: 22, stepX: 248, stepY: 26 };
+ * flat boxes say token, q and p on one line, so that a tall tree is read as a whole. Narrow and
+ * slim ones are for a phone, slim ones with a line for each. told: p is known. */
+export function sizes(lines, shape, told) {
+  if (shape === "flat") return { boxW: 212, boxH: 22, stepX: 248, stepY: 26, flat: true };
+  if (shape === "narrow") return { boxW: 104, boxH: BOX_H, stepX: 116, stepY: STEP_Y };
+  if (shape === "slim") {
+    const boxH = told ? 56 : BOX_H;
+    return { boxW: 67, boxH, stepX: 77, stepY: boxH + 6, slim: true };
+  }
   if (!lines) return { boxW: BOX_W, boxH: BOX_H, stepX: STEP_X, stepY: STEP_Y };
   const most = Math.max(1, ...lines.map((edits) => edits.length));
   const boxH = 25 + EDIT_H * most;
@@ -70,6 +76,11 @@ function spoken(round, row, label) {
   return `${label} ${odds}, ${STATUS[round.status[row]]}${help && `, ${help}`}`;
 }
 
+/** Where the words of a box begin. */
+function left({ slim }) {
+  return slim ? 4 : 8;
+}
+
 export function nodeBox(size, round, row, id, [x, y]) {
   const token = round.tokens[row];
   const label = round.labels[token];
@@ -87,8 +98,8 @@ export function nodeBox(size, round, row, id, [x, y]) {
   node.append(s("rect", { class: "box", width: size.boxW, height: size.boxH, rx: 7 }));
   if (round.lines) return fill(node, {}, edits(size, round.lines[row], mark, label));
   const words = `${mark} ${round.short[token] || label}`;
-  const top = size.flat ? 15 : row ? 16 : 25;
-  node.append(s("text", { class: "token", x: 8, y: top, "data-words": words }, words));
+  const top = size.flat ? 15 : row ? 16 : size.boxH / 2 + 5;
+  node.append(s("text", { class: "token", x: left(size), y: top, "data-words": words }, words));
   if (row) node.append(...odds(size, round, row));
   return node;
 }
@@ -105,12 +116,15 @@ function odds(size, round, row) {
 }
 
 /** A chance in words, and as a bar: the first or second of a box. */
-function bar({ flat, boxW }, name, chance, place) {
-  const x = flat ? boxW - 100 + 48 * place : 8 + (6 + BAR) * place;
+function bar({ flat, slim, boxW }, name, chance, place) {
+  const beside = slim ? 0 : place;
+  const x = flat ? boxW - 100 + 48 * beside : left({ slim }) + (6 + BAR) * beside;
+  const y = flat ? 14 : slim ? 29 + 17 * place : 29;
   const width = Math.max(1, (flat ? 42 : BAR) * (chance || 0)).toFixed(1);
+  const under = y + (flat ? 3.5 : 4);
   return [
-    s("text", { class: "odds", x, y: flat ? 14 : 29 }, `${name} ${percent(chance)}`),
-    s("rect", { class: `bar ${name}`, x, y: flat ? 17.5 : 33, width, height: flat ? 2.5 : 3.5 }),
+    s("text", { class: "odds", x, y }, `${name} ${percent(chance)}`),
+    s("rect", { class: `bar ${name}`, x, y: under, width, height: flat ? 2.5 : 3.5 }),
   ];
 }
 
@@ -133,7 +147,7 @@ export function ghostBox(size, round, id, [x, y]) {
   const { ghost } = round;
   const what = round.lines ? "step" : "token";
   const words = `◇ ${ghost.short}`;
-  const top = size.flat ? 15 : ghost.p === null ? 25 : 16;
+  const top = size.flat ? 15 : ghost.p === null ? size.boxH / 2 + 5 : 16;
   return s(
     "g",
     {
@@ -150,9 +164,13 @@ export function ghostBox(size, round, id, [x, y]) {
       class: "box",
       width: size.boxW,
       height: size.boxH,
-      rx: Math.min(20, size.boxH / 2),
+      rx: Math.min(size.slim ? 12 : 20, size.boxH / 2),
     }),
-    s("text", { class: "token", x: 13, y: top, "data-words": words }, words),
+    s(
+      "text",
+      { class: "token", x: size.slim ? left(size) : 13, y: top, "data-words": words },
+      words,
+    ),
     ...(ghost.p === null ? [] : bar(size, "p", ghost.p, size.flat ? 1 : 0)),
   );
 }

@@ -5,10 +5,10 @@ import { curve, GHOST, sizes } from "./boxes.js";
 import { FAR, wholeScale } from "./camera.js";
 
 export class TreePlan {
-  /** fold: {rows, y, ghost, chips} of app/view/fold.py; null: every node is drawn. look: {flat:
-   * boxes of one line, onward: the text goes on at the right of the path}. */
-  constructor(round, fold, { flat = false, onward = false } = {}) {
-    Object.assign(this, { round, fold, flat }, sizes(round.lines, flat));
+  /** fold: {rows, y, ghost, chips} of app/view/fold.py; null: every node is drawn. look: {shape:
+   * "flat", "narrow" or "slim" boxes, onward: the text goes on at the right of the path}. */
+  constructor(round, fold, { shape = "", onward = false } = {}) {
+    Object.assign(this, { round, fold }, sizes(round.lines, shape, !!round.p));
     this._place();
     if (onward) this._makeWay();
     Object.assign(this, this.extent());
@@ -212,6 +212,6 @@ export function planFor(round, fold, onward, size) {
   const plan = new TreePlan(round, fold, { onward }),
     read = ({ width, height }) => wholeScale(size, width, height) >= FAR;
   if (round.lines || !size || read(plan)) return plan;
-  const flat = new TreePlan(round, fold, { onward, flat: true });
+  const flat = new TreePlan(round, fold, { onward, shape: "flat" });
   return read(flat) ? flat : plan;
 }

@@ -18,11 +18,11 @@ export class Collecting {
     this.element = this.work.element;
   }
 
-  /** Collect the text of a run. */
-  async begin(ticket) {
+  /** Collect the text of a run, to be shown with the run's own setting or the one that is named. */
+  async begin(ticket, named) {
     this.hear.begun();
     const begun = await this.work.begin(this.source.collect({ ticket }));
-    if (begun) this.setting = begun.setting;
+    if (begun) this.setting = { ...begun.setting, ...named, made: begun.made };
   }
 
   /** Somebody turned to another text. */

@@ -25,12 +25,18 @@ export function roundAt(starts, place) {
 }
 
 export class DraftCard {
-  /** hear: {go(place), asked() what the server is asked for this draft, name() of the setting}. */
+  /** hear: {go(place), asked() what the server is asked for this draft, name() of the setting,
+   * moved() another node is selected, or the nodes are drawn otherwise}. */
   constructor(source, hear) {
     this.hear = hear;
     this.starts = [];
-    this.tree = new TreeView("ds-whatif", (row) => this._select(row));
-    this.nodes = new NodeTable((row) => this._select(row));
+    const picked = (row) => {
+      this.select(row);
+      hear.moved();
+    };
+    this.row = null; // the node that is selected
+    this.tree = new TreeView("ds-whatif", picked);
+    this.nodes = new NodeTable(picked);
     this.node = h("p", { class: "ds-tell", role: "status" }, READ);
     this.heading = h("h2", {}, "Round");
     const several = { "aria-multiselectable": "true" };
@@ -53,7 +59,10 @@ export class DraftCard {
   _tools(source) {
     const table = { class: "ds-button", "aria-pressed": "false", title: "The nodes as a table" },
       fit = { "aria-label": "Fit the whole tree", title: "Fit the whole tree" };
-    this.flip = button("Table", table, () => this._flip());
+    this.flip = button("Table", table, () => {
+      this.tabulate(!this.tabular);
+      this.hear.moved();
+    });
     const save = (form, words) => {
       const label = `Save this draft as ${form}`,
         about = { class: "ds-small", title: label, "aria-label": label };
@@ -108,6 +117,7 @@ export class DraftCard {
     });
     pointAt(this.strip, this.tokens[place]);
     this.place = place;
+    this.row = null;
     this.tree.show(found.round, false);
     if (!this.nodes.element.hidden) this.nodes.show(found.round, null);
     this.node.textContent = [found.round.fewer, READ].filter(Boolean).join(" ");
@@ -116,15 +126,20 @@ export class DraftCard {
   }
 
   /** One node in words. */
-  _select(row) {
+  select(row) {
     this.tree.select(row);
     this.nodes.select(row);
     const known = this.tree.has(row);
+    this.row = known ? row : null;
     this.node.textContent = known ? this.tree.node(row).getAttribute("aria-label") : "";
   }
 
-  _flip() {
-    const on = this.nodes.element.hidden;
+  get tabular() {
+    return !this.nodes.element.hidden;
+  }
+
+  /** The nodes as a table, or as a tree. */
+  tabulate(on) {
     this.nodes.element.hidden = !on;
     this.tree.element.hidden = on;
     this.flip.setAttribute("aria-pressed", String(on));

@@ -13,10 +13,11 @@ export class Knobs {
     this.budget = USUAL;
   }
 
-  /** Another method's knobs, at their usual places; the budget stays. */
-  show(method) {
+  /** Another method's knobs, at their usual places unless `options` says others; the budget
+   * stays. */
+  show(method, options) {
     this.method = method;
-    this.values = Object.fromEntries(method.knobs.map((knob) => [knob.name, knob.value]));
+    this.values = valuesOf(method, options);
     this.budget = BUDGETS.find((stop) => stop >= this.budget);
     this.element.replaceChildren(
       this._budget(),
@@ -26,11 +27,7 @@ export class Knobs {
 
   /** The method with its options, and what it is called: with those that are not as usual. */
   get setting() {
-    const changed = this.method.knobs
-      .filter(({ name, value }) => this.values[name] !== value)
-      .map(({ name }) => `${name} ${this.values[name]}`);
-    const name = [this.method.title, ...changed].join(", ");
-    return { name, method: this.method.name, options: { ...this.values } };
+    return settingOf(this.method, this.values);
   }
 
   _set(name, value) {
@@ -61,7 +58,7 @@ export class Knobs {
       min: knob.min,
       max: knob.max,
       step: knob.log ? "any" : knob.step,
-      value: knob.value,
+      value: this.values[knob.name],
       "aria-label": `${knob.label}, as a number`,
     });
     const turned = (at) => {
@@ -69,7 +66,8 @@ export class Knobs {
       this._set(knob.name, shown(at));
     };
     const input =
-      knob.slider && slider(knob.label, knob.slider, placeOf(knob.value), shown, turned);
+      knob.slider &&
+      slider(knob.label, knob.slider, placeOf(this.values[knob.name]), shown, turned);
     number.addEventListener("change", () => {
       if (number.value === "") number.value = this.values[knob.name];
       const value = Number(number.value);
@@ -85,10 +83,33 @@ export class Knobs {
 
   _flag(knob) {
     const input = h("input", { type: "checkbox" });
-    input.checked = knob.value;
+    input.checked = this.values[knob.name];
     input.addEventListener("change", () => this._set(knob.name, input.checked));
     return h("label", { class: "ds-knob", title: knob.help }, h("span", {}, knob.label), input);
   }
+}
+
+/** Where a method's knobs stand: at their usual places, but for `options`, which an address may
+ *  hold and whoever wrote it is not believed. */
+function valuesOf({ knobs }, options) {
+  const own = ({ name, value }) => {
+    const given = options && Object.hasOwn(options, name) ? options[name] : value;
+    return [name, typeof given === typeof value ? given : value];
+  };
+  return Object.fromEntries(knobs.map(own));
+}
+
+/** The options that are not as usual. */
+export function changedOf({ knobs }, options) {
+  const changed = knobs.filter(({ name, value }) => options[name] !== value);
+  return Object.fromEntries(changed.map(({ name }) => [name, options[name]]));
+}
+
+/** A method with options, and what it is called: with those that are not as usual. */
+export function settingOf(method, given) {
+  const options = valuesOf(method, given),
+    changed = Object.entries(changedOf(method, options)).map((each) => each.join(" "));
+  return { name: [method.title, ...changed].join(", "), method: method.name, options };
 }
 
 /** An option's range and step in words: what the number takes. */

@@ -1,16 +1,18 @@
 // What-if: one collected text, and what any method, budget or option would have drafted on it.
 // Every turn of a knob is simulated on the server from the file; no model runs.
 
-import { onShown, readAddress, visit } from "../address.js";
+import { ViewInAddress } from "../address.js";
 import { clear, h, number } from "../dom.js";
 import { answered, sent } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
 import { News } from "../news.js";
 import { card, choice, opener, optionsOf, tile } from "../parts.js";
+import { GHOST } from "../tree/boxes.js";
 import { Collecting } from "./collecting.js";
 import { Curves } from "./curves.js";
 import { DraftCard } from "./draft.js";
-import { Knobs } from "./knobs.js";
+import { Knobs, settingOf } from "./knobs.js";
+import { showLinked, stateOf } from "./linked.js";
 import { MoreTexts } from "./texts.js";
 
 const EMPTY =
@@ -33,32 +35,39 @@ export class WhatIf {
     this.knobs = new Knobs((curve) => this._turned(curve));
     this.curves = new Curves(
       source,
-      () => this.found && this._curve(),
+      () => this._others(),
       (file) => this._openCost(file),
     );
     this.draft = new DraftCard(source, {
       go: (place) => this.go(place),
       asked: () => this.asked,
       name: () => `${this.knobs.method.name} ${this.knobs.budget}`,
+      moved: () => this.address.moved(),
     });
-    this.more = new MoreTexts(() => this.found && this._curve());
+    this.more = new MoreTexts(() => this._others());
     this.collecting = new Collecting(source, {
       begun: () => this._awaiting(true),
       collected: (file, title, setting) => this.open(file, title, setting),
       failed: () => this._awaiting(false),
     });
-    this.linked = readAddress(); // before anything is written over it
     this._build(element);
-    onShown(this.scope, () => this._visit());
-    onGoTo(this.scope, () => this._goto());
-    this._goto();
-    this._list();
+    onGoTo(this.scope, () => this.goTo());
+    this.address = new ViewInAddress("whatif", this.scope, {
+      state: () => stateOf(this),
+      runs: () => (this.file && !this.ships ? [this.file] : []),
+      show: (state, runs) => showLinked(this, state ?? {}, runs),
+    });
   }
 
   /** A run was asked about: its text is collected, and then shown. */
-  _goto() {
+  goTo() {
     const asked = taken("whatif");
     if (asked?.ticket) this.collecting.begin(asked.ticket);
+  }
+
+  /** Whether the text on view is one that ships. */
+  get ships() {
+    return !!this.listed?.includes(this.file);
   }
 
   _build(element) {
@@ -76,6 +85,7 @@ export class WhatIf {
     this.prompt = h("p", { class: "ds-soft ds-tell" });
     this.given = h("p", { class: "ds-soft ds-tell", hidden: true });
     this.apart = new Map(); // of texts collected for a run: where they leave it
+    this.made = new Map(); // and what an address says of that run
     this.words = h("div", {}, this.prompt, this.given, this.more.element);
     this.empty = h("p", { class: "ds-soft ds-tell" }, EMPTY);
     this.body = h(
@@ -96,15 +106,6 @@ export class WhatIf {
       file = card("Collected text", head, ...parts);
     this.scope = h("div", { class: "ds-scope" }, file, this.body);
     clear(element).append(this.scope);
-  }
-
-  /** The address names the text, if it ships, and the setting. */
-  _visit() {
-    const awaited = this.linked.view === "whatif" && this.linked.text && !this.found;
-    if (!this.scope.getClientRects().length || awaited) return;
-    const { method, budget } = this.knobs,
-      text = this.listed?.includes(this.file) ? this.file : undefined;
-    visit({ view: "whatif", text, ...(text && method && { method: method.name, budget }) });
   }
 
   complain(sentence) {
@@ -138,21 +139,12 @@ export class WhatIf {
     this._turned(true);
   }
 
-  async _list() {
+  async list() {
+    if (this.listed) return;
     const files = (await this._ask("files", {}))?.files ?? [];
     this.files.replaceChildren(...optionsOf(files.map(({ name, title }) => [name, title])));
     this.files.hidden = !files.length;
     this.listed = files.map((each) => each.name);
-    if (!this.awaited) this._first();
-  }
-
-  /** The text that the address names, or the first, where none is on view yet. */
-  _first() {
-    if (!this.listed?.length || this.file) return;
-    const { view, text, method, budget } = this.linked,
-      linked = view === "whatif" && this.listed.includes(text);
-    if (linked) this.open(text, undefined, { method, budget });
-    else this.open(this.listed[0]);
   }
 
   /** Somebody chose a text. */
@@ -166,7 +158,7 @@ export class WhatIf {
   _awaiting(on) {
     this.awaited = on;
     this._present();
-    if (!on) this._first();
+    if (!on && !this.file && this.listed?.length) this.open(this.listed[0]);
   }
 
   /** Show the words about the text on view. */
@@ -177,8 +169,8 @@ export class WhatIf {
     this.empty.hidden = !!this.file || !!this.awaited;
   }
 
-  /** Show a text; `title` of one that is not in the list yet, `setting`: the method and budget to
-   *  begin with, where the text answers for them. */
+  /** Show a text; `title` of one that is not in the list yet, `setting`: what to begin with, by the
+   *  names of an address, as far as the text answers for it. */
   async open(name, title, setting = {}) {
     this.opening = name;
     this._stale(true);
@@ -188,11 +180,15 @@ export class WhatIf {
     const listed = [...this.files.options].some((each) => each.value === name);
     if (title && !listed) this.files.append(...optionsOf([[name, title]]));
     this.files.hidden = false;
-    Object.assign(this, { file: name, about, place: 0, found: null, awaited: false });
+    Object.assign(this, { file: name, about, found: null, awaited: false });
+    this.place = Math.max(0, Math.min(about.text.length, setting.place ?? 1) - 1);
+    this.row = setting.node === "ghost" ? GHOST : setting.node;
+    this.more.chosen = setting.more?.split(",") ?? [];
     const texts = [...this.files.options].map((each) => [each.value, each.text]);
     this.more.show(texts, name);
     this.prompt.textContent = `${about.model}: ${about.prompt}`;
     if (setting.apart !== undefined) this.apart.set(name, setting.apart);
+    if (setting.made !== undefined) this.made.set(name, setting.made);
     this.given.textContent = about.given || this.apart.get(name) || "";
     this.given.hidden = !this.given.textContent;
     this._present();
@@ -202,9 +198,13 @@ export class WhatIf {
     this._say("", "");
     const find = (method) => about.methods.find((each) => each.name === method),
       wanted = find(setting.method) || find(about.method) || about.methods[0];
-    this.knobs.budget = Math.min(setting.budget || this.knobs.budget, MOST);
+    this.knobs.budget = Math.min(Number(setting.budget) || this.knobs.budget, MOST);
     this.method.value = wanted.name;
-    this._choose(wanted.name);
+    this.draft.tabulate(setting.nodes === "table");
+    const kept = (setting.kept ?? []).map((each) => each && [find(each.method), each.options]);
+    this.curves.keep(kept.filter((each) => each?.[0]).map((each) => settingOf(...each)));
+    this._choose(wanted.name, setting.options);
+    this.address.moved();
   }
 
   /** Another text could not be opened: this one stays. */
@@ -214,8 +214,9 @@ export class WhatIf {
     this._present();
   }
 
-  _choose(name) {
-    this.knobs.show(this.about.methods.find((each) => each.name === name));
+  _choose(name, options) {
+    const chosen = this.about.methods.find((each) => each.name === name);
+    this.knobs.show(chosen, options);
     this._turned(true);
   }
 
@@ -279,6 +280,12 @@ export class WhatIf {
     if (answer && !this.fresh && this.curving === asked) this.curves.show(answer, this.of);
   }
 
+  _others() {
+    if (!this.found) return;
+    this._curve();
+    this.address.moved();
+  }
+
   go(place) {
     this.place = Math.max(0, Math.min(this.about.text.length - 1, place));
     this._turned(false);
@@ -288,7 +295,7 @@ export class WhatIf {
 
   _draw(found, { name, method, options, budget }) {
     this.found = found;
-    this._visit();
+    this.address.moved();
     const drafted = found.round.y.length - 1;
     const look = found.exact ? ["", "✓ exact"] : [" not", "≈ not exact"];
     this._say(...look, found.note, [
@@ -299,6 +306,8 @@ export class WhatIf {
     ]);
     this.curves.at({ name, method, options }, budget, found);
     this.draft.show(found, this.place);
+    if (this.row !== undefined) this.draft.select(this.row);
+    this.row = undefined;
   }
 }
 

@@ -39,6 +39,7 @@ DRAFTER = DrafterInfo(
     states=BY_PATH,
     checkpoint=Checkpoint(
         "core.methods.sps.model",
+        export="core.methods.sps.model:export",
         layouts="transformers' layouts of causal language models",
         told=r"^format=draftscope-first-layers$",
     ),

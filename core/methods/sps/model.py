@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -29,6 +29,8 @@ from core.models.layers import drawn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from core.models.language import Language
 
 KIND, FORMAT = "sps", "draftscope-first-layers"
 PLACES = {
@@ -218,6 +220,34 @@ def changed(layer: nn.Module, pairs: Mapping[str, Pair]) -> nn.Module:
         place = getattr(layer, PLACES[name])
         setattr(place, name, Changed(getattr(place, name), pair))
     return layer
+
+
+def merge(layer: nn.Module) -> None:
+    """Add what training changed to a layer's own linear layers, in place."""
+    for place in {*PLACES.values()}:
+        part = getattr(layer, place)
+        for name, each in [*part.named_children()]:
+            if isinstance(each, Changed):
+                setattr(part, name, each.merged())
+
+
+def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
+    """Write the target's changed first layers as a model of their own with the target's tokenizer,
+    in transformers' layout. Raises UserError for a folder that holds such a model already."""
+    config = load_config(folder)
+    if config.layers is None:
+        raise UserError(f"{folder} holds a whole model, in transformers' layout already")
+    language = load_target()
+    adapter = load_adapter(folder, config).to(language.device, language.model.dtype)
+    made: Any = first_layers(language.model, adapter)
+    for layer in made.get_decoder().layers:
+        merge(layer)
+    state = dict(made.state_dict())
+    if made.config.tie_word_embeddings:
+        state.pop("lm_head.weight", None)
+    checkpoint.write(out, {**made.config.to_dict(), "dtype": "bfloat16"}, state, small=False)
+    language.tokenizer.save_pretrained(out)
+    return made
 
 
 def shared(module: nn.Module) -> nn.Module:

@@ -1,0 +1,341 @@
+"""Which kind of file something is, by its contents: everything Draftscope writes or reads, and
+what else people have beside it. One table for the command line and the page. Never torch.
+
+Only the beginning of a file is looked at, or the whole of one JSON value, within the limits of
+``core.json_input`` and ``core.lines``. Nothing is executed, and no pickle is opened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from analysis.engines.lines import FORMS, LOOKED_AT, text_lines
+from analysis.engines.served import holds_counts
+from core.errors import UserError, WrongKind
+from core.json_input import MAX_BYTES, parse_json, read_json
+from core.lines import lines, open_regular
+from core.traces.schema import FORMAT
+from core.visible import visible
+
+BEGINNING = 1 << 16  # bytes
+SHOWN = 6  # columns that are named of a table that is not known
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """A kind of file.
+
+    says  what a file of it is, with its article, and what reads it: the end of a sentence
+    """
+
+    says: str
+
+    def __str__(self) -> str:
+        return self.says
+
+
+TRACE = FileKind("a trace, which `trace show` and `report` read")
+COLLECTED = FileKind("a collected text, which `whatif` and `cost` read")
+CALIBRATION = FileKind("a table of `calibrate`, which the page opens under Calibration")
+TREES = FileKind("DDTree's saved trees, which `trace import` makes a trace of")
+COUNTS = FileKind("an engine's counts of its drafts, which `trace import` reads")
+GRID = FileKind("the results of a grid, which the page opens under Results")
+TABLE = FileKind("a table of `grid table`, which the page opens under Results")
+COST = FileKind("a result of `cost --json`, which `advise` and the page's What-if read")
+CONFIG = FileKind("a checkpoint's config: `model doctor FOLDER` says what its folder opens as")
+WEIGHTS = FileKind("a checkpoint's weights: `model doctor FOLDER` says what its folder opens as")
+EMPTY = FileKind("empty")
+JSON, TEXT = FileKind("JSON of another kind"), FileKind("text of another kind")
+
+_FOLDERS = {  # a file in it → what the folder is
+    "sweep.json": FileKind(
+        "a grid's folder: its traces lie in traces, its table is results.parquet"
+    ),
+    "table.json": FileKind("the folder of a `grid table`, whose table.json the page opens"),
+    "calibration.parquet": FileKind("the folder of a `calibrate`, whose table the page opens"),
+    "config.json": FileKind("a checkpoint: `model doctor FOLDER` says what it opens as"),
+}
+
+
+def kind_of(path: Path) -> FileKind:
+    """The kind of a file or a folder. Raises UserError for one that cannot be read."""
+    try:
+        if path.is_dir():
+            return _of_folder(path)
+        with open_regular(path) as file:
+            head = file.read(BEGINNING)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    if not head.strip():
+        return EMPTY
+    if head[:2] == b"\x1f\x8b":
+        return (
+            TRACE if _format(_first_line(path)) == FORMAT else FileKind("gzipped: unpack it first")
+        )
+    if head[:4] == b"PAR1":
+        return _of_columns(_parquet_columns(path))
+    if (header := _safetensors_header(path, head)) is not None:
+        return _of_tensors(header)
+    for mark, kind in _MAGIC:
+        if mark.match(head):
+            return kind
+    return _of_text(path, head)
+
+
+def explained(error: UserError) -> str:
+    """The error's sentence; where a file is of another kind than was wanted, with what it is."""
+    sentence = str(error)
+    if not isinstance(error, WrongKind) or error.path is None:
+        return sentence
+    with suppress(UserError):
+        kind = kind_of(error.path)
+        return sentence if kind in (EMPTY, TEXT) else f"{sentence}; it seems to be {kind}"
+    return sentence
+
+
+def _of_folder(path: Path) -> FileKind:
+    found = (kind for name, kind in _FOLDERS.items() if (path / name).is_file())
+    return next(found, FileKind("a folder of other things"))
+
+
+# ── bytes ────────────────────────────────────────────────────────────────────────────────────────
+
+
+_PICTURE, _SOUND = FileKind("a picture"), FileKind("sound or a film")
+_PICKLE = FileKind(
+    "a pickle, which could run programs and is never opened: save it as .safetensors"
+)
+_ZIP, _PACKED = FileKind("a zip file: unpack it first"), FileKind("a packed file: unpack it first")
+_MAGIC: tuple[tuple[re.Pattern[bytes], FileKind], ...] = tuple(
+    (re.compile(mark, re.DOTALL), kind)
+    for mark, kind in (
+        (rb"%PDF-", FileKind("a PDF")),
+        (rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|BM.{4}\0{4}|II\*\0|MM\0\*", _PICTURE),
+        (rb"RIFF.{4}WEBP|.{4}ftyp(avif|heic|mif1)|\0\0\x01\0.\0", _PICTURE),
+        (rb"RIFF.{4}WAVE|ID3|OggS|fLaC|.{4}ftyp|\x1aE\xdf\xa3", _SOUND),
+        (rb"PK\x03\x04.*?(/data\.pkl|\.data/|/version)", _PICKLE),  # as torch.save writes it
+        (rb"PK\x03\x04.*?\.npy", FileKind("arrays of NumPy (.npz)")),
+        (
+            rb"PK\x03\x04.*?(word/|xl/|ppt/|\[Content_Types\])",
+            FileKind("a file of an office program"),
+        ),
+        (rb"PK[\x03\x05\x07]", _ZIP),
+        (rb"\x80[\x02-\x05][\x00-\xff]", _PICKLE),
+        (
+            rb"GGUF",
+            FileKind("a target as GGUF: `run --model FILE` and `model doctor FILE` read it"),
+        ),
+        (rb"\x93NUMPY", FileKind("an array of NumPy (.npy)")),
+        (rb"\x89HDF\r\n", FileKind("an HDF5 file")),
+        (rb"SQLite format 3\0", FileKind("a database of SQLite")),
+        (rb"BZh\d|\xfd7zXZ\0|7z\xbc\xaf|\x28\xb5\x2f\xfd|Rar!", _PACKED),
+        (rb".{257}ustar", _PACKED),
+        (rb"\x7fELF|MZ|\xca\xfe\xba\xbe|\xcf\xfa\xed\xfe", FileKind("a program")),
+    )
+)
+
+
+def _first_line(path: Path) -> bytes:
+    """The first line of a file, unpacked within the limits; empty for a damaged one."""
+    with suppress(UserError, OSError), open_regular(path) as file:
+        return next(lines(file, path.name), b"")
+    return b""
+
+
+def _format(line: bytes) -> object:
+    with suppress(UserError):
+        value = parse_json(line, "the line")
+        return value.get("format") if isinstance(value, dict) else None
+    return None
+
+
+def _safetensors_header(path: Path, head: bytes) -> dict[str, Any] | None:
+    """The header of a safetensors file; None: it is another file."""
+    size = int.from_bytes(head[:8], "little")
+    if head[8:9] != b"{" or not 2 <= size <= MAX_BYTES:
+        return None
+    with suppress(UserError, OSError), open_regular(path) as file:
+        value = parse_json(file.read(8 + size)[8:], "the header")
+        return value if isinstance(value, dict) else None
+    return None
+
+
+def _of_tensors(header: dict[str, Any]) -> FileKind:
+    metadata = header.get("__metadata__")
+    told = metadata.get("format") if isinstance(metadata, dict) else None
+    if isinstance(told, str) and told in _FORMATS:
+        return _FORMATS[told]
+    if {"token_ids", "hidden_states"} <= header.keys():
+        return FileKind("a text with hidden states, which `diagnose --states` and `calibrate` read")
+    return WEIGHTS
+
+
+# ── tables ───────────────────────────────────────────────────────────────────────────────────────
+
+
+_COLUMNS: tuple[tuple[set[str], FileKind], ...] = (
+    ({"seed", "series", "depth", "continuations", "tvd", "coverage_1"}, CALIBRATION),
+    (
+        {"series", "depth", "tvd_sd"},
+        FileKind("curves of `calibrate`: open its calibration.parquet"),
+    ),
+    ({"run", "method", "prompt_hash", "acceptance_lengths"}, GRID),
+    ({"round", "index", "position", "committed"}, FileKind("a table of rounds: open its trace")),
+    ({"round", "index", "row", "parents"}, FileKind("a table of nodes: open its trace")),
+    ({"tokens", "ms"}, FileKind("step times, which `advise --cost` reads")),
+    ({"acc_0"}, FileKind("a trainer's log, which `report --trained` reads")),
+    ({"full_acc_0"}, FileKind("a trainer's log, which `report --trained` reads")),
+)
+
+
+def _of_columns(names: Iterable[str]) -> FileKind:
+    known = list(names)
+    for wanted, kind in _COLUMNS:
+        if wanted <= set(known):
+            return kind
+    shown = ", ".join(visible(name, 30) for name in known[:SHOWN])
+    more = ", …" if len(known) > SHOWN else ""
+    return FileKind(f"a table of another kind ({shown}{more})")
+
+
+def _parquet_columns(path: Path) -> list[str]:
+    try:
+        from pyarrow import parquet
+
+        return list(parquet.read_schema(path).names)
+    except Exception:  # pyarrow raises anything on damaged files
+        return []
+
+
+# ── JSON and other text ──────────────────────────────────────────────────────────────────────────
+
+
+_FORMATS = {
+    FORMAT: TRACE,
+    "draftscope-collected": COLLECTED,
+    "draftscope-cost": COST,
+    "draftscope-accuracy": FileKind("the accuracy of a training, which `report --trained` reads"),
+    "draftscope-graph": FileKind("a draft graph, which `denoise --graph` reads"),
+    "draftscope-ngram": FileKind("a store of n-grams, which `model ngram` made for DART"),
+    "draftscope-sweep": FileKind("the plan of a grid: its results.parquet opens under Results"),
+}
+_KEYS: tuple[tuple[set[str], FileKind], ...] = (
+    ({"round_trees"}, TREES),
+    ({"rows", "timed", "max_new_tokens"}, TABLE),
+    ({"rows", "roofline", "repeats"}, FileKind("a result of `bench --json`")),
+    ({"wiring", "checkpoint", "code"}, FileKind("a result of `diagnose --json`")),
+    ({"engine", "by_depth", "sentences"}, FileKind("a result of `trace import --json`")),
+    (
+        {"prompt", "method", "token_ids"},
+        FileKind("a result of `run --json`: --trace keeps its trees"),
+    ),
+    ({"prompt", "nfe"}, FileKind("a result of `denoise run --json`: --trace keeps its calls")),
+    ({"method", "budget", "exact"}, FileKind("a result of `whatif --json`")),
+    ({"prompts", "cells"}, FileKind("a result of `denoise --json`")),
+    ({"traceEvents"}, FileKind("a timeline: Perfetto (ui.perfetto.dev) draws it")),
+    ({"weight_map"}, WEIGHTS),
+    ({"nbformat"}, FileKind("a notebook")),
+    ({"added_tokens", "model"}, FileKind("a tokenizer")),
+    ({"tokens", "ms"}, FileKind("step times, which `advise --cost` reads")),
+    ({"acc_0"}, FileKind("a trainer's log, which `report --trained` reads")),
+    ({"full_acc_0"}, FileKind("a trainer's log, which `report --trained` reads")),
+    ({"model_type"}, CONFIG),
+    ({"architectures"}, CONFIG),
+    ({"speculators_model_type"}, CONFIG),
+    ({"choices"}, FileKind("an OpenAI server's response without counts of its drafts")),
+    ({"prompt"}, FileKind("prompts, which `run --prompts` reads")),
+    ({"question"}, FileKind("prompts, which `run --prompts` reads")),
+    ({"messages"}, FileKind("conversations, which `train` reads")),
+)
+_OFF = "so speculative decoding was off, or its statistics were"
+_TEXT: tuple[tuple[re.Pattern[str], FileKind], ...] = tuple(  # the surest sign first
+    (re.compile(mark), FileKind(says))
+    for mark, says in (
+        (FORMAT, f"{TRACE}, and is damaged"),
+        (
+            r"Speculative metrics: ",
+            "a log of vLLM before its V1 engine, which also counted tokens after a rejection as "
+            "accepted: no acceptance by place follows from it",
+        ),
+        (
+            r"Per-position acceptance \(%\)",
+            "what `vllm bench serve` prints: give the JSON file of its --save-result",
+        ),
+        (
+            "DiffusionDecoding metrics: |^vllm:diffusion_",
+            "vLLM's log of a diffusion model, which drafts no tokens",
+        ),
+        ("^vllm:", f"vLLM's metrics without vllm:spec_decode_…, {_OFF}"),
+        ("^sglang:", f"SGLang's metrics without spec_accept_length, {_OFF}"),
+        ("^llamacpp:", f"llama.cpp's metrics without spec_decode_…, {_OFF}"),
+        ("^# (?:HELP|TYPE) ", "a metrics page of another program"),
+        (
+            r"Avg generation throughput: ",
+            f"vLLM's log without a line 'SpecDecoding metrics', {_OFF}",
+        ),
+        ("Decode batch", f"SGLang's log without 'accept len', {_OFF}"),
+        (
+            r"\bslot +\w+: |eval time =",
+            f"llama.cpp's log without a line 'draft acceptance', {_OFF}",
+        ),
+        (r"(?i)^\s*(?:<\?xml[^>]*>\s*)?<svg", _PICTURE.says),
+        (r"<graphml", "a tree as GraphML, which other programs read: open its trace"),
+        (r"^(?:strict )?(?:di)?graph\b.*\{", "a tree for Graphviz: open its trace"),
+        (r"· Draftscope</title>|<title>Draftscope", "a page of ours: a browser opens it"),
+        (r"(?i)^\s*<(?:!doctype|html)", "a web page"),
+        ("\x00", "a binary file"),
+    )
+)
+
+
+def _of_text(path: Path, head: bytes) -> FileKind:
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+        found = _of_json(path)
+        if found is not None:
+            return found
+    if path.suffix in (".csv", ".tsv"):
+        first = head.split(b"\n", 1)[0].decode("utf-8-sig", "replace").strip()
+        return _of_columns(name.strip('" ') for name in re.split("[,\t]", first))
+    return _of_lines(path)
+
+
+def _of_json(path: Path) -> FileKind | None:
+    """The kind of a JSON file, or of one with a value a line; None: it is neither."""
+    values: list[Callable[[], Any]] = [
+        lambda: parse_json(_first_line(path), "the line"),
+        lambda: read_json(path),
+    ]
+    for read in values if path.suffix == ".jsonl" else reversed(values):
+        with suppress(UserError):
+            return _of_value(read(), path.name)
+    return None
+
+
+def _of_value(value: Any, name: str) -> FileKind:
+    if isinstance(value, list):
+        value = value[0] if value else None
+    if not isinstance(value, dict):
+        return JSON
+    told = value.get("format")
+    if isinstance(told, str) and told.startswith("draftscope-"):
+        return _FORMATS.get(told, CONFIG)
+    if holds_counts(value):
+        return COUNTS
+    found = (kind for keys, kind in _KEYS if keys <= value.keys())
+    other = CONFIG if name.endswith("config.json") else JSON
+    return next(found, other)
+
+
+def _of_lines(path: Path) -> FileKind:
+    best = len(_TEXT)
+    for _, line in islice(text_lines(path), LOOKED_AT):
+        if any(form.mark.search(line) for form in FORMS):
+            return COUNTS
+        best = next((n for n, (mark, _) in enumerate(_TEXT[:best]) if mark.search(line)), best)
+    return _TEXT[best][1] if best < len(_TEXT) else TEXT

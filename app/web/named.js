@@ -1,0 +1,81 @@
+// Runs as an address names them: an example by its name, a live run by the request that is started
+// again. The server says which (`made`, see app/studio/requested.py); null is a file, false a run
+// that no address can hold.
+
+import { answered } from "./feed.js";
+
+export const NEEDS_FILE =
+  "This address is of a file that was opened on another page: open that file here to see it.";
+const UNSAID =
+  "This address is of a run that an address cannot hold: its prompt is too long, or its method " +
+  "is a file of one's own.";
+const CUT_ADDRESS = "the address names a run that cannot be: it may have been cut";
+const MOST_ASKED = 5000; // characters of all requests in an address
+const LOOK_AGAIN = 500; // milliseconds between looks at runs that go on
+const LINKS = ["run", "other", "third", "fourth"]; // tickets that only let one look
+
+/** What the address says of these runs; {} as long as the server has not told of all. */
+export function namesOf(made) {
+  if (!made.length || made.includes(undefined)) return {};
+  if (made.every((each) => typeof each === "string")) return { trace: made.join(",") };
+  const long = encodeURIComponent(JSON.stringify(made)).length > MOST_ASKED;
+  return { made: long ? made.map((each) => (isRequest(each) ? false : each)) : made };
+}
+
+function isRequest(made) {
+  return !!made && typeof made === "object";
+}
+
+/** Share runs so that others may look; gives their names for a link. Throws what went wrong. */
+export async function sharedNames(source, tickets) {
+  const links = await Promise.all(tickets.map((ticket) => answered(source.share({ ticket }))));
+  const failed = links.find((answer) => answer.error);
+  if (failed) throw new Error(failed.error);
+  return Object.fromEntries(links.map(({ link }, at) => [LINKS[at], link]));
+}
+
+/** The tickets of what an address names: {tickets, said: a sentence on what is not there, lacks:
+ *  whether it needs a file}. `runs`: tickets as this page wrote them, or null. */
+export async function ticketsOf(source, state, runs) {
+  if (runs?.length && !(state.trace && (await areGone(source, runs)))) return { tickets: runs };
+  if (state.trace && source.example) return openNamed(source, state.trace.split(","));
+  if (Array.isArray(state.made) && source.start) return openNamed(source, state.made.slice(0, 4));
+  if (state.run && source.share)
+    return { tickets: LINKS.map((name) => state[name]).filter(Boolean) };
+  const named = /[#&](run|trace|made)=/.test(window.location.hash);
+  return { tickets: [], said: named && !state.trace && !state.run ? CUT_ADDRESS : "" };
+}
+
+/** Wait for runs that were just started: they have their rounds then. */
+export async function whenEnded(source, tickets) {
+  if (!tickets.length) return;
+  for (;;) {
+    const { runs = [] } = await answered(source.runs({ tickets }));
+    if (!runs.some(({ state }) => state === "waiting" || state === "running")) return;
+    await new Promise((done) => setTimeout(done, LOOK_AGAIN));
+  }
+}
+
+async function areGone(source, tickets) {
+  if (!source.runs) return false;
+  const { runs } = await answered(source.runs({ tickets }));
+  return !!runs && runs.length < tickets.length;
+}
+
+/** Open the examples and start the requests, each in its place. */
+async function openNamed(source, made) {
+  const requests = made.filter(isRequest),
+    begun = requests.length ? await answered(source.start({ asked: requests })) : { tickets: [] },
+    started = [...(begun.tickets ?? [])];
+  const answers = await Promise.all(
+    made.map((each) => {
+      if (typeof each === "string") return answered(source.example({ name: each }));
+      return isRequest(each) ? { ticket: started.shift() } : {};
+    }),
+  );
+  const tickets = answers.map(({ ticket }) => ticket).filter(Boolean),
+    failed = [begun, ...answers].find(({ error }) => error),
+    lacks = made.includes(null);
+  const said = failed?.error ?? (lacks ? NEEDS_FILE : made.includes(false) ? UNSAID : "");
+  return { tickets: failed ? [] : tickets, said, lacks };
+}

@@ -1,0 +1,231 @@
+"""Every view is a function of the address: a link opens the same view in an empty profile, and Back
+returns to what was on view."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gradio")
+pytest.importorskip("playwright")
+
+from playwright.sync_api import Page, Route, expect
+
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
+from tests.browser.steps import (
+    PROMPT,
+    Open,
+    at_round,
+    compare,
+    from_menu,
+    open_file,
+    run,
+    state,
+    tab,
+    title,
+)
+from tests.fakes import make_header, make_run
+
+pytestmark = pytest.mark.browser
+
+
+def settled(page: Page, *said: str) -> str:
+    """The address, once it says all of this."""
+    for each in said:
+        page.wait_for_function("(part) => location.hash.includes(part)", arg=each)
+    return page.url
+
+
+def about(page: Page):
+    return page.locator(".ds-about:visible q")
+
+
+def test_results_link_has_what_is_chosen_and_the_order(visit: Open):
+    page = visit()
+    tab(page, "results")
+    place = page.locator("#ds-results")
+    expect(place.locator("tbody tr").first).to_be_visible()
+    place.get_by_label("temperature").select_option(label="T = 1")
+    place.get_by_label("budget").select_option(label="each method's own budget")
+    place.get_by_role("button", name="τ").click()
+    url = settled(page, "temperature=1", "budget=own", "sort=tau")
+    rows = place.locator("tbody tr").all_inner_texts()
+
+    again = visit(url)
+    place = again.locator("#ds-results")
+    expect(place.locator("tbody tr")).to_have_count(len(rows))
+    assert place.locator("tbody tr").all_inner_texts() == rows
+    expect(place.locator("th[aria-sort=descending]")).to_contain_text("τ")
+
+
+def test_an_example_s_link_has_round_node_and_drawing(visit: Open, address: str):
+    page = visit(f"{address}/#trace=chat-dart&round=4")
+    expect(title(page)).to_have_text(at_round(4))
+    page.get_by_role("button", name="Table", exact=True).locator("visible=true").click()
+    page.locator("#ds-scope .ds-nodes tbody tr").nth(2).click()
+    url = settled(page, "trace=chat-dart", "round=4", "nodes=table", "node=")
+    again = visit(url)
+    expect(title(again)).to_have_text(at_round(4))
+    expect(again.locator("#ds-scope .ds-nodes tbody tr[aria-selected=true]")).to_be_visible()
+    expect(again.locator("#ds-scope .ds-inspector")).to_be_visible()
+
+
+def test_a_live_run_s_link_runs_its_request_again(visit: Open):
+    page = visit()
+    run(page, "hello & goodbye = “all”", budget=16)
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    url = settled(page, "round=2", "made=")
+    assert "hello" in url and "budget" in url
+    again = visit(url)
+    expect(about(again)).to_have_text("hello & goodbye = “all”")
+    expect(title(again)).to_have_text(at_round(2))
+    expect(again.locator(PROMPT)).to_have_value("hello & goodbye = “all”")
+    expect(again.locator("#ds-open-settings")).to_contain_text("16")
+
+
+def test_a_file_s_link_says_that_the_file_is_needed(visit: Open, tmp_path: Path):
+    path = tmp_path / "t.jsonl"
+    write_trace(path, Trace(make_header(), tuple(make_run(6)), {}))
+    page = visit()
+    open_file(page, path)
+    expect(title(page)).to_have_text(at_round(1))
+    page.keyboard.press("End")
+    url = settled(page, "round=6", "made=")
+    again = visit(url)
+    expect(again.locator(".ds-banner:visible")).to_contain_text("open that file here")
+    expect(again.locator(".ds-node:visible")).to_have_count(0)
+    again.locator("#ds-open-settings").click()
+    with again.expect_file_chooser() as chosen:
+        again.locator("#ds-open").click()
+    chosen.value.set_files(path)
+    expect(title(again)).to_have_text(at_round(6))
+
+
+def test_a_comparison_s_link_has_its_place(visit: Open):
+    page = visit()
+    compare(page, "two of them", "DFlash", "DDTree")
+    place = page.locator(".ds-place:visible")
+    expect(place).to_contain_text("Token")
+    page.locator("#ds-c-scope .ds-tree").first.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    expect(place).not_to_have_text(re.compile("^Token 1 of"))
+    said = place.inner_text()
+    url = settled(page, "view=compare", "place=", "made=")
+    again = visit(url)
+    expect(state(again)).to_have_count(2)
+    expect(again.locator(".ds-place:visible")).to_have_text(said)
+
+
+def test_a_calibration_link_has_runs_figures_and_examples(visit: Open, address: str):
+    page = visit(f"{address}/#view=calibration&trace=chat-dart,chat-treeflash")
+    place = page.locator("#ds-k-scope")
+    who = place.get_by_label("Run whose causes are shown")
+    who.select_option(index=1)
+    figure = place.locator(
+        ".ds-figure", has=page.get_by_role("heading", name="Why the walk ended", exact=True)
+    )
+    from_menu(figure, "As a table").click()
+    figure.locator(".ds-table button").first.click()
+    found = place.locator(".ds-found-box h4")
+    expect(found).to_be_visible()
+    said = found.inner_text()
+    chosen = place.locator(".ds-figure select:visible").first
+    chosen.select_option(index=1)
+    entry = chosen.input_value()
+    url = settled(page, "trace=chat-dart,chat-treeflash", "who=B", "find=", "figures=")
+    place.locator(".ds-finds button").first.click()  # a finding is one entry
+    expect(page.locator("#ds-view-run")).to_be_visible()
+    expect(title(page)).to_be_visible()
+    settled(page, "round=")
+    page.go_back()
+    expect(place).to_be_visible()
+    expect(found).to_have_text(said)
+    assert page.url == url
+
+    place = visit(url).locator("#ds-k-scope")
+    expect(place.locator(".ds-found-box h4")).to_have_text(said)
+    expect(place.locator(".ds-figure select:visible").first).to_have_value(entry)
+    expect(place.locator(".ds-chosen > span")).to_have_count(2)
+
+
+def test_a_denoise_link_has_step_draft_and_graph(visit: Open):
+    page = visit()
+    tab(page, "denoise")
+    place = page.locator("#ds-d-scope")
+    place.locator(".ds-example").first.click()
+    heading = place.locator(".dn-place")
+    expect(heading).to_contain_text("Step 1")
+    expect(place.locator(".dn-same")).to_contain_text("the same tokens")  # both are there
+    for _ in range(6):
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    draft = place.locator(".dn-draft h3")
+    expect(draft).to_be_visible()
+    said, where = draft.inner_text(), heading.inner_text()
+    url = settled(page, "view=denoise", "round=7", "node=2", "trace=")
+    page.go_back()  # to the shelf, from where it was opened
+    expect(place.locator(".dn-empty")).to_be_visible()
+    page.go_forward()
+    expect(heading).to_have_text(where)
+
+    place = visit(url).locator("#ds-d-scope")
+    expect(place.locator(".dn-place")).to_have_text(where)
+    expect(place.locator(".dn-draft h3")).to_have_text(said)
+
+
+def test_a_what_if_link_has_knobs_place_and_kept_curves(visit: Open):
+    page = visit()
+    tab(page, "whatif")
+    place = page.locator("#ds-w-scope")
+    expect(place.locator(".ds-token").nth(9)).to_be_visible()
+    place.get_by_role("button", name="Keep this curve").click()
+    place.get_by_label("Method", exact=True).select_option("dart")
+    number = place.locator(".ds-knob input[type=number]").first
+    number.fill("3")
+    number.press("Tab")
+    place.locator(".ds-token").nth(9).click()
+    heading = place.get_by_role("heading", name=re.compile("^Round [0-9]+ of"))
+    url = settled(page, "text=", "method=dart", "options=", "place=10", "kept=")
+    said = heading.inner_text()
+
+    place = visit(url).locator("#ds-w-scope")
+    heading = place.get_by_role("heading", name=re.compile("^Round [0-9]+ of"))
+    expect(heading).to_have_text(said)
+    expect(place.locator(".ds-knob input[type=number]").first).to_have_value("3")
+    expect(place.get_by_role("button", name="Forget kept curves")).to_be_visible()
+
+
+def test_what_somebody_chose_stays_when_the_example_s_settings_come(visit: Open):
+    page = visit()
+    late: list[Route] = []
+
+    def hold(route: Route) -> None:
+        body = route.request.post_data or ""
+        late.append(route) if "quietly" in body else route.continue_()
+
+    page.route("**/gradio_api/**", hold)
+    page.reload()
+    expect(page.locator("#ds-scope .ds-node").first).to_be_visible()
+    page.locator("#ds-open-settings").click()
+    page.locator("#ds-budget label", has_text="256").click()
+    page.locator(PROMPT).fill("a prompt of one's own")
+    for _ in range(100):
+        if late:
+            break
+        page.wait_for_timeout(100)
+    with page.expect_response("**/gradio_api/run/**"):
+        late.pop().continue_()
+    page.wait_for_timeout(500)  # nothing is to happen
+    expect(page.locator(PROMPT)).to_have_value("a prompt of one's own")
+    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 256")
+    page.locator(PROMPT).fill("the newest prompt")
+    page.reload()
+    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 256")
+    expect(page.locator("#ds-scope .ds-node").first).to_be_visible()
+    expect(page.locator(PROMPT)).to_have_value("the newest prompt")
