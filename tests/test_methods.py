@@ -464,7 +464,8 @@ def test_options_reach_the_parts(folder):
     assert method.builder.store.tokens == 49
 
 
-@pytest.mark.parametrize("kind", DRAFTERS)
+# The assistant drafts for a Gemma 4 target alone.
+@pytest.mark.parametrize("kind", sorted(DRAFTERS.keys() - {"gemma4-assistant"}))
 def test_a_files_verification_rule_serves_every_drafter(folder, tmp_path, kind):
     file = tmp_path / "m.py"
     file.write_text(
