@@ -13,7 +13,7 @@ export function remember(prefix, names, values) {
   }
 }
 
-/** Keep what is typed as a prompt at once: the page may be left before the other inputs are kept. */
+/** Keep what is typed as a prompt at once: the page may be left before the rest is kept. */
 export function rememberPrompt(prefix, prompt) {
   const kept = recall(prefix);
   if (kept) remember(prefix, Object.keys(kept), Object.values({ ...kept, prompt }));

@@ -4,6 +4,7 @@
 import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
+import { isPresented, PRESENTED, togglePresent } from "../present.js";
 import { BESIDE_TREE, companion } from "./companions.js";
 import { actOf, isTyping, keyHelp, listenForSwipes } from "./keys.js";
 import { CourseNav } from "./nav.js";
@@ -265,13 +266,15 @@ export class Learn {
   }
 
   get presenting() {
-    return this.root.classList.contains("large");
+    return isPresented(this.root);
   }
 
   present() {
-    const on = this.root.classList.toggle("large");
+    togglePresent(this.root);
+  }
+
+  _presented(on) {
     this.nav.large.setAttribute("aria-pressed", String(on));
-    document.documentElement.classList.toggle("ds-projecting", on);
     this._drawNav(); // the list of chapters is another width now
   }
 
@@ -287,6 +290,7 @@ export class Learn {
       act();
     };
     document.addEventListener("keydown", this.onKey);
+    this.root.addEventListener(PRESENTED, ({ detail }) => this._presented(detail));
     listenForSwipes(this.text, (by) => this.move(by));
   }
 }

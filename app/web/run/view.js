@@ -2,6 +2,7 @@
 
 import { followHistory } from "../address.js";
 import { isOnView, onGoTo, wantTab } from "../goto.js";
+import { listenForPresent } from "../present.js";
 import { addSkip } from "../skip.js";
 import { mountStudio } from "../studio/mount.js";
 import { restoreTheme } from "../theme.js";
@@ -15,6 +16,7 @@ export function mount(page) {
   };
   restoreTheme();
   addSkip();
+  listenForPresent();
   mountStudio(page, { view: "run", places: 1, stop: "ds" });
   onGoTo(page.element, ({ view }) => openTab(view));
   followHistory(openTab);
