@@ -106,10 +106,10 @@ class Fake:
         self.running: list[Served] = []
         self.device = torch.device("cpu")
 
-    def config(self):
+    def config(self, rule="standard"):
         spec = SimpleNamespace(
             method=self.kind, model="drafter", num_speculative_tokens=self.places,
-            rejection_sample_method="standard",
+            rejection_sample_method=rule,
         )  # fmt: skip
         model = SimpleNamespace(
             max_model_len=512, tokenizer="", model="target", dtype="torch.float32"
@@ -206,7 +206,7 @@ class FakeV1(Fake):
     def __init__(self, *args, **more):
         super().__init__(*args, **more)
         self.requests, self.input_batch = {}, SimpleNamespace(req_ids=[])
-        self.discard_request_mask = SimpleNamespace(np=np.zeros(64, bool))
+        self.discard_request_mask = SimpleNamespace(np=np.zeros(256, bool))
         self.drafter = SimpleNamespace(model=Head(self.kind, self.q))
 
     def execute_model(self, output):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.dflash.model import FORM
 from core.methods.registry import find, split
+from core.rounds.round import Round
 from core.traces.schema import Trace
 from tests import toys
 from tests.fakes import make_header, make_round
@@ -196,13 +198,18 @@ def test_stretches_are_where_one_round_does_what_several_do():
         assert len(others) > 1
 
 
+def stretches(one: Sequence[Round], other: Sequence[Round]) -> list[checkpoints.Stretch]:
+    tables = Tables.of([Trace(make_header(), tuple(rounds), {}) for rounds in (one, other)])
+    return list(checkpoints.aligned(*(checkpoints.written(tables, run) for run in tables.names)))
+
+
 def test_stretches_end_where_the_texts_part():
     one, other = (trace.rounds for trace in list(traces((1,)).values()))
-    whole = list(checkpoints.aligned(one, other))
+    whole = stretches(one, other)
     at = other[len(other) // 2]
     wrong = (*at.committed[:-1], (at.committed[-1] + 1) % 32)
     parted = [replace(r, committed=wrong) if r is at else r for r in other]
-    cut = list(checkpoints.aligned(one, parted))
+    cut = stretches(one, parted)
     assert cut == [s for s in whole if s.position + s.tokens <= at.position + len(at.committed)]
     assert len(cut) < len(whole)
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from analysis.charts import figures
 from analysis.labels import text_key
 from analysis.measures import acceptance, causes, comparison, metrics, reliability
+from analysis.measures.parts import RecordedPart
 from analysis.measures.tables import Tables
 from analysis.measures.tokens import CLASSES, token_class
 from core.rounds.blocks import Block
@@ -252,6 +253,28 @@ def test_tables_of_many_traces_are_those_of_each(parts):
         own = by_run[by_run["run"] == name].drop(columns="run").reset_index(drop=True)
         expected = acceptance.per_depth(alone, by="run").drop(columns="run")
         pd.testing.assert_frame_equal(own, expected, check_index_type=False)
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.lists(st.integers(1, 3), min_size=2, max_size=3), st.integers(0, 9), st.booleans())
+def test_tables_of_rounds_in_parts_are_those_of_the_whole(sizes, seed, probed):
+    """However the runs are put into parts, one that drafts nothing and one without rounds too."""
+    kinds = [METHODS[at % len(METHODS)] for at in range(sum(sizes))]
+    traces = [fake_trace(m, seed + n, 40, prompt=str(n // 2)) for n, m in enumerate(kinds)]
+    traces[0] = Trace(
+        fakes.make_header(method="ar"), tuple(plain_round(i, i) for i in range(4)), {}
+    )
+    traces[1] = Trace(fakes.make_header(), (), None)
+    if not probed:
+        traces = [Trace(t.header, tuple(replace(r, probe=None) for r in t.rounds), t.footer)
+                  for t in traces]  # fmt: skip
+    whole, first, parts = Tables.of(traces), 0, []
+    for size in sizes:
+        parts.append(RecordedPart(traces[first : first + size]))
+        first += size
+    found = metrics.Report(Tables(whole.names, parts))
+    for name, expected in metrics.Report(whole).items():
+        pd.testing.assert_frame_equal(found[name], expected, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", list(metrics.REPORT))

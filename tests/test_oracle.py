@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.measures.oracle import Hindsight, hindsight, most_probable, oracle, oracle_rounds
+from analysis.measures.hindsight import Hindsight, hindsight, most_probable
+from analysis.measures.oracle import oracle, oracle_rounds
 from analysis.measures.tables import Tables
 from core.drafting.builders import best_first
 from core.drafting.session import FactorisedSession

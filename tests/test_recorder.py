@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -81,6 +82,14 @@ def test_every_round_is_there_with_p_and_q(monkeypatch, tmp_path, runner, kind, 
             if r.verdict.bonus_token is None and r.accepted < 3:
                 wanted = q[tokens[r.accepted]]
                 assert r.probe.rank_q[r.accepted] == (wanted > wanted[r.verdict.bonus]).sum() + 1
+
+
+@pytest.mark.parametrize(("runner", "rule"), [(fakes.FakeV1, "standard"), (fakes.FakeV2, "block")])
+def test_the_rule_that_ran_is_named(tmp_path, runner, rule):
+    """The V1 runner takes ``block`` and verifies by ``standard``."""
+    fake = runner()
+    listener = vllm.attach(fake, fake.config("block"), options.parse(str(tmp_path)))
+    assert listener.header()["header"]["settings"]["rule"] == rule
 
 
 def test_recording_changes_no_token(monkeypatch, tmp_path):
@@ -193,6 +202,23 @@ def test_a_lost_step_ends_the_requests_it_held(tmp_path):
     assert (totals["lost_steps"], totals["broken_requests"], totals["rounds"]) == (2, 1, 2)
 
 
+def test_a_text_that_ended_is_closed_without_another_step(tmp_path):
+    """An engine with nothing left to do says no more; the trace is whole all the same."""
+    writer = writing.Writer(tmp_path, {"engine": "vLLM", "model": {}}, 1 << 30, "run")
+    about = {"prompt": [1, 2], "sampling": {}, "most": 3, "stops": []}
+    for tokens, out, new in (([0], [5], {"a": about}), ([0, 6], [6, 7], {})):
+        count = len(tokens)
+        arrays = {
+            "tokens": np.array(tokens, np.int32), "out": np.array([out], np.int32),
+            "parents": np.arange(-1, count - 1, dtype=np.int32),
+        }  # fmt: skip
+        writer.step({"rows": [["a", count]], "new": new}, arrays)
+    [file] = tmp_path.glob("*.gz")
+    assert read_trace(file).complete
+    writer.close()
+    assert json.loads((tmp_path / "run.json").read_text())["broken_requests"] == 0
+
+
 def test_a_full_disk_and_old_files(tmp_path, monkeypatch, capsys):
     """A trace that cannot be written is one sentence; old ones beyond the limit are removed."""
     fake = fakes.FakeV1()
@@ -208,6 +234,74 @@ def test_a_full_disk_and_old_files(tmp_path, monkeypatch, capsys):
         writer.step(facts, rows | {"out": np.array([[n]], np.int32)})
     writer.close()
     assert capsys.readouterr().err.count("draftscope: the trace of request a ends") == 1
+
+
+def test_a_disk_that_fills_costs_the_traces_it_held(monkeypatch, tmp_path, capfd):
+    """Serving and the other traces go on; the sentence and the totals say what was lost."""
+    plain, full = prompts(4), prompts(4)
+    fakes.FakeV1().serve(plain)
+    tmp_path.joinpath("run-000002.jsonl.gz").symlink_to("/dev/full")
+    fake = fakes.FakeV1()
+    monkeypatch.setattr(listening, "Channel", fakes.Here)
+    listener = vllm.attach(fake, fake.config(), options.parse(str(tmp_path)))
+    fake.serve(full)
+    assert listener.on
+    listener.close()
+    assert [r.text for r in full] == [r.text for r in plain]
+    kept = [read_trace(p) for p in tmp_path.glob("*.gz") if not p.is_symlink()]
+    assert len(kept) == 3 and all(trace.complete for trace in kept)
+    assert json.loads((tmp_path / "run.json").read_text())["broken_requests"] == 1
+    assert "No space left on device" in capfd.readouterr().err
+
+
+def test_200_requests_at_once(monkeypatch, tmp_path):
+    """Every round of each is there, by the engine's own counts."""
+    fake = fakes.FakeV1()
+    requests = [fakes.request(f"r{n}", [3 + n % 30, 5], 9) for n in range(200)]
+    traces, totals = record(monkeypatch, tmp_path, fake, requests, at_once=200)
+    assert {k: totals[k] for k in fake.counts} == fake.counts
+    texts = [r.text[: r.most] for r in requests]
+    assert [new_tokens(traces[r.name].rounds) for r in requests] == texts
+
+
+KILLED = """
+import os, signal, sys, time
+import numpy as np
+from draftscope_recorder import channel
+about = {"engine": "vLLM", "model": {}}
+header = {"folder": sys.argv[1], "name": "0", "max_mb": 1, "header": about}
+sent = channel.Channel(header, 99, lambda x: x)
+about = {"prompt": [1, 2], "sampling": {}, "most": 99, "stops": []}
+for n in range(9):
+    tokens = [0] if not n else [5, 6]
+    arrays = {
+        "tokens": np.array(tokens, np.int32),
+        "parents": np.arange(-1, len(tokens) - 1, dtype=np.int32),
+        "out": np.array([[5] if not n else [6, 5]], np.int32),
+    }
+    sent.send({"rows": [["a", len(tokens)]], "new": {} if n else {"a": about}}, arrays)
+while not sent._queue.empty():
+    time.sleep(0.01)
+time.sleep(0.5)
+print(sent._process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_rounds_of_a_server_that_was_killed_are_kept(tmp_path):
+    """The writer outlives it, closes its files and ends: the trace opens, without a footer."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "recorders")}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == -9, done.stderr
+    until = time.monotonic() + 60
+    while not (totals := [*tmp_path.glob("*.json")]) and time.monotonic() < until:
+        time.sleep(0.05)
+    [file] = tmp_path.glob("*.jsonl.gz")
+    trace = read_trace(file)
+    assert len(trace.rounds) == 8 and not trace.complete
+    assert json.loads(totals[0].read_text())["broken_requests"] == 1
 
 
 def test_the_writers_process(tmp_path):

@@ -220,11 +220,11 @@ def test_a_chain_without_lists_is_compared_at_all_its_places(tmp_path, share, be
             right = n < 100 * share
             record.round([root, 5, 6, 7], [-1, 0, 1, 2], [0, 1] if right else [0], 8)
             root = 8
-    tables = Tables.of(read_trace(tmp_path / "a.jsonl"))
-    found = trained_and_served([], tables)
+    trace = read_trace(tmp_path / "a.jsonl")
+    found = trained_and_served([], Tables.of(trace))
     (first,) = found[(found["measure"] == AFTER) & (found["depth"] == 1)].to_dict("records")
     assert first["value"] == pytest.approx(share) and first["over"] == 100
-    words = said(Curve("train", AFTER, (0.7,), (40,)), trace=tables.traces["run 1"])
+    words = said(Curve("train", AFTER, (0.7,), (40,)), trace=trace)
     assert ("served is below trained at depth 1" in words) == below
     assert ("already the first token is worse" in words) == below
 

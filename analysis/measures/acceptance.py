@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames import COVERAGE, By, Frame, declared
-from analysis.measures.tables import STAGES, Tables
+from analysis.measures.tables import STAGES, Tables, grouped, kept
 from core.rounds.draft import Array
 from core.stats import Z, ratio, wilson
 
 
+@kept
 @declared("per_depth")
 def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.DataFrame:
     """Acceptance, TVD and coverage by depth, observed positions only.
@@ -23,26 +24,20 @@ def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.
     Intervals are 95 %: Wilson's for shares; for TVD the mean ± 1.96 standard errors, within
     [0, 1], positions taken as independent.
     """
-    positions = tables.positions
+    counted, known = ["tested", "accepted", "best"], ["entropy_q", *COVERAGE]
+    positions = tables.each("positions", ["depth", "in_text", "tvd", *counted, *known])
     if text_only:
-        positions = positions[positions["in_text"]]
-    grouped = positions.groupby([by, "depth"], observed=True)
-    frame = grouped.agg(
-        observed=("tested", "size"),
-        tested=("tested", "sum"),
-        accepted=("accepted", "sum"),
-        probed=("tvd", "count"),
-    )
+        positions = (part[part["in_text"]] for part in positions)
+    frame = grouped(positions, [by, "depth"], counted[:2], [*known, "best"], ["tvd"])
+    frame = frame.rename(columns={"size": "observed", "tvd_count": "probed"})
     frame["rounds"] = _drafted_this_deep(tables, by).reindex(frame.index).fillna(0).astype(int)
     share_columns(frame, "acceptance", frame["accepted"], frame["observed"])
     share_columns(frame, "tested", frame["accepted"], frame["tested"], "tested_acceptance")
     share_columns(frame, "marginal", frame["accepted"], frame["rounds"])
-    best_columns(frame, grouped)
-    nodes = tables.nodes.groupby([by, "depth"], observed=True).size()
+    best_columns(frame)
+    nodes = grouped(tables.each("nodes", ["depth"]), [by, "depth"])["size"]
     frame["nodes"] = nodes.reindex(frame.index, fill_value=0) / frame["rounds"]
-    tvd_columns(frame, grouped)
-    frame["entropy_q"] = grouped["entropy_q"].mean()
-    frame[list(COVERAGE)] = grouped[list(COVERAGE)].mean()
+    tvd_columns(frame)
     return frame.reset_index()
 
 
@@ -52,20 +47,21 @@ def share_columns(frame: Frame, stem: str, hits: Frame, of: Frame, name: str | N
     frame[f"{stem}_low"], frame[f"{stem}_high"] = wilson(hits.to_numpy(), of.to_numpy())
 
 
-def best_columns(frame: Frame, grouped: Frame) -> None:
-    """How often the drafter's best token was right in each group of positions, over all of them.
+def best_columns(frame: Frame) -> None:
+    """How often the drafter's best token was right in each group of positions, over all of them
+    (``observed``), from the mean ``best`` of the ``best_count`` that tell it.
 
     Left out where the record does not tell it of some: those that it tells are not a fair sample.
     """
-    frame["told"] = grouped["best"].count()
-    whole = frame["told"].where(frame["told"] == grouped.size(), 0)
-    share_columns(frame, "top1", grouped["best"].sum().where(whole > 0, 0), whole)
+    told = frame["told"] = frame.pop("best_count")
+    whole = told.where(told == frame["observed"], 0)
+    right = (frame.pop("best") * told).round().where(whole > 0, 0)
+    share_columns(frame, "top1", right, whole)
 
 
-def tvd_columns(frame: Frame, grouped: Frame) -> None:
-    """The mean TVD of each group, and ± 1.96 standard errors within [0, 1]."""
-    frame["tvd"] = grouped["tvd"].mean()
-    error = Z * grouped["tvd"].sem()
+def tvd_columns(frame: Frame) -> None:
+    """± 1.96 standard errors (``tvd_sem``) of each group's mean TVD, within [0, 1]."""
+    error = Z * frame.pop("tvd_sem")
     frame["tvd_low"] = (frame["tvd"] - error).clip(0, 1)
     frame["tvd_high"] = (frame["tvd"] + error).clip(0, 1)
 
@@ -101,7 +97,8 @@ def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> 
     for name, runs in tables.runs.groupby(by, observed=True):
         own = tables.rounds[tables.rounds[by] == name]
         rounds, timed = len(own), runs[runs["wall_seconds"].notna()]
-        low, high = ratio(*_units(own, runs), draws, seed)
+        several = runs.loc[runs["rounds"] > 0, "text"].nunique() > 1
+        low, high = ratio(*(_texts(runs) if several else _alone(own)), draws, seed)
         row = {
             by: name,
             "runs": len(runs),
@@ -111,7 +108,7 @@ def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> 
             "tau": _ratio(own["accepted"].sum() + rounds, rounds),
             "low": low,
             "high": high,
-            "over": "texts" if _several(own, runs) else "rounds",
+            "over": "texts" if several else "rounds",
             "committed_per_round": _ratio(own["committed"].sum(), rounds),
             "cut": int(own["cut"].sum()),
             "nodes_per_round": _ratio(own["nodes"].sum(), rounds),
@@ -122,19 +119,15 @@ def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> 
     return pd.DataFrame(rows)
 
 
-def _several(rounds: Frame, runs: Frame) -> bool:
-    """Whether the rounds come from several texts."""
-    return runs.loc[runs["run"].isin(rounds["run"].unique()), "text"].nunique() > 1
+def _texts(runs: Frame) -> tuple[Array, Array]:
+    """Σ (accepted + 1) and rounds of every text."""
+    some = runs[runs["rounds"] > 0].groupby("text")[["accepted", "rounds"]].sum()
+    return (some["accepted"] + some["rounds"]).to_numpy(), some["rounds"].to_numpy()
 
 
-def _units(rounds: Frame, runs: Frame) -> tuple[Array, Array]:
-    """Σ (accepted + 1) and rounds of every text, or of every round if there is but one text."""
-    lengths = (rounds["accepted"] + 1).to_numpy()
-    if not _several(rounds, runs):
-        return lengths, np.ones(len(lengths))
-    of = rounds["run"].astype(object).map(runs.set_index(runs["run"].astype(object))["text"])
-    texts: Frame = pd.Series(lengths).groupby(of.to_numpy())
-    return texts.sum().to_numpy(), texts.size().to_numpy()
+def _alone(rounds: Frame) -> tuple[Array, Array]:
+    """The same of every round."""
+    return (rounds["accepted"] + 1).to_numpy(), np.ones(len(rounds))
 
 
 def _ratio(above: float, below: float) -> float:

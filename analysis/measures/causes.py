@@ -8,6 +8,7 @@ accepted where the walk ended, for the reason it ended there; unreached, so unob
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ import pandas as pd
 
 from analysis.frames import By, Frame, declared
 from analysis.measures.acceptance import best_columns
-from analysis.measures.tables import CAUSES, Tables
+from analysis.measures.tables import CAUSES, Tables, grouped
 from core.rounds.causes import Cause
 from core.stats import wilson
 
@@ -33,11 +34,11 @@ def cause_shares(
     ``unit`` "nodes" counts every drafted node (its own depth and token), "stops" the end of every
     round's walk (the depth there, and the token the target wanted).
     """
-    found = _cases(tables, unit)
     keys = [by, over, "cause"]
-    counts = {"count": ("row", "size")}
+    parts = [_counted(part, keys) for part in _cases(tables, unit, [over])]
+    groups = pd.concat(parts, ignore_index=True).groupby(keys, observed=True)
     firsts = {f"example_{name}": (name, "first") for name in ("run", "round", "row")}
-    frame = found.groupby(keys, observed=True).agg(**counts, **firsts).reset_index()
+    frame: Frame = groups.agg(count=("count", "sum"), **firsts).reset_index()
     place = frame.groupby([by, over], observed=True)["count"]
     frame["total"] = place.transform("sum")
     frame["share"] = frame["count"] / frame["total"]
@@ -47,15 +48,24 @@ def cause_shares(
     return frame.assign(example_run=frame["example_run"].astype(object))
 
 
-def _cases(tables: Tables, unit: Unit) -> Frame:
-    """Every node, or the end of every round's walk: run, method, round, row, depth, token_class and
-    cause."""
+def _counted(part: Frame, keys: list[str]) -> Frame:
+    """The first line of each group of a part, and how many there are."""
+    places = part[keys].assign(at=np.arange(len(part)))
+    found = places.groupby(keys, observed=True)["at"].agg(["size", "min"])
+    return part.iloc[found["min"]].assign(count=found["size"].to_numpy())
+
+
+def _cases(tables: Tables, unit: Unit, names: Sequence[str] | None = None) -> Iterator[Frame]:
+    """Every node, or the end of every round's walk, part by part: run, method, round, row, cause
+    and these columns, or all."""
     if unit == "nodes":
-        return tables.nodes
+        wanted = None if names is None else ["round", "row", "cause", *names]
+        yield from tables.each("nodes", wanted)
+        return
     rounds = tables.rounds
     drafting = rounds.groupby("run", observed=True)["nodes"].transform("sum") > 0
     rounds = rounds[drafting].rename(columns={"stop": "cause", "stop_row": "row"})
-    return rounds.assign(depth=rounds["accepted"] + 1)
+    yield rounds.assign(depth=rounds["accepted"] + 1)
 
 
 @declared("examples")
@@ -69,13 +79,18 @@ def examples(
     """
     if cause not in CAUSES:
         raise ValueError(f"{cause!r} is not a cause")
-    found = _cases(tables, unit)
-    if unknown := set(where) - set(found.columns):
-        raise ValueError(f"examples cannot be narrowed by {sorted(unknown)[0]!r}")
-    keep = found["cause"] == cause
-    for name, value in where.items():
-        keep &= found[name] == value
-    return found[keep].head(limit).reset_index(drop=True)
+    found, count = list[Frame](), 0
+    for part in _cases(tables, unit):
+        if unknown := set(where) - set(part.columns):
+            raise ValueError(f"examples cannot be narrowed by {sorted(unknown)[0]!r}")
+        keep = part["cause"] == cause
+        for name, value in where.items():
+            keep &= part[name] == value
+        found.append(part[keep].head(limit - count))
+        count += len(found[-1])
+        if count == limit:
+            break
+    return pd.concat(found, ignore_index=True)
 
 
 @declared("first_mismatches")
@@ -97,10 +112,10 @@ def first_mismatches(tables: Tables, by: By = "method") -> pd.DataFrame:
 
 def off_spine(tables: Tables) -> Frame:
     """The position of every round's first mismatch (see ``first_mismatches``)."""
-    rounds = tables.rounds
-    drafting = rounds.loc[rounds["nodes"] > 0, ["run", "round"]]
-    positions = tables.positions[tables.positions["spine"] & (tables.positions["best"] == 0)]
-    return positions.merge(drafting, on=["run", "round"])
+    names = ["round", "drafting", "accepted", "rank", "outside", "best", "spine"]
+    parts = tables.each("positions", names)
+    missed = (part[part["drafting"] & part["spine"] & (part["best"] == 0)] for part in parts)
+    return pd.concat(missed, ignore_index=True)
 
 
 @declared("after_sibling")
@@ -111,15 +126,22 @@ def after_sibling(tables: Tables, by: By = "method", per_depth: bool = False) ->
     (along the spine); the parent is not (after a sibling); an earlier one is not (further after a
     sibling).
     """
-    deep = tables.positions[tables.positions["depth"] > 1]
-    context = np.where(deep["spine"], SPINE, np.where(deep["parent_rank"] > 1, SIBLING, LATER))
-    names = pd.Index((SPINE, SIBLING, LATER), dtype=object)
-    deep = deep.assign(context=pd.Categorical(context, names))
     keys = [by, *(["depth"] if per_depth else []), "context"]
-    grouped = deep.groupby(keys, observed=True)
-    frame = grouped[["accepted"]].sum()
-    frame["observed"], frame["tvd"] = grouped.size(), grouped["tvd"].mean()
-    best_columns(frame, grouped)
+    frame = grouped(map(_with_context, _deep(tables)), keys, ["accepted"], ["best", "tvd"])
+    frame = frame.rename(columns={"size": "observed"})
+    best_columns(frame)
     frame["acceptance"] = frame["accepted"] / frame["observed"]
     frame["low"], frame["high"] = wilson(frame["accepted"], frame["observed"])
     return frame.reset_index()
+
+
+def _deep(tables: Tables) -> Iterator[Frame]:
+    """Positions at depth ≥ 2, part by part."""
+    names = ["depth", "accepted", "best", "tvd", "spine", "parent_rank"]
+    return (part[part["depth"] > 1] for part in tables.each("positions", names))
+
+
+def _with_context(deep: Frame) -> Frame:
+    context = np.where(deep["spine"], SPINE, np.where(deep["parent_rank"] > 1, SIBLING, LATER))
+    names = pd.Index((SPINE, SIBLING, LATER), dtype=object)
+    return deep.assign(context=pd.Categorical(context, names))

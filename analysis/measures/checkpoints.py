@@ -18,9 +18,8 @@ import pandas as pd
 
 from analysis.frames import Frame, declared
 from analysis.measures.comparison import paired, whole_runs
-from analysis.measures.tables import Tables
+from analysis.measures.tables import Tables, grouped
 from core.rounds.draft import Array
-from core.rounds.round import Round, new_tokens
 from core.traces.schema import Header
 
 MEASURES = ("acceptance", "tvd", "coverage_1", "coverage_4", "coverage_16", "bias")
@@ -31,7 +30,7 @@ def pairs(tables: Tables) -> list[tuple[str, str]]:
     """Labels of the same method and settings with different weights, in the order of the runs."""
     first: dict[str, Header] = {}
     for run, label in tables.labels.items():
-        first.setdefault(label, tables.traces[run].header)
+        first.setdefault(label, tables.about[run].header)
     return [
         (one, other)
         for (one, a), (other, b) in combinations(first.items(), 2)
@@ -72,20 +71,26 @@ def _texts(tables: Tables) -> Frame:
 
 def _sums(tables: Tables, measure: str, texts: Frame) -> dict[tuple[str, int], Frame]:
     """By label and depth: the sum and the count of a measure in every text."""
-    if measure == "bias":
-        nodes = tables.nodes[tables.nodes["reached"] & tables.nodes["q"].notna()]
-        lines = nodes.assign(value=nodes["q"] - nodes["accepted"])
-    else:
-        column = "accepted" if measure == "acceptance" else measure
-        lines = tables.positions.assign(value=tables.positions[column].astype(float))
-    lines = lines[lines["value"].notna()]
-    lines = lines.assign(text=lines["run"].astype(object).map(texts["text"]))
-    grouped = lines.groupby(["method", "depth", "text"], observed=True)["value"]
-    found = grouped.agg(["sum", "count"])
+    lines = grouped(_lines(tables, measure, texts), ["method", "depth", "text"], ["value"])
+    lines = lines.rename(columns={"value": "sum", "size": "count"})
     return {
         (str(label), int(depth)): part.droplevel(["method", "depth"])
-        for (label, depth), part in found.groupby(level=["method", "depth"], observed=True)
+        for (label, depth), part in lines.groupby(level=["method", "depth"], observed=True)
     }
+
+
+def _lines(tables: Tables, measure: str, texts: Frame) -> Iterator[Frame]:
+    """Each node or position that tells a measure, part by part, with its text and the value."""
+    column = "accepted" if measure == "acceptance" else measure
+    bias = measure == "bias"
+    names = ["depth", *(("q", "reached", "accepted") if bias else (column,))]
+    for part in tables.each("nodes" if bias else "positions", names):
+        lines = part[part["reached"]] if bias else part
+        values = lines["q"] - lines["accepted"] if bias else lines[column].astype(float)
+        lines = lines[["method", "depth"]].assign(
+            value=values, text=lines["run"].astype(object).map(texts["text"])
+        )
+        yield lines[lines["value"].notna()]
 
 
 def _every(found: Frame | None, texts: Frame, label: str) -> Frame:
@@ -133,7 +138,7 @@ def _between(tables: Tables, alive: str, dead: str) -> Iterator[dict[str, Any]]:
     runs = runs.assign(run=runs["run"].astype(object))
     a, b = (runs[runs["method"] == n].drop_duplicates("text") for n in (alive, dead))
     for row in a.merge(b, on="text", suffixes=("", "_other")).to_dict("records"):
-        mine, theirs = (tables.traces[row[name]].rounds for name in ("run", "run_other"))
+        mine, theirs = (written(tables, row[name]) for name in ("run", "run_other"))
         for each in aligned(mine, theirs):
             yield {
                 "method": alive, "other": dead, "prompt": row["prompt"],
@@ -144,25 +149,43 @@ def _between(tables: Tables, alive: str, dead: str) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def aligned(mine: Sequence[Round], theirs: Sequence[Round]) -> Iterator[Stretch]:
+@dataclass(frozen=True, eq=False)
+class WrittenText:
+    """A run's text, int64 from the position ``start`` on, and its rounds: their numbers, the
+    positions of their roots and what each accepted, int64 [R]."""
+
+    start: int
+    text: Array
+    numbers: Array
+    positions: Array
+    accepted: Array
+
+
+def written(tables: Tables, run: str) -> WrittenText:
+    """The text of a run, by its name."""
+    rounds = tables.rounds[tables.rounds["run"] == run]
+    columns = (rounds[name].to_numpy() for name in ("round", "position", "accepted"))
+    return WrittenText(tables.about[run].start, tables.about[run].text, *columns)
+
+
+def aligned(mine: WrittenText, theirs: WrittenText) -> Iterator[Stretch]:
     """Every round of a run with the other's rounds that begin in its tokens, as far as both runs
     write the same text."""
-    mine, theirs = ([r for r in rounds if r.committed] for rounds in (mine, theirs))
-    if not mine or not theirs or mine[0].position != theirs[0].position:
+    if not len(mine.text) or not len(theirs.text) or mine.start != theirs.start:
         return
-    end = mine[0].position + common_length(new_tokens(mine), new_tokens(theirs))
-    starts = np.array([r.position for r in theirs])
-    for record in mine:
-        after = record.position + record.accepted + 1
-        if after > end:
-            return
-        low, high = np.searchsorted(starts, [record.position, after])
-        if high > low:
-            count, first = int(high - low), theirs[int(low)].number
-            yield Stretch(record.position, record.accepted + 1, record.number, count, first)
+    end = mine.start + common_length(mine.text, theirs.text)
+    after = mine.positions + mine.accepted + 1
+    inside = np.cumprod(after <= end, dtype=bool)
+    lows, highs = (np.searchsorted(theirs.positions, x) for x in (mine.positions, after))
+    for at in np.flatnonzero(inside & (highs > lows)).tolist():
+        low, high = int(lows[at]), int(highs[at])
+        tokens, number = int(mine.accepted[at]) + 1, int(mine.numbers[at])
+        first = int(theirs.numbers[low])
+        yield Stretch(int(mine.positions[at]), tokens, number, high - low, first)
 
 
-def common_length(one: Sequence[int] | Array, other: Sequence[int] | Array) -> int:
+def common_length(one: Array, other: Array) -> int:
     """How many tokens two texts have in common from their beginning."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+    shorter = min(len(one), len(other))
+    apart = np.flatnonzero(one[:shorter] != other[:shorter])
+    return int(apart[0]) if len(apart) else shorter

@@ -21,7 +21,7 @@ from analysis.frames import COVERAGE, By, Frame, declared
 from analysis.measures import acceptance, causes, places, reliability, remedies
 from analysis.measures.places import KINDS, LEAST, MATTERS, Over
 from analysis.measures.remedies import Claim, Claims, Remedy, Walks
-from analysis.measures.tables import Tables
+from analysis.measures.tables import Tables, grouped
 from analysis.numbers import number, percent, plural
 from core.rounds.draft import Array
 from core.stats import wilson
@@ -55,7 +55,7 @@ class Finding:
 def findings(tables: Tables, by: By = "method") -> list[Finding]:
     """All findings, label by label."""
     found = [finding for make in _MAKERS for finding in make(tables, by)]
-    order = list(dict.fromkeys(tables.rounds[by].astype(str)))
+    order = tables.rounds[by].unique().tolist()
     return sorted(found, key=lambda finding: order.index(finding.label))
 
 
@@ -84,13 +84,13 @@ def ends(tables: Tables, by: By = "method") -> Iterator[Finding]:
 
 def width(tables: Tables, by: By = "method") -> Iterator[Finding]:
     """Whether the drafter's further candidates add anything, and to how many walks."""
-    known: Frame = tables.positions[tables.positions[COVERAGE[0]].notna()]
+    known = grouped(_covered(tables), [by], means=COVERAGE)
     for own in remedies.walks(tables, by):
-        rows = known[known[by] == own.label]
-        if rows.empty:
+        if own.label not in known.index:
             continue
-        curve = rows[list(COVERAGE)].mean().to_numpy()
-        curve, n = curve[np.isfinite(curve)], len(rows)
+        row = known.loc[own.label]
+        curve, n = row[list(COVERAGE)].to_numpy(float), int(row["size"])
+        curve = curve[np.isfinite(curve)]
         flat, half, last = flat_from(curve), max(1, len(curve) // 2), len(curve)
         shown, more = percent(curve[(flat or half) - 1]), percent(curve[-1])
         words = (
@@ -99,9 +99,24 @@ def width(tables: Tables, by: By = "method") -> Iterator[Finding]:
             f"{plural(n, 'observed position')}."
         )
         said, claims = _wider(own)
-        gained = (rows[COVERAGE[last - 1]] - rows[COVERAGE[0]]).sort_values(ascending=False)
-        example = rows.loc[gained.index]  # where the other candidates hold most
+        example = _widest(tables, by, own.label, COVERAGE[last - 1])
         yield _finding(own.label, "width", n, "observed position", words + said, example, claims)
+
+
+def _covered(tables: Tables) -> Iterator[Frame]:
+    """The positions whose coverage is known, part by part."""
+    for part in tables.each("positions", ["round", *COVERAGE]):
+        yield part[part[COVERAGE[0]].notna()]
+
+
+def _widest(tables: Tables, by: By, label: str, last: str) -> Frame:
+    """The first position of a label where the other candidates hold most."""
+    best = list[Frame]()
+    for part in _covered(tables):
+        rows = part[part[by] == label]
+        gained = (rows[last] - rows[COVERAGE[0]]).fillna(-1.0)
+        best.append(rows.assign(gained=gained).nlargest(1, "gained"))
+    return pd.concat(best, ignore_index=True).nlargest(1, "gained")
 
 
 def _wider(own: Walks) -> tuple[str, Claims]:
@@ -223,7 +238,6 @@ def kinds(tables: Tables, by: By = "method") -> Iterator[Finding]:
 
 def _kind(tables: Tables, over: Over, by: By) -> Iterator[Finding]:
     frame: Frame = places.by_kind(tables, over, by)
-    placed = places.placed(tables)
     for label, part in frame.groupby(by, observed=True):
         total, hits = part["observed"].sum(), (part["observed"] * part["acceptance"]).sum()
         for row in part.to_dict("records"):
@@ -237,9 +251,17 @@ def _kind(tables: Tables, over: Over, by: By) -> Iterator[Finding]:
                 f"{_KINDS[over]} {row[over]} are accepted at {number(row['acceptance'])} of "
                 f"{plural(row['observed'], 'position')}, all others at {number(rest)}."
             )
-            same = (placed[by] == label) & (placed[over] == row[over])
-            example = placed[same & ~placed["accepted"]]
+            example = _missed(tables, by, label, over, row[over])
             yield _finding(label, over, row["observed"], "position", words, example)
+
+
+def _missed(tables: Tables, by: By, label: object, over: Over, value: object) -> Frame:
+    """The first position of a sort that was not accepted."""
+    for part in places.placed(tables, over):
+        found = part[(part[by] == label) & (part[over] == value) & ~part["accepted"]]
+        if len(found):
+            return found
+    raise AssertionError("what is accepted less than the rest was missed somewhere")
 
 
 def _finding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,10 +11,9 @@ import pandas as pd
 
 from analysis.frames import By, Frame, declared
 from analysis.measures.acceptance import share_columns, tvd_columns
-from analysis.measures.tables import Tables
+from analysis.measures.tables import Tables, grouped, kept
 from core.rounds.draft import Array
 from core.stats import ratio
-from core.traces.schema import Trace
 
 Over = Literal["token_class", "script", "tag"]
 KINDS: tuple[Over, ...] = ("token_class", "script", "tag")
@@ -21,7 +21,6 @@ BINS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 1 << 
 SURE = 4.5  # standard errors: a cliff is looked for at every place
 LEAST = 30  # rounds on each side of a cliff, positions of a sort of token
 MATTERS = 0.25  # of what is accepted elsewhere
-UNTAGGED = "untagged"
 
 
 @declared("by_place")
@@ -31,7 +30,7 @@ def by_place(tables: Tables, by: By = "method") -> pd.DataFrame:
     Intervals are 95 %: of τ by drawing rounds anew, as if they were independent (NaN for fewer than
     5); of TVD as in ``per_depth``.
     """
-    rounds, positions = drafting(tables), placed(tables)
+    rounds = drafting(tables)
     if rounds.empty:
         return pd.DataFrame()
 
@@ -39,7 +38,8 @@ def by_place(tables: Tables, by: By = "method") -> pd.DataFrame:
         found: Frame = pd.cut(places, list(BINS), right=False, labels=list(BINS[:-1]))
         return found.astype(int).rename("place")
 
-    bins, frame = binned(rounds["position"]), _shares(positions, [by, binned(positions["root"])])
+    positions = (part.assign(place=binned(part["root"])) for part in placed(tables, "root"))
+    bins, frame = binned(rounds["position"]), _shares(positions, [by, "place"])
     for key, part in rounds.groupby([by, bins], observed=True):
         lengths = (part["accepted"] + 1).to_numpy()
         frame.loc[key, ["rounds", "tau"]] = len(part), lengths.mean()
@@ -47,25 +47,25 @@ def by_place(tables: Tables, by: By = "method") -> pd.DataFrame:
     return frame.reset_index().astype({"rounds": int})
 
 
+@kept
 @declared("by_kind")
 def by_kind(tables: Tables, over: Over = "token_class", by: By = "method") -> pd.DataFrame:
     """Acceptance and TVD by the target's token at each observed position, or by the prompt's tag.
 
     A sort of token that mostly stands deep in drafts is accepted less for that alone.
     """
-    positions = placed(tables)
+    positions = placed(tables, over)
     if over == "script":
-        positions = positions[positions["script"] != ""]
+        positions = (part[part["script"] != ""] for part in positions)
     return _shares(positions, [by, over]).reset_index()
 
 
-def _shares(positions: Frame, keys: list[Frame]) -> Frame:
+def _shares(positions: Iterable[Frame], keys: list[str]) -> Frame:
     """Acceptance and TVD of the positions of each group."""
-    grouped = positions.groupby(keys, observed=True)
-    sums = {"observed": ("accepted", "size"), "accepted": ("accepted", "sum")}
-    frame = grouped.agg(**sums, probed=("tvd", "count"))
+    frame = grouped(positions, keys, ["accepted"], errors=["tvd"])
+    frame = frame.rename(columns={"size": "observed", "tvd_count": "probed"})
     share_columns(frame, "acceptance", frame["accepted"], frame["observed"])
-    tvd_columns(frame, grouped)
+    tvd_columns(frame)
     return frame
 
 
@@ -74,20 +74,16 @@ def drafting(tables: Tables) -> Frame:
     return tables.rounds[tables.rounds["nodes"] > 0]
 
 
-def placed(tables: Tables) -> Frame:
-    """Observed positions of rounds that drafted, with their root's place and the prompt's tag."""
-    roots = drafting(tables)[["run", "round", "position"]].rename(columns={"position": "root"})
-    found = tables.positions.merge(roots, on=["run", "round"])
-    tags = {run: _tag(trace) for run, trace in tables.traces.items()}
-    return found.assign(tag=found["run"].astype(object).map(tags))
-
-
-def _tag(trace: Trace) -> str:
-    """The source that the prompt's file named, which a sweep keeps; or a recorder's setting."""
-    for holder in (trace.footer or {}, trace.header.settings):
-        if isinstance(found := holder.get("source"), str) and found:
-            return found[:60]
-    return UNTAGGED
+def placed(tables: Tables, *names: str) -> Iterator[Frame]:
+    """Observed positions of rounds that drafted, part by part, with these columns, acceptance and
+    TVD. ``root`` is their root's place, ``tag`` the prompt's."""
+    wanted = ["round", "drafting", "accepted", "tvd", *(name for name in names if name != "tag")]
+    tags = pd.Series({name: run.tag for name, run in tables.about.items()}, dtype=object)
+    for part in tables.each("positions", wanted):
+        found = part[part["drafting"]]
+        if "tag" in names:
+            found = found.assign(tag=tags.to_numpy()[found["run"].cat.codes])
+        yield found
 
 
 # ── what stands out ──────────────────────────────────────────────────────────────────────────────

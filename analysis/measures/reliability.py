@@ -12,13 +12,15 @@ of one round exclude each other, which makes the intervals of the curve a little
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 
 from analysis.frames import By, Frame, declared
-from analysis.measures.tables import Tables
+from analysis.measures.tables import Tables, kept
 from core.rounds.draft import Array
 from core.stats import Z, ratio, wilson
 
@@ -42,14 +44,14 @@ def reliability(
     [0, 1] evenly. Empty bins have no line.
     """
     frames = [
-        _curve(part["chance"].to_numpy(), part["accepted"].to_numpy(), spacing, bins).assign(
-            **{by: name}, event=event
-        )
-        for name, part in _known(tables, event).groupby(by, observed=True)
+        _curve(cases.chance, cases.hit, spacing, bins).assign(**{by: name}, event=event)
+        for (name,), cases in _cases(tables, event, [by]).items()
+        if len(cases.chance)
     ]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
+@kept
 @declared("calibration_error")
 def calibration_error(
     tables: Tables, by: By = "method", bins: int = 10, per_depth: bool = False
@@ -57,11 +59,10 @@ def calibration_error(
     """Expected calibration error of both events: Σ_b n_b ÷ n · |share_b − mean q_b|."""
     keys, rows = [by, *(["depth"] if per_depth else [])], []
     for event in EVENTS:
-        for key, part in _cases(tables, event).groupby(keys, observed=True):
-            known = part[part["chance"].notna()]
-            row = {"event": event, "nodes": len(known), "unknown": len(part) - len(known)}
-            chance, hit = known["chance"].to_numpy(), known["accepted"].to_numpy()
-            rows.append(dict(zip(keys, key, strict=True)) | row | _errors(chance, hit, bins))
+        for key, cases in _cases(tables, event, keys).items():
+            row = {"event": event, "nodes": len(cases.chance), "unknown": cases.unknown}
+            errors = _errors(cases.chance, cases.hit, bins)
+            rows.append(dict(zip(keys, key, strict=True)) | row | errors)
     return pd.DataFrame(rows)
 
 
@@ -80,19 +81,44 @@ def _ece(chance: Array, hit: Array, spacing: Bins, bins: int) -> float:
     return float((curve["nodes"] * curve["gap"].abs()).sum() / len(chance))
 
 
-def _cases(tables: Tables, event: Event) -> Frame:
-    """The nodes that answer whether an event came true, with their probability in ``chance``."""
-    nodes = tables.nodes
-    if event == "path":
-        return nodes.assign(chance=nodes["path_q"])
-    reached = nodes[nodes["reached"]]
-    return reached.assign(chance=reached["q"])
+@dataclass(frozen=True, eq=False)
+class Cases:
+    """The nodes of one group that answer whether an event came true.
+
+    chance   float [n], its probability; ``hit``: bool [n], whether it did
+    unknown  nodes left out, whose probability is not known
+    """
+
+    chance: Array
+    hit: Array
+    unknown: int
 
 
-def _known(tables: Tables, event: Event) -> Frame:
-    """Those whose probability is known."""
-    nodes = _cases(tables, event)
-    return nodes[nodes["chance"].notna()]
+def _cases(tables: Tables, event: Event, keys: list[str]) -> dict[tuple[Any, ...], Cases]:
+    """The cases of each group, in the order of the groups' keys."""
+    chance = "path_q" if event == "path" else "q"
+    names = [chance, "accepted", *(["reached"] if event == "step" else []), "depth"]
+    found: dict[tuple[Any, ...], list[Frame]] = {}
+    for part in tables.each("nodes", names):
+        nodes = part if event == "path" else part[part["reached"]]
+        for key, some in nodes.groupby(keys, observed=True):
+            found.setdefault(key, []).append(some[[chance, "accepted"]])
+    return {key: _together(found.pop(key), chance) for key in _in_order(found, tables, keys)}
+
+
+def _together(parts: list[Frame], chance: str) -> Cases:
+    values = np.concatenate([part[chance].to_numpy() for part in parts])
+    hit = np.concatenate([part["accepted"].to_numpy() for part in parts])
+    known = ~np.isnan(values)
+    unknown = len(values) - int(known.sum())
+    return Cases(values[known], hit[known], unknown) if unknown else Cases(values, hit, 0)
+
+
+def _in_order(found: Iterable[tuple[Any, ...]], tables: Tables, keys: list[str]) -> list[Any]:
+    """Groups as pandas orders them: runs and methods by their first run, then by depth."""
+    names = tables.names if keys[0] == "run" else dict.fromkeys(tables.labels.values())
+    place = {name: number for number, name in enumerate(names)}
+    return sorted(found, key=lambda key: (place[key[0]], *key[1:]))
 
 
 def _curve(chance: Array, hit: Array, spacing: Bins, bins: int) -> Frame:

@@ -1,7 +1,9 @@
-"""The base tables: what traces hold, as DataFrames every measure is computed from. Never torch.
+"""The base tables: what runs recorded, as DataFrames every measure is computed from. Never torch.
 
-One ``Tables`` reads one trace or many, once. Its four tables go from coarse to fine: ``runs``,
-``rounds``, ``positions`` (what the target saw along its own text) and ``nodes`` (what was drafted).
+Four tables go from coarse to fine: ``runs``, ``rounds``, ``positions`` (what the target saw along
+its own text) and ``nodes`` (what was drafted). The last two are long: a measure reads the columns
+it needs part by part (``each``) and adds up what it counts (``grouped``), so that a million rounds
+take as little memory as the largest part.
 
 Observed positions. A round observes depth d when the position's parent was accepted, d = 1 …
 accepted + 1, at most L drafted depths. Everything deeper is unobserved and has no line: it is never
@@ -12,51 +14,54 @@ limit) cut off is marked ``in_text`` False, to be left out by ``positions[positi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
+from functools import cached_property, wraps
+from itertools import accumulate
+from typing import Concatenate, ParamSpec
 
 import numpy as np
 import pandas as pd
 
 from analysis import labels
-from analysis.frames import COVERAGE, WIDEST, Frame, declared
-from analysis.measures.observed import Observed, ObservedRows, ints, joined
-from analysis.measures.tokens import CLASSES, script, token_class
-from core.rounds.causes import Cause
-from core.rounds.draft import Array, Draft
-from core.rounds.round import Round
+from analysis.frames import Frame, columns, declared
+from analysis.measures.parts import CAUSES, Name, RecordedPart, RoundsPart, RunFacts
+from core.rounds.draft import Array
 from core.traces.schema import STAGES, Trace
 
-# of trees, in the order in which they are shown
-CAUSES = tuple(
-    cause.value
-    for cause in Cause
-    if cause not in (Cause.NOT_IN_GRAPH, Cause.BLOCK_DONE, Cause.SIDE)
-)
+__all__ = ["CAUSES", "INTERRUPTED", "STAGES", "Tables", "grouped", "kept"]
+
 STOPPED, LIMITED, INTERRUPTED = "stop token", "token limit", "interrupted"
 _PROMPT = 80  # characters of a prompt's beginning
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """The tables of some traces, by name. Each is made when it is first read."""
+    """The tables of some runs, by name, whose rounds are in some parts. Each is made when it is
+    first read."""
 
-    traces: Mapping[str, Trace]
+    names: Sequence[str]
+    parts: Sequence[RoundsPart]
 
     @staticmethod
     def of(traces: Trace | Sequence[Trace] | Mapping[str, Trace]) -> Tables:
         """From one trace, several ("run 1", "run 2" …) or several with names."""
         if isinstance(traces, Mapping):
-            return Tables(dict(traces))
+            return Tables(list(traces), [RecordedPart(list(traces.values()))])
         some = [traces] if isinstance(traces, Trace) else list(traces)
-        return Tables({f"run {number}": trace for number, trace in enumerate(some, 1)})
+        return Tables.of({f"run {number}": trace for number, trace in enumerate(some, 1)})
+
+    @cached_property
+    def about(self) -> dict[str, RunFacts]:
+        """The facts of each run beside its rounds."""
+        runs = (run for part in self.parts for run in part.runs)
+        return dict(zip(self.names, runs, strict=True))
 
     @cached_property
     def labels(self) -> dict[str, str]:
         """Each run's label in tables over methods (see ``labels.method_labels``)."""
-        return labels.method_labels({name: trace.header for name, trace in self.traces.items()})
+        return labels.method_labels({name: run.header for name, run in self.about.items()})
 
     @cached_property
     def runs(self) -> Frame:
@@ -74,77 +79,140 @@ class Tables:
     def nodes(self) -> Frame:
         return _nodes(self)
 
-    @cached_property
-    def _numbered(self) -> list[tuple[int, Round]]:
-        """(number of the run, round) of every sound round that committed tokens with a tree."""
-        return [
-            (number, record)
-            for number, trace in enumerate(self.traces.values())
-            for record in trace.sound
-            if record.committed and is_tree(record)
-        ]
+    def each(self, table: Name, names: Sequence[str] | None = None) -> Iterator[Frame]:
+        """The columns run, method and ``names`` of a table, part by part; None: all columns."""
+        for first, part in zip(self._firsts, self.parts, strict=False):
+            frame = part.frame(table, None if names is None else ["run", *names])
+            own = self.frame_of_runs(frame["run"].to_numpy() + first)
+            yield pd.concat([own, frame.drop(columns="run")], axis=1)
+
+    def whole(self, table: Name, names: Sequence[str] | None = None) -> Frame:
+        """The same of all parts."""
+        return pd.concat([*self.each(table, names)], ignore_index=True)
 
     @cached_property
-    def _records(self) -> list[Round]:
-        return [record for _, record in self._numbered]
+    def _firsts(self) -> Sequence[int]:
+        """The number of each part's first run."""
+        return [*accumulate((len(part.runs) for part in self.parts), initial=0)]
 
-    @cached_property
-    def _run_numbers(self) -> Array:
-        return np.array([number for number, _ in self._numbered], np.int64)
-
-    @cached_property
-    def _rows(self) -> ObservedRows:
-        return ObservedRows.of(self._records)
-
-    def _frame(self, owner: Array | None = None) -> Frame:
-        """A table with the columns run and method, for lines that belong to these rounds."""
-        numbers = self._run_numbers if owner is None else self._run_numbers[owner]
-        return self._frame_of_runs(numbers)
-
-    def _frame_of_runs(self, numbers: Array) -> Frame:
-        names, methods = list(self.traces), list(self.labels.values())
-        kinds = list(dict.fromkeys(methods))
-        codes = np.array([kinds.index(method) for method in methods], np.int64)
-        columns = {"run": (numbers, names), "method": (codes[numbers], kinds)}
+    def frame_of_runs(self, numbers: Array) -> Frame:
+        """The columns run and method for lines that belong to these runs, by their numbers."""
         return pd.DataFrame(
             {
-                column: pd.Categorical.from_codes(values, pd.Index(known, dtype=object))
-                for column, (values, known) in columns.items()
+                column: pd.Categorical.from_codes(codes[numbers], known)
+                for column, (codes, known) in self._named.items()
             }
         )
 
+    @cached_property
+    def _named(self) -> Mapping[str, tuple[Array, pd.Index]]:
+        methods = list(self.labels.values())
+        kinds = {method: code for code, method in enumerate(dict.fromkeys(methods))}
+        codes = np.array([kinds[method] for method in methods], np.int64)
+        numbers = np.arange(len(methods), dtype=np.int64)
+        return {
+            "run": (numbers, pd.Index(list(self.names), dtype=object)),
+            "method": (codes, pd.Index(list(kinds), dtype=object)),
+        }
 
-def is_tree(record: Round) -> bool:
-    """Whether a round drafted a tree, or nothing. The tables leave denoising rounds out: the nodes
-    of a draft graph have no depth, rank or path in their sense."""
-    return record.block is None and isinstance(record.draft, Draft)
+    @cached_property
+    def made(self) -> dict[Hashable, Frame]:
+        """The tables that ``kept`` keeps."""
+        return {}
 
 
-# ── runs and rounds ──────────────────────────────────────────────────────────────────────────────
+def kept(make: Callable[Concatenate[Tables, P], Frame]) -> Callable[Concatenate[Tables, P], Frame]:
+    """Compute a measure that several others read once for the same tables and arguments."""
+
+    @wraps(make)
+    def made(tables: Tables, *args: P.args, **more: P.kwargs) -> Frame:
+        key = (make.__qualname__, args, tuple(sorted(more.items())))
+        if key not in tables.made:
+            tables.made[key] = make(tables, *args, **more)
+        found = tables.made[key].copy()
+        found.attrs = dict(tables.made[key].attrs)
+        return found
+
+    return made
+
+
+def grouped(
+    parts: Iterable[Frame],
+    keys: Sequence[str],
+    sums: Sequence[str] = (),
+    means: Sequence[str] = (),
+    errors: Sequence[str] = (),
+) -> Frame:
+    """Group lines that come in parts by some columns, and add up what the groups count.
+
+    Gives a line per group: ``size``; of ``sums`` the sums; of ``means`` and ``errors`` the means of
+    the known values and their numbers (NAME_count); of ``errors`` also the standard errors of the
+    means (NAME_sem), whose squares add up by Chan, Golub and LeVeque's formula for variances.
+    """
+    keys = list(keys)
+    lines: Frame = pd.concat(
+        [_sums(part, keys, sums, means, errors) for part in parts], ignore_index=True
+    )
+    found: Frame = lines.groupby(keys, observed=True).sum()
+    for name in (*means, *errors):
+        count = found[f"{name}_count"]
+        found[name] = found.pop(f"{name}_sum") / count.where(count > 0)
+    for name in errors:
+        count = lines[f"{name}_count"]
+        mean = lines[keys].merge(found[name].reset_index(), on=keys, how="left")[name]
+        apart = (lines[f"{name}_sum"] / count.where(count > 0) - mean) ** 2 * count
+        apart = apart.groupby([lines[key] for key in keys], observed=True).sum()
+        squares, count = found.pop(f"{name}_squares") + apart, found[f"{name}_count"]
+        found[f"{name}_sem"] = np.sqrt(squares / (count - 1).where(count > 1) / count)
+    return found
+
+
+def _sums(
+    part: Frame,
+    keys: list[str],
+    sums: Sequence[str],
+    means: Sequence[str],
+    errors: Sequence[str],
+) -> Frame:
+    """The groups of one part, their keys as columns."""
+    by, known = part.groupby(keys, observed=True), [*means, *errors]
+    frame = by.size().rename("size").to_frame()
+    if sums:
+        frame[list(sums)] = by[list(sums)].sum()
+    if known:
+        frame[[f"{name}_sum" for name in known]] = by[known].sum()
+        frame[[f"{name}_count" for name in known]] = by[known].count()
+    for name in errors:
+        squares = by[name].var() * (frame[f"{name}_count"] - 1)
+        frame[f"{name}_squares"] = squares.fillna(0.0)
+    return frame.reset_index()
+
+
+# ── the tables ───────────────────────────────────────────────────────────────────────────────────
 
 
 @declared("runs")
 def _runs(tables: Tables) -> pd.DataFrame:
     """One line per run."""
-    rounds, traces = tables.rounds, list(tables.traces.values())
+    rounds, runs = tables.rounds, list(tables.about.values())
     by = rounds.groupby("run", observed=False)
-    frame = tables._frame_of_runs(np.arange(len(traces), dtype=np.int64))
-    headers = [trace.header for trace in traces]
+    frame = tables.frame_of_runs(np.arange(len(runs), dtype=np.int64))
+    headers = [run.header for run in runs]
     rules = [labels.sampling(header) for header in headers]
     frame["text"] = _text([labels.text_key(header) for header in headers])
     frame["prompt"] = _text([header.prompt_text[:_PROMPT] for header in headers])
     frame["temperature"] = [rule.temperature for rule in rules]
     frame["seed"] = [rule.seed for rule in rules]
-    frame["ended"] = _text([_ended(trace) for trace in traces])
+    frame["ended"] = _text(list(map(_ended, runs)))
     frame["rounds"] = by.size().to_numpy()
-    frame["left_out"] = [len(trace.rounds) for trace in traces] - frame["rounds"]
-    frame["tokens"] = [_tokens(trace) for trace in traces]
+    frame["left_out"] = [run.rounds for run in runs] - frame["rounds"]
+    frame["tokens"] = [run.tokens for run in runs]
     for name in ("committed", "accepted"):
         frame[name] = by[name].sum().to_numpy()
     frame["cut"] = frame["accepted"] + frame["rounds"] - frame["committed"]
     count = frame["rounds"].where(frame["rounds"] > 0)
     frame["tau"] = (frame["accepted"] + count) / count
-    frame["wall_seconds"] = [_wall_seconds(trace) for trace in traces]
+    frame["wall_seconds"] = [run.wall_seconds for run in runs]
     frame["stage_seconds"] = by[list(STAGES)].sum().sum(axis=1).to_numpy()
     frame["tokens_per_second"] = frame["tokens"] / frame["wall_seconds"]
     seconds = frame["stage_seconds"].where(frame["stage_seconds"] > 0)
@@ -153,149 +221,28 @@ def _runs(tables: Tables) -> pd.DataFrame:
     return frame.astype(kinds)
 
 
-def _tokens(trace: Trace) -> int:
-    first = any(is_tree(record) for record in trace.rounds[:1])  # prefill's own token
-    return sum(len(r.committed) for r in trace.sound) + first
-
-
-def _ended(trace: Trace) -> str:
-    if not trace.complete:
+def _ended(run: RunFacts) -> str:
+    if not run.complete:
         return INTERRUPTED
-    return LIMITED if _tokens(trace) == labels.token_limit(trace.header) else STOPPED
-
-
-def _wall_seconds(trace: Trace) -> float:
-    if trace.mark:  # seconds of what, is not known
-        return np.nan
-    seconds = (trace.footer or {}).get("wall_seconds")
-    return max(0.0, labels.number(seconds)) or np.nan
+    return LIMITED if run.tokens == labels.token_limit(run.header) else STOPPED
 
 
 @declared("rounds")
 def _rounds(tables: Tables) -> pd.DataFrame:
     """One line per round that committed tokens with a tree, or with nothing drafted."""
-    records, rows = tables._records, tables._rows
-    frame = tables._frame()
-    frame["round"] = ints(r.number for r in records)
-    frame["position"] = ints(r.position for r in records)
-    frame["nodes"] = np.bincount(rows.owner, rows.drafted, len(records)).astype(np.int64)
-    deepest = np.zeros(len(records), np.int64)
-    np.maximum.at(deepest, rows.owner, np.where(rows.drafted, rows.depth, 0))
-    last = ints(r.max_depth for r in records)
-    frame["depths"] = np.maximum(last, deepest)
-    frame["last_depth"] = np.where(last > 0, last, np.nan)
-    frame["accepted"] = ints(r.accepted for r in records)
-    frame["committed"] = ints(len(r.committed) for r in records)
-    frame["cut"] = frame["accepted"] + 1 - frame["committed"]
-    chances = np.where(rows.drafted, np.exp(np.minimum(_path_log_q(tables), 0.0)), 0.0)
-    frame["surrogate"] = np.bincount(rows.owner, chances, len(records))
-    stops = [r.stop_reason.value for r in records]
-    frame["stop"] = pd.Categorical(stops, pd.Index(CAUSES, dtype=object))
-    frame["stop_row"] = ints(r.verdict.path[-1] for r in records)
-    bonus = ints(r.verdict.bonus for r in records)
-    frame["token_class"] = _classes(tables, bonus, np.arange(len(records)))
-    for stage in STAGES:
-        frame[stage] = np.array([getattr(r.times, stage) for r in records], float)
-    return frame
-
-
-# ── positions and nodes ──────────────────────────────────────────────────────────────────────────
+    return tables.whole("rounds")
 
 
 @declared("positions")
 def _positions(tables: Tables) -> pd.DataFrame:
     """One line per observed position of a round (its parent was accepted), never more."""
-    at = Observed.of(tables._rows, tables.rounds["depths"].to_numpy())
-    tokens = at.target_tokens
-    frame = tables._frame(at.owner)
-    frame["round"] = tables.rounds["round"].to_numpy()[at.owner]
-    frame["depth"] = at.depth
-    frame["tested"] = tables._rows.has_children[at.above]
-    frame["accepted"] = at.accepted
-    frame["in_text"] = at.depth <= tables.rounds["committed"].to_numpy()[at.owner]
-    frame["rank"], frame["outside"] = at.target_ranks
-    frame["best"] = at.best
-    frame["parent_rank"], frame["spine"] = at.ranks_above
-    frame["tvd"] = at.probed(lambda probe: probe.tvd)
-    frame["entropy_q"] = at.probed(lambda probe: probe.entropy_q)
-    frame["token_class"] = _classes(tables, tokens, at.owner)
-    frame["script"] = _scripts(tables, tokens, at.owner)
-    covered = at.probed(lambda probe: probe.coverage[:, :WIDEST], WIDEST)
-    return pd.concat([frame, pd.DataFrame(covered, columns=list(COVERAGE))], axis=1)
-
-
-def _scripts(tables: Tables, tokens: Array, owner: Array) -> pd.Series:
-    """The script of every token, by its text in the round that mentions it."""
-    texts = [
-        tables._records[record].texts.get(token, "")
-        for record, token in zip(owner.tolist(), tokens.tolist(), strict=True)
-    ]
-    scripts = {text: script(text) for text in set(texts)}
-    return _text([scripts[text] for text in texts])
+    return tables.whole("positions", list(columns("positions"))[2:])
 
 
 @declared("nodes")
 def _nodes(tables: Tables) -> pd.DataFrame:
     """One line per drafted node, without roots and rows that are never accepted."""
-    records, rows = tables._records, tables._rows
-    drafted, owner = rows.drafted, rows.owner[rows.drafted]
-
-    columns = [record.nodes() for record in records]
-
-    def of(name: str) -> Array:
-        """A number of every drafted node."""
-        return joined([getattr(nodes, name) for nodes in columns], float)[drafted]
-
-    frame = tables._frame(owner)
-    frame["round"] = tables.rounds["round"].to_numpy()[owner]
-    frame["row"] = (np.arange(len(rows.owner)) - rows.start[rows.owner])[drafted]
-    frame["depth"] = rows.depth[drafted]
-    frame["rank"] = of("rank").astype(np.int64)
-    frame["q"] = of("q")
-    frame["path_q"] = np.exp(np.minimum(_path_log_q(tables), 0.0))[drafted]
-    frame["p"] = of("p")
-    frame["reached"] = rows.accepted[rows.parent][drafted]
-    frame["accepted"] = rows.accepted[drafted]
-    frame["cause"] = _causes(tables)[drafted]
-    frame["token_class"] = _classes(tables, rows.tokens[drafted], owner)
-    return frame
-
-
-def _causes(tables: Tables) -> pd.Categorical:
-    """``Round.why`` of every row at once (a test holds them equal)."""
-    rows = tables._rows
-    ends = rows.start + tables.rounds["stop_row"].to_numpy()
-    stop = tables.rounds["stop"].cat.codes.to_numpy()[rows.owner]
-    conditions = [rows.accepted, ~rows.accepted[rows.parent], rows.parent == ends[rows.owner]]
-    codes = [CAUSES.index(Cause.ACCEPTED), CAUSES.index(Cause.UNREACHED), stop]
-    found = np.select(conditions, codes, CAUSES.index(Cause.OUTRANKED))
-    return pd.Categorical.from_codes(found, pd.Index(CAUSES, dtype=object))
-
-
-def _path_log_q(tables: Tables) -> Array:
-    """Σ log q from the root to every row, level by level; NaN where one is not a finite number."""
-    rows, records = tables._rows, tables._records
-    log_q = joined([r.draft.log_q for r in records], float)
-    log_q[~np.isfinite(log_q)] = np.nan
-    log_q[rows.start] = 0.0
-    order = np.argsort(rows.depth, kind="stable")
-    levels = np.flatnonzero(np.diff(rows.depth[order], append=-1)) + 1
-    for low, high in pairwise(levels.tolist()):
-        level = order[low:high]
-        log_q[level] += log_q[rows.parent[level]]
-    return log_q
-
-
-def _classes(tables: Tables, tokens: Array, owner: Array) -> pd.Categorical:
-    """The sort of every token, by its text in the round that mentions it (once per run)."""
-    names = pd.Index(CLASSES, dtype=object)
-    if not len(tokens):
-        return pd.Categorical.from_codes([], names)
-    runs = tables._run_numbers[owner]
-    _, first, place = np.unique((runs << 32) | tokens, return_index=True, return_inverse=True)
-    texts = [tables._records[owner[i]].texts.get(int(tokens[i])) for i in first]
-    codes = np.array([CLASSES.index(token_class(text)) for text in texts])
-    return pd.Categorical.from_codes(codes[place], names)
+    return tables.whole("nodes")
 
 
 def _text(values: list[str]) -> pd.Series:

@@ -125,7 +125,7 @@ def _unpaired(tables: Tables, frame: Frame) -> Iterator[str]:
 
     if (frame["texts"] < FEW).any():
         yield f"Fewer than {FEW} texts give a difference but no interval: run both on more prompts."
-    first = {label: tables.traces[run].header for run, label in reversed(tables.labels.items())}
+    first = {label: tables.about[run].header for run, label in reversed(tables.labels.items())}
     for one, other in incomparable(tables):
         why = cautions(first[one], first[other]) or (
             "they share no text (token limits, dtypes or devices may differ)",
@@ -262,8 +262,8 @@ def notes(tables: Tables) -> Iterator[str]:
             f"{left_out} rounds are left out: denoising rounds, texts that ended at once, or "
             "rounds that hold what cannot be."
         )
-    for name, trace in tables.traces.items():
-        if trace.mark:
-            yield f"{name}: {trace.mark}."
-    if len(tables.rounds) and tables.positions["tvd"].isna().all():
+    for name, run in tables.about.items():
+        if run.mark:
+            yield f"{name}: {run.mark}."
+    if len(tables.rounds) and all(p["tvd"].isna().all() for p in tables.each("positions", ["tvd"])):
         yield "No trace holds probe numbers: TVD and coverage are not known."

@@ -10,6 +10,7 @@ const PARTS_COME = 600, // looks for a part of the form
 const LEFT = { __type__: "update" }; // of an input that stays as it is
 let writing = false; // it is not somebody's hand that writes
 const touched = new Map(); // how often a hand was in a form, by its prefix
+const pressed = new Map(); // the same when Start was pressed
 
 const panelOf = (prefix) => document.getElementById(`${prefix}-panel`);
 
@@ -79,6 +80,12 @@ export function writePrompt(prefix, text) {
   writing = false;
 }
 
+/** The server took what was in the form when Start was pressed. Until then the words are kept: the
+ *  server may not be there. */
+export function hasStarted(prefix) {
+  if (pressed.get(prefix) === touchesOf(prefix)) keepTyped(prefix, false);
+}
+
 /** A part of a form, which Gradio may make a moment later than the view below it. */
 async function partOf(prefix, name) {
   for (let left = PARTS_COME; left > 0; left--) {
@@ -98,20 +105,19 @@ export async function formAbove(prefix) {
   const set = (on) => setForm(prefix, on);
   settings.setAttribute("aria-haspopup", "dialog");
   set(false);
-  const typed = (on) => keepTyped(prefix, on);
+  const press = () => {
+    pressed.set(prefix, touchesOf(prefix));
+    set(false);
+  };
   panel.addEventListener("click", ({ target }) => {
     if (within("open-settings", target)) return set(!panel.classList.contains(OPEN));
     // Stop goes when it was pressed; what had the focus must not be nothing.
     if (within("stop", target)) return settings.focus();
-    if (!within("start", target)) return;
-    typed(false);
-    set(false);
+    if (within("start", target)) press();
   });
   panel.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && panel.classList.contains(OPEN)) set(false);
-    if (event.key !== "Enter" || event.shiftKey || !within("prompt", event.target)) return;
-    typed(false);
-    set(false);
+    if (event.key === "Enter" && !event.shiftKey && within("prompt", event.target)) press();
   });
   // Not on pointerdown: what is pressed would move away from under the pointer.
   document.addEventListener("click", ({ target }) => {

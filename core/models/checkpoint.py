@@ -59,7 +59,9 @@ def write(
     """Write config.json and the safetensors file ``name``, in bf16 or, with ``small``, in int8.
 
     An int8 file loads as exact bf16 values, so writing it again in bf16, the official form
-    (``python -m app trace export-checkpoint``), loses nothing. Tensors of integers are not changed.
+    (``python -m app model export``), loses nothing. Tensors of integers are not changed. Fields of
+    the config that begin with ``_`` are transformers' own notes, such as where a model was loaded
+    from; they are left out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     weights = {
@@ -70,7 +72,8 @@ def write(
     contiguous = {name: t.contiguous() for name, t in weights.items()}
     with replacing(folder / name) as tensors, replacing(folder / "config.json") as config_file:
         save_file(contiguous, tensors, metadata={"format": "pt"})
-        config_file.write_text(json.dumps(config, indent=2) + "\n")
+        public = {name: value for name, value in config.items() if not name.startswith("_")}
+        config_file.write_text(json.dumps(public, indent=2) + "\n")
 
 
 def read_config(folder: Path, kind: str) -> dict[str, Any]:

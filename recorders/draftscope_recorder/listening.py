@@ -207,11 +207,11 @@ class Rows:
 
     def of(self, values: Any) -> Any:
         """The chosen rows of a tensor with all of them."""
-        return values if self.all else values[_indices(self.index, values)]
+        return values if self.all else values.index_select(0, _indices(self.index, values))
 
     def requests(self, values: Any) -> Any:
         """The chosen requests of a tensor [requests, …]."""
-        return values if self.all else values[_indices(self.chosen, values)]
+        return values if self.all else values.index_select(0, _indices(self.chosen, values))
 
 
 def _indices(some: Sequence[int], values: Any) -> Any:

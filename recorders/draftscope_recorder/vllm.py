@@ -20,7 +20,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from . import options
 from .listening import Listener, Rows, chosen_options, first_message, missing
@@ -113,8 +113,11 @@ class Runner(Listener):
     """Joins what a runner says in a step, and sends it.
 
     offered  q of the drafts that the next step verifies: request → (rows of logits [K, V])
+    rules    of ``rejection_sample_method``, those that the runner has; it takes others and verifies
+             by ``standard``
     """
 
+    rules: ClassVar[tuple[str, ...]] = ("standard", "synthetic", "block")
     runner: Any
     config: Any
     offered: dict[str, Any] = field(default_factory=dict)
@@ -202,7 +205,7 @@ class Runner(Listener):
         own = rows.of(logits) if self.chosen.p else None
         found = drafter(
             torch.stack(told),
-            None if own is None else own[index],
+            None if own is None else own.index_select(0, index),
             arrays["tokens"][index + 1],
             out[request, depth],
             self.chosen.q,
@@ -236,6 +239,8 @@ class Runner(Listener):
             drafter["checkpoint"] = str(spec.model)
         settings = {"budget": spec.num_speculative_tokens, "times": "of the whole step"}
         rule = getattr(spec, "rejection_sample_method", None)
+        if rule and rule not in self.rules:
+            rule = "standard"
         return first_message(
             self.chosen,
             "vLLM",
@@ -254,10 +259,12 @@ class Runner(Listener):
 class V1(Runner):
     """The runner of vllm.v1.worker.gpu_model_runner, which a CPU takes too."""
 
+    rules = ("standard", "synthetic")
+
     def listen(self) -> None:
         self.wrap("execute_model", self.execute_model)
         self.wrap("_sample", self.sample)
-        if self.chosen.q and hasattr(self.runner, "propose_draft_token_ids"):
+        if hasattr(self.runner, "propose_draft_token_ids"):
             self.wrap("propose_draft_token_ids", self.propose)
 
     def sample(self, own: Callable[..., Any], logits: Any, metadata: Any) -> Any:
@@ -297,11 +304,12 @@ class V1(Runner):
 
     def propose(self, own: Callable[..., Any], *args: Any, **more: Any) -> Any:
         began = time.perf_counter()
-        self.guarded(self.tap)
-        self.calls = []
+        if self.chosen.q and self.live:
+            self.guarded(self.tap)
+            self.calls = []
         made = own(*args, **more)
         calls, self.calls = self.calls, None
-        if calls and self.live:
+        if calls:
             self.offered |= self.guarded(self.told, calls, made) or {}
         self.drafting = time.perf_counter() - began
         return made

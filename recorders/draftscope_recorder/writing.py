@@ -196,6 +196,8 @@ class Writer:
         self.totals.drafts += drafted > 0
         self.totals.draft_tokens += drafted
         self.totals.accepted_tokens += len(path) - 1
+        if request.ended:  # an engine that has nothing left to do says so with no step
+            self._close(request, whole=True)
 
     def _recorder(self, request: Request) -> Recorder:
         own = ("engine", "settings", "read")

@@ -89,7 +89,7 @@ class Scratch:
         self._sound.add(defect.tests)
         self._write(defect.file, changed)
         try:
-            return self._failing(defect.tests, "@numba.njit" in source) or SURVIVED
+            return self._failing(defect.tests, "@compiled" in source) or SURVIVED
         finally:
             self._write(defect.file, source)
 

@@ -1,8 +1,10 @@
 """Run in vLLM's own environment: decode prompts with a drafter, and say what vLLM counted.
 
-    python serve.py '{"model": …, "speculative": {…}, "prompts": [[ids], …], …}' out.json
+    python serve.py '{"model": …, "speculative": {…}, "phases": [{…}, …], …}' out.json
 
-Keys: batch (how many at once), tokens, temperature, seed. The recorder is told by its variable.
+A phase has prompts (token ids), batch (how many at once), tokens, temperature, and seed. Its
+requests are tagged ``PHASE/NUMBER``. The recorder is told by its variable. All of vLLM runs in this
+process, so that ``mend_sampling`` reaches its worker.
 """
 
 from __future__ import annotations
@@ -10,49 +12,100 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
+from typing import Any
 
-SET = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1"}
+SET = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+}
+COUNTS = "vllm:spec_decode_num_"
 
 
 def main() -> None:
-    os.environ.update({k: os.environ.get(k, v) for k, v in SET.items()})
-    from vllm import LLM, SamplingParams  # pyright: ignore[reportMissingImports]
-    from vllm.inputs import TokensPrompt  # pyright: ignore[reportMissingImports]
-
     task = json.loads(sys.argv[1])
-    llm = LLM(
+    phases = task["phases"]
+    llm = engine(task, max(phase["batch"] for phase in phases))
+    said, before = [], counts(llm)
+    for number, phase in enumerate(phases):
+        texts = served(llm, number, phase)
+        now = counts(llm)
+        own = {name: now[name] - before[name] for name in now}
+        said.append({"texts": texts, "counts": own})
+        before = now
+    with open(sys.argv[2], "w") as file:
+        json.dump(said, file)
+
+
+def engine(task: dict[str, Any], batch: int) -> Any:
+    """vLLM with the model, dtype and drafter of a task."""
+    os.environ.update({k: os.environ.get(k, v) for k, v in SET.items()})
+    from vllm import LLM  # pyright: ignore[reportMissingImports]
+
+    mend_sampling()
+    return LLM(
         model=task["model"],
-        dtype=task.get("dtype", "bfloat16"),
+        dtype=task["dtype"],
         max_model_len=1024,
         enforce_eager=True,
-        max_num_seqs=task["batch"],
+        max_num_seqs=batch,
         speculative_config=task["speculative"],
         disable_log_stats=False,
-        async_scheduling=task.get("async", None),
         enable_prefix_caching=False,
+        distributed_executor_backend="uni",
     )
+
+
+def mend_sampling() -> None:
+    """Give drafted places their request's temperature, top k and top p.
+
+    vLLM 0.32.0 for CPUs leaves them unwritten (``_expand_kernel_impl`` fills an integer copy), so
+    above temperature 0 it accepts no draft.
+    """
+    import torch
+    from vllm.v1.sample import rejection_sampler  # pyright: ignore[reportMissingImports]
+
+    def expand(
+        x: Any, ends: Any, count: int, replace_from: float = 0, replace_to: float = 0
+    ) -> Any:
+        """x [B] → [count], as often as drafts of each request, which stand before ``ends`` [B]."""
+        times = torch.diff(ends, prepend=ends.new_zeros(1))
+        return torch.where(x == replace_from, replace_to, x).repeat_interleave(times)
+
+    rejection_sampler.expand_batch_to_tokens = expand
+
+
+def counts(llm: Any) -> dict[str, int]:
+    """vLLM's counters of drafts, so far."""
+    found = {m.name: m.value for m in llm.get_metrics() if hasattr(m, "value")}
+    return {
+        name.removeprefix(COUNTS): value for name, value in found.items() if name.startswith(COUNTS)
+    }
+
+
+def served(llm: Any, number: int, phase: dict[str, Any]) -> list[list[int]]:
+    """The new tokens of each prompt of a phase."""
+    from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
+    from vllm.inputs import TokensPrompt  # pyright: ignore[reportMissingImports]
+
+    prompts = [TokensPrompt(prompt_token_ids=ids) for ids in phase["prompts"]]
     sampling = [
         SamplingParams(
-            temperature=task["temperature"], max_tokens=task["tokens"], seed=task.get("seed", 0) + n
+            temperature=phase["temperature"],
+            max_tokens=phase["tokens"],
+            seed=phase.get("seed", 0) + n,
+            extra_args={"draftscope": f"{number}/{n}"},
         )
-        for n in range(len(task["prompts"]))
+        for n in range(len(prompts))
     ]
-    prompts = [TokensPrompt(prompt_token_ids=ids) for ids in task["prompts"]]
-    began = time.perf_counter()
-    outputs = llm.generate(prompts, sampling, use_tqdm=False)
-    seconds = time.perf_counter() - began
-    counts = {}
-    for metric in llm.get_metrics():
-        if metric.name.startswith("vllm:spec_decode"):
-            value = getattr(metric, "values", None)
-            counts[metric.name.removeprefix("vllm:spec_decode_num_")] = (
-                metric.value if value is None else list(value)
-            )
-    texts = [list(o.outputs[0].token_ids) for o in outputs]
-    ids = [o.request_id for o in outputs]
-    with open(sys.argv[2], "w") as file:
-        json.dump({"texts": texts, "ids": ids, "counts": counts, "seconds": seconds}, file)
+    texts = []
+    for low in range(0, len(prompts), phase["batch"]):
+        some = slice(low, low + phase["batch"])
+        outputs = llm.generate(prompts[some], sampling[some], use_tqdm=False)
+        texts += [list(output.outputs[0].token_ids) for output in outputs]
+    return texts
 
 
 if __name__ == "__main__":

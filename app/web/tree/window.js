@@ -3,10 +3,10 @@
 
 import {
   afar,
-  BESIDE,
   carried,
   centred,
   columned,
+  FAR,
   fitted,
   fittedColumns,
   following,
@@ -47,7 +47,7 @@ export class TreeWindow {
   get holdsAll() {
     const { plan, size, columns, least } = this;
     if (!columns) return wholeScale(size, plan.width, plan.height) >= Math.max(READABLE, least);
-    return wholeScale(size, columns.all * plan.stepX, columns.tall) >= Math.max(BESIDE, least);
+    return wholeScale(size, columns.all * plan.stepX, columns.tall) >= Math.max(FAR, least);
   }
 
   show(view) {

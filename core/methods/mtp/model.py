@@ -27,7 +27,7 @@ from core.errors import UserError
 from core.json_input import read_json
 from core.methods.loading import check_fits
 from core.methods.mtp import COUNTS
-from core.methods.sps.model import PLACES, Changed, Pair, changed, model_of_layers, shared
+from core.methods.sps.model import PLACES, Pair, changed, merge, model_of_layers, shared
 from core.models import checkpoint
 from core.models.cache import StaticKV
 from core.models.fast_layers import use_fast_layers
@@ -375,10 +375,7 @@ def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.M
     """Write a head trained here in Qwen's layout: a layer of its own, in bf16."""
     language = load_target()
     head = load_head(language, folder, fast=False)
-    for place in {*PLACES.values()}:
-        for name, each in getattr(head.layer, place).named_children():
-            if isinstance(each, Changed):
-                setattr(getattr(head.layer, place), name, each.merged())
+    merge(head.layer)
     write_in_qwens_layout(head, language.model.config.to_dict(), out)
     return head
 

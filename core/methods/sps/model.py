@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -21,12 +21,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from core.errors import UserError
+from core.methods.sps.translation import shared_tokens
 from core.models import checkpoint
 from core.models.hub import Source
+from core.models.language import Vocabulary, load_vocabulary
 from core.models.layers import drawn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from core.models.language import Language
 
 KIND, FORMAT = "sps", "draftscope-first-layers"
 PLACES = {
@@ -46,7 +50,6 @@ class DraftConfig:
     layers: int | None = None
     rank: int = 0
     parts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    vocabulary: int | None = None
 
     def __post_init__(self) -> None:
         sizes = (self.layers or 1, self.rank, *(n for shape in self.parts.values() for n in shape))
@@ -57,8 +60,7 @@ class DraftConfig:
     @property
     def of_target(self) -> dict[str, int]:
         """The sizes that the target must have, by name, where the config gives them."""
-        found = {} if self.vocabulary is None else {"vocabulary size": self.vocabulary}
-        return found | ({"hidden size": self.parts["q_proj"][1]} if "q_proj" in self.parts else {})
+        return {"hidden size": self.parts["q_proj"][1]} if "q_proj" in self.parts else {}
 
     def feature_layers(self, target_layers: int) -> tuple[int, ...]:
         """None: it reads tokens alone."""
@@ -119,7 +121,14 @@ def load_config(folder: Path) -> DraftConfig:
     """Raises UserError for a folder that holds neither kind."""
     if checkpoint.read_config(folder, KIND).get("format") == FORMAT:
         return checkpoint.load_config(folder, KIND, DraftConfig.of)
-    return DraftConfig(vocabulary=_config(folder).get_text_config().vocab_size)
+    _config(folder)
+    return DraftConfig()
+
+
+def tokens_of(folder: Path, target: Vocabulary) -> int:
+    """How many of the target's tokens a draft model of its own has. Raises UserError where its
+    tokenizer cannot be read."""
+    return len(shared_tokens(target, load_vocabulary(str(folder))))
 
 
 def outline(folder: Path) -> nn.Module:
@@ -211,6 +220,34 @@ def changed(layer: nn.Module, pairs: Mapping[str, Pair]) -> nn.Module:
         place = getattr(layer, PLACES[name])
         setattr(place, name, Changed(getattr(place, name), pair))
     return layer
+
+
+def merge(layer: nn.Module) -> None:
+    """Add what training changed to a layer's own linear layers, in place."""
+    for place in {*PLACES.values()}:
+        part = getattr(layer, place)
+        for name, each in [*part.named_children()]:
+            if isinstance(each, Changed):
+                setattr(part, name, each.merged())
+
+
+def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
+    """Write the target's changed first layers as a model of their own with the target's tokenizer,
+    in transformers' layout. Raises UserError for a folder that holds such a model already."""
+    config = load_config(folder)
+    if config.layers is None:
+        raise UserError(f"{folder} holds a whole model, in transformers' layout already")
+    language = load_target()
+    adapter = load_adapter(folder, config).to(language.device, language.model.dtype)
+    made: Any = first_layers(language.model, adapter)
+    for layer in made.get_decoder().layers:
+        merge(layer)
+    state = dict(made.state_dict())
+    if made.config.tie_word_embeddings:
+        state.pop("lm_head.weight", None)
+    checkpoint.write(out, {**made.config.to_dict(), "dtype": "bfloat16"}, state, small=False)
+    language.tokenizer.save_pretrained(out)
+    return made
 
 
 def shared(module: nn.Module) -> nn.Module:

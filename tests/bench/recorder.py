@@ -1,0 +1,87 @@
+"""The recorder's share of a step of vLLM on a CPU, with the embedded target and our EAGLE-3: the
+same requests without it, with tokens alone, with p, and with p and q, in turn in one process.
+
+    DRAFTSCOPE_VLLM=.venv-vllm/bin/python python -m tests.bench.recorder [--batch 1 8]
+
+Times are of the processor, in one thread, so that other programs count little: of the thread that
+serves, and in brackets of all threads of that process. Each step's is the least of the repeats, for
+other programs only add to it; a share is of the sums. Behind it stand the middle half of the shares
+of single repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from app.cli import main as app
+from core.models import embedded
+from tests.engines.prompts import encoded
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = os.environ.get("DRAFTSCOPE_VLLM", str(ROOT / ".venv-vllm/bin/python"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="the recorder in a step of vLLM on a CPU")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], help="requests at once")
+    parser.add_argument("--tokens", type=int, default=24)
+    parser.add_argument("--repeats", type=int, default=7)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        measured = json.loads(measure(Path(name), args))
+    for batch, ways in measured.items():
+        off = np.array(ways["off"])  # [repeats, steps, 2]
+        each = 1e3 * off[..., 0].min(0).mean()
+        print(f"batch {batch}: {off.shape[1]} steps of {each:.1f} ms")
+        for way, steps in ways.items():
+            if way != "off":
+                print(f"  {way:8} {line(np.array(steps), off)}")
+
+
+def measure(folder: Path, args: argparse.Namespace) -> str:
+    """Run ``tests/engines/steps.py`` in vLLM's environment; return the text that it writes."""
+    app(["model", "export", "--kind", "eagle3", "--out", str(folder / "eagle3")])
+    task = {
+        "model": str(embedded.prepare()),
+        "dtype": "bfloat16",
+        "speculative": {
+            "method": "eagle3", "model": str(folder / "eagle3"), "num_speculative_tokens": 3,
+        },
+        "prompts": encoded(),
+        "batches": args.batch,
+        "tokens": args.tokens,
+        "repeats": args.repeats,
+    }  # fmt: skip
+    more = {
+        "DRAFTSCOPE_RECORD": str(folder / "traces"),
+        "PYTHONPATH": str(ROOT / "recorders"),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [PYTHON, str(ROOT / "tests/engines/steps.py"), json.dumps(task), str(folder / "out")]
+    done = subprocess.run(command, env=os.environ | more, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit((done.stdout + done.stderr)[-3000:])
+    return (folder / "out").read_text()
+
+
+def line(steps: np.ndarray, off: np.ndarray) -> str:
+    """Compare steps [repeats, steps, 2] with those of ``off``."""
+    whole, without = steps.min(0).sum(0), off.min(0).sum(0)
+    share, extra = 100 * (whole / without - 1), 1e3 * (whole - without)[0] / steps.shape[1]
+    each = np.sort(100 * (steps[..., 0].sum(1) / off[..., 0].sum(1) - 1))
+    middle = np.quantile(each, [0.25, 0.75])
+    return (
+        f"{share[0]:+.1f} % ({share[1]:+.1f} %), {extra:+.2f} ms a step; "
+        f"half of the repeats {middle[0]:+.1f} to {middle[1]:+.1f} %"
+    )
+
+
+if __name__ == "__main__":
+    main()
