@@ -10,7 +10,7 @@ const PARTS_COME = 600, // looks for a part of the form
 const LEFT = { __type__: "update" }; // of an input that stays as it is
 let writing = false; // it is not somebody's hand that writes
 const touched = new Map(); // how often a hand was in a form, by its prefix
-const pressed = new Map(); // the same when Start was pressed
+const startsPressed = new Map(); // the same when Start was pressed
 
 const panelOf = (prefix) => document.getElementById(`${prefix}-panel`);
 
@@ -83,7 +83,7 @@ export function writePrompt(prefix, text) {
 /** The server took what was in the form when Start was pressed. Until then the words are kept: the
  *  server may not be there. */
 export function hasStarted(prefix) {
-  if (pressed.get(prefix) === touchesOf(prefix)) keepTyped(prefix, false);
+  if (startsPressed.get(prefix) === touchesOf(prefix)) keepTyped(prefix, false);
 }
 
 /** A part of a form, which Gradio may make a moment later than the view below it. */
@@ -106,7 +106,7 @@ export async function formAbove(prefix) {
   settings.setAttribute("aria-haspopup", "dialog");
   set(false);
   const press = () => {
-    pressed.set(prefix, touchesOf(prefix));
+    startsPressed.set(prefix, touchesOf(prefix));
     set(false);
   };
   panel.addEventListener("click", ({ target }) => {
