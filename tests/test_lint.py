@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from analysis.drafters.lint import covered, head_ids, lint
+from analysis.drafters.lint import covered, lint
 from analysis.drafters.rounding import COARSE, mantissa_bits
 from app.cli import main
 from core.errors import UserError
@@ -226,21 +226,26 @@ def test_how_much_of_a_text_the_head_covers():
     assert "70.0% of p" in remark.text
     (remark,) = covered(torch.tensor([2, 0]), mean_p, used, dead=(1,))
     assert not remark.wrong
-    assert "for 2 tokens (not counting 1 near zero). They cover 2 of the text's" in remark.text
+    assert (
+        "drafts 2 of the target's tokens (not counting 1 near zero). They cover 2 of the text's"
+        in remark.text
+    )
     assert "20.0% of p" in remark.text
     (remark,) = covered(torch.tensor([0, 0]), mean_p, used)
     assert "They cover 6 of the text's 10 tokens" in remark.text and "50.0% of p" in remark.text
     (remark,) = covered(None, mean_p, used, dead=(0, 3))
-    assert "for 4 tokens (not counting 2 near zero). They cover 4 of" in remark.text
+    assert (
+        "drafts 4 of the target's tokens (not counting 2 near zero). They cover 4 of" in remark.text
+    )
     (remark,) = covered(None, mean_p, used)
-    assert remark.text == "its head covers the whole vocabulary"
+    assert remark.text == "it drafts every token of the vocabulary"
 
 
-def test_the_tokens_of_a_head_are_found():
+def test_every_drafter_says_which_tokens_it_drafts():
     ids = torch.tensor([1, 3])
-    assert torch.equal(head_ids(toys.eagle_drafter(ids=ids)), ids)
-    assert torch.equal(head_ids(toys.dart_drafter(head=toys.dart_head([1, 3]))), ids)
-    assert head_ids(toys.dflash_drafter()) is None
+    for made in (toys.eagle_drafter(ids=ids), toys.dart_drafter(head=toys.dart_head([1, 3]))):
+        assert made.covered is not None and torch.equal(made.covered.ids, ids)
+    assert toys.dflash_drafter().covered is None and toys.sps_drafter().covered is None
 
 
 # ── precision ────────────────────────────────────────────────────────────────────────────────────

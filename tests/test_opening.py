@@ -234,6 +234,18 @@ def test_a_target_with_a_head_opens_as_both(tmp_path, doctor):
     assert "opens as a target" in printed.out and "opens as a drafter" not in printed.out
 
 
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_head_that_lies_alone_is_no_target_by_its_config(layers, tmp_path, doctor):
+    """Its config has the target's fields; its architecture is a drafter's."""
+    raw = toys.config("qwen3_5_text").to_dict() | {"mtp_num_hidden_layers": layers}
+    code, printed = doctor(folder_of(tmp_path, raw | {"architectures": ["Qwen3_5MTP"]}))
+    assert "opens as a target" not in printed.out and code == (layers > 1)
+    words = "opens as a drafter: mtp" if layers == 1 else "does not open: "
+    assert words in printed.out
+    code, printed = doctor(folder_of(tmp_path, raw | {"architectures": "MTP"}))
+    assert code == 0 and "opens as a target" in printed.out
+
+
 @pytest.mark.parametrize(
     ("raw", "words"),
     [

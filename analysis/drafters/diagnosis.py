@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.drafters import signatures
 from analysis.drafters.expected import Expected, reported
-from analysis.drafters.lint import Lint, Remark, covered, head_ids, lint
+from analysis.drafters.lint import Lint, Remark, covered, lint
 from analysis.drafters.measuring import Kept, Report
 from analysis.drafters.wiring import Alive, Healthy, ProbePlan, Wiring, WiringProbe, to_json
 from core.decoding.engine import Engine
@@ -86,9 +86,10 @@ def diagnose(
     engine.check(method)
     drafter = engine.load_drafter(choose(method, options))
     assert drafter is not None  # it has info
+    drafted = None if drafter.covered is None else drafter.covered.ids
 
     def alive(found: Alive) -> None:
-        seen = covered(head_ids(drafter), found.mean_p, found.used, file.dead)
+        seen = covered(drafted, found.mean_p, found.used, file.dead)
         hear([Remark(False, found.sentence), *seen])
 
     layers = kept.layers if kept is not None else None
@@ -96,7 +97,7 @@ def diagnose(
     who = repr((method, sorted((options or {}).items())))
     parts = (language, drafter, prompts, plan, expected, who, kept, alive)
     found = WiringProbe(*parts).run(report)
-    seen = covered(head_ids(drafter), found.mean_p, found.used, file.dead)
+    seen = covered(drafted, found.mean_p, found.used, file.dead)
     return Diagnosis(method, found, file.remarks, tuple(seen))
 
 

@@ -343,31 +343,23 @@ def _config(config: Any, language: Language, embedding: Tensor | None) -> Iterat
 def covered(
     ids: Tensor | None, mean_p: Array, used: Array, dead: Sequence[int] = ()
 ) -> list[Remark]:
-    """How much of the target's text a head can draft. A fact of drafter and text, and no verdict.
+    """How much of the target's text a drafter can draft: a fact of both, and no verdict.
 
-    ids     int64 [C], the head's tokens; None: all
+    ids     int64 [C], the tokens that it drafts; None: all
     mean_p  [V], the mean of p over a text's places; ``used`` [V]: how often each token is in it
     dead    rows of the head that are near zero: they count as not covered
     """
     if ids is None and not dead:
-        return [Remark(False, "its head covers the whole vocabulary")]
+        return [Remark(False, "it drafts every token of the vocabulary")]
     every = np.arange(len(mean_p)) if ids is None else ids.cpu().numpy()
     some = np.unique(np.delete(every, list(dead)))
     hits, n = int(used[some].sum()), int(used.sum())
     low, high = (float(bound) for bound in wilson(hits, n))
     left_out = f" (not counting {len(dead)} near zero)" if dead else ""
-    never = "" if ids is None else "; what has no row is never drafted"
+    never = "" if ids is None else "; the others are never drafted"
     text = (
-        f"its head has rows for {len(every)} tokens{left_out}. They cover {hits} of the text's {n} "
-        f"tokens ({share(hits / max(1, n))}, 95 % interval {share(low)} to {share(high)}) and "
-        f"{share(float(mean_p[some].sum()))} of p{never}"
+        f"it drafts {len(every)} of the target's tokens{left_out}. They cover {hits} of the "
+        f"text's {n} tokens ({share(hits / max(1, n))}, 95 % interval {share(low)} to "
+        f"{share(high)}) and {share(float(mean_p[some].sum()))} of p{never}"
     )
     return [Remark(False, text)]
-
-
-def head_ids(drafter: Any) -> Tensor | None:
-    """The target's token of each row of a drafter's head; None: it covers all."""
-    for name in ("covered", "head"):
-        if isinstance(found := getattr(getattr(drafter, name, None), "ids", None), Tensor):
-            return found
-    return None

@@ -212,11 +212,11 @@ def _templates(language: Language) -> Iterator[Trial]:
 def _draft_vocabulary(subject: Subject) -> Iterator[Trial]:
     """The head's rows stand for other tokens than the map d2t says."""
     drafter: Any = subject.drafter
-    owner = "covered" if getattr(drafter, "covered", None) is not None else "head"
-    holder: Any = getattr(drafter, owner, None)
-    ids = getattr(holder, "ids", None)
-    if not isinstance(ids, Tensor):
+    if drafter.covered is None or getattr(drafter, "translation", None) is not None:
         return
+    owner = "head" if isinstance(getattr(drafter.head, "ids", None), Tensor) else "covered"
+    holder: Any = getattr(drafter, owner)
+    ids: Tensor = holder.ids
     rows, shifted = torch.arange(len(ids), device=ids.device), "the map d2t is shifted by one row"
     for name, other, cause in (
         ("d2t ignored", rows, "the head's rows are the vocabulary's first tokens, without d2t"),
@@ -228,6 +228,19 @@ def _draft_vocabulary(subject: Subject) -> Iterator[Trial]:
             continue
         made = Covered(other, holder.size) if owner == "covered" else replace(holder, ids=other)
         yield Trial(name, cause, change=patched((drafter, owner, made)))
+
+
+def _translated(subject: Subject) -> Iterator[Trial]:
+    """A draft model's tokens are the target's, and its folder holds another model's tokenizer."""
+    drafter: Any = subject.drafter
+    translation: Any = getattr(drafter, "translation", None)
+    if translation is None or subject.config.get_text_config().vocab_size != translation.size:
+        return
+    yield Trial(
+        "ids not translated",
+        "the tokenizer beside the draft model is another model's: its tokens are the target's",
+        change=patched((drafter, "translation", None), (drafter, "covered", None)),
+    )
 
 
 def _rows(subject: Subject) -> Iterator[Trial]:
@@ -281,5 +294,6 @@ MISTAKES = (
     Mistake("order of layers", layer_order, late=True),
     Mistake("two heads", exchanged_heads, late=True),
     Mistake("draft vocabulary", _draft_vocabulary),
+    Mistake("translation of tokens", _translated),
     Mistake("shifted rows", _rows),
 )

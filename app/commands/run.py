@@ -73,9 +73,12 @@ def _job(args: Options) -> Decoding:
     request = common.request_of(args, args.method, args.budget)
     request.check()
     engine = common.load_engine(args, [request.method])
-    target = engine.target(engine.load(request.resolved.chosen))
+    method = engine.load(request.resolved.chosen)
+    target = engine.target(method)
     if target.device.type == "cuda" and target.no_graph_reason is not None:
         say(f"{args.model} is read without CUDA graphs: {target.no_graph_reason}")
+    if method.drafter is not None and (covered := method.drafter.covered) is not None:
+        say(f"{args.method} drafts {len(covered.ids):,} of the target's {covered.size:,} tokens")
     return Decoding(engine, request, args.trace, probe=not args.no_probe)
 
 

@@ -8,6 +8,7 @@ const OPEN = "open";
 const LEFT = { __type__: "update" }; // of an input that stays as it is
 let writing = false; // it is not somebody's hand that writes
 const touched = new Map(); // how often a hand was in a form, by its prefix
+const pressed = new Map(); // the same when Start was pressed
 
 const panelOf = (prefix) => document.getElementById(`${prefix}-panel`);
 
@@ -77,6 +78,12 @@ export function writePrompt(prefix, text) {
   writing = false;
 }
 
+/** The server took what was in the form when Start was pressed. Until then the words are kept: the
+ *  server may not be there. */
+export function hasStarted(prefix) {
+  if (pressed.get(prefix) === touchesOf(prefix)) keepTyped(prefix, false);
+}
+
 /** The form whose parts' ids begin with `prefix`; null: there is none, as in the offline file. */
 export function formAbove(prefix) {
   const panel = panelOf(prefix);
@@ -86,20 +93,19 @@ export function formAbove(prefix) {
   const set = (on) => setForm(prefix, on);
   settings.setAttribute("aria-haspopup", "dialog");
   set(false);
-  const typed = (on) => keepTyped(prefix, on);
+  const press = () => {
+    pressed.set(prefix, touchesOf(prefix));
+    set(false);
+  };
   panel.addEventListener("click", ({ target }) => {
     if (within("open-settings", target)) return set(!panel.classList.contains(OPEN));
     // Stop goes when it was pressed; what had the focus must not be nothing.
     if (within("stop", target)) return settings.focus();
-    if (!within("start", target)) return;
-    typed(false);
-    set(false);
+    if (within("start", target)) press();
   });
   panel.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && panel.classList.contains(OPEN)) set(false);
-    if (event.key !== "Enter" || event.shiftKey || !within("prompt", event.target)) return;
-    typed(false);
-    set(false);
+    if (event.key === "Enter" && !event.shiftKey && within("prompt", event.target)) press();
   });
   // Not on pointerdown: what is pressed would move away from under the pointer.
   document.addEventListener("click", ({ target }) => {

@@ -133,12 +133,14 @@ class Drafter(ABC):
 
     max_depth  L, the deepest depth it drafts
     layers     the target layers whose hidden states it reads; () for none
+    covered    the tokens that it can draft; None: all that the target has
     side_rows  rows that the target scores for it beside the draft, at most. They do not count
                toward the budget
     """
 
     max_depth: int
     layers: tuple[int, ...] = ()
+    covered: Covered | None = None
     side_rows: int = 0
 
     @abstractmethod

@@ -87,6 +87,14 @@ def told_kind(folder: Path) -> str | None:
     return told
 
 
+def named_drafter(kind: str, folder: Path) -> bool:
+    """Whether the architectures that a folder's config names are a drafter's of this kind."""
+    listed, own = _config(folder).get("architectures"), find_drafter(kind).checkpoint
+    names = listed if isinstance(listed, list) else []
+    lines = [f"={_said(name)}" for name in names if isinstance(name, str)]
+    return bool(lines) and own is not None and all(re.search(own.told, line) for line in lines)
+
+
 def marks(raw: Mapping[str, Any]) -> list[str]:
     """List what a config says of itself, a line each.
 

@@ -233,7 +233,8 @@ class Checkpoint:
             functions: load_config(folder) (with ``of_target``: what the target must be
             like, and ``feature_layers(target_layers)``: the layers after which it reads),
             outline(folder) → module on the meta device, read_shapes(folder),
-            folders(folder) → every folder that holds its weights
+            folders(folder) → every folder that holds its weights. ``tokens_of(folder, target)``,
+            where it has one: how many of a target's tokens it drafts, if it has tokens of its own
     export  lazy reference: (folder, out, a function that loads the target) → the model, which it
             wrote to ``out`` in the official form (``model export``)
     layouts the layouts it is read in, for messages

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.methods.layouts import looks_like, told_kind
+from core.methods.layouts import looks_like, named_drafter, told_kind
 from core.methods.loading import check, form, read
 from core.methods.method import find_drafter
 from core.models import checkpoint, embedded, presets
 from core.models.hub import WEIGHTS, Source
-from core.models.language import target_config
+from core.models.language import load_vocabulary, target_config
 from core.models.outline import Outline, names_language_model, outline
 from core.models.presets import Preset
 
@@ -32,6 +32,8 @@ class OpeningDrafter:
     count       None: it reads the same of every target
     depths      it drafts at most; None: as its options say
     parameters  of its network; None: the config alone does not tell
+    covers      how many of the target's tokens it drafts; None: all, or its config does not tell
+    apart       whether its tokens may be others than the target's: it drafts those that both have
     """
 
     kind: str
@@ -40,11 +42,13 @@ class OpeningDrafter:
     count: int | None
     depths: int | None
     parameters: int | None
+    covers: int | None = None
+    apart: bool = False
 
 
-def drafts(kind: str, folder: Path) -> OpeningDrafter:
-    """The drafter of this kind in a folder, which may hold the config alone. Raises UserError, as
-    loading it would."""
+def drafts(kind: str, folder: Path, target: str | None = None) -> OpeningDrafter:
+    """The drafter of this kind in a folder, which may hold the config alone. ``target``: a target
+    whose tokenizer is here, if one is known. Raises UserError, as loading it would."""
     config = read(kind, folder)
     told = config.of_target.get("layer count")
     first, second = (config.feature_layers(told or count) for count in SOME)
@@ -55,7 +59,21 @@ def drafts(kind: str, folder: Path) -> OpeningDrafter:
         told or (None if first == second else SOME[0]),
         getattr(config, "max_depth", None),
         _parameters(kind, folder, config),
+        *_vocabulary(kind, folder, config, target),
     )
+
+
+def _vocabulary(
+    kind: str, folder: Path, config: Any, target: str | None
+) -> tuple[int | None, bool]:
+    """``covers`` and ``apart`` of an ``OpeningDrafter``."""
+    tokens_of = getattr(form(find_drafter(kind)), "tokens_of", None)
+    if tokens_of is not None and not config.of_target:
+        with suppress(UserError):
+            return (None if target is None else tokens_of(folder, load_vocabulary(target))), True
+        return None, True
+    part, whole = (getattr(config, name, None) for name in ("draft_vocab_size", "vocab_size"))
+    return (part if part != whole else None), False
 
 
 def _parameters(kind: str, folder: Path, config: Any) -> int | None:
@@ -132,7 +150,7 @@ def _of_preset(name: str, preset: Preset, dtypes: tuple[Any, ...]) -> Opening:
             unknown.append(kind)
             continue
         try:
-            drafter = drafts(kind, folder)
+            drafter = drafts(kind, folder, _with_tokens(preset.target))
             if config is not None:
                 check(kind, Source(str(folder)), name, config)
             found.append(drafter)
@@ -147,6 +165,15 @@ def _is_here(target: Source) -> bool:
     return here or _config_folder(target) is not None
 
 
+def _with_tokens(target: Source) -> str | None:
+    """A name of the target by which its tokenizer is read without fetching it; None: it is not
+    here."""
+    if target.name == embedded.NAME:
+        return target.name if embedded.is_ready() else None
+    folder = target.here()
+    return None if folder is None else str(folder)
+
+
 def _config_folder(source: Source) -> Path | None:
     """The folder of its config; None: the hub does not answer."""
     try:
@@ -158,7 +185,7 @@ def _config_folder(source: Source) -> Path | None:
 def _may_be_target(kind: str, folder: Path, refused: bool) -> bool:
     """Whether a folder that tells a kind of drafter may hold a target all the same."""
     info = find_drafter(kind)
-    if info.checkpoint is not None and info.checkpoint.inside:
+    if info.checkpoint is not None and info.checkpoint.inside and not named_drafter(kind, folder):
         return refused or not _is_alone(form(info), folder)
     return refused and names_language_model(folder)
 

@@ -48,6 +48,33 @@ _BYTE_OF = _bytes_by_character()
 
 
 @dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """A model's tokens without its weights: the tokenizer and V, the number of token ids."""
+
+    tokenizer: PreTrainedTokenizerBase
+    size: int
+
+    @property
+    def identity(self) -> str:
+        return tokenizer_hash(self.tokenizer)
+
+    @cached_property
+    def _anchor(self) -> list[int]:
+        """An ordinary token. After it, a token's leading blank is kept: decoders like
+        SentencePiece's remove the one at the start of a text."""
+        return list(self.tokenizer("a", add_special_tokens=False).input_ids[-1:])
+
+    def text_behind(self, token: int) -> str:
+        """One token's text as it stands behind another; bytes that are not a character by
+        themselves are U+FFFD."""
+        before = str(self.tokenizer.decode(self._anchor))
+        text = str(self.tokenizer.decode([*self._anchor, token]))
+        if text.startswith(before):
+            return text.removeprefix(before)
+        return str(self.tokenizer.decode([token]))
+
+
+@dataclass(frozen=True, eq=False)
 class Language:
     """A loaded target with its tokenizer.
 
@@ -112,19 +139,8 @@ class Language:
             self._pieces[token] = self._piece(token)
         return self._pieces[token]
 
-    @cached_property
-    def _anchor(self) -> list[int]:
-        """An ordinary token. After it, a token's leading blank is kept: decoders like
-        SentencePiece's remove the one at the start of a text."""
-        return list(self.tokenizer("a", add_special_tokens=False).input_ids[-1:])
-
     def _piece(self, token: int) -> str:
-        before = str(self.tokenizer.decode(self._anchor))
-        text = str(self.tokenizer.decode([*self._anchor, token]))
-        if text.startswith(before):
-            text = text.removeprefix(before)
-        else:
-            text = str(self.tokenizer.decode([token]))
+        text = self.tokens.text_behind(token)
         if "\ufffd" not in text:
             return text
         raw = self.tokenizer.convert_ids_to_tokens(token)
@@ -136,8 +152,12 @@ class Language:
         return "‹" + " ".join(f"{code:02x}" for code in codes) + "›"
 
     @cached_property
+    def tokens(self) -> Vocabulary:
+        return Vocabulary(self.tokenizer, self.vocabulary)
+
+    @cached_property
     def tokenizer_hash(self) -> str:
-        return tokenizer_hash(self.tokenizer)
+        return self.tokens.identity
 
 
 class ReturnToInputDevice(nn.Module):
@@ -261,18 +281,6 @@ def target_config(name: str) -> PreTrainedConfig | None:
         raise cannot_load(name, error) from error
     check_branches(name, config)
     return config
-
-
-@dataclass(frozen=True, eq=False)
-class Vocabulary:
-    """A target's tokens without its weights: the tokenizer and V, the number of token ids."""
-
-    tokenizer: PreTrainedTokenizerBase
-    size: int
-
-    @property
-    def identity(self) -> str:
-        return tokenizer_hash(self.tokenizer)
 
 
 def let_trees_branch(model: PreTrainedModel, config: PreTrainedConfig) -> None:

@@ -79,7 +79,10 @@ def _drafter(drafter: OpeningDrafter) -> str:
     """Its kind, and the target that it is for, as far as its config says."""
     wanted = [f"{what} {size:,}" for what, size in drafter.of_target.items()]
     for_target = f"for a target of {', '.join(wanted) or 'a size that its tensors tell'}"
-    return f"opens as a drafter: {drafter.kind}, {for_target}{_reads(drafter)}{_drafts(drafter)}"
+    if drafter.apart:
+        for_target = "a model of its own, for any target that shares tokens with it"
+    facts = f"{_reads(drafter)}{_drafts(drafter)}{_covers(drafter)}"
+    return f"opens as a drafter: {drafter.kind}, {for_target}{facts}"
 
 
 def _reads(drafter: OpeningDrafter) -> str:
@@ -94,6 +97,13 @@ def _reads(drafter: OpeningDrafter) -> str:
 
 def _drafts(drafter: OpeningDrafter) -> str:
     return "" if drafter.depths is None else f"; drafts {drafter.depths} tokens at most"
+
+
+def _covers(drafter: OpeningDrafter) -> str:
+    if drafter.covers is not None:
+        return f"; drafts {drafter.covers:,} of the target's tokens"
+    unknown = "; how many of the target's tokens it has is known once both tokenizers are here"
+    return unknown if drafter.apart else ""
 
 
 # ── memory ───────────────────────────────────────────────────────────────────────────────────────

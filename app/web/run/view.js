@@ -1,6 +1,8 @@
-// Run: one run. Its tab is there from the start, so it also opens the other tabs.
+// Run: one run. Its tab is there from the start, so it also opens the other tabs,
+// and takes the files of the whole page.
 
 import { followHistory } from "../address.js";
+import { takeFiles } from "../drop.js";
 import { isOnView, onGoTo, wantTab } from "../goto.js";
 import { addSkip } from "../skip.js";
 import { mountStudio } from "../studio/mount.js";
@@ -17,5 +19,6 @@ export function mount(page) {
   addSkip();
   mountStudio(page, { view: "run", places: 1, stop: "ds" });
   onGoTo(page.element, ({ view }) => openTab(view));
+  takeFiles(page);
   followHistory(openTab);
 }

@@ -3,7 +3,6 @@
 
 export const FAR = 0.72; // below: no numbers, and tokens at TOKEN pixels of the screen
 export const FARTHER = 0.32; // below: no boxes one by one
-export const BESIDE = 0.5; // the smallest scale of trees beside each other that nobody zoomed
 export const TOKEN = 11; // pixels of the screen, the smallest text
 export const LARGEST = 1.5; // of a tree that is shown as a whole: small ones fill their room
 const CLOSEST = 2.5;
@@ -36,8 +35,8 @@ export function centred([, hgt], k, above, height, half) {
   return { k, kx: k, x: PAD, y: y - above * k };
 }
 
-/** The scale at which so wide a path is in sight and its boxes can be read: with their numbers, or
- * `least`, where several trees share the window. */
+/** The scale at which so wide a path is in sight and its boxes can be read with their numbers;
+ * least: the smallest. */
 export function pathScale([w], wide, wanted, least = FAR + 0.02) {
   return Math.max(least, Math.min(wanted, (w - 2 * PAD) / wide));
 }
@@ -72,12 +71,13 @@ export function intoSight({ k, kx, x, y }, [w, hgt], [left, top], [boxW, boxH]) 
 // ── columns that several trees share ───────────────────────────────────────────────────────────
 
 /**
- * As `centred`, among columns of other trees too. columns: {lead, wide, here}: columns before the
- * root, columns of the widest accepted path, and the one that must be in sight.
+ * As `centred`, among columns of other trees too. columns: {lead, wide, here, tall}: columns before
+ * the root, columns of the widest accepted path, the one that must be in sight, and the height of
+ * the tallest tree.
  */
 export function columned(size, columns, step, zoom, above, height, half) {
-  const { lead, wide, here } = columns;
-  const k = pathScale(size, wide * step, zoom, BESIDE);
+  const { lead, wide, here, tall } = columns;
+  const k = pathScale(size, wide * step, Math.min(zoom, wholeScale(size, 1, tall)));
   const over = Math.max(0, 2 * PAD + (here + 1) * step * k - size[0]);
   return { ...centred(size, k, above, height, half), x: PAD + lead * step * k - over };
 }

@@ -2,10 +2,10 @@
 // looks like at a size is a pure function: camera.js.
 
 import {
-  BESIDE,
   carried,
   centred,
   columned,
+  FAR,
   fitted,
   fittedColumns,
   following,
@@ -40,7 +40,7 @@ export class TreeWindow {
   get holdsAll() {
     const { plan, size, columns } = this;
     if (!columns) return wholeScale(size, plan.width, plan.height) >= READABLE;
-    return wholeScale(size, columns.all * plan.stepX, columns.tall) >= BESIDE;
+    return wholeScale(size, columns.all * plan.stepX, columns.tall) >= FAR;
   }
 
   show(view) {

@@ -72,6 +72,11 @@ class DartDrafter(Drafter):
         return self.model.config.max_depth
 
     @property
+    def covered(self) -> Covered | None:
+        ids = self.head.ids
+        return None if ids is None else Covered(ids, self.model.config.vocab_size)
+
+    @property
     def work(self) -> DraftWork:
         rows = self.max_depth
         return DraftWork(
@@ -121,16 +126,13 @@ class DartDrafter(Drafter):
     def _log_q(self, rows: Tensor) -> Tensor:
         """log q [N, V] of rows [N, h]; what the head does not cover has q = 0."""
         log_q = (self.head.module(rows).float() / self.temperature).log_softmax(-1)
-        if self.head.ids is None:
-            return log_q
-        return Covered(self.head.ids, self.model.config.vocab_size).whole(log_q)
+        return log_q if self.covered is None else self.covered.whole(log_q)
 
     def _session(self, rows: Tensor, width: int) -> DraftSession:
         """The session of rows [L, h]."""
-        log_q, ids = self._log_q(rows), self.head.ids
-        part = None if ids is None else len(ids)
-        covered = part or log_q.shape[-1]
-        return FactorisedSession.of(log_q, min(max(width, MIN_LISTED), covered), part)
+        log_q, part = self._log_q(rows), None if self.covered is None else len(self.covered.ids)
+        every = part or log_q.shape[-1]
+        return FactorisedSession.of(log_q, min(max(width, MIN_LISTED), every), part)
 
     def _rows(self, root: int) -> Tensor:
         """Rows [L, h] for the head; prefix rows whose next token is committed join the context.

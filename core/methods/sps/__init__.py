@@ -1,11 +1,13 @@
 """SPS, speculative sampling with a draft language model (arXiv 2211.17192, 2302.01318).
 
-Any causal LM with the target's tokenizer drafts. By default it draws with the noise that the target
-draws with, and the target's own token is accepted: the text stays that of plain decoding. The
-classic rule, min(1, p/q), is an option of the builder.
+Any causal LM drafts. One with another tokenizer than the target's drafts the tokens that both have
+(arXiv 2502.05202). By default it draws with the noise that the target draws with, and the target's
+own token is accepted: the text stays that of plain decoding. The classic rule, min(1, p/q), is an
+option of the builder.
 
-Light. ``model`` is how a draft model's folder is read, ``drafter`` the model at work, ``training``
-how the target's first layers learn to draft.
+Light. ``model`` is how a draft model's folder is read, ``translation`` what its vocabulary shares
+with the target's, ``drafter`` the model at work, ``training`` how the target's first layers learn
+to draft.
 """
 
 from __future__ import annotations

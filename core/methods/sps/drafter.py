@@ -2,9 +2,10 @@
 
 The cache holds the committed context. A round's nodes are written after it, in the order of
 scoring. When the next round begins, the rows of those that were committed are kept, the others are
-dropped.
+dropped. A node is one token of the target. A model with a vocabulary of its own reads it in none,
+one or several rows.
 
-Shapes: R nodes, S cache rows, V vocabulary.
+Shapes: R nodes or rows, S cache rows, V vocabulary, C tokens that q is over.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from core.drafting.best import worth_a_batch
-from core.drafting.session import MIN_LISTED, Drafter, PathSession
+from core.drafting.session import MIN_LISTED, Covered, Drafter, PathSession
 from core.errors import UserError
 from core.methods.loading import check_fits, drafter_folder
 from core.methods.sps import SpsOptions
 from core.methods.sps.model import first_layers, load_adapter, load_config
+from core.methods.sps.translation import Translation
 from core.models.cache import StaticKV, mask_value
 from core.models.language import Language, load_language, load_vocabulary
 from core.models.layer_kinds import carries_state
@@ -34,7 +37,9 @@ if TYPE_CHECKING:
 def load(language: Language, folder: Path | None, options: SpsOptions) -> LmDrafter:
     """The draft model in ``folder`` (None: the one that ships) on the target's device.
 
-    Raises UserError when there is none or it has another tokenizer than the target.
+    A model with other tokens than the target's drafts those that both have.
+
+    Raises UserError when there is none, it carries a state, or shares no token with the target.
     """
     folder = drafter_folder("sps", language, folder)
     config = load_config(folder)
@@ -42,41 +47,59 @@ def load(language: Language, folder: Path | None, options: SpsOptions) -> LmDraf
     if config.layers is not None:
         adapter = load_adapter(folder, config).to(language.device, language.model.dtype)
         return LmDrafter(first_layers(language.model, adapter), options.depth)
-    if load_vocabulary(str(folder)).identity != language.tokenizer_hash:
-        raise UserError(
-            f"the draft model in {folder} has another tokenizer than {language.name!r}: "
-            "its tokens are not the target's"
-        )
+    translation = _translation(language, folder)
     model = load_language(str(folder), str(language.device)).model
     if carries_state(model.config):
         raise UserError(
             f"the draft model in {folder} has layers that carry a state along the text; only one "
             "that attends in every layer can take back what it drafted"
         )
-    return LmDrafter(model, options.depth)
+    return LmDrafter(model, options.depth, translation)
+
+
+def _translation(language: Language, folder: Path) -> Translation | None:
+    """Of the target's tokens into those of the model in ``folder``; None: they are the same."""
+    draft = load_vocabulary(str(folder))
+    if (draft.identity, draft.size) == (language.tokenizer_hash, language.vocabulary):
+        return None
+    return Translation.of(language.tokens, draft, str(folder))
 
 
 class LmDrafter(Drafter):
     """A causal language model and its cache of one text.
 
-    model  its network; ``lm``: the language model in it
+    model        its network; ``lm``: the language model in it
+    translation  of the target's tokens into its own; None: they are its own
     """
 
     layers = ()
 
-    def __init__(self, model: PreTrainedModel, depth: int = 5):
+    def __init__(
+        self, model: PreTrainedModel, depth: int = 5, translation: Translation | None = None
+    ):
         self.model, self.lm, self.max_depth = model, model, depth
+        self.translation = translation
+        if translation is not None:
+            ids, own = (
+                torch.tensor(list(some), device=input_device(model))
+                for some in (translation.shared, translation.shared.values())
+            )
+            self.covered, self._own = Covered(ids, translation.size), own
         self._last_position = context_limit(model) - 1
         self._cache: StaticKV | None = None
+        self._forget()
+
+    def _forget(self) -> None:
         self._session: LmSession | None = None
         self._waiting: list[int] = []  # committed tokens that the cache does not hold for good
+        self._read: list[int] = []  # what it holds, in the model's own tokens
 
     def reset(self, capacity: int) -> None:
         """Forget the text. Memory of the last text is used again if it is enough."""
         if self._cache is None or self._cache.capacity < capacity:
             self._cache = make_kv(self.lm, -(-capacity // 256) * 256)
         self._cache.reset()
-        self._session, self._waiting = None, []
+        self._forget()
 
     def extend(self, tokens: Sequence[int], features: object) -> None:
         """Newly committed tokens. They are taken in when the next round begins, so that a probe may
@@ -86,21 +109,46 @@ class LmDrafter(Drafter):
     @torch.inference_mode()
     def begin(self, root: int, width: int) -> LmSession:
         """Take in what was committed, and open a session; the last one must not be asked again."""
-        length = self.cache.length
-        if self._session is not None:
-            length, rows = self._session.start, self._session.rows(self._waiting)
-            self.cache.truncate(length)
-            self.cache.commit(torch.tensor(rows, dtype=torch.long))
-            del self._waiting[: len(rows)]
-            length += len(rows)
-        for low in range(0, len(self._waiting), PREFILL_CHUNK):
-            some = self._waiting[low : low + PREFILL_CHUNK]
-            known = torch.ones(len(some), self.cache.length + len(some), dtype=torch.bool)
-            allowed = known.tril(self.cache.length)
-            self.forward(some, [length + low + i for i in range(len(some))], allowed, keep=1)
-        self._waiting = []
-        self._session = LmSession(self, root, max(width, MIN_LISTED))
+        owed = self._keep(self._session) if self._session is not None else []
+        text, own = self._with(owed), self.ids(root)
+        again = [] if own else text[-1:]  # what stands before a root that it does not see
+        context = text[: len(text) - len(again)]
+        self.cache.truncate(min(len(self._read), len(context)))
+        for low in range(self.cache.length, len(context), PREFILL_CHUNK):
+            some = context[low : low + PREFILL_CHUNK]
+            known = torch.ones(len(some), low + len(some), dtype=torch.bool).tril(low)
+            self.forward(some, list(range(low, low + len(some))), known, keep=1)
+        self._read, self._waiting = context, []
+        self._session = LmSession(self, root, max(width, MIN_LISTED), again)
         return self._session
+
+    def _keep(self, session: LmSession) -> list[int]:
+        """Keep the rows of a session's nodes that were committed. Returns what the session took
+        from the text and nobody gave back."""
+        count, rows = session.committed(self._waiting)
+        self.cache.truncate(session.start)
+        self.cache.commit(torch.tensor(rows, dtype=torch.long))
+        self._read += [session.fed[row] for row in rows]
+        del self._waiting[:count]
+        return [] if count else session.again
+
+    def _with(self, owed: list[int]) -> list[int]:
+        """The committed text in the model's own tokens."""
+        if self.translation is None:
+            return [*self._read, *self._waiting]
+        if not self._read and not owed:
+            return self.translation.text(self._waiting)
+        fresh = [id_ for token in self._waiting for id_ in self.translation.ids(token)]
+        return [*self._read, *owed, *fresh]
+
+    def ids(self, token: int) -> tuple[int, ...]:
+        """A token of the target in the model's own; () for one that it does not see."""
+        return (token,) if self.translation is None else self.translation.ids(token)
+
+    def log_softmax(self, logits: Tensor) -> Tensor:
+        """log q [R, C] of the tokens that target and model share, of its logits [R, …]."""
+        found = logits.float()
+        return (found if self.covered is None else found[:, self._own]).log_softmax(-1)
 
     @property
     def cache(self) -> StaticKV:
@@ -138,36 +186,62 @@ class LmDrafter(Drafter):
 
 
 class LmSession(PathSession):
-    """A node's row in the cache is ``start`` and its number."""
+    """A node's rows in the cache follow ``start``: one for each of its tokens in the model's own.
 
-    def __init__(self, drafter: LmDrafter, root: int, width: int):
-        super().__init__(root, drafter.max_depth, width)
-        self._drafter, self.start = drafter, drafter.cache.length
+    again  what the root, which the model does not see, took from the text: its own is read instead
+    fed    the model's own token of each row
+    """
+
+    def __init__(self, drafter: LmDrafter, root: int, width: int, again: Sequence[int] = ()):
+        super().__init__(root, drafter.max_depth, width, drafter.covered)
+        self._drafter, self.start, self.again = drafter, drafter.cache.length, list(again)
         self.at_once = worth_a_batch(input_device(drafter.lm))
-        self._paths: list[list[int]] = []  # numbers of every node's ancestors and its own
+        self.fed: list[int] = []
+        self._rows = 0
+        self._paths: list[list[int]] = []  # of every node: the rows that it sees behind ``start``
 
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
-        where, allowed = self.place(parents)
-        return self._drafter.forward(tokens, where, allowed).float().log_softmax(-1)
+        spelt = [self._drafter.ids(token) for token in tokens]
+        rows = [ids or (self._last(parent),) for ids, parent in zip(spelt, parents, strict=True)]
+        where, allowed = self.place(parents, [len(ids) for ids in spelt])
+        fresh = [id_ for ids in rows for id_ in ids]
+        logits = self._drafter.forward(fresh, where, allowed)
+        self.fed += fresh
+        if len(fresh) > len(tokens):
+            logits = logits[np.cumsum([len(ids) for ids in rows]) - 1]
+        return self._drafter.log_softmax(logits)
 
-    def place(self, parents: list[int]) -> tuple[list[int], Tensor]:
-        """The next nodes' positions, and which rows of the cache each sees, bool [R, S]."""
-        first = len(self._paths)
-        for number, parent in enumerate(parents, first):
-            self._paths.append([*(self._paths[parent] if parent >= 0 else ()), number])
-        fresh = self._paths[first:]
-        allowed = torch.zeros(len(fresh), self.start + len(self._paths), dtype=torch.bool)
+    def _last(self, node: int) -> int:
+        """The model's own token before what follows a node; −1: before the root."""
+        return self.fed[self._paths[node][-1]] if node >= 0 else self.again[0]
+
+    def place(self, parents: list[int], counts: Sequence[int] = ()) -> tuple[list[int], Tensor]:
+        """The positions of the next nodes' rows, and which rows of the cache each sees, bool
+        [R, S].
+
+        counts  rows of each node; (): one each. A node of none is read as its parent is, in a row
+                of its own: it stands in the place of the last row that its parent sees
+        """
+        seen = list[list[int]]()
+        for parent, count in zip(parents, counts or [1] * len(parents), strict=True):
+            path = self._paths[parent] if parent >= 0 else []
+            path = path if count else path[:-1]
+            for _ in range(count or 1):
+                path = [*path, self._rows]
+                seen.append(path)
+                self._rows += 1
+            self._paths.append(path)
+        allowed = torch.zeros(len(seen), self.start + self._rows, dtype=torch.bool)
         allowed[:, : self.start] = True
-        for row, path in enumerate(fresh):
+        for row, path in enumerate(seen):
             allowed[row, [self.start + number for number in path]] = True
-        return [self.start + len(path) - 1 for path in fresh], allowed
+        return [self.start + len(path) - 1 for path in seen], allowed
 
-    def rows(self, tokens: Sequence[int]) -> list[int]:
-        """The numbers of the nodes that these tokens after the context pass through, as far as they
-        were scored."""
-        found, number = list[int](), -1
+    def committed(self, tokens: Sequence[int]) -> tuple[int, list[int]]:
+        """How many of these tokens after the context pass through scored nodes, and their rows."""
+        count, node = 0, -1
         for token in tokens:
-            if (number := self._number.get((number, token), -1)) < 0:
+            if (following := self._number.get((node, token), -1)) < 0:
                 break
-            found.append(number)
-        return found
+            count, node = count + 1, following
+        return count, self._paths[node] if count else []

@@ -21,8 +21,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from core.errors import UserError
+from core.methods.sps.translation import shared_tokens
 from core.models import checkpoint
 from core.models.hub import Source
+from core.models.language import Vocabulary, load_vocabulary
 from core.models.layers import drawn
 
 if TYPE_CHECKING:
@@ -48,7 +50,6 @@ class DraftConfig:
     layers: int | None = None
     rank: int = 0
     parts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    vocabulary: int | None = None
 
     def __post_init__(self) -> None:
         sizes = (self.layers or 1, self.rank, *(n for shape in self.parts.values() for n in shape))
@@ -59,8 +60,7 @@ class DraftConfig:
     @property
     def of_target(self) -> dict[str, int]:
         """The sizes that the target must have, by name, where the config gives them."""
-        found = {} if self.vocabulary is None else {"vocabulary size": self.vocabulary}
-        return found | ({"hidden size": self.parts["q_proj"][1]} if "q_proj" in self.parts else {})
+        return {"hidden size": self.parts["q_proj"][1]} if "q_proj" in self.parts else {}
 
     def feature_layers(self, target_layers: int) -> tuple[int, ...]:
         """None: it reads tokens alone."""
@@ -121,7 +121,14 @@ def load_config(folder: Path) -> DraftConfig:
     """Raises UserError for a folder that holds neither kind."""
     if checkpoint.read_config(folder, KIND).get("format") == FORMAT:
         return checkpoint.load_config(folder, KIND, DraftConfig.of)
-    return DraftConfig(vocabulary=_config(folder).get_text_config().vocab_size)
+    _config(folder)
+    return DraftConfig()
+
+
+def tokens_of(folder: Path, target: Vocabulary) -> int:
+    """How many of the target's tokens a draft model of its own has. Raises UserError where its
+    tokenizer cannot be read."""
+    return len(shared_tokens(target, load_vocabulary(str(folder))))
 
 
 def outline(folder: Path) -> nn.Module:
