@@ -1,10 +1,11 @@
 # Two commands: `make app` opens the studio, `make test` runs everything that decides a change.
+# `make quick` is the part of the tests that takes a minute.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: app test test-engines lint types web setup model constraints clean
+.PHONY: app test quick test-engines lint types web setup model constraints clean
 
 app: setup model
 	$(BIN)/python -m app
@@ -12,7 +13,11 @@ app: setup model
 # One thread a process: the cores are taken by the processes. Browser and graphviz tests are skipped,
 # with a reason at the end, where chromium or dot is missing.
 test: setup model lint types web
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(PYTEST)
+
+# Before each commit: linters, and the tests that take a tenth of a second or less.
+quick: setup lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --quick
 
 # The recorder in a real vLLM for CPUs, in an environment of its own (3.4 GB), without packages for pictures
 # and sound: they may be of another build than torch, and then vLLM cannot be imported. DRAFTSCOPE_VLLM names the

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from core.errors import UserError
+from core.files import held
 from core.rounds.round import Round
 from core.traces.reader import read_header
 from core.traces.schema import ENDINGS
@@ -73,13 +75,15 @@ class TraceLog:
     def __init__(self, path: Path | None, run: Run):
         self._path, self._run = path, run
         self._writer: TraceWriter | None = None
+        self._held = ExitStack()
 
     def __enter__(self) -> TraceLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._guarded(self._writer.close)
+        with self._held:
+            if self._writer is not None:
+                self._guarded(self._writer.close)
 
     def write(self, record: Round) -> None:
         if self._path is None:
@@ -88,6 +92,7 @@ class TraceLog:
 
         def append() -> None:
             if self._writer is None:
+                self._hold(path)
                 self._writer = TraceWriter(path, self._run.header)
             self._writer.write(whole)
 
@@ -97,6 +102,15 @@ class TraceLog:
         """Write the footer: the text, its seconds, and ``more``."""
         if (writer := self._writer) is not None:
             self._guarded(lambda: writer.finish(text=text, wall_seconds=seconds, **more))
+
+    def _hold(self, path: Path) -> None:
+        """Two that write one trace would make one file of two runs. Raises UserError.
+
+        On Windows nobody could read a file that is held, and a trace may be looked at as it grows.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if sys.platform != "win32":
+            self._held.enter_context(held(path, UserError(f"another run is writing {path}")))
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:

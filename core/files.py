@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +19,7 @@ from core.json_input import parse_json
 from core.lines import check_regular, open_regular
 from core.rounds.draft import Array
 
+TRIES = 5  # at a lock: a file system without steady file numbers must not keep it trying for ever
 # Types of the arrays that are read, by their name in a safetensors header.
 TYPES = {"F32": "<f4", "U8": "u1", "U16": "<u2", "U32": "<u4", "I32": "<i4", "I64": "<i8"}
 
@@ -43,19 +44,41 @@ def replacing(path: Path) -> Iterator[Path]:
     writing the same file: both would write to one temporary path.
     """
     unfinished = path.with_name(f"{path.name}.tmp")
-    with unfinished.open("ab") as lock:
-        if sys.platform != "win32":  # there, a file that is open cannot replace another
-            hold(lock, UserError(f"another process is writing {path}"))
+    busy = UserError(f"another process is writing {path}")
+    with held(unfinished, busy) if sys.platform != "win32" else nullcontext():
+        # (on Windows a file that is open cannot replace another)
         try:
             yield unfinished
             with unfinished.open("rb+") as file:
                 os.fsync(file.fileno())
-            if sys.platform == "win32":
-                lock.close()
             unfinished.replace(path)
         finally:
-            lock.close()
             unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def held(path: Path, busy: UserError) -> Iterator[None]:
+    """Hold a file, which is made if need be, for this process alone, or raise ``busy``.
+
+    What a dead process held is free. Raises OSError for a file that cannot be opened.
+    """
+    with ExitStack() as stack:
+        for _ in range(TRIES):
+            lock = stack.enter_context(path.open("ab"))
+            hold(lock, busy)
+            # Its last holder may have renamed or removed it since it was opened.
+            if _is_at(lock, path):
+                break
+            lock.close()
+        yield
+
+
+def _is_at(file: IO[bytes], path: Path) -> bool:
+    """Whether the open file is still the one at ``path``."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def hold(lock: IO[bytes], busy: UserError) -> None:

@@ -12,12 +12,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.files import hold
+from core.files import held
 from core.json_input import parse_json
 from core.lines import open_regular
 
@@ -127,11 +127,11 @@ def _fresh(path: Path, made_of: Any) -> Journal:
 def alone(folder: Path, what: str) -> Iterator[None]:
     """Hold the folder, which is made. Raises UserError where another process holds it (``what`` is
     at work) and where it cannot be written."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("ab")
-    with lock:
-        hold(lock, UserError(f"another {what} is at work in {folder}"))
+    busy = UserError(f"another {what} is at work in {folder}")
+    with ExitStack() as stack:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(held(folder / LOCK, busy))
         yield
 
 

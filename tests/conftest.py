@@ -15,6 +15,8 @@ from hypothesis import settings
 
 from tests import needs
 
+pytest_plugins = ["tests.timing"]
+
 settings.register_profile("draftscope", derandomize=True, deadline=None, database=None)
 settings.load_profile("draftscope")
 

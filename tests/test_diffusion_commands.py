@@ -1,6 +1,7 @@
 """``denoise`` and ``model graph`` on a toy language; what a bad request gets."""
 
 import json
+import os
 import random
 from types import SimpleNamespace
 
@@ -8,7 +9,6 @@ import pytest
 import torch
 
 from app.cli import main
-from app.commands.model import graph as graph_command
 from core.diffusion import models
 from core.diffusion.graph_files import read_graph, write_graph
 from core.diffusion.nfe import denoised_tokens
@@ -179,12 +179,12 @@ def test_counts_that_are_kept_survive_a_disk_that_is_full(language, tmp_path, mo
     (kept,) = (tmp_path / "g").glob("collected-*.jsonl")
     before = kept.read_text()
 
-    def full(file, sets, steps):
+    def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(graph_command, "_write", full)
-    assert main(words) == 2 and "No space left" in capsys.readouterr().err
-    assert kept.read_text() == before and list(kept.parent.glob("*.jsonl*")) == [kept]
+    monkeypatch.setattr(os, "fsync", full)
+    assert main([*words, "--count", "2"]) == 2 and "No space left" in capsys.readouterr().err
+    assert kept.read_text() == before
 
 
 @pytest.mark.parametrize(

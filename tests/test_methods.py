@@ -96,7 +96,7 @@ def test_what_a_model_can_run_by_default_needs_weights_that_are_known(tmp_path):
     assert every == tuple(METHODS)
     assert bare == ("ar", "ddtree", "pld", "suffix", "ngram-mod", "lookahead"), "and the default"
     shipped = runnable("smollm2-135m")
-    weightless = {"eagle2", "peagle", "dspark", "dflash2", "xpress", "domino", "mtp"}
+    weightless = {"eagle2", "peagle", "dspark", "dflash2", "xpress", "domino"}
     weightless.add("gemma4-assistant")
     assert set(every) - set(shipped) == weightless
     (tmp_path / "p.toml").write_text('[m]\ntarget = "x/y"\ndrafters.eagle2 = "a/b"\n')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -400,6 +401,46 @@ def test_without_the_hub_the_published_parameter_count_is_used():
 def test_the_embedded_targets_needs(cache):
     found = fetch.needs(presets.find("smollm2-135m"))
     assert found.parts[0].size == 86_000_000 and not found.parts[0].here
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_a_killed_fetch_left_is_not_a_model(tmp_path, monkeypatch, asked):
+    """Until the last file is there, whether or not the hub says which files there are."""
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    there = tmp_path / "models--org--toy"
+    for folder in ("refs", "blobs", "snapshots/abc"):
+        (there / folder).mkdir(parents=True)
+    (there / "refs" / "main").write_text("abc")
+    files = ["config.json", hub.INDEX, "model-1.safetensors", "model-2.safetensors"]
+    index = {"weight_map": {"a": files[2], "b": files[3]}}
+    preset = replace(presets.find("qwen3-4b"), target=Source("org/toy"), drafters={}, ngram=None)
+
+    def ask(_source):
+        if asked:
+            return dict.fromkeys([*files, "model.gguf"], 5)
+        raise UserError("no network")
+
+    for file in files:
+        (there / "blobs" / f"{file}.incomplete").write_text("half")
+        assert not fetch.needs(preset, ask).parts[0].here
+        (there / "snapshots" / "abc" / file).write_text(json.dumps(index))
+    (part,) = fetch.needs(preset, ask).parts
+    assert part.here and part.size == (20 if asked else 2 * preset.parameters)
+
+
+def test_a_fetch_clears_what_killed_ones_left_of_files_that_are_whole(tmp_path, monkeypatch):
+    import huggingface_hub
+
+    snapshot, blobs = tmp_path / "org" / "snapshots" / "abc", tmp_path / "org" / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for name in ("aa", "aa.1f.incomplete", "aa.incomplete", "bb.2e.incomplete"):
+        (blobs / name).write_text("x")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(snapshot))
+    assert Source("org/toy").fetch(("*",)) == snapshot
+    assert sorted(f.name for f in blobs.iterdir()) == ["aa", "bb.2e.incomplete"]
 
 
 def test_a_hub_files_name_cannot_leave_the_cache_folder(cache):

@@ -248,3 +248,23 @@ def test_no_more_runs_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatc
     (third,) = runs.submit(RunRequest("three"))  # none of the two was queued
     runs.stop(third)
     assert runs.submit(RunRequest("four"))
+
+
+def test_a_page_that_leaves_a_run_stops_it_unless_another_watches_it():
+    """A tab that was made of another has its tickets, and each page's stream may end late."""
+    runs = Runs(FakeEngine())
+    ticket, waiting = runs.submit(RunRequest("slow"), RunRequest("hello"))
+    run, queued = runs._runs[ticket], runs._runs[waiting]
+    with runs.watching([ticket]):
+        with runs.watching([ticket, waiting]):
+            runs.leave(ticket)
+            runs.leave(waiting)
+            assert not run.stop.is_set() and not queued.stop.is_set()
+        assert not run.stop.is_set(), "the other page watches it"
+        assert queued.state == STOPPED, "nobody is left"
+        runs.get(ticket)  # the other page asks for it
+    assert not run.stop.is_set(), "it may be loading again"
+    runs.leave(runs.share(ticket))
+    assert not run.stop.is_set(), "a link stops nothing"
+    runs.leave(ticket)
+    assert run.stop.is_set()

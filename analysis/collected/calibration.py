@@ -23,6 +23,7 @@ from analysis.collected.many_texts import departing, several_texts
 from analysis.frames import COVERAGE
 from analysis.table_files import CSV, PARQUET, table_bytes
 from core.errors import UserError, WrongKind
+from core.files import replacing
 from core.lines import check_regular
 from core.stats import FEW, TOO_FEW, Z
 
@@ -99,10 +100,12 @@ def write_tables(table: pd.DataFrame, folder: Path) -> None:
 
     for name, frame in ((TABLE, table), (CURVES, curves(table))):
         for form in (PARQUET, CSV):
-            (folder / f"{name}.{form}").write_bytes(table_bytes(frame, form))
+            with replacing(folder / f"{name}.{form}") as file:
+                file.write_bytes(table_bytes(frame, form))
     for name, figure in figures(table, Style("light")).items():
         short = name.partition("-")[0]
-        figure.write_html(folder / f"{short}.html", include_plotlyjs=True)
+        with replacing(folder / f"{short}.html") as file:
+            figure.write_html(file, include_plotlyjs=True)
 
 
 def read_table(path: Path) -> pd.DataFrame:

@@ -6,6 +6,7 @@ The text is the target's own, or one that was served.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from app.commands.options import (
 from app.commands.states import answer_of
 from app.terminal import ProgressBar, one_line, say
 from core.errors import UserError
+from core.journal import alone
 from core.methods.method import Value
 from core.methods.registry import find
 from core.rounds.draft import MAX_BUDGET
@@ -63,6 +65,15 @@ def main(args: Options) -> int:
     texts = _texts(args.out, asked_of(args))
     for name in args.methods:
         check_listable(name)
+    # The work on a file has a lock of its own: here it is the folder of several.
+    with alone(args.out, "collection") if len(texts) > 1 else nullcontext():
+        _collect(args, texts)
+    _tell(args.out, list(texts))
+    return 0
+
+
+def _collect(args: Options, texts: Mapping[Path, Asked]) -> None:
+    """Make the files that are not there."""
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)
     from analysis.collected.collect import CollectionPlan, collect, source_of, widest
 
@@ -93,21 +104,15 @@ def main(args: Options) -> int:
             ids, words = text.prompt_ids(language), text.prompt_text(language)
             own = replace(plan, given=text.answer(language))
             collect(source, ids, file, own, words, done)
-    _tell(args.out, list(texts))
-    return 0
 
 
 def _texts(path: Path, asked: Sequence[Asked]) -> dict[Path, Asked]:
     """The text of each file. Several go into a folder, numbered, so that the same command finds
-    what is finished. Raises UserError for a folder that cannot be made."""
+    what is finished. Raises UserError for a folder that cannot be."""
     if len(asked) == 1:
         return {path: asked[0]}
-    try:
-        path.mkdir(exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"{len(asked)} texts need a folder, and {path} cannot be one: {error.strerror}"
-        ) from None
+    if not path.absolute().parent.is_dir() or (path.exists() and not path.is_dir()):
+        raise UserError(f"{len(asked)} texts need a folder, and {path} cannot be one")
     return {path / f"{n:04d}.safetensors": text for n, text in enumerate(asked, 1)}
 
 

@@ -14,6 +14,8 @@ import torch
 
 from app.command_line import REQUIRED, CommandOptions, Declared, one_of, option, words
 from core.errors import UserError
+from core.files import replacing
+from core.journal import alone
 from core.learning.corpus import Corpus
 from core.learning.shards import folder_layers, shard_paths
 from core.learning.student import DrafterTraining, Training, TrainingRun
@@ -21,6 +23,7 @@ from core.methods.loading import check_layers, shipped
 from core.methods.registry import drafter_trainings
 from core.models import embedded
 from core.models.language import Language, load_language
+from core.samples import Sample
 from core.stats import TOO_FEW
 from core.train import denoiser_report
 from core.train.accuracy import DOCUMENTS, of_student, write_accuracy
@@ -107,7 +110,22 @@ def main(args: Options) -> int:
     if not corpus.train:
         raise UserError(f"{shards} holds no training documents")
     torch.manual_seed(sources.seed)
-    fit = Fit(training.student(run, options[args.kind], corpus), corpus, settings, folder)
+    with alone(folder, "training"):
+        student = training.student(run, options[args.kind], corpus)
+        fit = Fit(student, corpus, settings, folder)
+        _fit_and_report(args, training, language, fit, held_out)
+    return 0
+
+
+def _fit_and_report(
+    args: Options,
+    training: Training,
+    language: Language,
+    fit: Fit,
+    held_out: Sequence[Sample],
+) -> None:
+    """Fit to the end; then the reports, on the held-out prompts or on held-out training text."""
+    corpus, folder = fit.corpus, fit.folder
     fit.run()
     if held_out:
         texts = evaluation_texts(language, corpus.layers, held_out, args.out / "evaluation")
@@ -115,16 +133,15 @@ def main(args: Options) -> int:
         texts = [HeldOutText("held out", ALL, document) for document in corpus.test]
     if isinstance(training, DrafterTraining):
         found = report_drafter(training, language, fit.checkpoint, texts)
-    else:
-        found = report_denoiser(fit.checkpoint, args, texts)
-    if isinstance(training, DrafterTraining):
         student, place = fit.averaged(), folder / "accuracy.json"
         kinds = {"train": corpus.train[:DOCUMENTS], "held out": corpus.test[:DOCUMENTS]}
         shown = [of_student(student, some, text) for text, some in kinds.items() if some]
         write_accuracy(place, training.name, fit.step, shown)
-    numbers = {"recipe": asdict(settings), "steps": fit.step, "tokens": corpus.tokens}
-    (folder / "report.json").write_text(json.dumps(numbers | {"scores": found}, indent=1))
-    return 0
+    else:
+        found = report_denoiser(fit.checkpoint, args, texts)
+    numbers = {"recipe": asdict(fit.settings), "steps": fit.step, "tokens": corpus.tokens}
+    with replacing(folder / "report.json") as file:
+        file.write_text(json.dumps(numbers | {"scores": found}, indent=1))
 
 
 def own_options(args: Options) -> dict[str, Any]:

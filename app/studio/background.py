@@ -63,7 +63,8 @@ class Background:
         return run.request
 
     def _stop(self, question: Question) -> Any:
-        self.runs.stop(question.ticket)
+        end = self.runs.leave if question.left else self.runs.stop
+        end(question.ticket)
         return {}
 
 

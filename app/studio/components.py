@@ -191,7 +191,7 @@ def connect_upload(
 
 def open_traces(runs: Runs, files: list[Path]) -> list[str]:
     """Put uploaded traces on view; their tickets. Raises UserError for any other file."""
-    return [runs.open(open_upload(file)) for file in files]
+    return [runs.open(open_upload(file), file=file.name) for file in files]
 
 
 def value_or_sentence(make: Callable[[], Any]) -> Any:

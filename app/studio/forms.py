@@ -147,10 +147,13 @@ def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
     return RunForm(prompt, shared, slots, start, stop, upload)
 
 
-def bar(prefix: str, places: FormPlaces) -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button]:
-    """The prompt, the button that says and opens the settings, Start and Stop."""
+def bar(
+    prefix: str, places: FormPlaces, asked: str = shipped.PROMPTS[0][1]
+) -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button]:
+    """The prompt, at first what is ``asked``, the button that says and opens the settings, Start
+    and Stop."""
     with places.bar:
-        prompt = _prompt(prefix)
+        prompt = _prompt(prefix, asked)
         settings = gr.Button("", elem_id=f"{prefix}-open-settings", size="sm", min_width=120)
         start, stop = start_stop(prefix)
     with places.more:
@@ -193,9 +196,9 @@ def _slot(methods: Methods, letter: str, begin: tuple[str, int]) -> MethodInputs
         return _inputs(methods, chosen, budget, name, method)
 
 
-def _prompt(prefix: str) -> gr.Textbox:
+def _prompt(prefix: str, asked: str) -> gr.Textbox:
     return gr.Textbox(
-        shipped.PROMPTS[0][1], label="Prompt", lines=1, max_lines=8,
+        asked, label="Prompt", lines=1, max_lines=8,
         elem_id=f"{prefix}-prompt", placeholder="Ask the target something",
     )  # fmt: skip
 

@@ -40,6 +40,7 @@ class Question(msgspec.Struct, frozen=True):
     dark: bool | None = None
     whole: bool | None = None
     quietly: bool | None = None
+    left: bool | None = None
     tickets: list[str | None] | None = None
     more: list[str | None] | None = None
     places: list[Question | None] | None = None

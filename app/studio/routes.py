@@ -83,9 +83,10 @@ class Routes:
         }
 
     def _offered(self, _: Question) -> Any:
-        """The shelf, and what a page without a link opens on: nothing, where files were named."""
+        """The shelf, and what a page without a link opens on, by view: nothing, where files were
+        named."""
         named = self._examples.files.group(denoising=False)
-        first = None if named else shipped.FIRST
+        first = {} if named else {"run": [shipped.FIRST], "compare": shipped.FIRST_COMPARED}
         return {"prompts": self._examples.groups(denoising=False), "first": first}
 
     def _start(self, question: Question) -> Any:
@@ -110,7 +111,9 @@ class Routes:
         return run, run.rounds[at]
 
     def _stop(self, question: Question) -> Any:
-        self._runs.stop(question.ticket)
+        """Somebody pressed Stop, or this page shows the run no more (``left``)."""
+        end = self._runs.leave if question.left else self._runs.stop
+        end(question.ticket)
         return {}
 
     def _share(self, question: Question) -> Any:
@@ -216,6 +219,7 @@ def run_line(ticket: object, run: StudioRun) -> dict[str, Any]:
         "ticket": ticket,
         "state": run.state,
         "rounds": len(run.rounds),
+        "file": visible(run.file, 60) if run.file else "",
         "method": visible(method_name(run.method)),
         "budget": budget_of(run.method, run.header.settings) if run.header else None,
         "prompt": flowing(run.header.prompt_text if run.header else "", 120),

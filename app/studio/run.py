@@ -39,6 +39,8 @@ class StudioRun:
     reading what is done before the first round, in words; empty when there is nothing to wait for
     seen    when a page last asked for it or watched it
     watchers  pages that watch it now
+    left    a page that showed it shows another run now, and none has asked for it since
+    file    the name of the file that was opened, any text; "" for another run
     example  the name of the example that it was opened as
     link    a second ticket, for looking only; None until the run is shared
     weight  about its bytes in memory
@@ -55,8 +57,10 @@ class StudioRun:
     reading: str = ""
     seen: float = field(default_factory=time.monotonic)
     watchers: int = 0
+    left: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
     source: str = "live"
+    file: str = ""
     example: str | None = None
     link: str | None = None
     weight: int = 0

@@ -105,16 +105,18 @@ class Runs:
             self._work.notify_all()
         return [run.ticket for run in runs]
 
-    def open(self, trace: Trace | TraceReader, example: str | None = None) -> str:
+    def open(self, trace: Trace | TraceReader, example: str | None = None, file: str = "") -> str:
         """Put a trace on view; returns its ticket. The first rounds of a ``TraceReader`` are read
         here and the rest in the background, so that a long file shows soon. A file that is being
         written is followed, until the run is stopped. ``example``: its name in addresses.
+
+        file  the name of the file that it is of, for a list of runs
 
         Raises UserError for a file that is not a trace, if that shows in the first rounds; later it
         is the run's message, and the rounds before it stay.
         """
         rounds = iter(trace.rounds if isinstance(trace, Trace) else trace)
-        about: Any = {"header": trace.header, "source": "file", "example": example}
+        about: Any = {"header": trace.header, "source": "file", "example": example, "file": file}
         run = StudioRun(_new_ticket(), state=RUNNING, **about)
         grows = isinstance(trace, OpenFile) and trace.grows
         if isinstance(trace, OpenFile) and grows:
@@ -132,7 +134,7 @@ class Runs:
             own = self._links.get(ticket, ticket) if isinstance(ticket, str) else None
             run = self._runs.get(own) if own is not None else None
             if run is not None:
-                run.seen = time.monotonic()
+                run.seen, run.left = time.monotonic(), False
                 self._runs.move_to_end(run.ticket)
             return run
 
@@ -163,6 +165,7 @@ class Runs:
             for run in watched:
                 run.watchers += by
                 run.seen = time.monotonic()
+                self._let_go(run)
 
     def mark(self, ticket: object) -> tuple[object, ...]:
         """Return a value that changes as soon as there is news about a run, or about the model."""
@@ -178,10 +181,28 @@ class Runs:
         if run is None or ticket != run.ticket:
             return
         with self._lock:
-            run.stop.set()
-            if run in self._queue:
-                self._queue.remove(run)
-                run.state = STOPPED
+            self._stop(run)
+
+    def leave(self, ticket: object) -> None:
+        """A page shows this run no more: it is stopped, unless another page watches it, such as a
+        tab that was made of this one."""
+        run = self.get(ticket)
+        if run is None or ticket != run.ticket:
+            return
+        with self._lock:
+            run.left = True
+            self._let_go(run)
+
+    def _let_go(self, run: StudioRun) -> None:
+        """The watcher that is left may be the page's own: its stream may end later than it says."""
+        if run.left and not run.watchers:
+            self._stop(run)
+
+    def _stop(self, run: StudioRun) -> None:
+        run.stop.set()
+        if run in self._queue:
+            self._queue.remove(run)
+            run.state = STOPPED
 
     def updates(self, ticket: object, since: int) -> dict[str, Any]:
         """The model's state, the run's, and its rounds from number ``since`` on."""

@@ -14,7 +14,9 @@ PROMPTS = (
 )  # what a 135M model does well: its sums are wrong
 COMPARED = (("ddtree", 16), ("treeflash", 16))  # the first slots of Compare: method, draft budget
 COLLECTED = ("ddtree", "treeflash", "dart")  # whose drafters answer for a run's text in What-if
-FIRST = "chat-ddtree-64"  # the run that Calibration opens with
+FIRST = "chat-ddtree-64"  # the run that Run and Calibration open with
+FIRST_COMPARED = ("code-ddtree-16", "code-treeflash")
+FIRST_DENOISED = ("code-spiffy-10", "code-denoise")
 TOGETHER = ("ddtree-16", "treeflash", "dart", "dflash")  # runs that one click compares
 TIMED = "chat"  # the prompt whose runs What-if estimates speed with
 

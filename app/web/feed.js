@@ -59,14 +59,14 @@ export class Feed {
     clearTimeout(this.timer);
   }
 
-  /** Let go of the run; once nobody on the page shows it any more, it is stopped. */
+  /** Let go of the run; once nobody on this page or on another shows it any more, it is stopped. */
   leave() {
     this.source.news?.drop(this);
     const { ticket, active, source } = this,
       kept = () => [...FEEDS].some((feed) => feed.ticket === ticket);
     this.forget();
     // Not at once: what opens several runs may give this one to another of its feeds.
-    if (active) queueMicrotask(() => kept() || answered(source.stop({ ticket })));
+    if (active) queueMicrotask(() => kept() || answered(source.stop({ ticket, left: true })));
   }
 
   /** Somebody pressed Stop. */

@@ -1,22 +1,37 @@
 // The words in a form that has not been started, kept in this browser: a reload, or another
-// day, finds it as it was. Else a form is that of the run on view.
+// day, finds it as it was. Else a form is that of the run on view. Two tabs do not mix: each finds
+// its own words first, and those of the browser where it has none.
+
+function keep(name, text) {
+  for (const place of ["sessionStorage", "localStorage"]) {
+    try {
+      globalThis[place].setItem(name, text);
+    } catch {
+      // storage may be forbidden or full; then a reload starts afresh
+    }
+  }
+}
+
+function storedWords(name) {
+  try {
+    return sessionStorage.getItem(name) ?? localStorage.getItem(name);
+  } catch {
+    return null;
+  }
+}
 
 const FORM = (prefix) => `draftscope-form-${prefix}`;
 
 /** Keep a form's values, in the order of the names of its inputs. */
 export function remember(prefix, names, values) {
-  const kept = Object.fromEntries(names.map((name, at) => [name, values[at]]));
-  try {
-    localStorage.setItem(FORM(prefix), JSON.stringify(kept));
-  } catch {
-    // storage may be forbidden or full; then a reload starts afresh
-  }
+  const found = Object.fromEntries(names.map((name, at) => [name, values[at]]));
+  keep(FORM(prefix), JSON.stringify(found));
 }
 
-/** Keep what is typed as a prompt at once: the page may be left before the other inputs are kept. */
+/** Keep a typed prompt at once: the page may be left before the other inputs are kept. */
 export function rememberPrompt(prefix, prompt) {
-  const kept = recall(prefix);
-  if (kept) remember(prefix, Object.keys(kept), Object.values({ ...kept, prompt }));
+  const form = recall(prefix);
+  if (form) remember(prefix, Object.keys(form), Object.values({ ...form, prompt }));
   else remember(prefix, ["prompt"], [prompt]);
 }
 
@@ -24,25 +39,17 @@ const TYPED = (prefix) => `draftscope-typed-${prefix}`;
 
 /** Whether somebody has written or chosen something since the last Start. */
 export function typedIn(prefix) {
-  try {
-    return localStorage.getItem(TYPED(prefix)) === "yes";
-  } catch {
-    return false;
-  }
+  return storedWords(TYPED(prefix)) === "yes";
 }
 
 export function keepTyped(prefix, on) {
-  try {
-    localStorage.setItem(TYPED(prefix), on ? "yes" : "no");
-  } catch {
-    // storage may be forbidden
-  }
+  keep(TYPED(prefix), on ? "yes" : "no");
 }
 
 /** The form that was kept, or null. */
 export function recall(prefix) {
   try {
-    return JSON.parse(localStorage.getItem(FORM(prefix)));
+    return JSON.parse(storedWords(FORM(prefix)));
   } catch {
     return null;
   }

@@ -154,9 +154,9 @@ export class Studio {
     this.runs.open(tickets);
   }
 
-  /** Put a run beside what is shown. */
+  /** Put a run beside what is shown, or in the place of what the page itself opened. */
   beside(ticket) {
-    this.runs.beside(ticket);
+    this.opening.alone ? this.open(ticket) : this.runs.beside(ticket);
   }
 
   /** Runs were chosen from the shelf: one to look at, or more of them for the comparison. */
@@ -173,7 +173,7 @@ export class Studio {
   }
 
   _began() {
-    if (!this.opening.ticket) setForm(this.where.stop, false); // what was opened is to be seen
+    if (!this.opening.coming.size) setForm(this.where.stop, false); // what was opened is to be seen
     this.empty.hidden = this.comparing || !!this.panes[0].rounds.length;
     this._arrange();
     this.runs.keep();

@@ -107,7 +107,7 @@ export class TreeView {
 
   planned(round, fold) {
     const onward = !!this.run && this.run.at < this.run.rounds.length - 1;
-    return planFor(round, fold, onward, this.columns ? null : this.window.size);
+    return planFor(round, fold, { onward, slim: this.slim }, this.window.size);
   }
 
   /** The box of a row, to be drawn. */
@@ -184,6 +184,13 @@ export class TreeView {
     return this.window.columns;
   }
 
+  /** Slim boxes, or the usual ones. */
+  reshape(slim) {
+    if (slim === !!this.slim) return;
+    this.slim = slim;
+    if (this.plan) this._draw(this.round, this.plan.fold);
+  }
+
   /** Stand in columns that are the same in other trees: {lead, here, labels, …} of columns.js. */
   stand(columns) {
     this.window.columns = columns;
@@ -218,12 +225,6 @@ export class TreeView {
     if (this.plan) this.window.panBy(dx, dy);
   }
 
-  /** Every box at full size at once, for a picture; the element must be large enough. */
-  expand(margin) {
-    this.window.show({ k: 1, kx: 1, x: margin, y: margin });
-    this._settle();
-  }
-
   /** The window has moved, or what is drawn in it is another thing. */
   _apply() {
     const { view, size, columns } = this.window;
@@ -235,11 +236,11 @@ export class TreeView {
     this.map.mark(view, size);
     this.settling ||= requestAnimationFrame(() => {
       this.settling = null;
-      if (this.plan) this._settle();
+      if (this.plan) this.settle();
     });
   }
 
-  _settle() {
+  settle() {
     this.scene.settle(this.window.size, this._marked());
   }
 
@@ -254,10 +255,10 @@ export class TreeView {
   /** A window of another size shows the same part, or all of the tree if it did before. */
   _resized() {
     if (!this.plan) return;
-    const { zoom, view } = this.window;
+    const { zoom, view, least } = this.window;
     const hidden = !this.svg.getClientRects().length;
     const size = this.window.size.join();
-    if (!hidden && (this.unseen || (size !== this.size && zoom !== view.k))) {
+    if (!hidden && (this.unseen || (size !== this.size && (zoom !== view.k || view.k < least)))) {
       this.frame(false);
       if (this.selected !== null) this.window.reveal(this.selected);
     }

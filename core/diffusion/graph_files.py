@@ -11,6 +11,7 @@ from core import ASSETS
 from core.diffusion.draft_graph import MAX_FORMULAS, DraftGraph, make_graph
 from core.diffusion.pace import ONE_BY_ONE, Pace
 from core.errors import UserError
+from core.files import replacing
 from core.json_input import read_json
 from core.models import embedded
 
@@ -70,7 +71,8 @@ def write_graph(path: Path, graph: DraftGraph) -> None:
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
+        with replacing(path) as file:
+            file.write_text(text, "utf-8")
     except OSError as error:
         raise UserError(f"the draft graph {path} cannot be written: {error.strerror}") from None
 

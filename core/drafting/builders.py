@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 
+from core.compiled import compiled
 from core.drafting.session import (
     MIN_LISTED,
     NO_STATE,
@@ -374,7 +374,7 @@ def _grow(
     )
 
 
-@numba.njit(cache=True)
+@compiled
 def _sift_up(heap, key, slot):
     entry = heap[slot]
     while slot > 0:
@@ -387,7 +387,7 @@ def _sift_up(heap, key, slot):
     heap[slot] = entry
 
 
-@numba.njit(cache=True)
+@compiled
 def _sift_down(heap, key, size):
     slot, entry = 0, heap[0]
     while True:
@@ -406,7 +406,7 @@ def _sift_down(heap, key, size):
     heap[slot] = entry
 
 
-@numba.njit(cache=True)
+@compiled
 def _best_first(log_q, leads, row_of, budget, fixed=0.0, node=0.0):
     """Pop the best prefix; push its next sibling and its first child. Entries are never reused,
     so an entry's number is the order of discovery and breaks ties. Unknown states are leaves.

@@ -110,7 +110,7 @@ class Needs:
 
 def needs(preset: Preset, ask: Callable[[Source], dict[str, int]] = Source.sizes) -> Needs:
     """List what the preset needs; the hub is asked for sizes where it can be reached."""
-    every = (*SMALL_FILES, *WEIGHTS, f"*{GGUF}")
+    every = (*SMALL_FILES, *WEIGHTS)
     parts = [_part(what, source, every, ask) for what, source in _checkpoints(preset)]
     if preset.target.name == embedded.NAME:
         ready = embedded.is_ready()
@@ -125,11 +125,12 @@ def needs(preset: Preset, ask: Callable[[Source], dict[str, int]] = Source.sizes
 def _part(
     what: str, source: Source, patterns: tuple[str, ...], ask: Callable[[Source], dict[str, int]]
 ) -> Part:
-    here = source.is_local or source.cached("config.json")
+    patterns = patterns if source.gguf is None else (f"*{GGUF}",)
     try:
         sizes = {n: s for n, s in ask(source).items() if any(fnmatch(n, p) for p in patterns)}
     except UserError:
-        return Part(what, str(source), here, None)
+        return Part(what, str(source), source.is_local or source.is_whole(), None)
+    here = source.is_local or (bool(sizes) and all(map(source.cached, sizes)))
     return Part(what, str(source), here, sum(sizes.values()))
 
 

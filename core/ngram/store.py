@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from core.compiled import compiled
 from core.errors import UserError
 from core.files import TYPES, read_arrays
 from core.rounds.draft import Array
@@ -211,7 +211,7 @@ def _sound(metadata: Mapping[str, str], arrays: Mapping[str, Array]) -> bool:
 # ── looking up, from numba ───────────────────────────────────────────────────────────────────────
 
 
-@numba.njit(cache=True)
+@compiled
 def _lower_bound(values, low, high, wanted):
     """The first index in [low, high) whose value is ≥ wanted, or high."""
     while low < high:
@@ -223,7 +223,7 @@ def _lower_bound(values, low, high, wanted):
     return low
 
 
-@numba.njit(cache=True)
+@compiled
 def _find(nodes, low, high, token, bits):
     """The index of the token among the siblings [low, high), or −1."""
     at = _lower_bound(nodes, low, high, token << bits)
@@ -232,7 +232,7 @@ def _find(nodes, low, high, token, bits):
     return np.int64(-1)
 
 
-@numba.njit(cache=True)
+@compiled
 def _exact(arrays, word, node):
     """The exact count of the node with this word and number."""
     full = (np.int64(1) << arrays.shape[1]) - 1
@@ -244,7 +244,7 @@ def _exact(arrays, word, node):
     return count
 
 
-@numba.njit(cache=True)
+@compiled
 def _unigram(arrays, token):
     """Index of a token's unigram, or −1."""
     if token < 0 or token >= arrays.shape[0]:
@@ -252,7 +252,7 @@ def _unigram(arrays, token):
     return _find(arrays.unigrams, 0, len(arrays.unigrams), token, arrays.shape[1])
 
 
-@numba.njit(cache=True)
+@compiled
 def _bigram(arrays, before, last):
     """Index of a bigram, or −1."""
     above = _unigram(arrays, before)
@@ -263,7 +263,7 @@ def _bigram(arrays, before, last):
     return _find(arrays.bigrams, low, min(high, len(arrays.bigrams)), last, arrays.shape[1])
 
 
-@numba.njit(cache=True)
+@compiled
 def _fill(arrays, length, gram, tokens, counts):
     """Fill ``counts`` for every token after a gram of length 1 or 2, given by its index."""
     nodes, starts, first = arrays.bigrams, arrays.bigram_starts, len(arrays.unigrams)
@@ -279,7 +279,7 @@ def _fill(arrays, length, gram, tokens, counts):
                 counts[k] = _exact(arrays, nodes[at], first + at)
 
 
-@numba.njit(cache=True)
+@compiled
 def lookup(arrays, before, last, tokens, counts):
     """Fill ``counts`` int64 [K] with count(context + token) for ``tokens`` int64 [K].
 
@@ -304,7 +304,7 @@ def lookup(arrays, before, last, tokens, counts):
     return 0, np.int64(0)
 
 
-@numba.njit(cache=True)
+@compiled
 def lookup_each(arrays, before, last, tokens, counts, contexts, lengths):
     """``lookup`` with the longest context that each token itself was seen after.
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from core.compiled import compiled
 from core.errors import UserError
 from core.ngram.build import DEFAULTS, BuildOptions, check_place, write_store
 from core.ngram.store import CODE_BITS, MAX_VOCABULARY, ORDER, NgramStore, check_vocabulary
@@ -131,13 +131,13 @@ def _raise_fault(path: Path, fault: int, node: int) -> None:
         raise UserError(f"{path} is damaged at node {node:,}: {_FAULTS[fault]}")
 
 
-@numba.njit(cache=True)
+@compiled
 def _u64(words, at):
     """The u64 at a word, as int64: negative when it is 2^63 or more."""
     return np.int64(words[at]) | np.int64(words[at + 1]) << 32
 
 
-@numba.njit(cache=True)
+@compiled
 def _hash(parent, token, node):
     """A 64-bit hash of one entry of a list of children."""
     # Unsigned numbers wrap around; numba does not guarantee this for signed ones.
@@ -147,7 +147,7 @@ def _hash(parent, token, node):
     return np.int64(mixed ^ (mixed >> np.uint64(30)))
 
 
-@numba.njit(cache=True)
+@compiled
 def _scan(words, span, vocabulary, state, columns):
     """Read the nodes of a span (low, high). Returns 0, or the fault of node state[1].
 
@@ -184,7 +184,7 @@ def _scan(words, span, vocabulary, state, columns):
     return 0
 
 
-@numba.njit(cache=True)
+@compiled
 def _keys(columns, keys):
     """Fill the keys of all nodes but the root. Returns the first node too deep, or 0."""
     for row in range(len(keys)):

@@ -11,6 +11,7 @@ Shapes: R rows of a batch, T positions, F·h width of the features, K stored tok
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from core.errors import UserError
+from core.journal import alone
 from core.learning.shards import TOP_K, Document, write_shard
 from core.models.cache import StaticKV, mask_value
 from core.models.chat_template import render_turn
@@ -31,6 +33,7 @@ from core.train.bars import progress_bar
 
 _PATIENCE = 512  # user turns the target may write without ending one
 _AT_ONCE = 256  # positions whose logits [N, V] exist together; each such batch reads the head once
+COLLECTING = "collection"  # in messages: what is at work in a folder
 _LOOP_LENGTH = 64  # tokens of an answer that ends in a loop
 
 
@@ -295,23 +298,28 @@ def collect(
     """Write ``folder/name-00000.safetensors`` and so on; yields the answer tokens of each batch.
 
     Samples with an answer are read, those without are answered (never both in one call). Existing
-    shards are skipped.
+    shards are skipped. Raises UserError where another process is making shards there.
     """
-    for number, chosen in enumerate(batches(collector.settings, samples)):
-        path = folder / f"{name}-{number:05d}.safetensors"
-        if path.exists():
-            yield 0
-            continue
-        if chosen[0].answer is not None:
-            documents = collector.read(chosen)
-        else:
-            prompts = [collector.chat(s.user) for s in chosen]
-            prompts = [p for p in prompts if len(p) <= collector.settings.max_prompt_tokens]
-            if not prompts:
+    made = [
+        (folder / f"{name}-{number:05d}.safetensors", number, chosen)
+        for number, chosen in enumerate(batches(collector.settings, samples))
+    ]
+    whole = all(path.exists() for path, _, _ in made)
+    with nullcontext() if whole else alone(folder, COLLECTING):
+        for path, number, chosen in made:
+            if path.exists():
+                yield 0
                 continue
-            documents = collector.answer(prompts, seed=number)
-        write_shard(path, documents)
-        yield sum(len(d) - d.answer for d in documents)
+            if chosen[0].answer is not None:
+                documents = collector.read(chosen)
+            else:
+                prompts = [collector.chat(s.user) for s in chosen]
+                prompts = [p for p in prompts if len(p) <= collector.settings.max_prompt_tokens]
+                if not prompts:
+                    continue
+                documents = collector.answer(prompts, seed=number)
+            write_shard(path, documents)
+            yield sum(len(d) - d.answer for d in documents)
 
 
 def collect_with_bar(

@@ -135,7 +135,8 @@ class Fit:
         self.step, self.seconds = 0, 0.0
         self._resume()
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "recipe.json").write_text(json.dumps(asdict(settings), indent=1))
+        with replacing(folder / "recipe.json") as file:
+            file.write_text(json.dumps(asdict(settings), indent=1))
 
     @property
     def checkpoint(self) -> Path:

@@ -14,11 +14,18 @@ from typing import Any
 
 from core.errors import UserError
 from core.files import replacing
+from core.journal import alone
 from core.learning.shards import check_record, read_record, write_record
 from core.methods.method import Range, option
 from core.models.language import Language
 from core.samples import Sample, digest, read_samples
-from core.train.collect import Collector, CollectSettings, collect_with_bar, synthesis_settings
+from core.train.collect import (
+    COLLECTING,
+    Collector,
+    CollectSettings,
+    collect_with_bar,
+    synthesis_settings,
+)
 from core.train.prompts import code_prompts, function_prompts, topic_prompts
 
 PLAN = "prompts.json"
@@ -118,22 +125,30 @@ def make_shards(
     language: Language, settings: CollectSettings, sources: Sources, folder: Path
 ) -> None:
     """The collecting stage. The list of prompts is written first, so that a resumed run continues
-    it. Raises UserError where there is no prompt."""
+    it. Raises UserError where there is no prompt, and where another process makes shards there."""
     plan = folder / PLAN
-    if plan.exists():
-        samples = [Sample(*pair) for pair in json.loads(plan.read_text())]
-    else:
-        samples = sources.samples(language)
-        if not samples:
-            raise UserError("no training text: give --prompts, --code, --tasks or --synthesise")
-        write_record(folder, sources.record(language.name))
-        with replacing(plan) as path:
-            path.write_text(json.dumps([(s.user, s.answer) for s in samples]))
+    if not plan.exists():
+        with alone(folder, COLLECTING):
+            _write_plan(language, sources, folder)
+    samples = [Sample(*pair) for pair in json.loads(plan.read_text())]
     collector = Collector(language, settings)
     with_answer = [s for s in samples if s.answer is not None]
     without = [s for s in samples if s.answer is None]
     for name, some in (("read", with_answer), ("answered", without)):
         collect_with_bar(collector, some, folder, name, f"collecting ({name})")
+
+
+def _write_plan(language: Language, sources: Sources, folder: Path) -> None:
+    """Raises UserError where there is no prompt, and where another process wrote a plan since this
+    one looked: it may be of other text."""
+    if (folder / PLAN).exists():
+        raise UserError(f"another process chose the text of {folder} meanwhile: try again")
+    samples = sources.samples(language)
+    if not samples:
+        raise UserError("no training text: give --prompts, --code, --tasks or --synthesise")
+    write_record(folder, sources.record(language.name))
+    with replacing(folder / PLAN) as path:
+        path.write_text(json.dumps([(s.user, s.answer) for s in samples]))
 
 
 class Overlap:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from app.command_line import REQUIRED, one_of, option
 from app.commands.denoise import Denoising, DiffusionModel, load, settings_of
@@ -35,10 +35,8 @@ from core.diffusion.draft_graph_search import (
 )
 from core.diffusion.graph_files import write_graph
 from core.errors import UserError
-from core.files import replacing
-from core.json_input import parse_json
+from core.journal import Journal, alone, key_of
 from core.methods.method import Range
-from core.samples import read_lines
 
 if TYPE_CHECKING:
     from core.diffusion.models import DiffusionLanguage
@@ -95,73 +93,49 @@ def main(args: Options) -> int:
         "prompts": len(prompts),
         "prompts_sha256": hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:16],
     }
+    key = key_of(about)[:8]
     counts: SetCounts = Counter()
     steps = 0
-    with ProgressBar("counting", len(prompts)) as progress:
-        made = _counted(args.out, about, language, settings, prompts)
-        for done, (sets, number) in enumerate(made, 1):
-            counts += sets
-            steps += number
-            progress.at(done, f"prompt {done} of {len(prompts)}")
-    budgets = sorted(set(args.budget))
-    graphs = list(find_graphs(counts, settings.pace, budgets, args.score, args.keep))
-    for graph in graphs:
-        graph = replace(graph, provenance={**about, "steps": steps, **graph.provenance})
-        write_graph(args.out / f"{graph.name}.json", graph)
+    with alone(args.out, "search"):
+        journal = Journal(args.out / f"collected-{about['pace']}-{key}.jsonl")
+        with ProgressBar("counting", len(prompts)) as progress:
+            made = _counted(journal, args.lookahead, language, settings, prompts)
+            for done, (sets, number) in enumerate(made, 1):
+                counts += sets
+                steps += number
+                progress.at(done, f"prompt {done} of {len(prompts)}")
+        budgets = sorted(set(args.budget))
+        graphs = list(find_graphs(counts, settings.pace, budgets, args.score, args.keep))
+        for graph in graphs:
+            graph = replace(graph, provenance={**about, "steps": steps, **graph.provenance})
+            write_graph(args.out / f"{graph.name}.json", graph)
     _print(graphs)
     say(f"{len(graphs)} graphs written to {args.out}")
     return 0
 
 
 def _counted(
-    folder: Path,
-    about: dict[str, Any],
+    journal: Journal,
+    lookahead: int,
     language: DiffusionLanguage,
     settings: DenoiseSettings,
     prompts: Sequence[str],
 ) -> Iterator[tuple[SetCounts, int]]:
-    """The counts and steps of each prompt, read where an earlier run wrote them."""
+    """The counts and steps of each prompt; those of earlier runs are kept in the journal."""
     from core.diffusion.denoise import denoise
 
-    key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
-    path = folder / f"collected-{about['pace']}-{key}.jsonl"
-    older = _read(path)[: len(prompts)]
-    yield from older
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as unfinished, unfinished.open("w", encoding="utf-8") as file:
-            for sets, steps in older:  # all but a last line cut short
-                _write(file, sets, steps)
-        with path.open("a", encoding="utf-8") as file:
-            for prompt in prompts[len(older) :]:
-                ids = language.encode_chat(prompt)
-                rounds = tuple(denoise(language.target, ids, settings))
-                sets, steps = count_sets(rounds, about["lookahead"]), len(rounds)
-                _write(file, sets, steps)
-                yield sets, steps
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
+    def count(prompt: str) -> dict[str, Any]:
+        rounds = tuple(denoise(language.target, language.encode_chat(prompt), settings))
+        return {"steps": len(rounds), "sets": sets_to_json(count_sets(rounds, lookahead))}
 
-
-def _write(file: IO[str], sets: SetCounts, steps: int) -> None:
-    file.write(json.dumps({"steps": steps, "sets": sets_to_json(sets)}) + "\n")
-    file.flush()
-
-
-def _read(path: Path) -> list[tuple[SetCounts, int]]:
-    """Read the counts that an earlier run wrote; a last line cut short is made again."""
-    found = []
-    try:
-        lines = read_lines(path)
-    except UserError:
-        return []
-    for _, line in lines:
+    for number, prompt in enumerate(prompts):
+        found = journal.made(f"prompt {number}", lambda prompt=prompt: count(prompt))
         try:
-            value = parse_json(line, "a line")
-            found.append((sets_from_json(value["sets"]), int(value["steps"])))
-        except (ValueError, KeyError, TypeError, UserError):
-            break
-    return found
+            yield sets_from_json(found["sets"]), int(found["steps"])
+        except (KeyError, TypeError, ValueError):
+            raise UserError(
+                f"{journal.path} does not hold the counts of prompt {number + 1}: remove it"
+            ) from None
 
 
 def _print(graphs: Sequence[DraftGraph]) -> None:

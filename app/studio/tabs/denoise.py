@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
+from app.studio import shipped
 from app.studio.components import (
     QUIET,
     Studio,
@@ -62,7 +63,7 @@ ANSWER_SIZE = 1_000_000  # about this many bytes of calls in one answer
 def build(studio: Studio) -> None:
     runs = studio.runs
     with form_above_view("ds-d") as places:
-        prompt, settings, start, stop = bar("ds-d", places)
+        prompt, settings, start, stop = bar("ds-d", places, shipped.DENOISED["code"])
         with places.more:
             inputs = {"prompt": prompt} | _inputs(settings)
             upload = gr.UploadButton(
@@ -202,8 +203,15 @@ def routes(studio: Studio) -> dict[str, Route]:
         "updates": updates,
         "differences": compare,
         "outline": lambda question: graph_outline(runs.get(question.ticket)),
-        "examples": lambda _: {"prompts": studio.examples.groups(denoising=True)},
+        "examples": lambda _: offered(studio),
     }
+
+
+def offered(studio: Studio) -> dict[str, Any]:
+    """The shelf, and what a page without a link opens on: nothing, where files were named."""
+    named = studio.examples.files.group(denoising=True)
+    first = () if named else shipped.FIRST_DENOISED
+    return {"prompts": studio.examples.groups(denoising=True), "first": first}
 
 
 def graph_outline(run: StudioRun | None) -> dict[str, Any]:

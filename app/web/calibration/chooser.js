@@ -48,7 +48,7 @@ export class RunChooser {
 
   async _example() {
     const { first } = await answered(this.source.examples({})),
-      { ticket } = await answered(this.source.example({ name: first })),
+      { ticket } = await answered(this.source.example({ name: first?.run?.[0] })),
       { runs } = await answered(this.source.runs({ tickets: ticket ? [ticket] : [] }));
     if (!this.choosing) await this._take(runs || [], ticket);
   }

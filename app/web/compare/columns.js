@@ -2,8 +2,16 @@
 // them. Pure functions.
 
 import { rootPlace } from "../align.js";
+import { STEP_X } from "../tree/boxes.js";
+import { FAR, pathScale } from "../tree/camera.js";
 
 const WORD = 9; // characters of a token above its column
+
+/** Whether so many columns can only be read with slim boxes, in the narrowest of these windows:
+ * [width, height] each. */
+export function needsSlim(sizes, wide) {
+  return sizes.some((size) => pathScale(size, wide * STEP_X, 1, 0) < FAR);
+}
 
 /** The words of a column: the token's number, and the token where the text has come so far. */
 function heading(place, sides) {

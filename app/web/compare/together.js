@@ -8,7 +8,7 @@ import { answered } from "../feed.js";
 import { Measures } from "../measures.js";
 import { Beside, rowAt } from "./beside.js";
 import { Card } from "./card.js";
-import { columnsOf } from "./columns.js";
+import { columnsOf, needsSlim } from "./columns.js";
 import { Lanes } from "./lanes.js";
 import { markTwins, sayShared, twinWords } from "./links.js";
 import { BandStrip } from "./text.js";
@@ -198,6 +198,12 @@ export class Together {
     const said = JSON.stringify(columns);
     if (!moved && said === this.standing) return;
     this.standing = said;
+    const there = this.panes.filter((pane) => pane.shown);
+    const slim = needsSlim(
+      there.map((pane) => pane.tree.window.size),
+      Math.max(...columns.map((each) => each?.wide ?? 0)),
+    );
+    for (const pane of there) pane.tree.reshape(slim);
     const tall = Math.max(...this.panes.map((pane) => (pane.shown ? pane.tree.plan.height : 0)));
     this.panes.forEach((pane, at) => {
       if (columns[at]) pane.tree.stand({ ...columns[at], tall });

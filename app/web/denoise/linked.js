@@ -1,9 +1,11 @@
 // What Denoise has in the address: its runs, the step, the draft that is picked and which graph and
 // ranking are drawn.
 
+import { answered } from "../feed.js";
 import { awaits } from "../goto.js";
 import { namesOf, ticketsOf } from "../named.js";
 import { keptTickets } from "../studio/shelf.js";
+import { bestStep } from "./steps.js";
 
 /** What is on view; null: it is on its way. */
 export function stateOf(view) {
@@ -19,24 +21,37 @@ export function stateOf(view) {
   };
 }
 
+/** Show what was on view before a reload; else there is something to look at from the start: an
+ * example at the call that saved most. */
+async function begin(view) {
+  const kept = keptTickets("denoise"),
+    { first = [] } = kept.length ? {} : await answered(view.source.examples({})),
+    answers = await Promise.all(first.map((name) => answered(view.source.example({ name })))),
+    tickets = answers.map(({ ticket }) => ticket);
+  if (view.tickets.length) return; // somebody opened something meanwhile
+  view.open(tickets.every(Boolean) ? [...kept, ...tickets] : kept);
+  if (tickets.length) view.wanted = { round: Number.POSITIVE_INFINITY, best: true };
+}
+
 /** Show what an address names; else, at the start, what was on view before a reload. */
 export async function showLinked(view, state, runs, atStart) {
   if (awaits("denoise")) return view.goTo();
-  if (!state) return view.open(keptTickets("denoise"));
+  if (!state) return begin(view);
   const { tickets, said } = await ticketsOf(view.source, state, runs);
   if (tickets.length) {
     if (tickets.join() !== view.tickets.join()) view.open(tickets);
     view.wanted = state;
     view.seek();
   } else if (runs && !atStart) view.open([]);
-  else if (atStart && !said) view.open(keptTickets("denoise"));
+  else if (atStart && !said) await begin(view);
   if (said) view.complain(said);
 }
 
 /** The step that an address names, as soon as it is there. */
-export async function goToWanted(view, { round, node, show }) {
+export async function goToWanted(view, { round, node, show, best }) {
   const { graph, ranking, player } = view;
-  if (round) player.go(round - 1);
+  if (best) player.go(bestStep(view.main.steps));
+  else if (round) player.go(round - 1);
   if (!!graph.whole !== (show === "graph")) await graph.turn(show === "graph");
   if (node !== undefined) view.pick(node === "ghost" ? -1 : node);
   if (show === "before") ranking.turn(true);

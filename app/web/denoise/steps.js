@@ -14,6 +14,11 @@ export function stepsOf(calls) {
   );
 }
 
+/** The number of the last step of the call that decided most steps. */
+export function bestStep(steps) {
+  return steps.reduce((best, step, at) => (step.k > steps[best].k ? at : best), 0);
+}
+
 /** Numbers of the steps of the block that step `place` belongs to: [first, end). */
 export function blockOf(steps, place) {
   let first = place,

@@ -5,7 +5,7 @@
 import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
-import { formAbove } from "../form.js";
+import { formAbove, hasStarted } from "../form.js";
 import { onGoTo, taken } from "../goto.js";
 import { News } from "../news.js";
 import { keepTickets } from "../studio/shelf.js";
@@ -27,14 +27,17 @@ const KEYS =
   "Space plays · ← → one step · Shift ← → one call · Home End · ↑ ↓ drafts · f fits the graph · " +
   "Esc closes";
 
-export function mount(page) {
-  formAbove("ds-d");
+export async function mount(page) {
+  await formAbove("ds-d");
   const source = { ...page.server, news: new News("calls") },
     view = new DenoiseView(page.element, source, (name) => page[name]());
   page.watch("value", () => {
     const value = page.props.value || {};
     if (value.error) view.complain(value.error);
-    else if (value.tickets) view.open(value.tickets);
+    else if (value.tickets) {
+      hasStarted("ds-d");
+      view.open(value.tickets);
+    }
   });
 }
 
@@ -284,7 +287,8 @@ export class DenoiseView {
   /** Open the run that somebody on the page asked for. */
   goTo() {
     const asked = taken("denoise");
-    if (asked?.ticket) this.open([asked.ticket]);
+    if (asked?.tickets) this.open(asked.tickets);
+    else if (asked?.ticket) this.open([asked.ticket]);
   }
 
   /** Whether the key meant something here. */

@@ -2,15 +2,15 @@
 
 import { readAddress, viewOf } from "../address.js";
 import { answered } from "../feed.js";
-import { formAbove, touchesOf, writePrompt } from "../form.js";
+import { formAbove, hasStarted, touchesOf, writePrompt } from "../form.js";
 import { recall, typedIn } from "../memory.js";
 import { News } from "../news.js";
 import { Studio } from "../studio.js";
 import { restore } from "./page.js";
 
 /** The studio of one tab: its name, how many runs it shows, and whose Stop it hears. */
-export function mountStudio(page, setting) {
-  const bar = formAbove(setting.stop)?.querySelector(".ds-bar");
+export async function mountStudio(page, setting) {
+  const bar = (await formAbove(setting.stop)).querySelector(".ds-bar");
   const source = { ...page.server, news: new News("rounds") },
     touched = () => touchesOf(setting.stop),
     trigger = (name, asked) => page[name](asked && { ...asked, touched: touched() }),
@@ -22,23 +22,24 @@ export function mountStudio(page, setting) {
     if (Object.keys(others).length) trigger("refill", { filling: others });
   }
   studio.link.listen(async (atStart) => {
-    if (atStart) restore(studio);
-    if (setting.view !== "run" || viewOf(readAddress()) !== "run") return;
-    await showFirst(studio, page.server);
+    const asked = atStart && restore(studio),
+      unseen = setting.view === "run" && viewOf(readAddress()) !== "run"; // made from the start
+    if (!asked && !unseen) await showFirst(studio, page.server);
   });
   page.watch("value", () => {
     const value = page.props.value || {};
     if (value.error) studio.complain(value.error);
     else if (value.tickets) {
+      hasStarted(setting.stop);
       for (const ticket of value.tickets) studio.opening.started.add(ticket);
       studio.open(...value.tickets);
     } else if (value.added) value.added.forEach((ticket) => studio.beside(ticket));
   });
 }
 
-/** There is something to look at from the start: a good round of the first example. */
+/** There is something to look at from the start: a good round of the first example, or of two. */
 async function showFirst(studio, server) {
-  const { first } = await answered(server.examples({}));
-  const idle = !studio.panes[0].feed.ticket && !studio.status.complaint;
-  if (first && idle) await studio.opening.on(first);
+  const { first } = await answered(server.examples({})),
+    names = first?.[studio.where.view];
+  if (names && studio.opening.may) await studio.opening.on(names);
 }

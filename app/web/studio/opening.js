@@ -1,5 +1,5 @@
-// The first view of a page: a good round of an example, its path drawn once, step by step; and the
-// form filled with the settings of the run on view.
+// The first view of a page: a good round of an example, or of two side by side, the path drawn
+// once, step by step; and the form filled with the settings of the runs on view.
 
 import { answered } from "../feed.js";
 import { typedIn } from "../memory.js";
@@ -22,25 +22,42 @@ function unroll(svg) {
 export class Opening {
   constructor(studio) {
     this.studio = studio;
-    this.ticket = null; // of the example that is on its way
+    this.coming = new Set(); // tickets of the examples whose rounds are on their way
+    this.shown = ""; // the tickets that the page itself opened
     this.started = new Set(); // tickets that this page was given by its form or for a file
   }
 
-  /** Open an example, unless somebody has opened something meanwhile. */
-  async on(name) {
+  /** Whether nothing is on view, and nothing was said. */
+  get may() {
+    return !this.studio.panes[0].feed.ticket && !this.studio.status.complaint;
+  }
+
+  /** Whether nobody has opened anything but the page itself. */
+  get alone() {
+    return this.studio.runs.tickets.join() === this.shown;
+  }
+
+  /** Open examples, unless somebody has opened something meanwhile. */
+  async on(names) {
     const { studio } = this;
-    const { ticket } = await answered(studio.source.example({ name }));
-    if (!ticket || studio.panes[0].feed.ticket || studio.status.complaint) return;
-    this.ticket = ticket;
-    studio.open(ticket);
+    const answers = await Promise.all(
+      names.map((name) => answered(studio.source.example({ name }))),
+    );
+    const tickets = answers.map(({ ticket }) => ticket);
+    if (!tickets.every(Boolean) || !this.may) return;
+    this.coming = new Set(tickets);
+    this.shown = tickets.join();
+    studio.open(...tickets);
   }
 
   /** The rounds of a run have come, all of them. */
-  settled({ feed, rounds, tree }) {
-    if (feed.ticket !== this.ticket || !rounds.length) return;
-    this.ticket = null;
-    this.studio.reach(bestOf(rounds));
-    unroll(tree.svg);
+  settled({ feed, rounds }) {
+    if (!rounds.length || !this.coming.delete(feed.ticket) || this.coming.size) return;
+    const { panes } = this.studio;
+    const best = panes.map((pane) => ({ pane, at: bestOf(pane.rounds) }));
+    best.sort((a, b) => b.pane.rounds[b.at].accepted - a.pane.rounds[a.at].accepted);
+    this.studio.reach(best[0].at, best[0].pane);
+    for (const { tree } of panes) unroll(tree.svg);
   }
 
   /** The form is that of the runs on view, unless somebody is writing another one. It already is

@@ -32,20 +32,25 @@ function go(studio) {
   const { where, panes, link, scope } = studio;
   const asked = taken(where.view);
   if (!asked) return;
-  const { ticket, round, row } = asked;
-  if (ticket && where.places > 1) studio.beside(ticket);
+  const { ticket, tickets, shelf, round, row } = asked;
+  if (shelf) studio.shelf.open();
+  if (tickets) studio.open(...tickets);
+  else if (ticket && where.places > 1) studio.beside(ticket);
   else if (ticket && ticket !== panes[0].feed.ticket) studio.open(ticket);
   scope.scrollIntoView({ block: "start" });
   if (typeof round !== "number") return;
   link.seek({ round: round + 1, node: row === undefined ? undefined : row < 0 ? "ghost" : row });
 }
 
-/** Show what a reload had on view, unless somebody asked for something else. */
+/** Show what a reload had on view, or what somebody on the page asked for; gives whether there was
+ * either. */
 export function restore(studio) {
-  if (awaits(studio.where.view)) return go(studio);
+  const asked = awaits(studio.where.view);
+  if (asked) go(studio);
   const said = studio.status.complaint;
   const tickets = keptTickets(studio.where.view);
-  if (!tickets.length) return;
+  if (asked || !tickets.length) return asked;
   studio.open(...tickets);
   if (said) studio.complain(said); // of the link that was followed in vain
+  return true;
 }

@@ -3,7 +3,7 @@
 import { number, s } from "../dom.js";
 
 const LABEL = 64; // pixels a label needs
-const BRIEF = 120; // pixels: in a narrower column the TVD goes
+const BRIEF = 150; // pixels: in a narrower column the TVD goes
 
 export class TreeAxis {
   constructor() {

@@ -14,6 +14,7 @@ const EDIT_GAP = 34;
 export const MARK = { a: "✓", r: "×", u: "·" };
 export const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" };
 export const GHOST = -1; // in place of a row: the target's token where the walk stopped
+const SLIM_WORD = 8; // characters of a token in a slim box
 const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
 
 /** {boxW, boxH, stepX, stepY}. A draft graph's boxes list edits, a line each, and so are larger;
@@ -81,6 +82,11 @@ function left({ slim }) {
   return slim ? 4 : 8;
 }
 
+/** A token in a slim box: what is left out is in the node's name and tip. */
+export function slimWords({ slim }, words) {
+  return slim && words.length > SLIM_WORD ? `${words.slice(0, SLIM_WORD - 1)}…` : words;
+}
+
 export function nodeBox(size, round, row, id, [x, y]) {
   const token = round.tokens[row];
   const label = round.labels[token];
@@ -97,7 +103,7 @@ export function nodeBox(size, round, row, id, [x, y]) {
   const mark = row ? MARK[round.status[row]] : "●";
   node.append(s("rect", { class: "box", width: size.boxW, height: size.boxH, rx: 7 }));
   if (round.lines) return fill(node, {}, edits(size, round.lines[row], mark, label));
-  const words = `${mark} ${round.short[token] || label}`;
+  const words = slimWords(size, `${mark} ${round.short[token] || label}`);
   const top = size.flat ? 15 : row ? 16 : size.boxH / 2 + 5;
   node.append(s("text", { class: "token", x: left(size), y: top, "data-words": words }, words));
   if (row) node.append(...odds(size, round, row));
@@ -146,7 +152,7 @@ function edits(size, lines, mark, label) {
 export function ghostBox(size, round, id, [x, y]) {
   const { ghost } = round;
   const what = round.lines ? "step" : "token";
-  const words = `◇ ${ghost.short}`;
+  const words = slimWords(size, `◇ ${ghost.short}`);
   const top = size.flat ? 15 : ghost.p === null ? size.boxH / 2 + 5 : 16;
   return s(
     "g",
@@ -177,7 +183,8 @@ export function ghostBox(size, round, id, [x, y]) {
 
 /** The children of a node that are not drawn. */
 export function chipBox(size, chip, [x, y]) {
-  const sums = `Σq ${percent(chip.q)}${chip.p === null ? "" : `  Σp ${percent(chip.p)}`}`;
+  const odds = [`Σq ${percent(chip.q)}`, ...(chip.p === null ? [] : [`Σp ${percent(chip.p)}`])];
+  const sums = odds.join("  ");
   const told = `${chip.words}: ${plural(chip.nodes, "node")} not drawn, ${sums}; press to open`;
   const [count] = chip.words.split(" ");
   return s(
@@ -194,14 +201,17 @@ export function chipBox(size, chip, [x, y]) {
       "text",
       {
         class: "token",
-        x: 10,
+        x: size.slim ? left(size) : 10,
         y: size.flat ? 15 : 17,
-        "data-words": chip.words,
+        "data-words": size.slim ? count : chip.words,
         "data-brief": count,
       },
-      chip.words,
+      size.slim ? count : chip.words,
     ),
-    s("text", { class: "odds", x: size.flat ? 108 : 10, y: size.flat ? 14 : 30 }, sums),
+    ...(size.slim ? odds : [sums]).map((words, line) => {
+      const x = size.flat ? 108 : size.slim ? left(size) : 10;
+      return s("text", { class: "odds", x, y: size.flat ? 14 : 30 + 14 * line }, words);
+    }),
   );
 }
 

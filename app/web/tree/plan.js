@@ -206,12 +206,13 @@ export class TreePlan {
   }
 }
 
-/** The plan of a round in a window of this size. A tall tree has boxes of one line, if q and p can
- * be read then and cannot be otherwise; size null: never. */
-export function planFor(round, fold, onward, size) {
+/** The plan of a round in a window of this size; slim: with slim boxes. A tall tree has boxes of
+ * one line, if q and p can be read then and cannot be otherwise. */
+export function planFor(round, fold, { onward, slim }, size) {
+  if (slim) return new TreePlan(round, fold, { shape: "slim" });
   const plan = new TreePlan(round, fold, { onward }),
     read = ({ width, height }) => wholeScale(size, width, height) >= FAR;
-  if (round.lines || !size || read(plan)) return plan;
+  if (round.lines || read(plan)) return plan;
   const flat = new TreePlan(round, fold, { onward, shape: "flat" });
   return read(flat) ? flat : plan;
 }

@@ -16,7 +16,8 @@ export function wholeTree(tree) {
     other.show(tree.round);
     host.style.width = `${other.plan.width + 2 * MARGIN}px`;
     host.style.height = `${other.plan.height + 2 * MARGIN}px`;
-    other.expand(MARGIN);
+    other.window.show({ k: 1, kx: 1, x: MARGIN, y: MARGIN });
+    other.settle();
     return picture(other.svg);
   } finally {
     host.remove();

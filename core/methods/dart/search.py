@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numba
 import numpy as np
 
 from core import ASSETS
+from core.compiled import compiled
 from core.drafting.session import Builder, DraftSession, FactorisedSession
 from core.drafting.states import Rows, StateTable
 from core.errors import UserError
@@ -110,7 +110,7 @@ def shipped_store(target: str) -> Path | None:
     return path if target == embedded.NAME and path.is_file() else None
 
 
-@numba.njit(cache=True)
+@compiled
 def _search(ids, q_terms, level_weights, text, stops, grams, constants, beam, budget):
     """Nodes are numbered in the order they are found: level by level, beam by beam, best q first.
 
@@ -159,7 +159,7 @@ def _search(ids, q_terms, level_weights, text, stops, grams, constants, beam, bu
     return _chosen(parent[:made], depth_of, rank, score, terms, budget)
 
 
-@numba.njit(cache=True)
+@compiled
 def _beam(score, ids, rank, stops, low, high, beam):
     """The best nodes of one level, best first; those that end the text after all others."""
     order = np.argsort(-score[low:high], kind="mergesort") + low
@@ -178,7 +178,7 @@ def _beam(score, ids, rank, stops, low, high, beam):
     return kept
 
 
-@numba.njit(cache=True)
+@compiled
 def _chosen(parent, depth, rank, score, terms, budget):
     """The best nodes of all levels. A node counts as no better than its parent: rounding (or a
     term of +ε) must not choose it alone; parents are found before children, and so stay first."""

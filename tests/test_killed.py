@@ -1,0 +1,138 @@
+"""Commands that fill a folder: killed after something was finished they go on, and two at once do
+not mix."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import pandas as pd
+import pytest
+from safetensors import safe_open
+
+from app import cli
+from core.traces.reader import read_trace
+from tests import stopped
+from tests.toys_on_disk import save_toys
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toys")
+    save_toys(folder)
+    lines = [{"prompt": f"Say {number} words about ships."} for number in range(3)]
+    (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return folder
+
+
+Ask = Callable[[object], bool]
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[Ask]:
+    """Starts a command that stands still when it has kept so many things, and kills it (None)."""
+    command = [sys.executable, "-m", "tests.stopped"]
+    with Popen(command, cwd=ROOT, text=True, stdin=PIPE, stdout=PIPE) as server:
+        assert server.stdin is not None and server.stdout is not None
+        sent, told = server.stdin, server.stdout
+
+        def ask(what: object) -> bool:
+            print(json.dumps(what), file=sent, flush=True)
+            return json.loads(told.readline())
+
+        yield ask
+        sent.close()
+
+
+MODEL = "--model {toys}/target --device cpu --prompts {toys}/prompts.jsonl"
+DRAFTER = "--drafter {toys}/drafter"
+CASES = {  # a command line without --out, and how many things it keeps until it stops, each time
+    "collect": (f"collect dflash {MODEL} {DRAFTER} --max-new-tokens 20", (7,)),
+    "calibrate": (
+        f"calibrate dflash {MODEL} {DRAFTER} --anchors 6 --continuations 2 --max-new-tokens 8",
+        (4,),
+    ),
+    "grid run": (
+        f"grid run --methods ar dflash --budget 4 {MODEL} {DRAFTER} --max-new-tokens 8",
+        (3,),
+    ),
+    "grid table": (
+        f"grid table --methods ar dflash --budget 4 {MODEL} {DRAFTER} --max-new-tokens 8 "
+        "--time-every 0 --temperature 0",
+        (4,),
+    ),
+    "model graph": ("model graph --prompts {toys}/prompts.jsonl --length 16", (2,)),
+    "train": (  # in its text, and in its fit after the checkpoint of step 100
+        f"train dflash {MODEL} --temperature 0 --batch 1 --minutes 2 --draft-layers 1 "
+        "--block-size 4 --target-layers 0 1 --sequences 1 --anchors 4",
+        (4, 5),
+    ),
+}
+
+
+def contents(out: Path) -> dict[str, object]:
+    """What all files hold but for times and random names."""
+    return {
+        str(path.relative_to(out)): _content(path)
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and path.name != "lock"
+    }
+
+
+def _content(path: Path) -> object:
+    if path.suffix == ".safetensors":
+        with safe_open(path, "pt") as file:
+            about = {k: re.sub(r'"created": *"[^"]*"', "", v) for k, v in file.metadata().items()}
+            names = sorted(file.keys())
+            return about, names, [file.get_tensor(name).double().tolist() for name in names]
+    if path.name.endswith(".jsonl.gz"):
+        trace = read_trace(path)
+        return trace.complete, [(r.draft.tokens.tolist(), r.committed) for r in trace.rounds]
+    if path.name == "results.parquet":
+        return pd.read_parquet(path)[["run", "tau", "tokens"]].to_dict()
+    return "a page" if path.suffix == ".html" else path.read_bytes()
+
+
+def places(out: Path) -> dict[Path, tuple[int, int]]:
+    """Which files lie there, as they were written."""
+    found = ((path, path.stat()) for path in out.rglob("*") if path.is_file())
+    return {path: (at.st_ino, at.st_mtime_ns) for path, at in found}
+
+
+def call(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """The exit code, and how many things were kept."""
+    kept, real = [], os.fsync
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", lambda file: (kept.append(file), real(file)))
+        for toy in stopped.toys():
+            patched.setattr(*toy)
+        return cli.main(words), len(kept)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_killed_it_goes_on_and_two_do_not_mix(toys, process, tmp_path, monkeypatch, capsys, name):
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    line, stops = CASES[name]
+    words = [*line.format(toys=toys).split(), "--out"]
+    code, most = call([*words, str(whole)], monkeypatch)
+    assert code == 0
+    for after in stops:
+        assert process(([*words, str(out)], after)), "it stands still"
+        before = places(out)
+        capsys.readouterr()
+        assert call([*words, str(out)], monkeypatch)[0] == 2
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert re.search(r"another \w+ is at work in ", said) and len(said) < 300
+        assert places(out) == before
+        assert not process(None)
+    code, kept = call([*words, str(out)], monkeypatch)
+    assert code == 0 and kept <= most - sum(stops) + 1  # one: a note of the settings
+    assert contents(out) == contents(whole)

@@ -1,0 +1,27 @@
+"""The list of slow tests names tests that are there, and keeps to those."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests import timing
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_slow_test_is_still_there():
+    functions: dict[str, set[str]] = {}
+    for name in timing.slow_functions():
+        path, _, function = name.partition("::")
+        if path not in functions:
+            tree = ast.parse((ROOT / path).read_text("utf-8"))
+            functions[path] = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+        assert function.rpartition("::")[2] in functions[path], name
+
+
+def test_a_function_is_slow_by_the_mean_over_its_parameters(tmp_path, monkeypatch):
+    monkeypatch.setattr(timing, "SLOW_LIST", tmp_path / "slow.txt")
+    spent = {"a.py::test_x[1]": 0.3, "a.py::test_x[2]": 0.0, "a.py::test_y[1]": 0.15}
+    timing.write_slow(spent | {"a.py::test_y[2]": 0.01})
+    assert timing.slow_functions() == {"a.py::test_x"}

@@ -1,0 +1,99 @@
+"""The processor time of each test: the slowest are printed, and ``--quick`` leaves slow ones out.
+
+Processor time hardly depends on what else a machine does, so the list in ``slow.txt`` stays true on
+other machines. It counts a test, its fixtures, and the processes that it has waited for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SLOW_LIST = Path(__file__).with_name("slow.txt")
+SLOW = 0.1  # seconds of a test function, the mean over its parameters
+SHOWN = 20
+BEGAN = pytest.StashKey[float]()
+HEAD = """# Test functions that take more than 0.1 s of processor time, fixtures included.
+# `make quick` leaves them out. Written by: make test PYTEST=--write-slow
+"""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("draftscope")
+    group.addoption("--quick", action="store_true", help="leave out slow tests and the browser's")
+    group.addoption("--write-slow", action="store_true", help="write what is slow to slow.txt")
+
+
+def function_of(nodeid: str) -> str:
+    """A test's id without its parameters."""
+    return nodeid.partition("[")[0]
+
+
+def slow_functions() -> set[str]:
+    lines = SLOW_LIST.read_text("utf-8").splitlines()
+    return {line for line in lines if line and not line.startswith("#")}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("quick"):
+        return
+    slow = slow_functions()
+    out = [
+        item
+        for item in items
+        if function_of(item.nodeid) in slow or item.get_closest_marker("browser")
+    ]
+    config.hook.pytest_deselected(items=out)
+    gone = set(out)
+    items[:] = [item for item in items if item not in gone]
+
+
+def _spent() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    now = _spent()
+    began = item.stash.get(BEGAN, now)
+    item.stash[BEGAN] = now
+    report.user_properties = [*report.user_properties, ("cpu", now - began)]
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[BEGAN] = _spent()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the slowest tests; write the list where it was asked for."""
+    by_test = defaultdict[str, float](float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, value in getattr(report, "user_properties", ()):
+                if name == "cpu":
+                    by_test[report.nodeid] += value
+    if terminalreporter.config.getoption("quick"):
+        return
+    slow = [(seconds, nodeid) for nodeid, seconds in by_test.items() if seconds > SLOW]
+    terminalreporter.section("slowest, in seconds of processor time")
+    for seconds, nodeid in sorted(slow, reverse=True)[:SHOWN]:
+        terminalreporter.write_line(f"{seconds:7.1f}  {nodeid}")
+    if terminalreporter.config.getoption("write_slow"):
+        write_slow(by_test)
+
+
+def write_slow(by_test: dict[str, float]) -> None:
+    """Replace the list by the slow functions of a run of all tests."""
+    of_function = defaultdict[str, list[float]](list)
+    for nodeid, seconds in by_test.items():
+        of_function[function_of(nodeid)].append(seconds)
+    slow = sorted(name for name, spent in of_function.items() if sum(spent) / len(spent) > SLOW)
+    SLOW_LIST.write_text(HEAD + "".join(f"{name}\n" for name in slow), "utf-8")
