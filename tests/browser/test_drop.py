@@ -73,7 +73,9 @@ def test_several_traces_open_side_by_side_and_one_more_beside_them(visit: Open):
     expect(said(page)).to_have_text("2 traces: opened in Compare")
     panes = page.locator("#ds-view-compare .ds-pane")
     expect(panes).to_have_count(2)
+    expect(panes.first.locator(f"{NODE}.root")).to_be_visible()
     drag(page, "drop", TRACES / "chat-dflash.jsonl.gz")  # Compare is on view
+    expect(said(page)).to_have_text("chat-dflash.jsonl.gz: opened in Compare")
     expect(panes).to_have_count(3)
 
 
