@@ -185,7 +185,9 @@ def _config_folder(source: Source) -> Path | None:
 def _may_be_target(kind: str, folder: Path, refused: bool) -> bool:
     """Whether a folder that tells a kind of drafter may hold a target all the same."""
     info = find_drafter(kind)
-    if info.checkpoint is not None and info.checkpoint.inside and not named_drafter(kind, folder):
+    if named_drafter(kind, folder):
+        return False
+    if info.checkpoint is not None and info.checkpoint.inside:
         return refused or not _is_alone(form(info), folder)
     return refused and names_language_model(folder)
 

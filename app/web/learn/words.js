@@ -13,8 +13,9 @@ function spanOf(span) {
   return h({ term: "em", token: "code", num: "b" }[kind], { class: `ds-said ${kind}` }, words);
 }
 
-/** A question; `given`: which option was chosen, if one was. onAnswer(option). */
-export function question(quiz, given, onAnswer) {
+/** A question; `given`: which option was chosen, if one was. onAnswer(option). keys: what each is
+ * pressed by. */
+export function question(quiz, given, onAnswer, keys = "abc") {
   const state = (at) => {
     if (given === undefined) return "";
     if (at === quiz.answer) return "right";
@@ -25,7 +26,7 @@ export function question(quiz, given, onAnswer) {
       sign = { right: "✓", wrong: "×" }[state(at)] || "",
       made = button("", look, () => onAnswer(at));
     made.append(
-      h("kbd", {}, "abc"[at]),
+      h("kbd", {}, keys[at]),
       h("span", {}, option.label),
       h("span", { class: "sign", "aria-hidden": "true" }, sign),
     );
@@ -33,8 +34,8 @@ export function question(quiz, given, onAnswer) {
   });
   const why = given === undefined ? null : quiz.options[given].why;
   return [
-    h("p", { class: "ds-question" }, quiz.question),
-    h("div", { class: "ds-options" }, options),
-    ...(why ? [h("p", { class: "ds-answer", role: "status" }, why)] : []),
+    quiz.question ? h("p", { class: "ds-question" }, quiz.question) : "",
+    h("div", { class: `ds-options${quiz.question ? "" : " tokens"}` }, options),
+    ...(why ? [h("p", { class: "ds-answer", role: "status" }, [why].flat().map(spanOf))] : []),
   ];
 }
