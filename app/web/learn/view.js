@@ -4,6 +4,7 @@
 import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
+import { isPresented, PRESENTED, togglePresent } from "../present.js";
 import { keyHelp, listenToLesson } from "./keys.js";
 import { Knobs, placesFor, stateAt } from "./knobs.js";
 import { CourseNav } from "./nav.js";
@@ -32,6 +33,7 @@ export class Learn {
     this.stage = new LessonStage((row) => this._picked(row));
     this._build(element);
     listenToLesson(this, element);
+    this.root.addEventListener(PRESENTED, ({ detail }) => this._presented(detail));
     this.address = new ViewInAddress("learn", this.root, {
       state: () => ({ learn: this.told }),
       show: (state) => this.follow((state?.learn ?? this.told).split(".").map(Number)),
@@ -256,13 +258,15 @@ export class Learn {
   }
 
   get presenting() {
-    return this.root.classList.contains("large");
+    return isPresented(this.root);
   }
 
   present() {
-    const on = this.root.classList.toggle("large");
+    togglePresent(this.root);
+  }
+
+  _presented(on) {
     this.nav.large.setAttribute("aria-pressed", String(on));
-    document.documentElement.classList.toggle("ds-projecting", on);
     this._drawNav(); // the list of chapters is another width now
   }
 }
