@@ -146,6 +146,19 @@ def shown(page: Page) -> list[str]:
     return [heading.split("\n")[0][:9] for heading in title(page).all_inner_texts()]
 
 
+def test_it_opens_on_two_runs_where_one_accepts_much(visit: Open):
+    page = visit()
+    tab(page, "compare")
+    expect(page.locator("#ds-c-scope .ds-pane:visible")).to_have_count(2)
+    expect(page.locator("#ds-c-scope .ds-run-name:visible")).to_have_text(
+        ["ddtree B 16", "treeflash B 16"]
+    )
+    expect(page.locator(".ds-place")).not_to_contain_text("Token 1 of")
+    said = page.locator("#ds-c-scope .ds-about q").inner_text()
+    expect(page.locator("#ds-c-prompt textarea")).to_have_value(said)
+    assert page.locator("#ds-c-scope .ds-tree:visible .odds:visible").count()  # q and p are told
+
+
 def test_two_methods_step_together(visit: Open):
     page = visit()
     compare(page, "hello", "TreeFlash", "DART")
