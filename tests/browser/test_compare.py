@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from analysis.charts.palette import colour
 from app.studio.runs import Runs
+from app.studio.shipped import RECORDED
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests.browser.steps import (
@@ -154,8 +155,7 @@ def test_it_opens_on_two_runs_where_one_accepts_much(visit: Open):
         ["ddtree B 16", "treeflash B 16"]
     )
     expect(page.locator(".ds-place")).not_to_contain_text("Token 1 of")
-    said = page.locator("#ds-c-scope .ds-about q").inner_text()
-    expect(page.locator("#ds-c-prompt textarea")).to_have_value(said)
+    expect(page.locator("#ds-c-prompt textarea")).to_have_value(RECORDED["code"])
     assert page.locator("#ds-c-scope .ds-tree:visible .odds:visible").count()  # q and p are told
 
 
