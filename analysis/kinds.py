@@ -53,7 +53,8 @@ WEIGHTS = FileKind("a checkpoint's weights: `model doctor FOLDER` says what its 
 EMPTY = FileKind("empty")
 JSON, TEXT = FileKind("JSON of another kind"), FileKind("text of another kind")
 
-_FOLDERS = {  # a file in it → what the folder is
+_FOLDERS = {  # a pattern of files in it → what the folder is
+    "*.runs.parquet": FileKind("a pack of traces, which `report` reads"),
     "sweep.json": FileKind(
         "a grid's folder: its traces lie in traces, its table is results.parquet"
     ),
@@ -100,7 +101,7 @@ def explained(error: UserError) -> str:
 
 
 def _of_folder(path: Path) -> FileKind:
-    found = (kind for name, kind in _FOLDERS.items() if (path / name).is_file())
+    found = (kind for name, kind in _FOLDERS.items() if any(path.glob(name)))
     return next(found, FileKind("a folder of other things"))
 
 

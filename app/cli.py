@@ -75,6 +75,12 @@ GROUPS: dict[str, dict[str, Command]] = {
             "trace import responses.jsonl --json",
             "trace import trees.json --out trees.jsonl.gz",
         ),
+        "trace pack": command(
+            "pack the rounds of many traces into columns, for quick reports",
+            "trace.pack",
+            "trace pack runs/served --out runs/served.pack",
+            "report runs/served.pack",
+        ),
         "trace compare": command(
             "compare texts by two engines: where they part, and whether a tie explains it",
             "trace.compare",

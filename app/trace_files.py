@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.errors import UserError, WrongKind
 from core.files import by_name
 from core.lines import LIMITS, Limits, open_regular
 from core.traces.reader import TraceReader, read_trace
 from core.traces.schema import ENDINGS, Header, Trace
+
+if TYPE_CHECKING:
+    from analysis.measures.parts import RoundsPart
+    from analysis.measures.tables import Tables
 
 MAX_FILES = 500  # that are listed
 Report = Callable[[float, str], None]  # (done of 1, the file)
@@ -90,6 +96,39 @@ def read_all(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) -> 
 
     Raises UserError for a path that is not a trace, or a folder without any.
     """
+    files = list(trace_paths(paths))
+    traces = list(_read(files, report, limits))
+    return dict(zip(_names(map(str, files)), traces, strict=True))
+
+
+def read_tables(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) -> Tables:
+    """The tables of these traces, folders of traces, and packs. Raises UserError as ``read_all``
+    does."""
+    from analysis.measures.packed import is_pack, parts_of
+    from analysis.measures.parts import RecordedPart
+    from analysis.measures.tables import Tables
+
+    files: list[str] = []
+    parts: list[RoundsPart] = []
+    for packed, some in groupby(paths, is_pack):
+        if packed:
+            found = [part for path in dict.fromkeys(some) for part in parts_of(path)]
+            files += [str(part.folder / each.file) for part in found for each in part.sources]
+            parts += found
+        else:
+            own = list(trace_paths(list(some)))
+            files += map(str, own)
+            parts.append(RecordedPart(list(_read(own, report, limits))))
+    often = Counter(map(os.path.realpath, files))
+    if len(often) < len(files) and len(parts) > 1:
+        twice = next(file for file, count in often.items() if count > 1)
+        raise UserError(f"{twice} would count twice: by itself and in a pack, or in two")
+    return Tables(_names(files), parts)
+
+
+def trace_paths(paths: Sequence[Path]) -> Iterable[Path]:
+    """The traces at these paths, in folders by their endings. Raises UserError for a folder without
+    any."""
     files: list[Path] = []
     for path in paths:
         some = (file for ending in ENDINGS for file in path.glob(f"*{ending}"))
@@ -97,14 +136,21 @@ def read_all(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) -> 
         if path.is_dir() and not found:
             raise WrongKind(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)", path)
         files += sorted(found) or [path]
-    files = list(dict.fromkeys(files))
-    names = [file.name for file in files]
-    traces = {}
+    return dict.fromkeys(files)
+
+
+def _read(files: Sequence[Path], report: Report, limits: Limits) -> Iterator[Trace]:
     for done, file in enumerate(files):
         if done:  # a single file is read before the bar is seen
             report(done / len(files), file.name)
-        traces[file.name if names.count(file.name) == 1 else str(file)] = read_trace(file, limits)
-    return traces
+        yield read_trace(file, limits)
+
+
+def _names(files: Iterable[str]) -> list[str]:
+    """A name of each file: without its folders, where no other has the same."""
+    paths = {file: Path(file).name for file in files}
+    often = Counter(paths.values())
+    return [name if often[name] == 1 else file for file, name in paths.items()]
 
 
 def _at(path: Path, empty: bool) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from app.learn import graph, measured, steps, words
 from app.learn.course import course
+from app.learn.drawn import DrawnWalks, Draws
 from app.learn.material import FOLDER, METHODS, OTHER, PAIR, Material
 from app.learn.steps import same_token
 from app.learn.words import fill, plain, sections
@@ -201,16 +203,29 @@ def test_eleven_chapters_of_plain_data(made: dict):
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert len(made["chapters"]) == 11
     for chapter in made["chapters"]:
-        assert 4 <= len(chapter["steps"]) <= 13
+        assert 4 <= len(chapter["steps"]) <= 15
         quiz = chapter["quiz"]
         assert 0 <= quiz["answer"] < len(quiz["options"]) <= 3
+
+
+def test_a_chapter_s_run_is_the_recorded_one(made: dict, shipped: Material):
+    for chapter in made["chapters"]:
+        if run := chapter.get("run"):
+            method = run["filling"]["0.method"]
+            header = shipped.traces[method].header
+            assert run["filling"]["prompt"] == header.prompt_text
+            assert run["filling"]["0.budget"] == header.settings["budget"] == shipped.budget
+            words = shlex.split(run["command"])
+            assert words[:5] == ["python", "-m", "app", "run", method]
+            assert words[-1] == header.prompt_text
+    assert [bool(chapter.get("run")) for chapter in made["chapters"]] == [True] * 9 + [False] * 2
 
 
 def test_every_figure_shows_rows_that_are_there_with_their_parents(made: dict):
     for chapter in made["chapters"]:
         for step in chapter["steps"]:
             assert step["alt"] and all(plain(spans) for spans in step["text"])
-            assert step["trees"] or step["side"].get("figures") or step["side"]["rows"]
+            assert step["trees"] or step["side"]
             for spec in step["trees"]:
                 whole = made["trees"][spec["name"]]
                 rows = range(len(whole["tokens"])) if spec["rows"] is None else spec["rows"]
@@ -229,7 +244,7 @@ def test_a_tree_before_the_verdict_shows_nothing_of_it(made: dict):
 
 
 def test_the_last_queue_step_leaves_the_budget_s_nodes(made: dict, shipped: Material):
-    end = made["chapters"][2]["steps"][-1]
+    end = next(step for step in reversed(made["chapters"][2]["steps"]) if step["trees"][0]["marks"])
     whole = len(made["trees"]["queue"]["tokens"])
     assert whole - len(end["trees"][0]["marks"]) - 1 == shipped.budget
 
@@ -243,13 +258,113 @@ def test_only_the_course_s_own_words_are_read_as_marks():
         fill("{missing}", {})
 
 
+def test_a_guess_is_asked_where_a_node_is_judged_and_answered_by_the_verdict(made: dict):
+    chapters = [
+        [step for step in chapter["steps"] if "ask" in step] for chapter in made["chapters"]
+    ]
+    assert all(chapters[1:8]) and not any(chapters[8:])
+    judged = [(number, step) for number, steps in enumerate(chapters, 1) for step in steps]
+    for _, step in judged:
+        ask, (told,) = step["ask"], step["ask"]["trees"]
+        before, after = (made["trees"][spec["name"]] for spec in (step["trees"][0], told))
+        assert before["untold"] and before["tokens"] == after["tokens"]
+        kids = [row for row, parent in enumerate(after["parents"]) if parent == 0]
+        *drafted, none = ask["options"]
+        assert sorted(each["row"] for each in drafted) == kids and none["row"] == -1
+        assert step["trees"][0]["numbers"] == {
+            str(each["row"]): at for at, each in enumerate(drafted, 1)
+        }
+        right = ask["options"][ask["answer"]]
+        assert right["row"] == (after["path"][1] if after["accepted"] else -1)
+        for at, each in enumerate(ask["options"]):
+            why = plain(each["why"])
+            assert why.startswith("Yes" if at == ask["answer"] else "No") and "p = " in why
+            if each is not none:
+                label = after["labels"][str(after["tokens"][each["row"]])]
+                assert each["label"] == label and label in why
+    assert any(step["ask"]["options"][step["ask"]["answer"]]["row"] < 0 for _, step in judged)
+    texts = [plain(span for spans in step["text"] for span in spans) for _, step in judged]
+    assert len(set(texts)) == len(texts)
+
+
+def test_the_budget_s_trees_are_those_of_best_first_and_their_verdicts_of_the_text(
+    made: dict, shipped: Material
+):
+    """Parts of one recorded pass: the very draft of each budget, and the text that was written."""
+    lists, root = shipped.lists(), int(shipped.record.draft.tokens[0])
+    text = [token for record in shipped.traces["ddtree"].rounds for token in record.committed]
+    step = made["chapters"][2]["steps"][-1]
+    (slider,) = step["sliders"]
+    assert slider["values"] == [str(nodes) for nodes in range(1, 41)]
+    for nodes, state in zip(range(1, 41), step["states"], strict=True):
+        draft = builders.best_first(FactorisedSession(lists), [root], nodes)
+        record, view = shipped.grown[nodes], made["trees"][state["trees"][0]["name"]]
+        np.testing.assert_array_equal(record.draft.tokens, draft.tokens)
+        np.testing.assert_array_equal(record.draft.parents, draft.parents)
+        assert view["tokens"] == draft.tokens.tolist() and view["p"][1] is not None
+        assert list(record.committed) == text[: len(record.committed)]
+        assert [draft.tokens[row] for row in view["path"][1:]] == text[: view["accepted"]]
+        assert len(record.committed) == view["accepted"] + 1
+        assert f"accepts {view['accepted'] or 'nothing'}" in plain(state["text"][0])
+    own = shipped.grown[shipped.budget]
+    assert own.verdict.path == shipped.record.verdict.path
+    assert {record.accepted for record in shipped.grown.values()} == {0, 1, 2, 3}
+    assert step["trees"] == step["states"][slider["start"]]["trees"]
+
+
+def test_every_draw_wins_by_recorded_p_and_the_noise_of_its_place(made: dict, shipped: Material):
+    walks, draws = shipped.walks, shipped.draws
+    record, probs = walks.record, walks.record.target_probs
+    assert probs is not None
+    np.testing.assert_array_equal(draws.tokens[0], draws.tokens[0, :1].repeat(len(draws.seeds), 0))
+    for at, heat in enumerate(draws.temperatures):
+        for seed, number in enumerate(draws.seeds):
+            for row in range(len(record.draft)):
+                drawn, place = int(draws.tokens[at, seed, row]), record.position + 1
+                ids = [drawn, *probs.top_ids[row].tolist()]
+                logs = np.array([draws.log_p[at, seed, row], *probs.top_log_p[row]]) / (heat or 1)
+                g = steps.noise(number, place + int(record.draft.depths[row]), ids) if heat else 0
+                assert (logs + g)[0] >= (logs + g).max() - 0.01  # lists are rounded
+    step = made["chapters"][4]["steps"][-1]
+    assert len(step["states"]) == len(draws.temperatures) * len(draws.seeds)
+    accepted = np.array([made["trees"][s["trees"][0]["name"]]["accepted"] for s in step["states"]])
+    by_heat = accepted.reshape(len(draws.temperatures), -1).mean(1)
+    assert by_heat[0] == record.accepted and by_heat[-1] < by_heat[0]
+    for state in step["states"]:
+        for table in state["side"]["lists"]:
+            (won,) = [row for row in table["rows"] if row["mark"] == "chosen"]
+            assert won["sum"] == max(row["sum"] for row in table["rows"])
+
+
+def test_p_at_a_temperature_adds_up_to_at_most_one(shipped: Material):
+    for at, heat in enumerate(shipped.draws.temperatures):
+        probs = shipped.walks.round(at, 0).target_probs
+        assert probs is not None
+        sums = np.exp(probs.top_log_p).sum(-1)
+        assert (sums < 1.01).all()
+        if heat == 0.25:
+            assert sums.min() > 0.95  # nearly all of it is with the likeliest ten
+
+
+def test_draws_that_are_missing_broken_or_of_another_tree_are_told(
+    tmp_path: Path, shipped: Material
+):
+    with pytest.raises(UserError, match=r"drawn\.json cannot be read"):
+        Draws.read(tmp_path / "drawn.json")
+    (tmp_path / "drawn.json").write_text('{"temperatures": 1}')
+    with pytest.raises(UserError, match=r"drawn\.json cannot be read"):
+        Draws.read(tmp_path / "drawn.json")
+    with pytest.raises(ValueError, match="another tree"):
+        DrawnWalks(shipped.record, shipped.draws)
+
+
 def test_hostile_words_of_a_model_stay_words(shipped: Material):
     hostile = "*x*{q}\n- [x] <img src=x onerror=alert(1)>"
     record = shipped.record
     texts = {int(token): hostile for token in record.draft.tokens}
     run = shipped.traces["ddtree"]
     rounds = (replace(record, texts={**record.texts, **texts}), *run.rounds[1:])
-    other = Material({**shipped.traces, "ddtree": replace(run, rounds=rounds)})
+    other = replace(shipped, traces={**shipped.traces, "ddtree": replace(run, rounds=rounds)})
     for made, own in zip(course(other)["chapters"], course(shipped)["chapters"], strict=True):
         assert made["quiz"]["answer"] == own["quiz"]["answer"]
         for step, known in zip(made["steps"], own["steps"], strict=True):

@@ -289,17 +289,19 @@ def scores(plan: Plan, rows: Sequence[Row]) -> list[VariantScore]:
     by: dict[tuple[str, int, str], list[Row]] = {}
     for row in rows:
         by.setdefault((row["method"], row["budget"], row["options"]), []).append(row)
-    return [
-        _score(plan, one, by.get((str(one.method), one.budget, json.dumps(dict(one.options))), []))
-        for one in plan.variants
-    ]
+
+    def own(one: Variant) -> list[Row]:
+        return by.get((str(one.method), one.budget, json.dumps(dict(one.options))), [])
+
+    return [score(label(one), own(one)) for one in plan.variants]
 
 
-def _score(plan: Plan, variant: Variant, rows: Sequence[Row]) -> VariantScore:
+def score(name: str, rows: Sequence[Row]) -> VariantScore:
+    """The score of a variant from its rows."""
     good = [row for row in rows if row["error"] is None]
     texts: dict[tuple[str, int], list[int]] = {}
     for row in good:
-        seed = row["seed"] if plan.terms.temperature > 0 else 0
+        seed = row["seed"] if row["temperature"] > 0 else 0
         texts.setdefault((row["prompt_hash"], seed), []).extend(row["acceptance_lengths"])
     units = list(texts.values())
     if len(units) == 1:
@@ -309,7 +311,7 @@ def _score(plan: Plan, variant: Variant, rows: Sequence[Row]) -> VariantScore:
     tokens, seconds = sum(row["tokens"] for row in good), sum(row["seconds"] for row in good)
     judged = [row["same_as_plain"] for row in good if row["same_as_plain"] is not None]
     return VariantScore(
-        label(variant), len(good), len(rows) - len(good), len(texts),
+        name, len(good), len(rows) - len(good), len(texts),
         total / rounds if rounds else None, low, high,
         tokens / seconds if seconds > 0 else None, sum(judged), len(judged),
     )  # fmt: skip

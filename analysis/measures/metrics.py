@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pandas as pd
 
+from analysis.frames import Frame, columns
 from analysis.measures import (
     acceptance,
     causes,
@@ -71,6 +72,13 @@ class Report(Mapping[str, pd.DataFrame]):
         if name not in self._made:
             self._made[name] = REPORT[name](self._tables)
         return self._made[name]
+
+    def pieces(self, name: str) -> Iterator[Frame]:
+        """A table in pieces with few enough lines to be in memory, in order."""
+        if name in ("positions", "nodes"):
+            yield from self._tables.each(name, list(columns(name))[2:])
+        else:
+            yield self[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(REPORT)

@@ -14,6 +14,7 @@ limit) cut off is marked ``in_text`` False, to be left out by ``positions[positi
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -124,9 +125,13 @@ class Tables:
 def kept(make: Callable[Concatenate[Tables, P], Frame]) -> Callable[Concatenate[Tables, P], Frame]:
     """Compute a measure that several others read once for the same tables and arguments."""
 
+    signature = inspect.signature(make)
+
     @wraps(make)
     def made(tables: Tables, *args: P.args, **more: P.kwargs) -> Frame:
-        key = (make.__qualname__, args, tuple(sorted(more.items())))
+        bound = signature.bind(tables, *args, **more)
+        bound.apply_defaults()
+        key = (make.__qualname__, *bound.args[1:])
         if key not in tables.made:
             tables.made[key] = make(tables, *args, **more)
         found = tables.made[key].copy()

@@ -6,11 +6,13 @@ Every number is a cell of a table of ``measures.metrics``; ``--out`` writes thos
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from analysis.numbers import plural
 from app.command_line import option, words
 from app.commands.options import Large
 from app.export.report_page import html_page, write_table
@@ -19,15 +21,19 @@ from app.report.sections import REPORT, notes
 from app.report.shown import ReportPart, parts, show
 from app.report.trained import show_trained
 from app.terminal import ProgressBar, console, one_line, say
-from app.trace_files import read_all
+from app.trace_files import read_tables
 from core.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from analysis.measures.metrics import Report
     from analysis.measures.tables import Tables
 
 Form = Literal["csv", "parquet", "json"]
+
+
+AT_ONCE = 10_000  # lines of a table that become JSON together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +46,7 @@ class Options(Large):
     where the two part.
     """
 
-    traces: tuple[Path, ...] = words("traces (.jsonl or .jsonl.gz), or folders of them")
+    traces: tuple[Path, ...] = words("traces (.jsonl or .jsonl.gz), folders of them, or packs")
     out: Path | None = option(None, "write every table into this folder", metavar="FOLDER")
     to: tuple[Form, ...] = option((), "what --out writes (default csv)", metavar="FORMAT")
     html: bool = option(False, "also write report.html there, figures in one page")
@@ -62,21 +68,20 @@ class Options(Large):
 def main(args: Options) -> int:
     if args.out is None and (args.html or args.to):
         raise UserError("--to and --html write files: name a folder with --out")
+    _say_changed(args.traces)
     if args.trained is not None:
         if args.out is not None or args.gate:
             raise UserError("--trained compares two curves: leave --out and --gate out")
         show_trained(args.trained, args.traces, args.json, args.limits)
         return 0
     with ProgressBar("reading traces") as progress:
-        traces = read_all(args.traces, progress.at, args.limits)
-    from analysis.frames import plain_rows
+        tables = read_tables(args.traces, progress.at, args.limits)
     from analysis.measures.metrics import Report
-    from analysis.measures.tables import Tables
 
-    tables = Tables.of(traces)
     found, sections = Report(tables), list[ReportPart]()
     if args.json:
-        print(json.dumps({name: plain_rows(frame) for name, frame in found.items()}))
+        for text in _as_json(found):
+            sys.stdout.write(text)
     if not args.json or args.html:
         sections = list(parts(REPORT, found, tables))
     if not args.json:
@@ -88,6 +93,31 @@ def main(args: Options) -> int:
     for line in missed:
         say(line)
     return 1 if missed else 0
+
+
+def _say_changed(paths: Sequence[Path]) -> None:
+    from analysis.measures.packed import changed, is_pack
+
+    for path in filter(is_pack, paths):
+        if count := changed(path):
+            name = one_line(str(path), 200)
+            say(f"{name}: {plural(count, 'trace')} changed since: pack again to count that")
+
+
+def _as_json(found: Report) -> Iterator[str]:
+    """The text of an object of all tables, piece by piece: some are very long."""
+    from analysis.frames import plain_rows
+
+    for number, name in enumerate(found):
+        yield f"{', ' if number else '{'}{json.dumps(name)}: ["
+        between = ""
+        for piece in found.pieces(name):
+            for first in range(0, len(piece), AT_ONCE):
+                rows = json.dumps(plain_rows(piece[first : first + AT_ONCE]))[1:-1]
+                yield f"{between}{rows}"
+                between = ", "
+        yield "]"
+    yield "}\n"
 
 
 def _show(sections: Sequence[ReportPart], tables: Tables) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+import numpy as np
+
 from analysis.numbers import percent, probability, size
 from app.learn.figures import (
     CHOSEN,
@@ -20,10 +22,23 @@ from app.learn.figures import (
     pairs,
     tree,
 )  # fmt: skip
-from app.learn.material import MAIN, Material
+from app.learn.material import GROWN, MAIN, Material
 from app.learn.steps import Pop
-from app.learn.words import ChapterStep, Json, Span, Wording, chapter, plain, scene, series
+from app.learn.words import (
+    ChapterStep,
+    Json,
+    Slider,
+    Span,
+    Wording,
+    chapter,
+    fill_each,
+    moved,
+    plain,
+    scene,
+    series,
+)
 from core.models import presets
+from core.rounds.round import Round
 from core.traces.schema import Trace, summary
 from core.visible import flowing
 
@@ -37,7 +52,7 @@ def a_round(m: Material) -> Json:
     run, words = m.traces[MAIN], m.words
     sums = summary(run.rounds)
     kept = [words.token(token) for token in m.record.committed]
-    root, undecided = tree("ddtree?", [0]), tree("ddtree?")
+    undecided = tree("ddtree?")
     passes, weights = sums["tokens"] - 1, _weights(run)
     plain_run, drafted = m.timed
     seconds = [sum(r.times.total for r in each.rounds) for each in m.timed]
@@ -53,8 +68,8 @@ def a_round(m: Material) -> Json:
             passes=len(plain_run.rounds),
             rounds=len(drafted.rounds),
         ),
-        scene("pass", root, side=lanes(run, weights=weights)),
-        scene("weights", root, side=lanes(run, weights=weights)),
+        scene("pass", side=lanes(run, weights=weights)),
+        scene("weights", side=lanes(run, weights=weights)),
         scene("guess", tree("ddtree?", marks={0: HOT})),
         scene("draft", undecided),
         scene("verdict", tree("ddtree")),
@@ -91,9 +106,10 @@ def marginals(m: Material) -> Json:
     deep, after = m.record.verdict.path[-1], draft.children[best][0]
     start = draft.path(deep)[1]
     scenes = [
-        scene("blanks", tree("ddtree?", [0]), side=_lists(m)),
+        scene("blanks", side=_lists(m)),
         scene("rank", tree("ddtree?", [0, *draft.children[0]], marks={best: HOT}),
               side=_lists(m, best, only=1), best=words.node(best), q=_path_q(m, best)),
+        m.ask("asked", m.surprises[0]),
         scene("marginal", tree("ddtree?", [0, *draft.children[0]]), side=_lists(m, only=2)),
         _product(m, "product", after),
         _product(m, "smaller", deep, token=words.node(start), rank=int(draft.ranks[start])),
@@ -158,8 +174,34 @@ def best_first(m: Material) -> Json:
         *(_turn(m, number, pop) for number, pop in enumerate(found.pops)),
         scene("end", end, side=_queue(m, waiting), entry=_entry(m, waiting[0]),
               left=len(waiting), sum=sum(scores[n] for n in drafted)),
+        m.ask("asked", m.surprises[3]),
+        _budgets(m),
     ]  # fmt: skip
     return chapter("03-best-first", scenes, budget=m.budget)
+
+
+def _budgets(m: Material) -> ChapterStep:
+    """The tree and its verdict at every draft budget."""
+    accepted = {nodes: record.accepted for nodes, record in m.grown.items()}
+    gains = [n for n in accepted if accepted[n] > accepted.get(n - 1, 0)]
+    told = fill_each(
+        "{accepted} from B = {nodes} on",
+        ({"accepted": accepted[nodes], "nodes": nodes} for nodes in gains),
+    )
+    slider = Slider("draft budget B", tuple(map(str, accepted)), list(accepted).index(m.budget))
+    states = [_budget(record) for record in m.grown.values()]
+    return moved("grow", [slider], states, most=max(accepted), gains=told)
+
+
+def _budget(record: Round) -> ChapterStep:
+    draft, words = record.draft, Wording.of(record)
+    scores = draft.scores[1:].astype(float)
+    return scene(
+        "grown", tree(f"{GROWN}-{draft.nodes}"),
+        nodes=draft.nodes, accepted=record.accepted, any=record.accepted > 0,
+        taken=words.nodes(record.verdict.path[1:], " and "), kept=len(record.committed),
+        bonus=words.token(record.verdict.bonus), sum=float(np.exp(scores).sum()),
+    )  # fmt: skip
 
 
 def _turn(m: Material, number: int, pop: Pop) -> ChapterStep:

@@ -12,8 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from app.learn.drawn import FILE as DRAWN
+from app.learn.drawn import DrawnWalks, Draws, wavering
+from app.learn.predict import asked
 from app.learn.steps import (
     Search,
+    first_nodes,
     nesting_faults,
     no_verdict,
     queue_tree,
@@ -21,7 +25,7 @@ from app.learn.steps import (
     search,
     tree_of,
 )
-from app.learn.words import Json, Wording
+from app.learn.words import ChapterStep, Json, Wording
 from app.view.explanation import Explainer
 from app.view.rounds import round_view
 from core import ASSETS
@@ -30,6 +34,7 @@ from core.rounds.draft import Candidates, Draft
 from core.rounds.round import Round
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
+from core.visible import flowing
 
 FOLDER = ASSETS / "learn"
 MAIN = "ddtree"  # the method that most chapters look at
@@ -42,7 +47,10 @@ PROMPT = "Write one sentence about the night sky."
 OTHER_PROMPT = "Write one sentence about a mountain."
 TRACES, TIMED = ASSETS / "traces", ("code-ar", "code-ddtree-16")  # the race of chapter 1
 BUDGET, TOKENS = 10, 24
+GROWN, MOST_NODES = "grown", 40  # the first round once more, with a larger budget
+LAST_WORDS = 6  # tokens of a text so far
 OTHER = "other-"  # begins the names of the other prompt's runs and trees
+ASKED = "asked-"  # begins the names of the trees that a learner is asked about
 PATHS = "paths-"  # begins the names of chapter 8's trees
 RECORDED = {name: (PROMPT, name) for name in METHODS} | {
     OTHER + name: (OTHER_PROMPT, name) for name in PAIR
@@ -51,14 +59,18 @@ RECORDED = {name: (PROMPT, name) for name in METHODS} | {
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """The runs a course is made of, by the names of ``RECORDED``: one seed, one budget."""
+    """The runs a course is made of, by the names of ``RECORDED``: one seed, one budget; and
+    ``GROWN``. ``draws``: of the round that ``walks`` looks at."""
 
     traces: Mapping[str, Trace]
+    draws: Draws
 
     @staticmethod
     def shipped(folder: Path = FOLDER) -> Material:
-        """Raises UserError when a trace is missing or broken."""
-        return Material({name: read_trace(folder / f"{name}.jsonl.gz") for name in RECORDED})
+        """Raises UserError when a file is missing or broken."""
+        names = (*RECORDED, GROWN)
+        traces = {name: read_trace(folder / f"{name}.jsonl.gz") for name in names}
+        return Material(traces, Draws.read(folder / DRAWN))
 
     @cached_property
     def timed(self) -> tuple[Trace, Trace]:
@@ -68,6 +80,43 @@ class Material:
         """
         plain, drafted = (read_trace(TRACES / f"{name}.jsonl.gz") for name in TIMED)
         return plain, drafted
+
+    @cached_property
+    def walks(self) -> DrawnWalks:
+        """A round where the target wavers, at other temperatures and seeds."""
+        rounds = self.traces[MAIN].rounds
+        return DrawnWalks(rounds[wavering(rounds)], self.draws)
+
+    @cached_property
+    def grown(self) -> Mapping[int, Round]:
+        """The first round by its draft budget, from 1 on: parts of one recorded pass."""
+        whole = self.traces[GROWN].rounds[0]
+        return {nodes: first_nodes(whole, nodes) for nodes in range(1, whole.draft.nodes + 1)}
+
+    @cached_property
+    def surprises(self) -> tuple[Round, ...]:
+        """Rounds after the first where the target takes a token that is not the drafter's best."""
+        later = self.traces[MAIN].rounds[1:]
+        return tuple(r for r in later if r.accepted and r.draft.ranks[r.verdict.path[1]] > 1)
+
+    @cached_property
+    def empty(self) -> Round:
+        """The round that accepts nothing with the fewest nodes of depth 1."""
+        none = [r for r in self.traces[MAIN].rounds if not r.accepted]
+        return min(none, key=lambda record: len(record.draft.children[0]))
+
+    def ask(self, section: str, record: Round) -> ChapterStep:
+        """A question on one of the main run's rounds."""
+        values = {"number": record.number, "so_far": {"token": self.so_far(record)}}
+        return asked(section, record, f"{ASKED}{record.number}", **values)
+
+    def so_far(self, record: Round) -> str:
+        """The last words of the answer at a round of the main run, its root included."""
+        first, before = self.record, self.traces[MAIN].rounds[: record.index]
+        pieces = [first.text(int(first.draft.tokens[0]))]
+        pieces += [each.text(token) for each in before for token in each.committed]
+        shown = pieces[-LAST_WORDS:]
+        return ("" if len(shown) == len(pieces) else "…") + flowing("".join(shown))
 
     def first(self, method: str) -> Round:
         """A run's first round: all of a prompt begin at the same place, with the same root."""
@@ -154,6 +203,12 @@ class Material:
             explainer = Explainer.of(self.traces[run].header)
             made[name] = round_view(record, explainer)
             made[name + "?"] = before(record, explainer)
+        for nodes, record in self.grown.items():
+            made[f"{GROWN}-{nodes}"] = round_view(record)
+        made |= self.walks.trees
+        for record in (*self.surprises, self.empty):
+            name = f"{ASKED}{record.number}"
+            made[name], made[name + "?"] = round_view(record), before(record)
         made["next"] = round_view(self.traces[MAIN].rounds[1])
         made["queue"] = before(replace(self.record, draft=self.queued))
         return made

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from app.learn.figures import CHOSEN, NAMES, bars, columns, marks_of, pairs, tree
 from app.learn.material import MAIN, OTHER, PAIR, Material, on_path
+from app.learn.predict import asked
 from app.learn.steps import nesting_faults, tree_of
 from app.learn.words import ChapterStep, Json, Wording, chapter, scene
 from core.methods.treeflash import MARGINAL
@@ -72,6 +73,7 @@ def _elsewhere(m: Material) -> list[ChapterStep]:
               faults=len(faults),
               better2=words.path(better), worse2=words.path(worse),
               children=words.nodes(below[worse], " and ")),
+        asked("asked", two, OTHER + PAIR[1], titles[1]),
         scene("other-accepted", *(tree(OTHER + n, title=NAMES[n]) for n in PAIR),
               three=one.accepted, four=two.accepted, path2=words.text(two.verdict.path[1:])),
     ]  # fmt: skip

@@ -10,13 +10,15 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from core.rounds.draft import Array, Candidates, Draft, DraftRows
-from core.rounds.round import Round, Verdict
+from core.rounds.draft import Array, Candidates, Draft, DraftRows, Proposal
+from core.rounds.round import Round, TargetProbs, Verdict
+from core.verification.walk import walk
 
 NOBODY = -1  # a verdict that was not given yet
 
@@ -111,6 +113,33 @@ def queue_tree(found: Search, candidates: Candidates, root: int) -> Draft:
 def no_verdict(draft: DraftRows) -> Verdict:
     """Before the target has spoken: nothing but the root is known."""
     return Verdict((0,), np.full(len(draft), NOBODY, np.int64))
+
+
+# ── the same round with a smaller budget, and with other answers ─────────────────────────────────
+
+
+def answered(record: Round, draft: Draft, tokens: Sequence[int]) -> Round:
+    """The round with this draft and the target's own token after each of its rows."""
+    verdict = walk(draft, lambda row: int(tokens[row]))
+    committed = (*draft.tokens[list(verdict.path[1:])].tolist(), verdict.bonus)
+    return replace(record, draft=draft, verdict=verdict, committed=committed, probe=None)
+
+
+def first_nodes(record: Round, budget: int) -> Round:
+    """The round as a smaller draft budget makes it: best-first takes no node back, so its tree is
+    the beginning of the larger one, and the target's answers there are the same."""
+    whole, rows = tree_of(record), slice(budget + 1)
+    parts: dict[str, Any] = {
+        each.name: getattr(whole, each.name)[rows] for each in fields(DraftRows)
+    }
+    by_depth, probs = record.by_depth, record.target_probs
+    assert by_depth is not None and probs is not None, "a shipped trace keeps its lists and p"
+    proposal = Proposal.factorised(by_depth, parts["depths"])
+    kept = {each.name: getattr(probs, each.name)[rows] for each in fields(TargetProbs)}
+    smaller = answered(
+        record, Draft(**parts, proposal=proposal), record.verdict.target_tokens.tolist()
+    )
+    return replace(smaller, target_probs=TargetProbs(**kept))
 
 
 # ── one forward pass ─────────────────────────────────────────────────────────────────────────────

@@ -57,6 +57,7 @@ def one_pass(m: Material) -> Json:
         scene("positions", flat(labels=_positions(m, range(count)), marks=marks_of(hot=level)),
               side=_mask(m, allowed, positions=[record.position + int(d) for d in draft.depths])),
         scene("answer", tree("ddtree", select=deep)),
+        m.ask("asked", m.surprises[2]),
     ]  # fmt: skip
     sees = (
         f"{row} sees {', '.join(map(str, line.nonzero()[0]))}" for row, line in enumerate(allowed)
@@ -105,11 +106,14 @@ def the_walk(m: Material) -> Json:
                  "◆ what the target wanted")  # fmt: skip
     scenes = [
         *(_visit(m, visit) for visit in visits(record)),
+        m.ask("asked", m.surprises[1]),
+        m.ask("asked-again", m.empty),
         scene("harvest", tree("ddtree", marks={-1: NEW})),
         scene("died", tree("ddtree", marks=marks_of(hot=rejected, dim=unreached))),
         scene("missing", tree("ddtree", select=end), side=columns(offer)),
         scene("lossless", tree("ddtree"), side=race({name: m.traces[name] for name in RACED})),
         scene("noise", tree("ddtree", select=0), side=_noise(m)),
+        m.walks.step(),
     ]
     outranked = next(row for row in rejected if record.why(row) is Cause.OUTRANKED)
     return chapter(
@@ -119,6 +123,7 @@ def the_walk(m: Material) -> Json:
         outranked=words.node(outranked), rejected=len(rejected), unreached=len(unreached),
         rank=rank + 1, q=math.exp(listed[rank][1]), odds=math.exp(score),
         least=math.exp(float(draft.scores[1:].min())), position=record.position + 1,
+        so_far={"token": m.so_far(m.walks.record)},
     )  # fmt: skip
 
 
@@ -189,7 +194,7 @@ def the_cache(m: Material) -> Json:
     }
     swapped = [row for row in first if row not in path]
     scenes = [
-        scene("cache", tree("ddtree?", [0]), side=_cache(m)),
+        scene("cache", side={**_cache(m), "open": True}),
         scene("scratch", tree("ddtree?"), side=_cache(m, scratch)),
         scene("kept", tree("ddtree", marks=dict.fromkeys(lost, DIM)), side=_cache(m, written)),
         scene("copy", tree("ddtree", marks={a: NEW for a, _ in shifted}),
@@ -200,6 +205,7 @@ def the_cache(m: Material) -> Json:
         scene("naive", tree("ddtree", marks=dict.fromkeys(swapped, LOST)),
               side=_cache(m, written, naive)),
         scene("next", tree("next", title="round 2"), side=_cache(m, written, [*kept, bonus])),
+        m.ask("asked", m.surprises[4]),
     ]  # fmt: skip
     copies = fill_each(
         "{0} from row {1} to row {2}",

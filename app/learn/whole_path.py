@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from analysis.numbers import percent
 from app.learn.figures import CHOSEN, HOT, NAMES, NEW, bars, columns, marks_of, pairs, tree
 from app.learn.material import MAIN, PATHS, WHOLE_PATH, Material
+from app.learn.predict import asked
 from app.learn.steps import same_token
 from app.learn.words import Json, Wording, chapter, plain, scene
 from core.rounds.round import Round
@@ -45,6 +46,7 @@ def whole_path(m: Material) -> Json:
         scene("order", tree(name + "?", marks=marks_of(hot=twins, new=[kept]), select=kept)),
         scene("price", tree(name + "?", marks=levels)),
         scene("tree", tree(name + "?", labels=labels)),
+        asked("asked", record, name),
         scene("target", tree(name)),
     ]  # fmt: skip
     return chapter(

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -130,17 +130,48 @@ def series(spans: Sequence[Span], end: str = " and ") -> list[Span]:
 
 
 @dataclass(frozen=True)
+class Slider:
+    """A slider of a step: its name, the words of its values, and where it stands at first."""
+
+    label: str
+    values: tuple[str, ...]
+    start: int
+
+
+@dataclass(frozen=True)
 class ChapterStep:
-    """A step of a chapter: the section of the file that it tells, its figure, values of its own."""
+    """A step of a chapter: the section of the file that it tells, its figure, values of its own.
+
+    ask     a guess before the answer (see ``predict``)
+    states  what the step shows at every place of its sliders, the last slider's moving fastest;
+            the step itself shows that at which they start
+    """
 
     section: str
     trees: tuple[Json, ...]
     side: Json | None = None
     values: Mapping[str, object] = field(default_factory=dict)
+    ask: Json | None = None
+    sliders: tuple[Slider, ...] = ()
+    states: tuple[ChapterStep, ...] = ()
 
 
 def scene(section: str, *trees: Json, side: Json | None = None, **values: object) -> ChapterStep:
     return ChapterStep(section, trees, side, values)
+
+
+def moved(
+    section: str, sliders: Sequence[Slider], states: Sequence[ChapterStep], **values: object
+) -> ChapterStep:
+    """A step with sliders."""
+    start = 0
+    for slider in sliders:
+        start = start * len(slider.values) + slider.start
+    first = states[start]
+    values = {**first.values, **values}
+    return ChapterStep(
+        section, first.trees, first.side, values, sliders=tuple(sliders), states=tuple(states)
+    )
 
 
 def sections(name: str) -> dict[str, list[str]]:
@@ -159,21 +190,28 @@ def chapter(name: str, scenes: Sequence[ChapterStep], **values: object) -> Json:
         "name": short,
         "title": full,
         "question": plain(fill(question, values)),
-        "steps": [_step(text[each.section], each, {**values, **each.values}) for each in scenes],
+        "steps": [_step(text, each, values) for each in scenes],
         "quiz": _quiz(text["Question"], values),
     }
 
 
-def _step(paragraphs: list[str], shown: ChapterStep, values: Mapping[str, object]) -> Json:
+def _step(text: Mapping[str, list[str]], shown: ChapterStep, common: Mapping[str, object]) -> Json:
+    values = {**common, **shown.values}
     texts: dict[bool, list[list[Span]]] = {True: [], False: []}
-    for paragraph in paragraphs:
+    for paragraph in text[shown.section]:
         only = _ONLY.match(paragraph)
         if only and bool(values[only[2]]) == bool(only[1]):
             continue
         line = " ".join(paragraph[only.end() if only else 0 :].split())
         texts[line.startswith("Figure: ")].append(fill(line.removeprefix("Figure: "), values))
     alt = " ".join(map(plain, texts[True]))
-    return {"text": texts[False], "trees": list(shown.trees), "side": shown.side, "alt": alt}
+    made = {"text": texts[False], "trees": list(shown.trees), "side": shown.side, "alt": alt}
+    if shown.ask:
+        made["ask"] = shown.ask
+    if shown.sliders:
+        made["sliders"] = [{**asdict(each), "values": list(each.values)} for each in shown.sliders]
+        made["states"] = [_step(text, each, common) for each in shown.states]
+    return made
 
 
 def _quiz(paragraphs: list[str], values: Mapping[str, object]) -> Json:

@@ -12,24 +12,27 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.command_line import CommandOptions, run, words
-from app.learn import material
+from app.learn import drawn, material
 from app.studio import examples, shipped
 from core.decoding.request import RunRequest
 from core.diffusion.request import DenoiseRequest
 from core.errors import UserError, as_script
 from core.models.embedded import NAME
+from core.rounds.round import Sampling
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 
 if TYPE_CHECKING:
+    from core.decoding.decode import Observation, Scene
     from core.decoding.engine import Run
 
 Request = RunRequest | DenoiseRequest
+DRAWS = material.FOLDER / drawn.FILE
 
 RUNS = {
     "ar": ("ar", None),
@@ -40,16 +43,18 @@ RUNS = {
     "dart": ("dart", 16),
     "eagle3": ("eagle3", 16),
     "hydra": ("hydra", 16),
+    "mtp": ("mtp", 16),
     "medusa": ("medusa", 16),
     "sps": ("sps", 5),
     "lookahead": ("lookahead", 16),
     "pld": ("pld", 10),
     "caddtree": ("caddtree", 64),
 }  # file name → method, draft budget
-ONCE = ("ddtree-64", *[*RUNS][-7:])  # for their size: on the first prompt alone
+ONCE = ("ddtree-64", *[*RUNS][-8:])  # for their size: on the first prompt alone
 TOKENS = 80
 DRAFTS = {"denoise": None, "spiffy-10": 10}  # file name → nodes of the draft graph
 LENGTH = 64
+ONE_ROUND = 5  # tokens: the root, and all that the round of ``GROWN`` adds
 DIGITS = 3  # decimals of the log-probabilities in lists of candidates: 0.05 % of each
 
 
@@ -69,6 +74,9 @@ def recordings() -> dict[Path, Request]:
         found[material.FOLDER / f"{file}.jsonl.gz"] = RunRequest(
             prompt, method, material.BUDGET, max_new_tokens=material.TOKENS
         )
+    found[material.FOLDER / f"{material.GROWN}.jsonl.gz"] = RunRequest(
+        material.PROMPT, material.MAIN, material.MOST_NODES, max_new_tokens=ONE_ROUND
+    )
     return found
 
 
@@ -89,6 +97,45 @@ def started(requests: Mapping[Path, Request]) -> Iterator[tuple[Path, Run]]:
             yield path, start(language, request)
 
 
+def draws() -> dict[str, Any]:
+    """What the target draws after every row of one round of the course, at the temperatures and
+    seeds of its sliders: of one pass, by the sampler of every run (see ``app.learn.drawn``)."""
+    from analysis.measures.probe import observe
+    from core.decoding.engine import Engine
+    from core.verification.sampling import TargetSampler
+
+    engine, scenes = Engine(), []
+
+    def keep(scene: Scene) -> Observation:
+        scenes.append(replace(scene, logits=scene.logits.clone()))
+        return observe(scene)
+
+    request = recordings()[material.FOLDER / f"{material.MAIN}.jsonl.gz"]
+    assert isinstance(request, RunRequest)
+    scene = scenes[drawn.wavering(list(engine.start(request, keep).rounds))]
+    draft, logits = scene.draft, scene.logits
+    log_p = logits.float().log_softmax(-1)
+    places = [scene.position + depth + 1 for depth in draft.depths.tolist()]
+    samplers = [
+        [TargetSampler(Sampling(heat, seed=seed)) for seed in drawn.SEEDS]
+        for heat in drawn.TEMPERATURES
+    ]
+    tokens = [[each.choose(logits, places) for each in row] for row in samplers]
+    odds = [[log_p.gather(1, each[:, None]).squeeze(1) for each in row] for row in tokens]
+    sums = [(log_p / (heat or 1.0)).logsumexp(-1) for heat in drawn.TEMPERATURES]
+    ids = [[each.tolist() for each in row] for row in tokens]
+    piece = engine.prepare().piece
+    return {
+        "temperatures": drawn.TEMPERATURES,
+        "seeds": drawn.SEEDS,
+        "rows": draft.tokens.tolist(),
+        "tokens": ids,
+        "log_p": [[_rounded(each.tolist(), 4) for each in row] for row in odds],
+        "log_sum": [_rounded(each.tolist(), 4) for each in sums],
+        "texts": {t: piece(t) for t in sorted({t for heat in ids for row in heat for t in row})},
+    }
+
+
 def smaller(raw: bytes) -> bytes:
     """A gzipped trace with its longest lists rounded, and packed in one piece: half the size."""
     lines = []
@@ -101,10 +148,10 @@ def smaller(raw: bytes) -> bytes:
     return gzip.compress("".join(lines).encode(), 9, mtime=0)
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: Any, digits: int = DIGITS) -> Any:
     if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    return round(value, DIGITS) if isinstance(value, float) else value
+        return [_rounded(each, digits) for each in value]
+    return round(value, digits) if isinstance(value, float) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +167,15 @@ class Options(CommandOptions):
 
 def main(args: Options) -> int:
     found = recordings()
-    known = {path.name.partition(".")[0]: path for path in found}
+    known = {path.name.partition(".")[0]: path for path in [*found, DRAWS]}
     if unknown := sorted(set(args.names) - set(known)):
         raise UserError(f"there is no recording {unknown[0]}; there are {', '.join(known)}")
-    chosen = {path: found[path] for name, path in known.items() if name in (args.names or known)}
+    wanted = [path for name, path in known.items() if name in (args.names or known)]
+    if DRAWS in wanted:
+        wanted.remove(DRAWS)
+        DRAWS.write_text(json.dumps(draws(), separators=(",", ":")) + "\n", "utf-8")
+        print(f"{DRAWS}: {DRAWS.stat().st_size:,} bytes", flush=True)
+    chosen = {path: found[path] for path in wanted}
     for path, each in started(chosen):
         trace = Trace(each.header, tuple(each), {})
         write_trace(path, trace)

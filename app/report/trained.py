@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.numbers import interval, number
 from app.terminal import ProgressBar, console, one_line, table
-from app.trace_files import read_all
+from app.trace_files import read_tables
 from core.errors import UserError
 from core.lines import LIMITS, Limits
 
@@ -21,7 +21,6 @@ def show_trained(
     from analysis.drafters.trained import read_accuracy, sentences, trained_and_served
     from analysis.engines.served import read_served
     from analysis.frames import plain_rows
-    from analysis.measures.tables import Tables
     from core.traces.reader import is_trace
 
     curves = read_accuracy(file)
@@ -36,7 +35,7 @@ def show_trained(
         if not each.by_depth:
             raise UserError(f"{name} tells no acceptance by place: nothing can be compared")
     with ProgressBar("reading traces") as progress:
-        tables = Tables.of(read_all(traces, progress.at, limits)) if traces else None
+        tables = read_tables(traces, progress.at, limits) if traces else None
     found = trained_and_served(curves, tables, counts)
     said = sentences(found)
     if as_json:

@@ -47,7 +47,7 @@ FileJson = dict[str, str]  # {name, type, data}; the data in base64
 
 def remove_leftovers(folder: Path) -> None:
     """Remove what Gradio leaves of an upload that is gone: an empty file and an empty folder."""
-    for empty in _empty(folder, time.time() - UPLOAD_SECONDS):
+    for empty in _empty(folder, time.time() - UPLOAD_SECONDS):  # noqa: TID251 (as files have it)
         with suppress(OSError):  # it may be another's, or gone by now
             empty.rmdir() if empty.is_dir() else empty.unlink()
 

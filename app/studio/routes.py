@@ -219,6 +219,7 @@ def run_line(ticket: object, run: StudioRun) -> dict[str, Any]:
         "ticket": ticket,
         "state": run.state,
         "rounds": len(run.rounds),
+        "file": visible(run.file, 60) if run.file else "",
         "method": visible(method_name(run.method)),
         "budget": budget_of(run.method, run.header.settings) if run.header else None,
         "prompt": flowing(run.header.prompt_text if run.header else "", 120),

@@ -40,6 +40,7 @@ class StudioRun:
     seen    when a page last asked for it or watched it
     watchers  pages that watch it now
     left    a page that showed it shows another run now, and none has asked for it since
+    file    the name of the file that was opened, any text; "" for another run
     example  the name of the example that it was opened as
     link    a second ticket, for looking only; None until the run is shared
     weight  about its bytes in memory
@@ -59,6 +60,7 @@ class StudioRun:
     left: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
     source: str = "live"
+    file: str = ""
     example: str | None = None
     link: str | None = None
     weight: int = 0

@@ -105,16 +105,18 @@ class Runs:
             self._work.notify_all()
         return [run.ticket for run in runs]
 
-    def open(self, trace: Trace | TraceReader, example: str | None = None) -> str:
+    def open(self, trace: Trace | TraceReader, example: str | None = None, file: str = "") -> str:
         """Put a trace on view; returns its ticket. The first rounds of a ``TraceReader`` are read
         here and the rest in the background, so that a long file shows soon. A file that is being
         written is followed, until the run is stopped. ``example``: its name in addresses.
+
+        file  the name of the file that it is of, for a list of runs
 
         Raises UserError for a file that is not a trace, if that shows in the first rounds; later it
         is the run's message, and the rounds before it stay.
         """
         rounds = iter(trace.rounds if isinstance(trace, Trace) else trace)
-        about: Any = {"header": trace.header, "source": "file", "example": example}
+        about: Any = {"header": trace.header, "source": "file", "example": example, "file": file}
         run = StudioRun(_new_ticket(), state=RUNNING, **about)
         grows = isinstance(trace, OpenFile) and trace.grows
         if isinstance(trace, OpenFile) and grows:

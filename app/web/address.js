@@ -28,7 +28,7 @@ const LINKED = {
   rows: /^[1-9][0-9]{0,6}-[1-9][0-9]{0,6}$/,
   filter: FREE_WORDS,
   sort: /^-?[a-z0-9_]{1,12}$/,
-  learn: /^[1-9][0-9]?\.[1-9][0-9]?$/,
+  learn: /^[1-9][0-9]?\.[1-9][0-9]?(\.[1-9][0-9]?){0,2}$/, // chapter, step, sliders
   options: FREE_WORDS,
   kept: /^[\w.~!'()*%-]{1,3000}$/,
   find: FREE_WORDS,

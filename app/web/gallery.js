@@ -160,10 +160,10 @@ export class Gallery {
   }
 
   _run(run) {
-    const name = run.method + (run.budget ? `, B = ${run.budget}` : "");
-    return this._card(name, plural(run.rounds, "round"), `${name}: ${run.prompt}`, () =>
-      this.onPick([run.ticket]),
-    );
+    const name = run.method + (run.budget ? `, B = ${run.budget}` : ""),
+      rounds = plural(run.rounds, "round"),
+      [title, words] = run.file ? [run.file, `${name}, ${rounds}`] : [name, rounds];
+    return this._card(title, words, `${name}: ${run.prompt}`, () => this.onPick([run.ticket]));
   }
 
   _section(title, words, cards) {

@@ -3,7 +3,8 @@
 
 let wanted = null;
 let tab = null; // the name of the tab that Gradio is asked to open
-const GONE_TO = "draftscope-goto";
+const GONE_TO = "draftscope-goto",
+  CHOOSE = "draftscope-choose";
 
 /** Go to a view, and there to a run, a round (from 0) and a node. */
 export function goTo(detail) {
@@ -45,4 +46,14 @@ export function wantTab(name) {
 
 export function wantedTab() {
   return tab;
+}
+
+/** Let somebody choose files, or a folder, to be opened where they belong. */
+export function askForFiles(folder = false) {
+  window.dispatchEvent(new CustomEvent(CHOOSE, { detail: folder }));
+}
+
+/** Call `hear` when files, or a folder, are to be chosen, while `element` is on the page. */
+export function onChoose(element, hear) {
+  window.addEventListener(CHOOSE, ({ detail }) => element.isConnected && hear(detail));
 }

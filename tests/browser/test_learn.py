@@ -15,9 +15,10 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
 from app.learn.course import course
+from app.learn.words import plain
 from app.page_files import css
 from app.studio.tabs import learn as tab
-from tests.browser.steps import MODULES, Open, from_menu, watch, with_modules
+from tests.browser.steps import MODULES, PROMPT, Open, from_menu, watch, with_modules
 
 pytestmark = pytest.mark.browser
 
@@ -89,13 +90,13 @@ def test_arrows_step_through_chapters_and_the_address_follows(learn: Open):
     assert page.url.endswith("#learn=8.2")
     page.keyboard.press("PageUp")
     page.keyboard.press("PageUp")
-    assert page.url.endswith("#learn=7.11")
+    assert page.url.endswith("#learn=7.12")
 
 
 def test_a_link_opens_its_step_and_a_broken_one_the_first(learn: Open):
     page = learn("#learn=4.3")
     expect(page.locator(".ds-lesson-title")).to_have_text("The whole tree in one forward pass")
-    count(page, "3 / 9")
+    count(page, "3 / 10")
     page.evaluate("window.location.hash = '#learn=5.2'")
     expect(page.locator(".ds-lesson-title")).to_have_text("The verifier's walk")
     count(learn("#learn=99.99"), "9 / 9")
@@ -107,11 +108,11 @@ GATHER = """() => learn.course.chapters.map((chapter, at) => chapter.steps.map((
   learn.go(at, step);
   const texts = (where) => [...document.querySelectorAll(where)].map((node) => node.textContent);
   return {
-    rows: learn.trees.filter((tree) => !tree.frameBox.hidden).map((tree) => tree.round.y.length),
+    rows: learn.stage.trees.filter((t) => !t.frameBox.hidden).map((t) => t.round.y.length),
     said: learn.said.textContent, sides: texts(".ds-side-figure").length,
     waiting: texts(".ds-queue:not(.taken) .label"), taken: texts(".ds-queue.taken .label"),
     marked: chapter.steps[step].trees.flatMap((spec, i) => {
-      const tree = learn.trees[i], mark = ([row]) => tree.node(tree.shownAs(Number(row)));
+      const tree = learn.stage.trees[i], mark = ([row]) => tree.node(tree.shownAs(Number(row)));
       const bare = (entry) => !mark(entry).classList.contains("mark-" + entry[1]);
       return Object.entries(spec.marks).filter(bare);
     }),
@@ -133,6 +134,8 @@ def test_every_step_draws_its_trees_and_says_them_in_words(learn: Open, lessons:
 def test_the_heap_pops_node_by_node_with_its_queue(learn: Open, lessons: dict[str, Any]):
     steps, gathered = lessons["chapters"][2]["steps"], learn().evaluate(GATHER)[2]
     for step, seen in zip(steps, gathered, strict=True):
+        if step["side"] is None:
+            continue
         assert seen["waiting"] == [item["label"] for item in step["side"]["items"]]
         popped = step["side"]["popped"]
         assert seen["taken"] == ([popped["label"]] if popped else [])
@@ -146,6 +149,86 @@ def test_playing_moves_on_and_ends_at_the_question(learn: Open):
     page.clock.run_for(300_000)
     expect(page.locator(".ds-question")).to_be_visible()
     expect(page.get_by_role("button", name="Play")).to_be_visible()
+
+
+def test_a_node_is_guessed_by_click_key_or_button_and_the_answer_is_told(
+    learn: Open, lessons: dict[str, Any]
+):
+    ask = lessons["chapters"][1]["steps"][2]["ask"]
+    right, wrong = ask["answer"], 0
+    page = learn("#learn=2.3")
+    answer, told = page.locator(".ds-answer"), page.locator(".ds-node.accepted")
+    expect(page.locator("text.ds-guess")).to_have_count(len(ask["options"]) - 1)
+    expect(answer).to_have_count(0)
+    page.keyboard.press("ArrowDown")  # looks at a node, and is no answer
+    expect(page.locator(".ds-lesson-note")).not_to_be_empty()
+    expect(answer).to_have_count(0)
+    page.keyboard.press(str(wrong + 1))
+    expect(answer).to_have_text(plain(ask["options"][wrong]["why"]))
+    expect(page.locator(".ds-option.wrong")).to_have_count(1)
+    expect(told.first).to_be_visible()
+    expect(page.locator("text.ds-guess")).to_have_count(0)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    expect(answer).to_be_visible()  # it is as it was left
+    page.keyboard.press("3")  # answered: digits are chapters again
+    expect(page.locator(".ds-lesson-title")).to_have_text("Ten nodes, best first")
+    page = learn("#learn=2.3")
+    page.locator(f".ds-node[data-row='{ask['options'][right]['row']}']").click()
+    expect(page.locator(".ds-answer")).to_have_text(plain(ask["options"][right]["why"]))
+    expect(page.locator(".ds-option.wrong")).to_have_count(0)
+    page = learn("#learn=5.5")
+    page.get_by_role("button", name="none").click()
+    expect(page.locator(".ds-answer")).to_contain_text("Yes.")
+    page = learn("#learn=2.3")
+    page.keyboard.press("ArrowRight")  # nobody has to answer
+    count(page, "4 / 9")
+
+
+def test_the_budget_s_slider_grows_the_tree_and_keeps_its_place(learn: Open):
+    page = learn("#learn=3.14")
+    slider = page.get_by_role("slider", name="draft budget B")
+    expect(slider).to_have_attribute("aria-valuetext", "10")
+    expect(boxes(page)).to_have_count(12)  # the root and the token that was wanted
+    slider.focus()
+    page.keyboard.press("End")
+    expect(slider).to_have_attribute("aria-valuetext", "40")
+    expect(page.locator(".ds-node.accepted")).to_have_count(3)
+    expect(page.locator(".ds-slider-says")).to_contain_text("accepts 3")
+    page.keyboard.press("Home")
+    expect(boxes(page)).to_have_count(3)
+    expect(page.locator(".ds-slider-says")).to_contain_text("accepts nothing")
+    for _ in range(31):
+        page.keyboard.press("ArrowRight")
+    expect(page.locator(".ds-node.accepted")).to_have_count(3)
+    assert page.url.endswith("#learn=3.14.32")
+    page.keyboard.press("PageDown")  # a clicker's keys lead on
+    page.keyboard.press("PageUp")
+    expect(slider).to_have_attribute("aria-valuetext", "32")
+    expect(page.locator(".ds-node.accepted")).to_have_count(3)
+
+
+def test_temperature_and_seed_change_what_is_judged(learn: Open, lessons: dict[str, Any]):
+    step = lessons["chapters"][4]["steps"][-1]
+    heat, seed = step["sliders"]
+    page = learn("#learn=5.11.7.2")
+    tables = page.locator(".noise table")
+
+    def check(at: int) -> None:
+        state = step["states"][at]
+        view = lessons["trees"][state["trees"][0]["name"]]
+        expect(page.locator(".ds-node.accepted")).to_have_count(view["accepted"])
+        expect(page.locator(".ds-node.ghost .token")).to_contain_text(view["ghost"]["short"])
+        expect(tables).to_have_count(view["accepted"] + 1)
+
+    check(6 * len(seed["values"]) + 1)
+    page.get_by_role("slider", name="seed").press("End")
+    check(7 * len(seed["values"]) - 1)
+    page.get_by_role("slider", name="temperature T").press("Home")
+    check(len(seed["values"]) - 1)
+    expect(page.locator(".ds-slider-says")).to_contain_text("nothing is random")
+    count(learn("#learn=5.11.99.99"), "11 / 12")
+    assert heat["values"][0] == "0"
 
 
 def test_a_question_is_answered_by_key_or_click(learn: Open, lessons: dict[str, Any]):
@@ -385,6 +468,36 @@ def test_a_link_to_a_tab_that_a_narrow_window_keeps_in_a_menu(visit: Open, addre
     expect(page.locator(".ds-lesson-title")).to_have_text("What the shipped drafters reach")
 
 
+def test_a_chapter_leads_to_run_with_its_settings_and_back(
+    visit: Open, address: str, lessons: dict[str, Any]
+):
+    asked = lessons["chapters"][6]["run"]["filling"]
+    page = visit(address + "#learn=7.1")
+    prompt, chosen = page.locator(PROMPT), page.locator("#ds-settings label.selected")
+    page.get_by_role("button", name="Follow along in Run").click()
+    expect(prompt).to_have_value(asked["prompt"])
+    expect(page.locator("#ds-settings")).to_be_visible()
+    expect(chosen.filter(has_text="TreeFlash")).to_be_visible()
+    expect(chosen.filter(has_text=re.compile(rf"^\s*{asked['0.budget']}\s*$"))).to_be_visible()
+    page.get_by_role("button", name="Back to the course").click()
+    count(page, "1 / 12")
+    expect(page.locator(".ds-learn")).to_be_visible()
+    page.get_by_role("button", name="Your own prompt").click()
+    expect(prompt).to_have_value("")
+    expect(prompt).to_be_focused()
+    page.go_back()
+    expect(page.locator(".ds-learn")).to_be_visible()
+    count(page, "1 / 12")
+
+
+def test_where_no_run_can_start_the_command_is_told(learn: Open, lessons: dict[str, Any]):
+    page = learn("#learn=7.1")
+    page.evaluate("learn.goTo = null; learn.go(6, 0)")
+    command = lessons["chapters"][6]["run"]["command"]
+    expect(page.locator(".ds-onward code")).to_have_text(command)
+    assert command.startswith("python -m app run treeflash --budget 10 ")
+
+
 def test_it_stands_in_the_studio(visit: Open):
     page = visit()
     page.get_by_role("tab", name="Learn").click()
@@ -395,4 +508,4 @@ def test_it_stands_in_the_studio(visit: Open):
     page.get_by_role("tab", name="Run").click()
     page.keyboard.press("ArrowRight")  # not in sight: not for the course
     page.get_by_role("tab", name="Learn").click()
-    count(page, "2 / 13")
+    count(page, "2 / 15")

@@ -10,6 +10,8 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -405,6 +407,55 @@ def test_a_run_that_is_gone_is_said(browser: Browser):
         page.reload()
         expect(banner).to_have_text("there is no such example")
         page.context.close()
+
+
+SERVER = """
+import sys
+from app.studio.runs import Runs
+from app.studio.server import launch
+from tests.fakes import FakeEngine
+runs = Runs(FakeEngine())
+served = launch(runs, "127.0.0.1", int(sys.argv[1]))
+runs.start()
+print("it listens", flush=True)
+served.wait()
+"""
+
+
+@contextmanager
+def another_process(port: int) -> Iterator[None]:
+    """A studio in a process of its own, which is killed at the end."""
+    command = [sys.executable, "-c", SERVER, str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None and "listens" in server.stdout.readline()
+        yield
+        server.kill()
+
+
+def test_a_server_that_was_killed_and_started_again(browser: Browser):
+    """The page says what is lost and keeps the form; a Start that nobody heard, too."""
+    port, page = free_port(), browser.new_context().new_page()
+    page.set_default_navigation_timeout(120_000)
+    with another_process(port):
+        page.goto(f"http://127.0.0.1:{port}")
+        run(page, "slow", wait="running")
+        expect(page.locator(NODE).first).to_be_visible()
+        page.locator(PROMPT).fill("half a thought")
+    expect(page.locator(".ds-chip").first).to_have_text("the server does not answer")
+    with another_process(port):
+        banner = page.locator(".ds-banner:visible")
+        expect(banner).to_contain_text(
+            "no longer on the server: it can be looked at", timeout=60_000
+        )
+        expect(page.locator(PROMPT)).to_have_value("half a thought")
+        page.locator("#ds-start").click()
+        expect(state(page)).to_have_attribute("data-state", "done")
+    page.locator(PROMPT).fill("said while it is away")
+    page.locator("#ds-start").click()
+    with another_process(port):
+        page.wait_for_event("load", timeout=120_000)  # Gradio loads the page when a server is back
+        expect(page.locator(PROMPT)).to_have_value("said while it is away", timeout=60_000)
+    page.context.close()
 
 
 def test_the_page_s_controls_have_names_and_places(visit: Open):

@@ -73,7 +73,7 @@ class Scratch:
     """A copy of the files that git knows of, or would, in which defects are planted."""
 
     def __init__(self, root: Path, folder: Path):
-        self._folder, self._writes = folder, int(time.time())
+        self._folder, self._writes = folder, int(time.time())  # noqa: TID251 (as files have it)
         self._sound: set[tuple[str, ...]] = set()  # tests that pass without a defect
         for name in _files(root):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

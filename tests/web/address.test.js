@@ -31,6 +31,7 @@ test("links are read strictly, and what is written reads back", () => {
     { view: "whatif", text: "train-journey", method: "dflash+best-first", budget: 64 },
     { run: "a".repeat(24), node: "ghost" },
     { learn: "5.12" },
+    { learn: "5.9.7.10" },
     { view: "results", temperature: "0.5", source: "code", budget: "own", sort: "-tau" },
     { made: ["chat-dart", { prompt: "why & so=\n“ü”", budget: 4 }, null], place: 7, who: "B" },
     { view: "whatif", text: "a", more: "b,c", options: { alpha: 0.5, keep: true }, kept: [{}] },

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { Player } from "../../app/web/denoise/player.js";
 import { blockOf, callEdge, stepsOf, stepsPart, textAt } from "../../app/web/denoise/steps.js";
 import { actOf, isTyping } from "../../app/web/learn/keys.js";
+import { placesFor, stateAt } from "../../app/web/learn/knobs.js";
 import { gigabytes } from "../../app/web/learn/lanes.js";
 import { cameOf, roundAt } from "../../app/web/whatif/draft.js";
 
@@ -117,6 +118,9 @@ test("clickers, digits and letters move through the course", () => {
   assert.deepEqual(press("0"), ["go", 9, 0]);
   assert.deepEqual(press("4"), ["go", 3, 0]);
   assert.deepEqual(press("End"), ["go", 2, 6]);
+  lesson.predicting = true;
+  assert.deepEqual(press("4"), ["answer", 3]);
+  assert.deepEqual(press("0"), ["go", 9, 0]);
   assert.deepEqual(press("b"), ["answer", 1]);
   assert.deepEqual(press("Escape"), []); // nobody presents
   assert.equal(actOf({ key: "x" }, lesson), undefined);
@@ -129,6 +133,21 @@ test("what is typed into keeps its keys", () => {
   assert.equal(at("BUTTON", "ArrowRight"), false);
   assert.equal(at("DIV", "a"), false);
   assert.equal(at("DIV", "a", { ctrlKey: true }), true);
+  const slider = { tagName: "INPUT", type: "range" };
+  assert.equal(isTyping({ target: slider, key: "ArrowRight" }), true);
+  assert.equal(isTyping({ target: slider, key: "PageDown" }), false); // a clicker leads on
+});
+
+test("sliders lead to a state, the last one fastest, and a wrong link to their start", () => {
+  const sliders = [
+    { values: ["0", "1"], start: 1 },
+    { values: ["a", "b", "c"], start: 0 },
+  ];
+  assert.equal(stateAt(sliders, [0, 2]), 2);
+  assert.equal(stateAt(sliders, [1, 0]), 3);
+  assert.deepEqual(placesFor(sliders), [1, 0]);
+  assert.deepEqual(placesFor(sliders, [0, 2]), [0, 2]);
+  assert.deepEqual(placesFor(sliders, [2, Number.NaN]), [1, 0]);
 });
 
 test("bytes that were loaded are megabytes, then gigabytes", () => {

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from analysis.numbers import interval, rate, tau
 from app.command_line import REQUIRED, CommandOptions, option
 from app.commands import common
 from app.commands.options import BUDGETS, POSITIVE, MethodsOptions, Model, Prompts, Samplings
 from app.commands.prompts import prompts_of, read_prompt_file
+from app.report.scored import score_sheet
 from app.terminal import ProgressBar, console, one_line, say, table
 from app.trace_log import delayed_interrupt
 from core.errors import UserError
@@ -28,12 +28,11 @@ from core.methods.registry import runnable, split
 
 if TYPE_CHECKING:
     from analysis.experiments.prompts import Prompt
-    from analysis.experiments.sweep import Job, Plan, VariantScore
+    from analysis.experiments.sweep import Job, Plan
     from analysis.experiments.sweep_folder import Folder
     from analysis.experiments.variants import Variant
     from app.sweep_runner import Outcome, Report
 
-COLUMNS = ("", "τ", "95 %", "texts", "runs", "failed", "tokens/s", "tokens as plain")
 TABLE_EVERY = 60.0  # seconds that the table may lag behind the runs
 FAILURES_SHOWN = 8
 
@@ -256,8 +255,8 @@ def _conclude(folder: Folder) -> int:
 
     rows = folder.rows()
     found = scores(folder.plan, rows)
-    shown = COLUMNS if any(score.judged for score in found) else COLUMNS[:-1]
-    console().print(table(shown, [_cells(score)[: len(shown)] for score in found], left=("",)))
+    sheet = score_sheet(found)
+    console().print(table(sheet.heads, sheet.rows, left=("",)))
     if wrong := [score.name for score in found if score.same < score.judged]:
         say(f"not plain decoding's tokens: {', '.join(wrong)}; `audit` shows where, and if a tie")
     places = {(row["device"], row["dtype"], row["hardware"], row["threads"]) for row in rows}
@@ -281,16 +280,3 @@ def _done(folder: Folder) -> str:
     everything, remaining = len(folder.jobs), len(folder.remaining())
     failed = f", {len(folder.failures)} failed" if folder.failures else ""
     return f"{everything - remaining} of {everything} runs are done{failed}: {folder.path}"
-
-
-def _cells(score: VariantScore) -> tuple[str, ...]:
-    return (
-        one_line(score.name, 60),
-        tau(score.tau),
-        interval(score.low, score.high),
-        str(score.texts),
-        str(score.runs),
-        str(score.failed or "–"),
-        rate(score.tokens_per_second),
-        f"{score.same} of {score.judged}" if score.judged else "–",
-    )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.numbers import UNKNOWN, interval, number, share
 from app.command_line import CommandOptions, option, words
-from app.terminal import bar, console, one_line, say, table
+from app.report.counted import sheets, strips
+from app.terminal import console, one_line, say, table
 from core.errors import UserError
 from core.traces.schema import ENDINGS
 
@@ -58,51 +57,17 @@ def main(args: Options) -> int:
 
 
 def _show(counts: Counts) -> None:
-    from analysis.measures.counts import LABEL, sentences, strip
+    from analysis.measures.counts import LABEL, sentences
 
     out = console()
     out.print(f"{counts.engine}, {LABEL}", style="bold")
-    sums = (counts.rounds, counts.drafted, counts.accepted, counts.tokens)
-    names = (f"{counts.kind}s", "rounds", "drafted", "accepted", "tokens", "τ")
-    values = [str(counts.records), *(UNKNOWN if n is None else str(n) for n in sums)]
-    values += [number(counts.tau), number(counts.accepted_of_drafted)]
-    out.print(table((*names, "accepted ÷ drafted"), [values]))
-    if counts.histogram:
-        _histogram(counts.histogram)
-    if counts.by_depth:
-        out.print("\nBy place of the draft, as a chain", style="bold")
-        columns = (
-            "place",
-            "tested",
-            "accepted",
-            "acceptance",
-            "95 %",
-            "of all drafts",
-            "τ to here",
-        )
-        out.print(table(columns, list(_places(counts))))
-    orders = [order for order in counts.order if order]
-    for order in orders[:1]:
-        of = f", of the first of {len(orders)}" if len(orders) > 1 else ""
-        out.print(f"\nShare of each round's draft that was accepted, in order{of}", style="bold")
-        out.print(one_line(strip(order), STRIP), soft_wrap=True)
+    for sheet in sheets(counts):
+        if sheet.title:
+            out.print(f"\n{sheet.title}", style="bold")
+        out.print(table(sheet.heads, sheet.rows, left=(" ",)))
+    for title, marks in strips(counts):
+        out.print(f"\n{title}", style="bold")
+        out.print(one_line(marks, STRIP), soft_wrap=True)
     out.print()
     for line in sentences(counts):
         out.print(one_line(line, 600), soft_wrap=True)
-
-
-def _places(counts: Counts) -> Iterator[tuple[str, ...]]:
-    for d in counts.by_depth:
-        known = (UNKNOWN if n is None else str(n) for n in (d.tested, d.accepted))
-        shares = (number(d.conditional), interval(d.low, d.high), number(d.marginal, 3))
-        yield (str(d.depth), *known, *shares, number(d.tau))
-
-
-def _histogram(counts: Sequence[int]) -> None:
-    total, most = sum(counts), max(counts)
-    rows = [
-        (str(n), str(count), share(count / total if total else 0.0), bar(count, most or 1))
-        for n, count in enumerate(counts)
-    ]
-    console().print("\nAccepted tokens per round", style="bold")
-    console().print(table(("accepted", "rounds", "share", " "), rows, left=(" ",)))

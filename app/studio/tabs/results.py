@@ -1,4 +1,5 @@
-"""Results: all methods on the same prompts, as ``grid table`` measured them."""
+"""Results: all methods on the same prompts, as ``grid table`` measured them; and what files say
+that are opened here (``results_answers``)."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from app.studio.components import Studio, Tab, view
+from analysis import kinds
+from app.studio.components import Studio, Tab, for_upload, view
+from app.studio.tabs.results_answers import checkpoint, counts, grid, method_table
 from core import ASSETS
-from core.json_input import read_json
 from core.methods.registry import built_in
 
 SHIPPED = ASSETS / "measured" / "table.json"
@@ -16,16 +18,28 @@ SHIPPED = ASSETS / "measured" / "table.json"
 
 def build(studio: Studio) -> None:
     made = cache(table)
-    view("results", "ds-results", {"table": lambda _: made()})
+    view("results", "ds-results", {"table": lambda _: made(), "open": for_upload(opened)})
 
 
 TAB = Tab("results", "Results", build, ("view.css",))
 
 
 def table(path: Path = SHIPPED) -> dict[str, Any]:
-    """The rows with each method's title and what its q depends on."""
-    found = read_json(path)
+    """The rows with each method's title and what its q depends on. Raises UserError for a file that
+    is no table of ``grid table``."""
+    found = method_table(path)
     return {**found, "rows": [row | _about(row["method"]) for row in found["rows"]]}
+
+
+def opened(file: Path) -> dict[str, Any]:
+    """An uploaded file in words: {title, about, sheets, strips, lines}, or {table} of methods.
+
+    Raises UserError for a file that says nothing here.
+    """
+    kind = kinds.kind_of(file)
+    if kind == kinds.TABLE:
+        return {"table": table(file)}
+    return {kinds.GRID: grid, kinds.CONFIG: checkpoint}.get(kind, counts)(file)
 
 
 def _about(name: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -17,6 +18,7 @@ from app.studio.components import (
     Tab,
     connect_stop,
     connect_upload,
+    for_upload,
     form_above_view,
     open_traces,
     opens_tabs,
@@ -26,7 +28,9 @@ from app.studio.components import (
 )
 from app.studio.forms import MethodInputs, RunForm, compare_form, run_form
 from app.studio.methods import BUDGETS, MAX_PROMPT, NONE, OWN, SHARED, Methods
+from app.studio.placing import place
 from app.studio.questions import check
+from app.studio.routes import Route
 from core.errors import UserError
 from core.methods.method import Option
 from core.traces.schema import Header
@@ -39,12 +43,14 @@ MOST_BUDGET = 1024  # what a form offers at most
 
 
 def build(studio: Studio) -> None:
-    """Its view is there from the start, so it also opens the other tabs."""
-    opens_tabs(_build(studio, "run", "ds", run_form, shows="tickets"), studio.tabs)
+    """Its view is there from the start, so it also opens the other tabs, and takes files for the
+    whole page."""
+    files: dict[str, Route] = {"place": for_upload(partial(place, studio.runs))}
+    opens_tabs(_build(studio, "run", "ds", run_form, files, shows="tickets"), studio.tabs)
 
 
 def build_compare(studio: Studio) -> None:
-    _build(studio, "compare", "ds-c", compare_form, shows="added")
+    _build(studio, "compare", "ds-c", compare_form, {}, shows="added")
 
 
 def _build(
@@ -52,14 +58,15 @@ def _build(
     name: str,
     prefix: str,
     make_form: MakeForm,
+    more: dict[str, Route],
     *,
     shows: str,
 ) -> gr.HTML:
-    """``shows``: what uploaded traces are to the view."""
+    """``shows``: what uploaded traces are to the view; ``more``: routes beside those of runs."""
     with form_above_view(prefix) as places:
         form = make_form(studio.methods, places)
         with places.view:
-            shown = view(name, f"{prefix}-scope", studio.routes.of_runs())
+            shown = view(name, f"{prefix}-scope", studio.routes.of_runs() | more)
 
     def submit(values: dict[Any, Any]) -> Any:
         """Queue the runs; the view shows them by their tickets."""

@@ -137,10 +137,14 @@ export class Calibration {
     return this.file;
   }
 
-  /** Measure the run that another tab asked for. */
+  /** Measure the run that another tab asked for, or open a file. */
   async _goTo() {
     const asked = taken("calibration");
     if (asked?.ticket) await this.chooser.add([asked.ticket]);
+    if (asked?.path) {
+      this._opened(await answered(this.source.open({ path: asked.path })));
+      await this.chooser.begin();
+    }
   }
 
   async _look(runs, missing) {
@@ -181,7 +185,10 @@ export class Calibration {
   }
 
   async _open(file) {
-    const answer = await this.send(file);
+    this._opened(await this.send(file));
+  }
+
+  _opened(answer) {
     this.complain(answer.error);
     if (answer.error) return;
     this.measured.draw(answer.figures);

@@ -27,8 +27,8 @@ const KEYS =
   "Space plays · ← → one step · Shift ← → one call · Home End · ↑ ↓ drafts · f fits the graph · " +
   "Esc closes";
 
-export function mount(page) {
-  formAbove("ds-d");
+export async function mount(page) {
+  await formAbove("ds-d");
   const source = { ...page.server, news: new News("calls") },
     view = new DenoiseView(page.element, source, (name) => page[name]());
   page.watch("value", () => {
@@ -287,7 +287,8 @@ export class DenoiseView {
   /** Open the run that somebody on the page asked for. */
   goTo() {
     const asked = taken("denoise");
-    if (asked?.ticket) this.open([asked.ticket]);
+    if (asked?.tickets) this.open(asked.tickets);
+    else if (asked?.ticket) this.open([asked.ticket]);
   }
 
   /** Whether the key meant something here. */

@@ -8,10 +8,11 @@ const KEYS = [
   ["1 … 9 0", "chapter; 0 is the tenth"],
   ["Home End", "first, last step of the chapter"],
   ["Space", "play, pause"],
-  ["p", "present: large type, the whole window"],
+  ["p", "present: large type, the whole screen"],
   ["↑ ↓", "node above, node below; shift with ← → for parent and child"],
   ["f", "fit the tree"],
   ["a b c", "answer the question at a chapter's end"],
+  ["1 … 9", "where a node is to be guessed: the node of that number"],
   ["Esc", "stop presenting"],
   ["Tab", "from one row of tools to the next; there ← → Home End go along it"],
   ["?", "this help"],
@@ -62,18 +63,35 @@ export function actOf({ key, shiftKey }, lesson) {
     b: () => lesson.answer(1),
     c: () => lesson.answer(2),
   };
-  return acts[key] || (/^[0-9]$/.test(key) ? chapter((Number(key) || 10) - 1) : undefined);
+  if (!/^[0-9]$/.test(key)) return acts[key];
+  if (lesson.predicting && key !== "0") return () => lesson.answer(Number(key) - 1);
+  return chapter((Number(key) || 10) - 1);
 }
 
 /** Whether the key belongs to what is typed into or pressed. */
 export function isTyping({ target, key, ctrlKey, metaKey, altKey }) {
   if (ctrlKey || metaKey || altKey) return true;
+  if (target.type === "range") return /^(Arrow|Home|End)/.test(key); // the rest leads on
   if (target.tagName === "BUTTON") return key === " " || key === "Enter";
   return ["INPUT", "TEXTAREA", "SELECT", "SUMMARY"].includes(target.tagName);
 }
 
+/** Keys and swipes act on the lesson as long as its element is on the page. */
+export function listenToLesson(lesson, element) {
+  const onKey = (event) => {
+    if (!element.isConnected) return document.removeEventListener("keydown", onKey);
+    if (!element.getClientRects().length || event.defaultPrevented) return;
+    const act = lesson.dialog.open || isTyping(event) ? null : actOf(event, lesson);
+    if (!act) return;
+    event.preventDefault();
+    act();
+  };
+  document.addEventListener("keydown", onKey);
+  listenForSwipes(lesson.text, (by) => lesson.move(by));
+}
+
 /** onSwipe(1) when a finger goes left over the element, (−1) when it goes right. */
-export function listenForSwipes(element, onSwipe) {
+function listenForSwipes(element, onSwipe) {
   let x = null;
   const begin = (event) => {
     x = event.touches[0].clientX;

@@ -113,13 +113,17 @@ export function cache(side, link) {
     made.addEventListener("pointerenter", () => item.tree >= 0 && link.point(item.tree));
     return made;
   };
+  const cells = Array.from({ length: side.prompt }, (_, row) => row);
+  const opened = (row) => h("span", { class: "ds-cell row" }, h("small", {}, String(row)));
   const prompt = () =>
-    h(
-      "span",
-      { class: "ds-cell prompt" },
-      h("small", {}, `0–${side.prompt - 1}`),
-      h("b", {}, "the prompt"),
-    );
+    side.open
+      ? cells.map(opened)
+      : h(
+          "span",
+          { class: "ds-cell prompt" },
+          h("small", {}, `0–${side.prompt - 1}`),
+          h("b", {}, "the prompt"),
+        );
   const moved = side.moves
     .filter(([from, to]) => from !== to)
     .map(([from, to]) => `row ${side.prompt + from} → row ${side.prompt + to}`);

@@ -9,8 +9,9 @@ function signed2(value) {
   return (value < 0 ? "−" : "") + Math.abs(value).toFixed(2);
 }
 
-/** log p + g per token, for some seeds. */
+/** log p + g per token, in some tables. */
 export function noiseOf(side) {
+  const heads = side.heads ?? ["", "log p", "g", "sum"];
   const tables = side.lists.map((list) =>
     h(
       "table",
@@ -22,7 +23,7 @@ export function noiseOf(side) {
         h(
           "tr",
           {},
-          ["", "log p", "g", "sum"].map((name) => h("th", {}, name)),
+          heads.map((name) => h("th", {}, name)),
         ),
       ),
       h(
@@ -40,7 +41,8 @@ export function noiseOf(side) {
       ),
     ),
   );
-  return [h("div", { class: "ds-lists" }, tables), h("p", { class: "ds-soft" }, side.note)];
+  const note = side.note ? [h("p", { class: "ds-soft" }, side.note)] : [];
+  return [h("div", { class: "ds-lists" }, tables), ...note];
 }
 
 /** Scores as stacked bars, left of 0: the parent's part, the drafter's term, the n-gram term. */

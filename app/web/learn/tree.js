@@ -9,7 +9,10 @@ import { TreePlan } from "../tree/plan.js";
 import { TreeView } from "../tree.js";
 
 const LEAST_SCALE = 0.62,
-  MOST_SCALE = 1.9; // how small and how large a tree is drawn
+  MOST_SCALE = 2.2, // how small and how large a tree is drawn
+  LEAST_SHARE = 0.6, // of the whole tree: the picture does not jump with every node that comes
+  READ_SCALE = 0.85; // below: boxes of one line, if they are larger then
+const AROUND_TREE = 22; // pixels around a tree
 const PHONE = "(max-width: 720px)"; // as in sizes.css
 const NARROW = { pad: 8, axis: 24, most: 1.15, lowest: 150 };
 
@@ -61,6 +64,20 @@ class LessonPlan extends TreePlan {
     };
   }
 
+  /** The part that is shown, and at least a share of the whole: {left, top, width, height}. */
+  get shown() {
+    const places = [...this.place.values()];
+    const side = (at, box, whole) => {
+      const from = Math.min(...places.map((place) => place[at])),
+        size = Math.max(...places.map((place) => place[at])) - from + box,
+        wide = Math.max(size, LEAST_SHARE * whole);
+      return [Math.max(0, Math.min(from - (wide - size) / 2, whole - wide)), wide];
+    };
+    const [left, width] = side(0, this.boxW, this.width);
+    const [top, height] = side(1, this.boxH, this.height);
+    return { left, top, width, height };
+  }
+
   /** Of all pathways of a graph those that were taken, if a walk is shown. */
   ways(row) {
     const { marks, sources } = this.round;
@@ -99,7 +116,7 @@ export class LessonTree extends TreeView {
   }
 
   _resize() {
-    if (this.narrow === this.wasNarrow) this.settle();
+    if (this.narrow && this.wasNarrow) this.reframe();
     else this.draw(this.round.whole, this.spec);
   }
 
@@ -118,11 +135,11 @@ export class LessonTree extends TreeView {
     this.svg.classList.toggle("untold", !!full.untold);
     this.title.textContent = spec.title;
     this.show(subtree(full, spec), false);
-    this.settle();
+    this.reframe();
   }
 
   /** Frame it anew, as the step wants it. */
-  settle() {
+  reframe() {
     this.frame();
     const row = this.spec.select === null ? -2 : this.shownAs(this.spec.select);
     if (this.has(row)) this.select(row);
@@ -135,21 +152,33 @@ export class LessonTree extends TreeView {
   }
 
   planned(round, fold) {
-    const slim = round.sources ? "narrow" : "slim";
-    return new LessonPlan(round, fold, { shape: this.narrow ? slim : "" });
+    const slim = round.sources ? "narrow" : "slim",
+      plan = new LessonPlan(round, fold, { shape: this.narrow ? slim : "" });
+    if (this.narrow || round.notes || this._whole(plan) >= READ_SCALE) return plan;
+    const flat = new LessonPlan(round, fold, { shape: "flat" });
+    return this._whole(flat) > this._whole(plan) ? flat : plan;
+  }
+
+  /** The scale at which the shown part of a plan fills the window. */
+  _whole({ shown }) {
+    const [w, high] = this.window.size;
+    return Math.min(
+      (w - 2 * AROUND_TREE) / shown.width,
+      (high - 2 * AROUND_TREE - 8) / shown.height,
+    );
   }
 
   /** The whole of it when that can be read, larger than life where there is room. */
   frame() {
-    const { width, height } = this.plan;
+    const { left, top, width, height } = this.plan.shown;
     const [w, hgt] = this.window.size;
     if (this.narrow) return this._frameNarrow(w);
     this.frameBox.style.height = "";
-    const pad = 22;
-    const whole = Math.min((w - 2 * pad) / width, (hgt - 2 * pad - 8) / height);
+    const whole = this._whole(this.plan);
     if (whole < LEAST_SCALE) return super.frame(false);
     const k = Math.min(whole, MOST_SCALE);
-    this.window.show({ k, kx: k, x: (w - width * k) / 2, y: 10 + (hgt - height * k) / 2 });
+    const x = (w - width * k) / 2 - left * k;
+    this.window.show({ k, kx: k, x, y: 10 + (hgt - height * k) / 2 - top * k });
   }
 
   /** All of its depths in sight, and as much room below as its branches take. */
@@ -169,6 +198,8 @@ export class LessonTree extends TreeView {
     if (row !== GHOST) this._untell(box, row);
     if (row !== GHOST && notes) this._note(box, notes[row]);
     if (marks[row]) box.classList.add(`mark-${marks[row]}`);
+    const number = row === GHOST ? undefined : this.spec.numbers?.[this.own(row)];
+    if (number) this._number(box, number);
     return box;
   }
 
@@ -183,6 +214,15 @@ export class LessonTree extends TreeView {
     const words = slimWords(this.plan, label);
     text.textContent = words;
     text.setAttribute("data-words", words); // which it is drawn from at another zoom
+  }
+
+  /** The number by which a node is guessed. */
+  _number(node, number) {
+    const { boxW } = this.plan;
+    node.append(
+      s("circle", { class: "ds-guess", cx: boxW - 1, cy: 3, r: 9.5 }),
+      s("text", { class: "ds-guess", x: boxW - 1, y: 7, "text-anchor": "middle" }, number),
+    );
   }
 
   /** Words in place of numbers and bars. */

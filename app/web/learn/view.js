@@ -4,47 +4,46 @@
 import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
-import { BESIDE_TREE, companion } from "./companions.js";
-import { actOf, isTyping, keyHelp, listenForSwipes } from "./keys.js";
+import { goTo } from "../goto.js";
+import { isPresented, PRESENTED, togglePresent } from "../present.js";
+import { keyHelp, listenToLesson } from "./keys.js";
+import { Knobs, placesFor, stateAt } from "./knobs.js";
 import { CourseNav } from "./nav.js";
-import { LessonTree } from "./tree.js";
-import { paragraphs, question } from "./words.js";
+import { Player } from "./player.js";
+import { LessonStage } from "./stage.js";
+import { onward, paragraphs, question } from "./words.js";
 
 const LOWEST = 0.3; // of the window: where a step's words may begin
-const READ = { least: 3500, word: 260 }; // milliseconds a step stays when playing
 
 /** The course is fetched once, then it needs no server. */
 export async function mount({ element, server }) {
   const course = await answered(server.course({}));
-  if (!course.error) return new Learn(element, course);
+  if (!course.error) return new Learn(element, course, goTo);
   element.replaceChildren(h("p", { class: "ds-banner", role: "alert" }, course.error));
 }
 
 export class Learn {
-  constructor(element, course) {
+  /** goTo(detail): go to another tab; without it there is none. */
+  constructor(element, course, goTo) {
     this.course = course;
+    this.goTo = goTo;
     this.chapter = 0;
     this.step = 0;
     this.seen = new Set();
     this.answers = new Map();
-    this.trees = ["ds-lesson-a", "ds-lesson-b"].map((name) => this._tree(name));
+    this.places = new Map(); // of the sliders of a step
+    this.player = new Player(this, (on) => this.nav.playing(on));
+    this.stage = new LessonStage((row) => this._picked(row));
     this._build(element);
-    this._listen(element);
+    listenToLesson(this, element);
+    this.root.addEventListener(PRESENTED, ({ detail }) => this._presented(detail));
     this.address = new ViewInAddress("learn", this.root, {
-      state: () => ({ learn: `${this.chapter + 1}.${this.step + 1}` }),
-      show: (state) => this._show(state?.learn),
+      state: () => ({ learn: this.told }),
+      show: (state) => this.follow((state?.learn ?? this.told).split(".").map(Number)),
     });
   }
 
   // ── the parts ──────────────────────────────────────────────────────────────────────────────
-
-  _tree(name) {
-    const tree = new LessonTree(name, {
-      picked: (row) => this._picked(tree, row),
-      pointed: (row) => this._light(row),
-    });
-    return tree;
-  }
 
   _build(element) {
     this.nav = new CourseNav(this.course, {
@@ -57,37 +56,29 @@ export class Learn {
     this.kicker = h("p", { class: "ds-kicker" });
     this.title = h("h2", { class: "ds-lesson-title" });
     this.words = h("div", { class: "ds-lesson-words" });
+    this.knobs = new Knobs({
+      moved: (places) => this._moved(places),
+      settled: () => this.address.write(),
+    });
     this.text = h(
       "div",
       { class: "ds-lesson-text" },
       this.kicker,
       this.title,
       this.words,
+      this.knobs.element,
       h("span", { class: "ds-spring" }),
       this.nav.controls,
     );
-    this.side = h("div", { class: "ds-lesson-side" });
-    this.note = h("p", { class: "ds-lesson-note", "aria-live": "polite" });
-    this.stage = h(
-      "div",
-      { class: "ds-lesson-trees" },
-      this.trees.map((tree) => tree.frameBox),
-    );
     this.said = h("p", { class: "ds-unseen", id: "ds-lesson-said" });
-    const figure = {
-      class: "ds-lesson-figure",
-      role: "group",
-      "aria-label": "Figure",
-      "aria-describedby": "ds-lesson-said",
-    };
-    this.figure = h("div", figure, this.stage, this.side, this.note);
     this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
     this.dialog = keyHelp();
+    const about = { class: "ds-card ds-lesson", "aria-label": "Lesson" };
     this.root = h(
       "div",
       { class: "ds-scope ds-learn" },
       this.nav.element,
-      h("section", { class: "ds-card ds-lesson", "aria-label": "Lesson" }, this.text, this.figure),
+      h("section", about, this.text, this.stage.element),
       this.said,
       this.announce,
       this.dialog,
@@ -111,11 +102,52 @@ export class Learn {
     return steps[Math.min(this.step, steps.length - 1)];
   }
 
+  get here() {
+    return `${this.chapter}.${this.step}`;
+  }
+
+  get sliders() {
+    return (!this.asking && this.shown.sliders) || [];
+  }
+
+  get stands() {
+    return this.places.get(this.here) ?? placesFor(this.sliders);
+  }
+
+  /** The question on view: that of the chapter, or of a step that asks for a guess. */
+  get asked() {
+    return this.asking ? this.course.chapters[this.chapter].quiz : this.shown.ask;
+  }
+
+  /** The number of the answer to it; undefined: none was given yet. */
+  get given() {
+    return this.answers.get(this.here);
+  }
+
+  /** Whether a node is to be guessed. */
+  get predicting() {
+    return !this.asking && !!this.shown.ask && this.given === undefined;
+  }
+
+  /** What is drawn: the step, its state at the places of its sliders, or what a guess reveals. */
+  get state() {
+    const { ask } = this.shown;
+    if (ask && !this.predicting && !this.asking) return { ...this.shown, trees: ask.trees };
+    return this.sliders.length ? this.shown.states[stateAt(this.sliders, this.stands)] : this.shown;
+  }
+
+  /** Show what a link names: a chapter, a step, places of its sliders, from 1. */
+  follow(named) {
+    const [chapter, step, ...places] = named.map((at) => at - 1);
+    this.go(chapter, step);
+    if (places.length && this.sliders.length) this._moved(placesFor(this.sliders, places));
+  }
+
   /** Show a step; what is out of range is brought into it. */
   go(chapter, step) {
     this.chapter = Math.max(0, Math.min(this.course.chapters.length - 1, chapter));
     this.step = Math.max(0, Math.min(this.length(this.chapter) - 1, step));
-    this.seen.add(`${this.chapter}.${this.step}`);
+    this.seen.add(this.here);
     this._draw();
     this.address?.write();
     this._reveal();
@@ -136,33 +168,64 @@ export class Learn {
     this.go(chapter, by > 0 ? 0 : this.length(chapter) - 1);
   }
 
+  get onView() {
+    return this.root.getClientRects().length > 0;
+  }
+
   get atEnd() {
     return this.chapter === this.course.chapters.length - 1 && this.asking;
   }
 
-  /** Show the step that an address names. */
-  _show(named = `${this.chapter + 1}.${this.step + 1}`) {
-    this.go(...named.split(".").map((part) => Number(part) - 1));
+  /** Chapter, step and the places of its sliders, from 1, as the address has them. */
+  get told() {
+    const moved = this.places.get(this.here) ?? [];
+    return [this.chapter, this.step, ...moved].map((at) => at + 1).join(".");
   }
 
   // ── drawing ────────────────────────────────────────────────────────────────────────────────
 
   _draw() {
     const { chapters } = this.course,
-      { question: asked, title, quiz } = chapters[this.chapter],
-      { shown } = this;
-    const words = this.asking
-      ? question(quiz, this.answers.get(this.chapter), (at) => this.answer(at))
-      : paragraphs(shown.text);
-    this.kicker.textContent = `Chapter ${this.chapter + 1} of ${chapters.length} · ${asked}`;
+      { question: about, title } = chapters[this.chapter],
+      { shown, asked, asking, given } = this,
+      keys = asking ? "abc" : "123456789";
+    this.kicker.textContent = `Chapter ${this.chapter + 1} of ${chapters.length} · ${about}`;
     this.title.textContent = title;
-    this.words.replaceChildren(...words);
+    this.words.replaceChildren(
+      ...(asking ? [] : paragraphs(shown.text)),
+      ...(asked ? question(asked, given, (at) => this.answer(at), keys) : []),
+      ...this._onward(),
+    );
     this._drawNav();
-    this._figure(shown);
+    this._drawState();
     this.said.textContent = shown.alt;
     const steps = this.length(this.chapter);
     const where = `Chapter ${this.chapter + 1}, step ${this.step + 1} of ${steps}.`;
     this.announce.textContent = `${where} ${this.words.textContent} Figure: ${shown.alt}`;
+  }
+
+  /** From a chapter's first step and its question to its run. */
+  _onward() {
+    const { run } = this.course.chapters[this.chapter];
+    if (!run || (this.step && !this.asking)) return [];
+    const chapter = this.chapter + 1;
+    const open = (own) => this.goTo({ view: "run", filling: run.filling, chapter, own });
+    return [onward(run, this.goTo && open)];
+  }
+
+  /** The figure, and the sliders with what they say. */
+  _drawState() {
+    const { sliders, stands, state } = this;
+    this.knobs.draw(sliders, stands, sliders.length ? paragraphs(state.text) : []);
+    this.stage.draw(this.course.trees, state);
+  }
+
+  /** Sliders are moved. */
+  _moved(places) {
+    this.pause();
+    this.places.set(this.here, places);
+    this._drawState();
+    this.said.textContent = `${this.shown.alt} ${this.state.alt}`;
   }
 
   _drawNav() {
@@ -171,122 +234,52 @@ export class Learn {
     this.nav.draw(this.chapter, this.step, lengths, seen);
   }
 
-  _figure({ side, trees }) {
-    const look = {
-      beside: side && BESIDE_TREE.includes(side.kind),
-      wide: side?.kind === "mask",
-      two: trees.length > 1,
-      alone: !trees.length,
-    };
-    this.note.textContent = "";
-    for (const [name, on] of Object.entries(look)) this.figure.classList.toggle(name, !!on);
-    this.stage.hidden = !trees.length;
-    this.side.hidden = !side;
-    this.side.replaceChildren(
-      ...(side ? [companion(side, { point: (row) => this._point(row) })] : []),
-    );
-    this.trees.forEach((tree, at) => {
-      tree.frameBox.hidden = !trees[at];
-      if (trees[at]) tree.draw(this.course.trees[trees[at].name], trees[at]);
-    });
-  }
-
   answer(at) {
-    const { quiz } = this.course.chapters[this.chapter];
-    if (!this.asking || at >= quiz.options.length) return;
+    if (!this.asked || at >= this.asked.options.length) return;
     this.pause();
-    this.answers.set(this.chapter, at);
+    this.answers.set(this.here, at);
     this._draw();
     this.words.querySelectorAll(".ds-option")[at].focus();
-    this.announce.textContent = quiz.options[at].why;
+    this.announce.textContent = this.words.querySelector(".ds-answer").textContent;
   }
 
-  // ── nodes ──────────────────────────────────────────────────────────────────────────────────
-
-  _picked(tree, row) {
+  /** A person picks a node: it may be a guess, which it then returns. */
+  _picked(row) {
     this.pause();
-    tree.select(tree.shownAs(row));
-    const own = tree.shownAs(row);
-    if (own >= -1 && tree.has(own))
-      this.note.textContent = tree.node(own).getAttribute("aria-label");
-    this._light(row);
-  }
-
-  /** A row of the companion is pointed at: show it in the tree. */
-  _point(row) {
-    const tree = this.trees[0],
-      own = tree.shownAs(row);
-    if (own >= 0) tree.select(own);
-    this._light(row);
-  }
-
-  /** A node is pointed at: show its row in the mask. */
-  _light(row) {
-    for (const line of this.side.querySelectorAll(".ds-mask .line"))
-      line.classList.toggle("lit", line.getAttribute("data-row") === String(row));
+    const guess = this.predicting ? this.asked.options.findIndex((each) => each.row === row) : -1;
+    if (guess >= 0) this.answer(guess);
+    return guess >= 0;
   }
 
   node(by) {
-    const tree = this.trees[0];
-    if (tree.round && !tree.frameBox.hidden) this._picked(tree, tree.own(tree.neighbour(by)));
+    this.pause();
+    this.stage.node(by);
   }
 
   fit() {
-    for (const tree of this.trees) if (!tree.frameBox.hidden) tree.fit();
+    this.stage.fit();
   }
 
-  // ── playing ────────────────────────────────────────────────────────────────────────────────
+  // ── playing and presenting ─────────────────────────────────────────────────────────────────
 
   togglePlay() {
-    if (this.playing) return this.pause();
-    if (this.atEnd) this.go(0, 0);
-    this.nav.playing(true);
-    this._wait();
-  }
-
-  /** A step stays as long as it takes to read; a question ends the play. */
-  _wait() {
-    const words = this.words.textContent.split(/\s+/).length;
-    this.playing = setTimeout(
-      () => {
-        if (!this.root.getClientRects().length || this.atEnd) return this.pause();
-        this.move(1);
-        if (this.asking) this.pause();
-        else this._wait();
-      },
-      Math.max(READ.least, READ.word * words),
-    );
+    this.player.toggle();
   }
 
   pause() {
-    clearTimeout(this.playing);
-    this.playing = null;
-    this.nav.playing(false);
+    this.player.pause();
   }
 
   get presenting() {
-    return this.root.classList.contains("large");
+    return isPresented(this.root);
   }
 
   present() {
-    const on = this.root.classList.toggle("large");
-    this.nav.large.setAttribute("aria-pressed", String(on));
-    document.documentElement.classList.toggle("ds-projecting", on);
-    this._drawNav(); // the list of chapters is another width now
+    togglePresent(this.root);
   }
 
-  // ── keys ───────────────────────────────────────────────────────────────────────────────────
-
-  _listen(element) {
-    this.onKey = (event) => {
-      if (!element.isConnected) return document.removeEventListener("keydown", this.onKey);
-      if (!element.getClientRects().length || event.defaultPrevented) return;
-      const act = this.dialog.open || isTyping(event) ? null : actOf(event, this);
-      if (!act) return;
-      event.preventDefault();
-      act();
-    };
-    document.addEventListener("keydown", this.onKey);
-    listenForSwipes(this.text, (by) => this.move(by));
+  _presented(on) {
+    this.nav.large.setAttribute("aria-pressed", String(on));
+    this._drawNav(); // the list of chapters is another width now
   }
 }

@@ -7,14 +7,24 @@ export function paragraphs(texts) {
   return texts.map((spans) => h("p", {}, spans.map(spanOf)));
 }
 
+/** Two ways from a chapter to Run: open(own) with its prompt, or for one's own; without them the
+ * command that makes its run. */
+export function onward({ command }, open) {
+  if (!open) return h("p", { class: "ds-onward" }, "To follow along: ", h("code", {}, command));
+  const link = (words, own) => button(words, { class: "ds-button" }, () => open(own));
+  const both = [link("Follow along in Run", false), link("Your own prompt", true)];
+  return h("div", { class: "ds-onward" }, both);
+}
+
 function spanOf(span) {
   if (typeof span === "string") return span;
   const [kind, words] = Object.entries(span)[0];
   return h({ term: "em", token: "code", num: "b" }[kind], { class: `ds-said ${kind}` }, words);
 }
 
-/** A question; `given`: which option was chosen, if one was. onAnswer(option). */
-export function question(quiz, given, onAnswer) {
+/** A question; `given`: which option was chosen, if one was. onAnswer(option). keys: what each is
+ * pressed by. */
+export function question(quiz, given, onAnswer, keys = "abc") {
   const state = (at) => {
     if (given === undefined) return "";
     if (at === quiz.answer) return "right";
@@ -25,7 +35,7 @@ export function question(quiz, given, onAnswer) {
       sign = { right: "✓", wrong: "×" }[state(at)] || "",
       made = button("", look, () => onAnswer(at));
     made.append(
-      h("kbd", {}, "abc"[at]),
+      h("kbd", {}, keys[at]),
       h("span", {}, option.label),
       h("span", { class: "sign", "aria-hidden": "true" }, sign),
     );
@@ -33,8 +43,8 @@ export function question(quiz, given, onAnswer) {
   });
   const why = given === undefined ? null : quiz.options[given].why;
   return [
-    h("p", { class: "ds-question" }, quiz.question),
-    h("div", { class: "ds-options" }, options),
-    ...(why ? [h("p", { class: "ds-answer", role: "status" }, why)] : []),
+    quiz.question ? h("p", { class: "ds-question" }, quiz.question) : "",
+    h("div", { class: `ds-options${quiz.question ? "" : " tokens"}` }, options),
+    ...(why ? [h("p", { class: "ds-answer", role: "status" }, [why].flat().map(spanOf))] : []),
   ];
 }

@@ -4,7 +4,9 @@
 import { ViewInAddress } from "../address.js";
 import { button, clear, estimate, h, number, ratio } from "../dom.js";
 import { answered } from "../feed.js";
+import { awaits, onGoTo, taken } from "../goto.js";
 import { card, choice } from "../parts.js";
+import { OpenedFile } from "./opened.js";
 import { choicesOf, OWN, rowsOf, sorted } from "./rows.js";
 import { scatter } from "./scatter.js";
 
@@ -92,12 +94,19 @@ export class Results {
   constructor(element, source) {
     this.chosen = {};
     this.order = BY_SPEED;
-    this.place = h("div", { class: "ds-scope" });
+    this.source = source;
+    this.opened = new OpenedFile();
+    this.place = h("div", { class: "ds-scope" }, this.opened.element);
     clear(element).append(this.place);
     const made = this._open(source);
+    onGoTo(element, () => this._take());
     this.address = new ViewInAddress("results", this.place, {
       state: () => this.rows && this._state(),
-      show: (state) => made.then(() => this.rows && this._show(state ?? {})),
+      show: async (state) => {
+        await made;
+        if (this.rows) this._show(state ?? {});
+        if (awaits("results")) this._take();
+      },
     });
   }
 
@@ -121,10 +130,13 @@ export class Results {
 
   async _open(source) {
     const answer = await answered(source.table({}));
-    if (answer.error) {
+    if (answer.error)
       this.place.append(h("p", { class: "ds-banner", role: "alert" }, answer.error));
-      return;
-    }
+    else this._make(answer, "");
+  }
+
+  /** The card of a table of methods; `name` of the file that it was opened from. */
+  _make(answer, name) {
     this.rows = answer.rows;
     this.ran = this.rows.every((row) => row.ran);
     this.columns = COLUMNS.filter(
@@ -143,15 +155,27 @@ export class Results {
     this.picks = Object.fromEntries(lists);
     this.picture = h("div", { class: "ds-wide" });
     this.table = h("table", { class: "ds-results", "aria-label": "All methods" });
-    this.place.append(
-      card(
+    const title = [h("h2", {}, "All methods, the same prompts"), h("span", {}, name)],
+      shown = card(
         "All methods",
-        [h("h2", {}, "All methods, the same prompts"), ...Object.values(this.picks)],
+        [...title, ...Object.values(this.picks)],
         h("p", { class: "ds-soft ds-tell" }, aboutOf(answer)),
         this.picture,
         h("div", { class: "ds-wide" }, this.table),
-      ),
-    );
+      );
+    this.place.replaceChildren(this.opened.element, shown);
+  }
+
+  /** A file was opened on the page. */
+  async _take() {
+    const { path, name } = taken("results") ?? {};
+    if (!path) return;
+    this.opened.wait(name);
+    const answer = await answered(this.source.open({ path }));
+    if (!answer.table) return this.opened.show(name, answer);
+    this.opened.element.hidden = true;
+    this._make(answer.table, name);
+    this._show({});
   }
 
   _draw() {

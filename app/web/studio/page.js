@@ -2,6 +2,7 @@
 // reload had on view.
 
 import { awaits, onGoTo, taken } from "../goto.js";
+import { fillFromCourse } from "./from-course.js";
 import { actsOf, takesKey } from "./keys.js";
 import { keptTickets } from "./shelf.js";
 
@@ -32,8 +33,11 @@ function go(studio) {
   const { where, panes, link, scope } = studio;
   const asked = taken(where.view);
   if (!asked) return;
-  const { ticket, round, row } = asked;
-  if (ticket && where.places > 1) studio.beside(ticket);
+  const { ticket, tickets, shelf, round, row } = asked;
+  if (shelf) studio.shelf.open();
+  if (asked.filling) fillFromCourse(studio, asked);
+  if (tickets) studio.open(...tickets);
+  else if (ticket && where.places > 1) studio.beside(ticket);
   else if (ticket && ticket !== panes[0].feed.ticket) studio.open(ticket);
   scope.scrollIntoView({ block: "start" });
   if (typeof round !== "number") return;

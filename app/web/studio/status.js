@@ -2,7 +2,7 @@
 // model and runs, what is on view, and one menu with what can be done with it.
 
 import { button, h, plural } from "../dom.js";
-import { goTo } from "../goto.js";
+import { askForFiles, goTo } from "../goto.js";
 import { menu } from "../parts.js";
 import { toolbar } from "../roving.js";
 
@@ -37,11 +37,17 @@ export class StatusLine {
     );
     const whatIf = "What every method and budget would have drafted on this prompt";
     this.whatIf = action("What if…", whatIf, () => goTo({ view: "whatif", ticket: ticket() }));
+    const anything = "Open any file where it belongs; files may also be dropped on the page";
+    this.open = action("Open…", anything, () => askForFiles());
+    this.folder = action("Open a folder…", "Open a folder's traces, or a checkpoint", () =>
+      askForFiles(true),
+    );
     this.save = action("Save trace", "Download this run as .jsonl.gz", does.save);
-    this.examples.hidden = this.again.hidden = !live;
+    for (const each of [this.examples, this.again, this.open, this.folder]) each.hidden = !live;
     this.compare.hidden = this.whatIf.hidden = !live || !alone;
     this.files = h("span", { class: "ds-drawings" }); // of the run on view: see Frame
-    const actions = [this.again, this.compare, this.whatIf, this.save, this.files];
+    const actions = [this.open, this.folder, this.again, this.compare, this.whatIf];
+    actions.push(this.save, this.files);
     this.menu = menu("What to do with this run", actions);
     this.line = this._line();
     this.element = h("div", { class: "ds-top-line" }, this.line, this.banner);

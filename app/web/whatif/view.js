@@ -11,6 +11,7 @@ import { GHOST } from "../tree/boxes.js";
 import { Collecting } from "./collecting.js";
 import { Curves } from "./curves.js";
 import { DraftCard } from "./draft.js";
+import { showCosts, showPlaced, showText } from "./files.js";
 import { Knobs, settingOf } from "./knobs.js";
 import { showLinked, stateOf } from "./linked.js";
 import { MoreTexts } from "./texts.js";
@@ -32,11 +33,11 @@ export class WhatIf {
     this.source = source;
     this.send = send;
     this.place = 0;
-    this.knobs = new Knobs((curve) => this._turned(curve));
+    this.knobs = new Knobs((curve) => this.turned(curve));
     this.curves = new Curves(
       source,
       () => this._others(),
-      (file) => this._openCost(file),
+      (file) => showCosts(this, this._sent("open_cost", file)),
     );
     this.draft = new DraftCard(source, {
       go: (place) => this.go(place),
@@ -46,9 +47,9 @@ export class WhatIf {
     });
     this.more = new MoreTexts(() => this._others());
     this.collecting = new Collecting(source, {
-      begun: () => this._awaiting(true),
+      begun: () => this.awaiting(true),
       collected: (file, title, setting) => this.open(file, title, setting),
-      failed: () => this._awaiting(false),
+      failed: () => this.awaiting(false),
     });
     this._build(element);
     onGoTo(this.scope, () => this.goTo());
@@ -59,10 +60,11 @@ export class WhatIf {
     });
   }
 
-  /** A run was asked about: its text is collected, and then shown. */
+  /** A run was asked about: its text is collected, and then shown. Or a file was opened. */
   goTo() {
     const asked = taken("whatif");
     if (asked?.ticket) this.collecting.begin(asked.ticket);
+    if (asked?.path) return showPlaced(this, asked);
   }
 
   /** Whether the text on view is one that ships. */
@@ -76,8 +78,10 @@ export class WhatIf {
       class: "ds-button ds-opens",
       title: "A .safetensors file of the command collect",
     };
-    const open = opener("Open a collected text…", opens, (file) => this._openText(file));
-    this.files = choice("Collected text", [], (name) => this._turnTo(name));
+    const open = opener("Open a collected text…", opens, (file) =>
+      showText(this, this._sent("open", file), "the opened file"),
+    );
+    this.files = choice("Collected text", [], (name) => this.turnTo(name));
     this.method = choice("Method", [], (name) => this._choose(name));
     this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
     this.exact = h("span", { class: "ds-exact", role: "status" });
@@ -113,7 +117,7 @@ export class WhatIf {
     this.said.textContent = sentence || "";
   }
 
-  async _ask(name, asked) {
+  async ask(name, asked) {
     const answer = await answered(this.source[name](asked));
     this.complain(answer.error);
     return answer.error ? null : answer;
@@ -126,36 +130,23 @@ export class WhatIf {
     return answer.error ? null : answer;
   }
 
-  async _openText(file) {
-    const answer = await this._sent("open", file);
-    if (answer) this._turnTo(answer.file, "the opened file");
-  }
-
-  /** A result of the command cost: its times in place of the estimate's. */
-  async _openCost(file) {
-    const answer = await this._sent("open_cost", file);
-    if (!answer) return;
-    Object.assign(this, answer); // cost: its name on the server; of: whose times these are
-    this._turned(true);
-  }
-
   async list() {
     if (this.listed) return;
-    const files = (await this._ask("files", {}))?.files ?? [];
+    const files = (await this.ask("files", {}))?.files ?? [];
     this.files.replaceChildren(...optionsOf(files.map(({ name, title }) => [name, title])));
     this.files.hidden = !files.length;
     this.listed = files.map((each) => each.name);
   }
 
   /** Somebody chose a text. */
-  _turnTo(name, title) {
+  turnTo(name, title) {
     this.collecting.forget();
-    this.open(name, title);
+    return this.open(name, title);
   }
 
   /** The text of a run is awaited: until it is there, nothing of another may look as if it were
    *  its. */
-  _awaiting(on) {
+  awaiting(on) {
     this.awaited = on;
     this._present();
     if (!on && !this.file && this.listed?.length) this.open(this.listed[0]);
@@ -174,7 +165,7 @@ export class WhatIf {
   async open(name, title, setting = {}) {
     this.opening = name;
     this._stale(true);
-    const about = await this._ask("about", { file: name });
+    const about = await this.ask("about", { file: name });
     if (this.opening !== name) return;
     if (!about) return this._kept();
     const listed = [...this.files.options].some((each) => each.value === name);
@@ -217,7 +208,7 @@ export class WhatIf {
   _choose(name, options) {
     const chosen = this.about.methods.find((each) => each.name === name);
     this.knobs.show(chosen, options);
-    this._turned(true);
+    this.turned(true);
   }
 
   get asked() {
@@ -229,7 +220,7 @@ export class WhatIf {
 
   /** A knob was turned: what is on view is dimmed until its answer is there. Only the latest
    *  setting is asked for. */
-  _turned(curve) {
+  turned(curve) {
     this.fresh = this.fresh || curve;
     this._stale(true);
     if (this.busy) this.again = true;
@@ -246,7 +237,7 @@ export class WhatIf {
     do {
       this.again = false;
       const asked = this.asked,
-        found = await this._ask("simulate", asked);
+        found = await this.ask("simulate", asked);
       if (asked.file !== this.file || asked.method !== this.knobs.method.name) continue;
       if (found) this._draw(found, asked);
       else this._blank();
@@ -276,7 +267,7 @@ export class WhatIf {
     this.fresh = false;
     const asked = { ...this.asked, kept: this.curves.kept, more: this.more.chosen };
     this.curving = asked;
-    const answer = await this._ask("curve", asked);
+    const answer = await this.ask("curve", asked);
     if (answer && !this.fresh && this.curving === asked) this.curves.show(answer, this.of);
   }
 
@@ -288,7 +279,7 @@ export class WhatIf {
 
   go(place) {
     this.place = Math.max(0, Math.min(this.about.text.length - 1, place));
-    this._turned(false);
+    this.turned(false);
   }
 
   // ── drawing ────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,136 @@
+"""A grid's table out of a file that anybody may have written: its rows checked, and scored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, structs
+
+from analysis.experiments.sweep import VariantScore, score
+from core.declared import Count, Seconds, convert
+from core.errors import UserError, WrongKind
+from core.lines import check_regular
+from core.visible import visible
+
+MAX_ROWS = 1 << 16  # runs of a grid
+MAX_CSV = 64 << 20  # bytes
+MAX_UNPACKED = 512 << 20  # bytes of a Parquet file's columns
+MAX_NAME = 80
+
+Temperature = Annotated[float, Meta(ge=0, le=100)]
+
+
+class _GridRun(Struct):
+    """The columns of ``sweep.SCHEMA`` that scores are made of. A failed run has no numbers."""
+
+    method: str
+    budget: Count
+    options: str
+    seed: Count
+    prompt_hash: str
+    temperature: Temperature
+    tokens: Count | None = None
+    seconds: Seconds | None = None
+    acceptance_lengths: list[Count] | None = None
+    same_as_plain: bool | None = None
+    model: str | None = None
+    device: str | None = None
+    hardware: str | None = None
+    error: str | None = None
+
+
+NEEDED = {f.name for f in structs.fields(_GridRun) if f.required} | {"acceptance_lengths"}
+READ = {f.name for f in structs.fields(_GridRun)}
+
+
+def read_results(path: Path) -> tuple[list[VariantScore], list[str]]:
+    """A score per variant of a ``results.parquet``, or of the same as CSV, in the order that the
+    variants come in; and where they ran, a sentence each.
+
+    Raises UserError, one sentence, for another file, or one that is too large.
+    """
+    try:
+        check_regular(path)
+        rows = _csv_rows(path) if path.suffix == ".csv" else _parquet_rows(path)
+        runs = [_run(row, f"{path}, run {n}") for n, row in enumerate(rows, 1)]
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UserError:
+        raise
+    except Exception as error:  # pandas and pyarrow raise anything on damaged files
+        raise WrongKind(f"{path} cannot be read as a table: {type(error).__name__}", path) from None
+    if not runs:
+        raise UserError(f"{path} holds no run")
+    return _scores(runs, path), _places(runs)
+
+
+def _run(row: dict[str, Any], place: str) -> _GridRun:
+    """A row; NaN stands for a number that is not there. Raises UserError."""
+    return convert({k: v for k, v in row.items() if v == v}, _GridRun, place, lax=True)
+
+
+def _scores(runs: list[_GridRun], path: Path) -> list[VariantScore]:
+    by: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for number, run in enumerate(runs, 1):
+        row = structs.asdict(run)
+        whole = (run.tokens, run.seconds, run.acceptance_lengths)
+        if run.error is None and None in whole:
+            raise UserError(f"{path}, run {number} neither failed nor has all its numbers")
+        key = (run.method, run.budget, run.options, run.temperature)
+        by.setdefault(key, []).append(row)
+    return [score(_name(*key), rows) for key, rows in by.items()]
+
+
+def _name(method: str, budget: int, options: str, temperature: float) -> str:
+    more = "" if options in ("", "{}") else f" {options}"
+    heat = f" T={temperature:g}" if temperature else ""
+    return visible(f"{method} B={budget}{more}{heat}", MAX_NAME)
+
+
+def _places(runs: list[_GridRun]) -> list[str]:
+    found = dict.fromkeys((run.model, run.device, run.hardware) for run in runs if not run.error)
+    said = [", ".join(visible(part, MAX_NAME) for part in place if part) for place in found]
+    several = ["these are several targets or machines: compare speeds within one of them"]
+    return [f"of {each}" for each in said[:4] if each] + (several if len(said) > 1 else [])
+
+
+def _check(names: Iterable[str], path: Path) -> None:
+    if missing := sorted(NEEDED - set(names)):
+        raise WrongKind(f"{path} is not a grid's table: it lacks {', '.join(missing)}", path)
+
+
+def _parquet_rows(path: Path) -> list[dict[str, Any]]:
+    """Sizes are looked at before any value is read: a small file may unpack to any number."""
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as found:
+        about, names = found.metadata, found.schema_arrow.names
+        _check(names, path)
+        size = sum(about.row_group(n).total_byte_size for n in range(about.num_row_groups))
+        if about.num_rows > MAX_ROWS or size > MAX_UNPACKED:
+            raise UserError(f"{path} is too large for a grid's table")
+        return found.read(columns=[name for name in names if name in READ]).to_pylist()
+
+
+def _csv_rows(path: Path) -> list[dict[str, Any]]:
+    import pandas as pd
+
+    if path.stat().st_size > MAX_CSV:
+        raise UserError(f"{path} is larger than {MAX_CSV >> 20} MB")
+    _check(pd.read_csv(path, nrows=0).columns, path)
+    kept: Any = {"usecols": lambda name: name in READ, "dtype": str, "keep_default_na": False}
+    table = pd.read_csv(path, nrows=MAX_ROWS + 1, **kept)
+    if len(table) > MAX_ROWS:
+        raise UserError(f"{path} is too large for a grid's table")
+    rows = [{k: v for k, v in row.items() if v != ""} for row in table.to_dict("records")]
+    return [row | _lengths(row) for row in rows]
+
+
+def _lengths(row: dict[Any, Any]) -> dict[str, list[int]]:
+    """Lists in a CSV, as NumPy or Python prints them; none where they were cut."""
+    text = row.pop("acceptance_lengths", "")
+    listed = re.fullmatch(r"\[[\d,\s]*\]", text)
+    return {"acceptance_lengths": [int(n) for n in re.findall(r"\d{1,9}", text)]} if listed else {}

@@ -1,0 +1,349 @@
+"""Packs: the columns of many rounds as Parquet files, of which a report is made without reading
+the traces again.
+
+A pack is a folder of parts. A part is five files, NUMBER.TABLE.parquet; the one of its runs is
+written last, and a part without it does not count. The traces stay the record: each run names its
+file, relative to the pack, with the size and time that it had. When these change it is packed anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
+
+from analysis.frames import COVERAGE, Frame
+from analysis.measures.parts import CAUSES, Name, RecordedPart, RunFacts
+from analysis.measures.tokens import CLASSES
+from core.declared import convert
+from core.errors import UserError
+from core.files import replacing
+from core.json_input import parse_json
+from core.lines import check_regular
+from core.rounds.draft import Array
+from core.traces.schema import STAGES, Header, Trace
+
+FORMAT, VERSION = "draftscope-pack", 1
+RUNS = "runs"
+BATCH, PART = 2_000, 32_000  # rounds whose columns are made together; that a part has, at least
+
+_WHOLE, _REAL, _SHORT, _YES = pa.int32(), pa.float64(), pa.float32(), pa.bool_()
+_WORD = pa.dictionary(pa.int16(), pa.string())
+_CATEGORIES = {"stop": CAUSES, "cause": CAUSES, "token_class": CLASSES}
+
+
+def _columns(**kinds: tuple[str, ...] | str) -> Mapping[str, pa.DataType]:
+    """Columns in the order of their kinds."""
+    types = {"whole": _WHOLE, "real": _REAL, "short": _SHORT, "yes": _YES, "word": _WORD}
+    return {name: types[kind] for kind, names in kinds.items() for name in names}
+
+
+_TABLES: Mapping[Name, Mapping[str, pa.DataType]] = {
+    "rounds": _columns(
+        whole=("run", "round", "position", "nodes", "depths", "accepted", "committed", "cut",
+               "stop_row"),
+        real=("last_depth", "surrogate", *STAGES),
+        word=("stop", "token_class"),
+    ),
+    "positions": _columns(
+        whole=("run", "round", "root", "depth", "parent_rank"),
+        real=("rank", "best"),
+        short=("tvd", "entropy_q", *COVERAGE),  # traces hold float32
+        yes=("drafting", "tested", "accepted", "in_text", "outside", "spine"),
+        word=("token_class", "script"),
+    ),
+    "nodes": _columns(
+        whole=("run", "round", "row", "depth", "rank"),
+        real=("q", "path_q", "p"),
+        yes=("reached", "accepted"),
+        word=("cause", "token_class"),
+    ),
+    "hindsight": _columns(
+        whole=("run", "round", "accepted", "listed", "possible"), real=("marginal",)
+    ),
+}  # fmt: skip
+_RUNS = {
+    "file": pa.string(), "size": pa.int64(), "time": pa.int64(), "header": pa.string(),
+    "complete": pa.bool_(), "mark": pa.string(), "tag": pa.string(), "rounds": pa.int64(),
+    "tokens": pa.int64(), "wall_seconds": pa.float64(), "start": pa.int64(),
+    "text": pa.list_(pa.int64()),
+}  # fmt: skip
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class PackedTrace:
+    """The trace that a run was packed from: its path from the pack, its size in bytes, and when it
+    was last written, in ns."""
+
+    file: str
+    size: int
+    time: int
+
+    @staticmethod
+    def of(file: Path, folder: Path) -> PackedTrace:
+        """Raises OSError."""
+        found = file.stat()
+        return PackedTrace(Path(os.path.relpath(file, folder)).as_posix(), found.st_size,
+                      found.st_mtime_ns)  # fmt: skip
+
+    def current(self, folder: Path) -> bool:
+        """Whether the file is still there and the same."""
+        with suppress(OSError):
+            return PackedTrace.of(folder / self.file, folder) == self
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class PackedPart:
+    """A part of a pack. Only the columns that are asked for are read, and none is kept."""
+
+    folder: Path
+    number: int
+
+    def path(self, table: str) -> Path:
+        return self.folder / f"{self.number:05}.{table}.parquet"
+
+    @cached_property
+    def sources(self) -> Sequence[PackedTrace]:
+        names = ("file", "size", "time")
+        lines = zip(*(self._runs[name].to_pylist() for name in names), strict=True)
+        return [PackedTrace(*line) for line in lines]
+
+    @cached_property
+    def runs(self) -> Sequence[RunFacts]:
+        names = [name for name in _RUNS if name not in ("file", "size", "time", "text")]
+        texts = self._runs["text"].combine_chunks()
+        ends, tokens = texts.offsets.to_numpy(), texts.values.to_numpy()
+        lines = self._runs.select(names).to_pylist()
+        for line, first, end in zip(lines, ends[:-1], ends[1:], strict=True):
+            line |= {"header": self._header(line["header"]), "text": tokens[first:end]}
+        return [RunFacts(**line) for line in lines]
+
+    def _header(self, text: str) -> Header:
+        place = self.path(RUNS).name
+        return convert(parse_json(text, place), Header, place)
+
+    @cached_property
+    def _runs(self) -> pa.Table:
+        return _read(self.path(RUNS), _RUNS)
+
+    def frame(self, table: Name, columns: Sequence[str] | None = None) -> Frame:
+        """These columns of a table, or all. Raises UserError for a file that is damaged."""
+        kinds = _TABLES[table]
+        wanted = {name: kinds[name] for name in columns or kinds}
+        found = _read(self.path(table), wanted)
+        numbers = found["run"].to_numpy()
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self._runs.num_rows:
+            raise UserError(f"{self.path(table)} is not of the same pack as its runs")
+        return pd.DataFrame({name: _values(name, found[name]) for name in wanted})
+
+
+def is_pack(path: Path) -> bool:
+    return any(path.glob(f"*.{RUNS}.parquet"))
+
+
+def parts_of(folder: Path) -> list[PackedPart]:
+    """The parts of a pack, in order. Raises UserError where its format is another or newer one."""
+    names = sorted(path.name.split(".")[0] for path in folder.glob(f"*.{RUNS}.parquet"))
+    return [PackedPart(folder, int(name)) for name in names if name.isdecimal()]
+
+
+def changed(folder: Path) -> int:
+    """How many traces are other than they were when they were packed; not those that are not where
+    they were, for a pack may be elsewhere without them."""
+    sources = (source for part in parts_of(folder) for source in part.sources)
+    return sum(not each.current(folder) for each in sources if (folder / each.file).exists())
+
+
+def _read(file: Path, kinds: Mapping[str, pa.DataType]) -> pa.Table:
+    with _reading(file):
+        with parquet.ParquetFile(file) as opened:
+            said = (opened.schema_arrow.metadata or {}).get(FORMAT.encode(), b"")
+            if said != str(VERSION).encode():
+                raise UserError(f"{file} is not of a pack of version {VERSION}: pack again")
+            found = opened.read(columns=list(kinds)).select(list(kinds)).cast(_schema(kinds))
+        if any(column.null_count for column in found.columns):
+            raise UserError(f"{file} lacks values")
+        return found
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    try:
+        check_regular(file)
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # pyarrow raises anything on damaged files
+        raise UserError(f"{file} cannot be read: {type(error).__name__}") from None
+
+
+def _values(name: str, column: pa.ChunkedArray) -> Any:
+    """A column as the tables of traces have it."""
+    if not pa.types.is_dictionary(column.type):
+        values = column.to_numpy()
+        wide = {"i": np.int64, "f": np.float64}.get(values.dtype.kind)
+        return values if wide is None else values.astype(wide)
+    words = column.unify_dictionaries().combine_chunks()
+    if isinstance(words, pa.ChunkedArray):  # of no chunk
+        words = pa.array([], _WORD)
+    known, codes = words.dictionary.to_pylist(), words.indices.to_numpy()
+    if name not in _CATEGORIES:
+        return np.array(known, object)[codes]
+    names = pd.Index(_CATEGORIES[name], dtype=object)
+    places = names.get_indexer(known)  # −1 for a word that this version does not know
+    return pd.Categorical.from_codes(places[codes] if known else codes, names)
+
+
+def _schema(kinds: Mapping[str, pa.DataType]) -> pa.Schema:
+    return pa.schema(list(kinds.items()), {FORMAT: str(VERSION)})
+
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Done:
+    """The outcome of packing: traces that were added, that were there before, rounds of the added,
+    and a sentence for each file that is not a trace."""
+
+    added: int = 0
+    kept: int = 0
+    rounds: int = 0
+    refused: list[str] = field(default_factory=list)
+
+
+def pack(
+    files: Sequence[Path],
+    folder: Path,
+    read: Callable[[Path], Trace],
+    report: Callable[[float, str], None] = lambda done, file: None,
+) -> Done:
+    """Bring a pack up to date: add these traces, and pack those anew that changed since.
+
+    What is in the pack already stays; a trace whose file is gone leaves it. Parts are written one
+    after the other, each whole: a packing that was stopped goes on where it stopped.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    found, kept, waiting = Done(), set[str](), dict[str, Path]()
+    for part in parts_of(folder):
+        current = [source.file for source in part.sources if source.current(folder)]
+        if len(current) == len(part.sources):
+            kept.update(current)
+            continue
+        part.path(RUNS).unlink()
+        waiting |= {file: folder / file for file in current}
+    waiting |= {os.path.relpath(file, folder): file for file in files}
+    some = [file for name, file in waiting.items() if Path(name).as_posix() not in kept]
+    found.kept = len(kept)
+    writer, sizes = _Writer(folder), np.array([_size(file) for file in some], float)
+    shares = np.cumsum(sizes) / max(1.0, sizes.sum())
+    for done, file in zip([0.0, *shares], some, strict=False):
+        report(done, file.name)
+        try:
+            source = _source(file, folder)  # before it is read: it may be written on meanwhile
+            trace = read(file)
+        except UserError as why:
+            found.refused.append(str(why))
+            continue
+        writer.add(source, trace)
+        found.added, found.rounds = found.added + 1, found.rounds + len(trace.rounds)
+    writer.end()
+    return found
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # said when its turn comes
+        return 0
+
+
+def _source(file: Path, folder: Path) -> PackedTrace:
+    try:
+        return PackedTrace.of(file, folder)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
+
+
+class _Writer:
+    """Gathers traces, and writes a part whenever they are enough for one."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._next = 1 + max((part.number for part in parts_of(folder)), default=0)
+        self._sources, self._runs = list[PackedTrace](), list[RunFacts]()
+        self._tables: dict[Name, list[pa.Table]] = {name: [] for name in get_args(Name)}
+        self._traces, self._waiting, self._rounds = list[Trace](), 0, 0
+
+    def add(self, source: PackedTrace, trace: Trace) -> None:
+        self._sources.append(source)
+        self._traces.append(trace)
+        self._waiting += len(trace.rounds)
+        if self._waiting >= BATCH:
+            self._make()
+        if self._rounds >= PART:
+            self._write()
+
+    def end(self) -> None:
+        self._make()
+        if self._runs:
+            self._write()
+
+    def _make(self) -> None:
+        """The columns of the traces that wait."""
+        part, first = RecordedPart(self._traces), len(self._runs)
+        for name, tables in self._tables.items():
+            frame = part.frame(name)
+            tables.append(_table(frame.assign(run=frame["run"] + first), _TABLES[name]))
+        self._runs += part.runs
+        self._rounds += self._waiting
+        self._traces, self._waiting = [], 0
+
+    def _write(self) -> None:
+        part = PackedPart(self._folder, self._next)
+        for name, tables in self._tables.items():
+            _save(pa.concat_tables(tables).unify_dictionaries(), part.path(name))
+            tables.clear()
+        lines = [
+            vars(source) | vars(run) | {"header": json.dumps(asdict(run.header))}
+            for source, run in zip(self._sources, self._runs, strict=True)
+        ]
+        _save(pa.Table.from_pylist(lines, _schema(_RUNS)), part.path(RUNS))
+        self._sources, self._runs, self._rounds = [], [], 0
+        self._next += 1
+
+
+def _table(frame: Frame, kinds: Mapping[str, pa.DataType]) -> pa.Table:
+    columns = [_array(frame[name], kind) for name, kind in kinds.items()]
+    return pa.Table.from_arrays(columns, schema=_schema(kinds))
+
+
+def _array(values: Frame, kind: pa.DataType) -> pa.Array:
+    """NaN stays a number that is not known; only words have codes."""
+    if not pa.types.is_dictionary(kind):
+        return pa.array(values.to_numpy(), from_pandas=False).cast(kind)
+    words = values if values.dtype == "category" else values.astype("category")
+    codes: Array = words.cat.codes.to_numpy()
+    return pa.DictionaryArray.from_arrays(
+        pa.array(codes.astype(np.int16)), pa.array(list(words.cat.categories), pa.string())
+    )
+
+
+def _save(table: pa.Table, path: Path) -> None:
+    shared: Any = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
+    with replacing(path) as file:
+        parquet.write_table(table, file, compression="lz4", use_dictionary=shared)

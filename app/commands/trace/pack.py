@@ -1,0 +1,57 @@
+"""``trace pack``: the columns of many traces, for reports over very many rounds. Never torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.numbers import plural
+from app.command_line import REQUIRED, option, words
+from app.commands.options import Large
+from app.terminal import ProgressBar, one_line, say
+from app.trace_files import trace_paths
+from core.errors import UserError
+from core.traces.reader import read_trace
+
+SHOWN = 5  # files that are not traces, named
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Large):
+    """Pack traces into columns, of which `report` is quick over a million rounds.
+
+    The pack is a folder of Parquet files. The traces stay the record, and stay where they are. Said
+    again, the command adds new traces and packs anew what changed; stopped, it goes on where it
+    was. Exit code 1 when a file is not a trace: it is left out.
+    """
+
+    traces: tuple[Path, ...] = words("traces (.jsonl or .jsonl.gz), or folders of them")
+    out: Path = option(REQUIRED, "the pack: a new folder, or one that was packed", metavar="FOLDER")
+
+
+def main(args: Options) -> int:
+    from analysis.measures.packed import is_pack, pack
+
+    if args.out.exists() and not args.out.is_dir():
+        raise UserError(f"{args.out} is a file: name a folder for the pack")
+    if args.out.is_dir() and any(args.out.iterdir()) and not is_pack(args.out):
+        raise UserError(f"{args.out} holds other files: name a new folder for the pack")
+    for path in args.traces:
+        if not path.exists():
+            raise UserError(f"there is no file or folder {path}")
+    files = list(trace_paths(args.traces))
+    try:
+        with ProgressBar("packing traces") as progress:
+            done = pack(files, args.out, lambda file: read_trace(file, args.limits), progress.at)
+    except OSError as error:
+        raise UserError(f"{args.out} cannot be written: {error.strerror or error}") from None
+    for why in done.refused[:SHOWN]:
+        say(f"left out: {one_line(why, 400)}")
+    more = len(done.refused) - SHOWN
+    if more > 0:
+        say(f"and {plural(more, 'more file')}")
+    size = sum(file.stat().st_size for file in args.out.iterdir())
+    added = f"{plural(done.added, 'trace')} packed ({plural(done.rounds, 'round')})"
+    name = one_line(str(args.out), 200)
+    say(f"{added}, {done.kept} there before: {name} has {size / 1e6:,.1f} MB")
+    return 1 if done.refused else 0

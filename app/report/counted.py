@@ -1,0 +1,62 @@
+"""Another engine's counts of its drafts as tables of words, for the terminal and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.numbers import UNKNOWN, interval, number, share
+from app.terminal import bar
+
+if TYPE_CHECKING:
+    from analysis.measures.counts import Counts
+
+PLACES = ("place", "tested", "accepted", "acceptance", "95 %", "of all drafts", "τ to here")
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of words, with its title, which may be empty."""
+
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def sheets(counts: Counts) -> Iterator[Sheet]:
+    """The sums, the histogram of accepted tokens, and acceptance by place, as far as told."""
+    sums = (counts.rounds, counts.drafted, counts.accepted, counts.tokens)
+    heads = (f"{counts.kind}s", "rounds", "drafted", "accepted", "tokens", "τ")
+    values = [str(counts.records), *(UNKNOWN if n is None else str(n) for n in sums)]
+    values += [number(counts.tau), number(counts.accepted_of_drafted)]
+    yield Sheet("", (*heads, "accepted ÷ drafted"), [values])
+    if counts.histogram:
+        rows = list(_histogram(counts.histogram))
+        yield Sheet("Accepted tokens per round", ("accepted", "rounds", "share", " "), rows)
+    if counts.by_depth:
+        yield Sheet("By place of the draft, as a chain", PLACES, list(_places(counts)))
+
+
+def strips(counts: Counts) -> Iterator[tuple[str, str]]:
+    """The share of each round's draft that was accepted, in order, of the first record that tells
+    it: a title and one character a round."""
+    from analysis.measures.counts import strip
+
+    orders = [order for order in counts.order if order]
+    for order in orders[:1]:
+        of = f", of the first of {len(orders)}" if len(orders) > 1 else ""
+        yield f"Share of each round's draft that was accepted, in order{of}", strip(order)
+
+
+def _places(counts: Counts) -> Iterator[tuple[str, ...]]:
+    for d in counts.by_depth:
+        known = (UNKNOWN if n is None else str(n) for n in (d.tested, d.accepted))
+        shares = (number(d.conditional), interval(d.low, d.high), number(d.marginal, 3))
+        yield (str(d.depth), *known, *shares, number(d.tau))
+
+
+def _histogram(counts: Sequence[int]) -> Iterator[tuple[str, ...]]:
+    total, most = sum(counts), max(counts)
+    for n, count in enumerate(counts):
+        yield str(n), str(count), share(count / total if total else 0.0), bar(count, most or 1)

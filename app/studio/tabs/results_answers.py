@@ -1,0 +1,147 @@
+"""Files in words, for the tab Results: an engine's counts, a grid, a checkpoint's config.
+
+A config is examined by ``model doctor`` in a process of its own, with limits: transformers makes
+whatever layers it names.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, structs
+
+from analysis.experiments.family import Entry
+from app.report.counted import Sheet, sheets, strips
+from app.report.scored import score_sheet
+from core.declared import Count, convert
+from core.errors import UserError
+from core.json_input import read_json
+from core.visible import flowing
+
+MAX_LINE, MAX_CELL, MAX_STRIP = 600, 120, 1000  # characters
+MAX_ENTRIES = 10_000  # rows of a table of methods
+MAX_CONFIG = 4 << 20  # bytes
+SECONDS = 120.0  # for a checkpoint: a usual one takes ten
+MEMORY = 16 << 30  # bytes
+ROOT = Path(__file__).resolve().parents[3]
+ONE = threading.Lock()  # checkpoints are examined one after the other
+NO_WEIGHTS = "its weights are not here"
+
+
+def counts(file: Path) -> dict[str, Any]:
+    """An engine's counts of its drafts, as ``trace import`` shows them."""
+    from analysis.engines.served import read_served
+    from analysis.measures.counts import LABEL, sentences
+
+    found = read_served(file)
+    told = _told(found.engine, LABEL, list(sheets(found)), list(sentences(found)))
+    return told | {"strips": [[title, marks[:MAX_STRIP]] for title, marks in strips(found)]}
+
+
+def grid(file: Path) -> dict[str, Any]:
+    """The table that ``grid run`` prints, of its results.parquet."""
+    from analysis.experiments.sweep_table import read_results
+
+    scores, places = read_results(file)
+    about = "τ with its 95 % interval over texts, of every method and budget of a grid"
+    return _told("A grid's results", about, [score_sheet(scores)], places)
+
+
+def _told(title: str, about: str, found: list[Sheet], lines: list[str]) -> dict[str, Any]:
+    return {
+        "title": flowing(title, MAX_CELL),
+        "about": about,
+        "sheets": [
+            {
+                "title": sheet.title,
+                "heads": list(sheet.heads),
+                "rows": [[flowing(cell, MAX_CELL) for cell in row] for row in sheet.rows],
+            }
+            for sheet in found
+        ],
+        "lines": [flowing(line, MAX_LINE) for line in lines],
+    }
+
+
+# ── a table of methods ───────────────────────────────────────────────────────────────────────────
+
+
+class _Table(Struct):
+    """The file that ``grid table`` writes."""
+
+    model: str
+    max_new_tokens: Count
+    rows: Annotated[list[Entry], Meta(min_length=1, max_length=MAX_ENTRIES)]
+    hardware: str | None = None
+    threads: Count | None = None
+
+
+def method_table(file: Path) -> dict[str, Any]:
+    """The table in a file, as JSON. Raises UserError for anything else."""
+    found = convert(read_json(file), _Table, str(file))
+    return structs.asdict(found) | {"rows": [_row(asdict(entry)) for entry in found.rows]}
+
+
+def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {**entry, "method": flowing(entry["method"], MAX_CELL), "options": {}}
+
+
+# ── a checkpoint ─────────────────────────────────────────────────────────────────────────────────
+
+
+def checkpoint(file: Path) -> dict[str, Any]:
+    """The lines of ``model doctor`` on a folder that holds this config alone.
+
+    Raises UserError where the config cannot be read, or takes too long.
+    """
+    if file.stat().st_size > MAX_CONFIG:
+        raise UserError(f"{file} is too large for a checkpoint's config")
+    with tempfile.TemporaryDirectory(prefix="draftscope-") as folder:
+        config = Path(folder) / "checkpoint" / "config.json"
+        config.parent.mkdir()
+        config.write_bytes(file.read_bytes())
+        said = _doctor(config.parent)
+    lines = [line for line in said if line and NO_WEIGHTS not in line]
+    next_ = (
+        "Only config.json was sent. In its folder's place, python -m app model doctor FOLDER tells "
+        "the weights' size, and python -m app diagnose METHOD@FOLDER tries the drafter's wiring "
+        "and checks its weights."
+    )
+    about = "what `model doctor` says of its config.json"
+    return _told("A checkpoint", about, [], [*lines, next_])
+
+
+def _doctor(folder: Path) -> list[str]:
+    """The lines of the command after the first, which is the folder's name."""
+    command = [sys.executable, "-m", "app", "model", "doctor", str(folder)]
+    try:
+        with ONE:
+            done = subprocess.run(
+                [sys.executable, "-c", _LIMITED, str(MEMORY), *command],
+                cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise UserError(f"the config was examined for {SECONDS:g} seconds, to no end") from None
+    if done.returncode not in (0, 1) or not done.stdout.strip():
+        why = done.stderr.strip().removeprefix("draftscope: ").splitlines()[-1:] or ["it ended"]
+        raise UserError(f"the config cannot be examined: {why[0]}".replace(str(folder), "it"))
+    return [line.strip().replace(str(folder), "it") for line in done.stdout.splitlines()[1:]]
+
+
+_LIMITED = """
+import os, sys
+try:
+    import resource
+    most = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+except (ImportError, OSError, ValueError):
+    pass
+os.execv(sys.argv[2], sys.argv[2:])
+"""

@@ -1,0 +1,248 @@
+// Files that are dropped anywhere on the page, or chosen with "Open…": they are sent, the server
+// says what they are, and each opens in its tab. Of a checkpoint's folder only the config is sent.
+
+import { button, h, plural } from "./dom.js";
+import { answered } from "./feed.js";
+import { shelve } from "./gallery.js";
+import { goTo, isOnView, onChoose } from "./goto.js";
+
+const WHERE = [
+  ["trace json", "a trace, DDTree's trees", "Run"],
+  ["several", "several traces, or a folder of them", "Compare"],
+  ["trace", "a trace of denoising", "Denoise"],
+  ["json", "a collected text, a result of cost", "What-if"],
+  ["table", "a table of calibrate", "Calibration"],
+  ["json table text", "an engine's response, log, metrics or profile", "Results"],
+  ["json table several", "a grid's results, a checkpoint's folder", "Results"],
+];
+const TYPES = {
+  "application/gzip": "trace",
+  "application/x-gzip": "trace",
+  "application/json": "json",
+  "text/csv": "table",
+  "text/plain": "text",
+};
+const TRACES = /\.jsonl(\.gz)?$/;
+const OTHERS = /^(calibration|results)\.(parquet|csv)$|^table\.json$|\.safetensors$/;
+const LARGEST = 64; // MB of a file, as the server takes it
+const MOST = 24; // files that are opened at once, as many as the shelf holds
+const SIDE_BY_SIDE = 4;
+const LOOKED = 2000; // files of a folder
+const STAYS = 8000; // milliseconds of a sentence without a complaint
+const READ = { every: 200, most: 30 }; // looks at runs that are being read
+
+/** Hear of files for the whole page, as long as `page.element` is on it. */
+export function takeFiles(page) {
+  const taker = new FileTaker(page);
+  taker.listen();
+  return taker;
+}
+
+/** The kinds that some dragged things may be, by the little that a browser says of them. */
+export function likely(items) {
+  const files = [...items].filter(({ kind }) => kind === "file");
+  if (files.length > 1) return "several";
+  const type = files[0]?.type ?? "";
+  if (/^(image|video|audio|font)\/|pdf|\/zip$|msword|officedocument/.test(type)) return "foreign";
+  return TYPES[type] ?? "";
+}
+
+/** Of a folder's files those that open here, and how many are left out. A checkpoint is its config;
+ * files without an ending that is known are left, unless there is nothing else. */
+export function chosenOf(files) {
+  const config = files.find(({ path }) => /^[^/]+\/config\.json$/.test(path)),
+    traces = files.filter(({ path }) => TRACES.test(path)),
+    others = files.filter(({ path }) => OTHERS.test(path.split("/").pop()));
+  const found = config ? [config] : traces.length ? traces : others;
+  return { chosen: found.slice(0, MOST), left: Math.max(0, found.length - MOST) };
+}
+
+class FileTaker {
+  constructor(page) {
+    this.page = page;
+    this.rows = WHERE.map(([kinds, what, tab]) => ({
+      kinds,
+      element: h("li", {}, h("span", {}, what), h("b", {}, tab)),
+    }));
+    this.words = h("p", {});
+    const list = h(
+      "ul",
+      {},
+      this.rows.map(({ element }) => element),
+    );
+    this.over = h("div", { class: "ds-drop", hidden: true, "aria-hidden": "true" });
+    this.over.append(h("div", {}, this.words, list));
+    this.told = h("p", {});
+    this.announce = h("div", { class: "ds-unseen", role: "status" }); // always there, to be heard
+    const close = { class: "ds-small", "aria-label": "Close this message" };
+    this.said = h("div", { class: "ds-drop-said", hidden: true });
+    this.said.append(
+      this.told,
+      button("×", close, () => this._say("")),
+    );
+    document.body.append(
+      h("div", { class: "ds-scope ds-dropping" }, this.over, this.said, this.announce),
+    );
+  }
+
+  listen() {
+    const own = (act) => (event) => this.page.element.isConnected && act(event),
+      hear = (name, act) => window.addEventListener(name, own(act), { capture: true });
+    hear("dragenter", (event) => this._drag(event));
+    hear("dragover", (event) => this._drag(event));
+    hear("dragleave", ({ relatedTarget }) => relatedTarget || this._show(null));
+    hear("drop", (event) => this._drop(event));
+    onChoose(this.page.element, (folder) => this.choose(folder));
+  }
+
+  _drag(event) {
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault(); // else the browser leaves the page for the file
+    event.dataTransfer.dropEffect = "copy";
+    this._show(event.dataTransfer.items);
+  }
+
+  /** Say where what is dragged may go; null: nothing is dragged any more. */
+  _show(items) {
+    this.over.hidden = !items;
+    if (!items) return;
+    const kind = likely(items),
+      foreign = kind === "foreign";
+    this.words.textContent = foreign
+      ? "This does not seem to be a file that opens here"
+      : "Drop it: it opens where it belongs";
+    this.over.classList.toggle("foreign", foreign);
+    for (const { kinds, element } of this.rows)
+      element.classList.toggle("likely", kinds.split(" ").includes(kind));
+  }
+
+  _drop(event) {
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this._show(null);
+    const { items, files } = event.dataTransfer,
+      entries = [...items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+    if (entries.some((entry) => entry.isDirectory)) this._folders(entries);
+    else this.open([...files]);
+  }
+
+  async _folders(entries) {
+    const found = [];
+    for (const entry of entries) await walk(entry, found);
+    this._chosen(found, entries[0].name);
+  }
+
+  /** Files out of a folder: {file, path}. */
+  _chosen(found, name) {
+    const { chosen, left } = chosenOf(found);
+    if (!chosen.length) return this._say(`the folder ${name} holds nothing that opens here`, true);
+    const more = left ? `; ${left} more are left out: python -m app studio FOLDER lists all` : "";
+    this.open(
+      chosen.map(({ file }) => file),
+      more,
+    );
+  }
+
+  /** Let somebody choose files, or a folder. */
+  choose(folder) {
+    const input = h("input", { type: "file" });
+    input.multiple = true;
+    input.webkitdirectory = folder;
+    input.addEventListener("change", () => {
+      const files = [...input.files];
+      if (!files.length) return;
+      if (!folder) return this.open(files);
+      const found = files.map((file) => ({ file, path: file.webkitRelativePath }));
+      this._chosen(found, found[0].path.split("/")[0]);
+    });
+    input.click();
+  }
+
+  /** Send the files, and open each where it belongs; `more` is said besides. */
+  async open(files, more = "") {
+    this._say(`sending ${files.length === 1 ? files[0].name : plural(files.length, "file")}…`);
+    const answers = [];
+    for (const file of files.slice(0, MOST)) answers.push(await this._place(file));
+    const errors = answers.filter(({ error }) => error),
+      opened = await this._go(answers.filter(({ error }) => !error)),
+      others = errors.length > 1 ? ` (and ${errors.length - 1} more could not be opened)` : "",
+      left = files.length > MOST ? `; ${files.length - MOST} more are left out` : more;
+    const wrong = errors.length ? errors[0].error + others : "";
+    this._say([opened, wrong].filter(Boolean).join(". ") + left, !!wrong);
+  }
+
+  async _place(file) {
+    const path = await this.page.upload(file).then(
+      (found) => found?.path,
+      () => null,
+    );
+    const limit = `a file may have ${LARGEST} MB`;
+    if (!path) return { error: `${file.name} could not be sent: ${limit}` };
+    return { name: file.name, path, ...(await answered(this.page.server.place({ path }))) };
+  }
+
+  /** Open what was recognised; gives what was opened where, in words. */
+  async _go(answers) {
+    const of = (view) => answers.filter((each) => each.ticket && each.view === view),
+      [runs, denoised] = [of("run"), of("denoise")],
+      [other] = answers.filter(({ route }) => route);
+    if (runs.length) return this._runs(runs);
+    if (denoised.length) {
+      goTo({ view: "denoise", tickets: denoised.map(({ ticket }) => ticket).slice(0, 2) });
+      return opened(denoised.slice(0, 2), "denoise");
+    }
+    if (!other) return "";
+    goTo(other);
+    return opened([other], other.view);
+  }
+
+  async _runs(runs) {
+    const tickets = runs.map(({ ticket }) => ticket),
+      several = runs.length > 1 || isOnView("compare");
+    shelve(tickets);
+    if (!several) goTo({ view: "run", ticket: tickets[0] });
+    else if (runs.length === 1) goTo({ view: "compare", ticket: tickets[0] });
+    else if (runs.length <= SIDE_BY_SIDE) goTo({ view: "compare", tickets });
+    else await this._shelf(tickets);
+    return opened(runs, several ? "compare" : "run");
+  }
+
+  /** More than stand side by side: the list of runs, once their rounds are read. */
+  async _shelf(tickets) {
+    for (let look = 0; look < READ.most; look++) {
+      const { runs = [] } = await answered(this.page.server.runs({ tickets }));
+      if (runs.every((run) => run.rounds)) break;
+      await new Promise((resolve) => setTimeout(resolve, READ.every));
+    }
+    goTo({ view: "compare", shelf: true });
+  }
+
+  _say(words, wrong = false) {
+    clearTimeout(this.timer);
+    this.told.textContent = this.announce.textContent = words;
+    this.said.hidden = !words;
+    this.said.classList.toggle("wrong", wrong);
+    if (words && !wrong) this.timer = setTimeout(() => this._say(""), STAYS);
+  }
+}
+
+function opened(answers, view) {
+  const tab = document.querySelector(`[role=tab][data-tab-id=${view}]`)?.textContent.trim() ?? view,
+    what = answers.length === 1 ? answers[0].name : plural(answers.length, "trace");
+  return `${what}: opened in ${tab}`;
+}
+
+/** All files below a dropped entry, as {file, path}. */
+async function walk(entry, found) {
+  if (found.length >= LOOKED) return;
+  if (entry.isFile) {
+    const file = await new Promise((resolve) => entry.file(resolve, () => resolve(null)));
+    if (file) found.push({ file, path: entry.fullPath.replace(/^\//, "") });
+    return;
+  }
+  const reader = entry.createReader(),
+    some = () => new Promise((resolve) => reader.readEntries(resolve, () => resolve([])));
+  for (let next = await some(); next.length; next = await some())
+    for (const each of next) await walk(each, found);
+}

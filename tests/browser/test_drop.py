@@ -1,0 +1,173 @@
+"""Files dropped anywhere on the page, or chosen: each opens in its tab, or the page says what it
+seems to be."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gradio")
+pytest.importorskip("playwright")
+
+from playwright.sync_api import Locator, Page, expect
+
+from analysis.collected.calibration import TABLE
+from analysis.table_files import PARQUET, table_bytes
+from app.page_files import WEB
+from app.studio.files import MAX_UPLOAD
+from core import ASSETS
+from tests.browser.steps import NODE, Open, from_menu, settle, tab, title
+from tests.test_calibration_files import table
+from tests.test_lines import LOGS
+
+pytestmark = pytest.mark.browser
+
+TRACES = ASSETS / "traces"
+DRAGGED = """([type, files]) => {
+  const data = new DataTransfer();
+  for (const [name, kind, bytes] of files) {
+    const unpacked = Uint8Array.from(atob(bytes), (each) => each.charCodeAt(0));
+    data.items.add(new File([unpacked], name, { type: kind }));
+  }
+  const init = { bubbles: true, cancelable: true, dataTransfer: data };
+  document.querySelector("#ds-views").dispatchEvent(new DragEvent(type, init));
+}"""
+
+
+def drag(page: Page, event: str, *files: Path | tuple[str, str, bytes]) -> None:
+    """An event of dragging files: paths, or (name, type, bytes)."""
+    told = [(f.name, "", f.read_bytes()) if isinstance(f, Path) else f for f in files]
+    packed = [(name, kind, base64.b64encode(data).decode()) for name, kind, data in told]
+    page.evaluate(DRAGGED, [event, packed])
+
+
+def said(page: Page) -> Locator:
+    return page.locator(".ds-drop-said p")
+
+
+def test_a_trace_opens_in_run_and_focus_stays(visit: Open):
+    page = visit()
+    settle(page)
+    tab(page, "results")
+    page.locator("#ds-theme").focus()
+    drag(page, "dragenter", TRACES / "code-dart.jsonl.gz")
+    expect(page.locator(".ds-drop")).to_be_visible()
+    drag(page, "drop", TRACES / "code-dart.jsonl.gz")
+    expect(page.locator(".ds-drop")).to_be_hidden()
+    expect(said(page)).to_have_text("code-dart.jsonl.gz: opened in Run")
+    expect(page.locator("#ds-panel .ds-about")).to_contain_text("dart · smollm2-135m")
+    expect(page.locator(f"{NODE}.root:visible").first).to_be_visible()
+    assert page.evaluate("document.activeElement.id") == "ds-theme"
+    heard = page.locator(".ds-dropping [role=status]")
+    expect(heard).to_have_text("code-dart.jsonl.gz: opened in Run")
+
+
+def test_several_traces_open_side_by_side_and_one_more_beside_them(visit: Open):
+    page = visit()
+    settle(page)
+    drag(page, "drop", *(TRACES / f"chat-{name}.jsonl.gz" for name in ("dart", "hydra")))
+    expect(said(page)).to_have_text("2 traces: opened in Compare")
+    panes = page.locator("#ds-view-compare .ds-pane")
+    expect(panes).to_have_count(2)
+    expect(panes.first.locator(f"{NODE}.root")).to_be_visible()
+    drag(page, "drop", TRACES / "chat-dflash.jsonl.gz")  # Compare is on view
+    expect(said(page)).to_have_text("chat-dflash.jsonl.gz: opened in Compare")
+    expect(panes).to_have_count(3)
+
+
+def test_a_table_of_calibrate_and_an_engines_log_open_in_their_tabs(visit: Open):
+    page = visit()
+    settle(page)
+    name = f"{TABLE}.parquet"
+    drag(page, "drop", (name, "", table_bytes(table(), PARQUET)))
+    expect(said(page)).to_have_text(f"{name}: opened in Calibration")
+    expect(page.get_by_label("A calibrate result")).to_contain_text("anchors, seeds 0, 1")
+    drag(page, "drop", ("vllm.log", "text/plain", LOGS["vLLM, 2025"].encode()))
+    expect(said(page)).to_have_text("vllm.log: opened in Results")
+    report = page.get_by_role("region", name="An opened file")
+    expect(report).to_contain_text("[0.46, 0.63]")
+    expect(report).to_contain_text("45.7% of the drafts end at place 1")
+
+
+def test_a_collected_text_opens_in_what_if(visit: Open):
+    page = visit()
+    settle(page)
+    drag(page, "drop", ASSETS / "collected" / "fibonacci.safetensors")
+    expect(said(page)).to_have_text("fibonacci.safetensors: opened in What-if")
+    listed = page.locator("#ds-view-whatif").get_by_label("Collected text").locator("visible=true")
+    expect(listed.locator("option:checked").first).to_have_text("fibonacci.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "data", "sentence"),
+    [
+        ("a.pdf", "application/pdf", b"%PDF-1.7\n", "a.pdf seems to be a PDF"),
+        ("<b>x.html", "text/html", b"<!doctype html><p>", "seems to be a web page"),
+        ("m.bin", "", b"\x80\x04\x95K.", "seems to be a pickle"),
+        ("empty.jsonl", "", b"\n", "empty.jsonl is empty"),
+        ("cut.jsonl", "", b'{"format": "draftscope-trace"}\n', "cut.jsonl"),
+    ],
+)
+def test_what_opens_nowhere_is_named_and_what_was_on_view_stays(
+    name: str, kind: str, data: bytes, sentence: str, visit: Open
+):
+    page = visit()
+    settle(page)
+    before = title(page).inner_text()
+    drag(page, "drop", (name, kind, data))
+    expect(said(page)).to_contain_text(sentence)
+    expect(page.locator(".ds-drop-said")).to_have_class(re.compile("wrong"))
+    assert title(page).inner_text() == before
+    page.get_by_role("button", name="Close this message").click()
+    expect(said(page)).to_be_hidden()
+
+
+def test_the_menu_opens_files_and_a_folder_by_the_keyboard(visit: Open, tmp_path: Path):
+    page = visit()
+    settle(page)
+    with page.expect_file_chooser() as chosen:
+        from_menu(page.locator("#ds-view-run"), "Open…").press("Enter")
+    chosen.value.set_files(TRACES / "chat-dart.jsonl.gz")
+    expect(said(page)).to_have_text("chat-dart.jsonl.gz: opened in Run")
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("hello")
+    names = ("dart", "dflash", "hydra", "medusa", "pld")
+    for each in names:
+        (folder / f"{each}.jsonl.gz").write_bytes((TRACES / f"chat-{each}.jsonl.gz").read_bytes())
+    with page.expect_file_chooser() as chosen:
+        from_menu(page.locator("#ds-view-run"), "Open a folder…").press("Enter")
+    chosen.value.set_files(folder)
+    expect(said(page)).to_have_text("5 traces: opened in Compare")
+    shelf = page.get_by_role("dialog", name="Examples and runs").locator("visible=true")
+    listed = shelf.get_by_label("Runs of this tab").locator("button")
+    expect(listed).to_have_count(7)  # with the example and the trace before
+    expect(listed.filter(has_text="medusa.jsonl.gz")).to_contain_text("round")
+
+
+def test_the_page_says_the_servers_limit_and_what_a_drag_may_be(visit: Open):
+    assert f"const LARGEST = {MAX_UPLOAD >> 20};" in (WEB / "drop.js").read_text()
+    page = visit()
+    settle(page)
+    drag(page, "dragenter", ("a.png", "image/png", b"x"))
+    expect(page.locator(".ds-drop.foreign")).to_be_visible()
+    drag(page, "dragenter", ("a.csv", "text/csv", b"x"))
+    expect(page.locator(".ds-drop.foreign")).to_have_count(0)
+    likely = page.locator(".ds-drop li.likely b")
+    expect(likely).to_have_text(["Calibration", "Results", "Results"])
+    page.evaluate("window.dispatchEvent(new DragEvent('dragleave'))")
+    expect(page.locator(".ds-drop")).to_be_hidden()
+    data = json.dumps({"prompt": "text that is dragged is not a file"})
+    page.evaluate(
+        """(text) => {
+          const data = new DataTransfer();
+          data.setData("text/plain", text);
+          window.dispatchEvent(new DragEvent("dragenter", { dataTransfer: data }));
+        }""",
+        data,
+    )
+    expect(page.locator(".ds-drop")).to_be_hidden()

@@ -1,0 +1,55 @@
+"""Losslessness on odd prompts: every kind of method writes what transformers' own argmax writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from core.decoding.engine import Engine
+from core.decoding.request import RunRequest
+from core.rounds.round import new_tokens
+from tests.toys_on_disk import save_toys
+
+NEW = 60
+PROMPTS = {
+    "control characters": "\x00\x07\x1b[31mred\x1b[0m\x7f\x85",
+    "right to left": "\u202eمرحبا \u200fשלום\u202c",
+    "half a sequence, replaced": b"caf\xc3 \xe2\x82 \xf0\x9f\x98".decode("utf-8", "replace"),
+    "blanks": "\u00a0\u00a0a\u202fb\u3000c\ufeff\u2028",
+    "3,000 tokens": "the cat sat on the mat. " * 125,
+}
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toys")
+    save_toys(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engine(toys: Path) -> Engine:
+    return Engine(str(toys / "target"), "cpu")
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_every_kind_of_method_writes_the_argmax(toys: Path, engine: Engine, name: str):
+    prompt, language = PROMPTS[name], engine.prepare()
+    ids = torch.tensor([language.encode_chat(prompt)])
+    assert ids.shape[1] >= (3000 if "3,000" in name else 10)
+    model = AutoModelForCausalLM.from_pretrained(toys / "target").eval()
+    ends = {"eos_token_id": sorted(language.stop_ids) or None, "pad_token_id": 0}
+    with torch.inference_mode():
+        mask = torch.ones_like(ids)
+        whole = model.generate(
+            ids, attention_mask=mask, do_sample=False, max_new_tokens=NEW, **ends
+        )
+    expected = whole[0, ids.shape[1] :].tolist()
+    assert len(expected) == NEW
+    methods = [f"ddtree@{toys}/drafter", f"treeflash@{toys}/treeflash", f"eagle3@{toys}/eagle3"]
+    for method in ("ar", "suffix", *methods):
+        found = engine.start(RunRequest(prompt, method, max_new_tokens=NEW, timed=False))
+        assert new_tokens(list(found.rounds)) == expected, method

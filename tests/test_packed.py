@@ -1,0 +1,280 @@
+"""Packs of rounds: the same numbers as the traces, brought up to date, stopped, damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from analysis.measures import acceptance, metrics, packed
+from analysis.measures.checkpoints import pairs
+from analysis.measures.packed import Done, pack, parts_of
+from analysis.measures.tables import Tables
+from app import cli
+from app.trace_files import read_tables
+from core.stats import MANY, interval, ratio, resample
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
+from tests import fakes, raw_numbers
+from tests.test_checkpoints import traces as checkpoints
+from tests.test_cli import is_one_sentence
+from tests.test_metrics import METHODS, NOTHING, fake_trace
+
+SHIPPED = Path(__file__).resolve().parent.parent / "assets" / "traces"
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Parts of few rounds: a folder of some traces has several."""
+    monkeypatch.setattr(packed, "BATCH", 5)
+    monkeypatch.setattr(packed, "PART", 40)
+
+
+@pytest.fixture
+def call(capsys) -> Call:
+    def run(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = cli.main([str(word) for word in words])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """Some methods, two checkpoints of one drafter on texts, and what has nothing to count."""
+    made = tmp_path_factory.mktemp("made") / "runs"
+    for n, method in enumerate(METHODS):
+        trace = fake_trace(method, 10 * n, 6, prompt=str(n % 3))
+        write_trace(made / f"{method}.jsonl.gz", replace(trace, footer={"wall_seconds": 2.0}))
+    for name, trace in checkpoints((1, 2)).items():
+        write_trace(made / f"{name}.jsonl", trace)
+    write_trace(made / "plain.jsonl", NOTHING["plain decoding"]["a"])
+    write_trace(made / "empty.jsonl", Trace(fakes.make_header("nothing"), (), None))
+    denoised = SHIPPED / "code-denoise.jsonl.gz"
+    (made / denoised.name).write_bytes(denoised.read_bytes())
+    return made
+
+
+@pytest.fixture
+def folder(made, tmp_path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "runs"))
+
+
+def tables(*paths: Path) -> Tables:
+    return read_tables(paths, lambda done, file: None)
+
+
+def update(folder: Path, into: Path) -> Done:
+    return pack(sorted(folder.iterdir()), into, read_trace)
+
+
+def same(found: Tables, expected: Tables) -> None:
+    """Every table of a report, exactly but for the last digits of sums."""
+    theirs = metrics.Report(expected)
+    for name, frame in metrics.Report(found).items():
+        pd.testing.assert_frame_equal(frame, theirs[name], rtol=1e-12, atol=1e-15)
+
+
+def test_every_table_of_a_pack_is_that_of_the_traces(folder, tmp_path):
+    done = update(folder, tmp_path / "pack")
+    assert done.added == len(list(folder.iterdir())) and not done.refused
+    found, expected = tables(tmp_path / "pack"), tables(folder)
+    assert len(found.parts) > 3 and pairs(expected) and found.names == expected.names
+    same(found, expected)
+
+
+@pytest.mark.parametrize("method", METHODS[:3])
+def test_depths_of_a_pack_equal_a_plain_count_of_the_lines(folder, tmp_path, method):
+    file = folder / f"{method}.jsonl"
+    write_trace(file, read_trace(folder / f"{method}.jsonl.gz"))
+    pack([file], tmp_path / "pack", read_trace)
+    found = acceptance.per_depth(tables(tmp_path / "pack")).set_index("depth")
+    expected = raw_numbers.by_depth(raw_numbers.raw_rounds(file))
+    assert list(found.index) == sorted(expected)
+    for depth, counts in expected.items():
+        for name in ("rounds", "observed", "tested", "accepted"):
+            assert found.loc[depth, name] == counts[name]
+        assert found.loc[depth, "tvd"] == pytest.approx(counts["tvd"] / counts["observed"])
+
+
+def test_a_pack_is_brought_up_to_date(folder, tmp_path):
+    into = tmp_path / "pack"
+    update(folder, into)
+    before = {part.path("nodes") for part in parts_of(into)}
+    more = folder / "more.jsonl"
+    write_trace(more, fake_trace("dart", 77, 9, prompt="new"))
+    done = update(folder, into)
+    assert (done.added, done.kept) == (1, len(list(folder.iterdir())) - 1)
+    assert before < {part.path("nodes") for part in parts_of(into)}
+    write_trace(more, fake_trace("dart", 78, 11, prompt="new"))
+    (folder / "plain.jsonl").unlink()
+    gone = next(part for part in parts_of(into) if "plain" in str(part.sources))
+    done = update(folder, into)
+    assert done.added == 1 + len(gone.sources) - 1  # what shared a part with the one that is gone
+    found, expected = tables(into), tables(folder)
+    assert sorted(found.names) == sorted(expected.names)
+    assert len(found.rounds) == len(expected.rounds)
+    assert found.nodes["q"].sum() == pytest.approx(expected.nodes["q"].sum(), rel=1e-12)
+    assert update(folder, into) == Done(kept=len(expected.names))
+
+
+def test_a_trace_that_is_written_on_is_packed_anew(call, tmp_path):
+    file, into = tmp_path / "grows.jsonl", tmp_path / "pack"
+    trace = fake_trace("dart", 5, 8)
+    write_trace(file, Trace(trace.header, trace.rounds[:3], None))
+    pack([file], into, read_trace)
+    assert len(tables(into).rounds) == 3 and not packed.changed(into)
+    write_trace(file, trace)
+    assert packed.changed(into) == 1
+    said = call("report", into)[2]
+    assert "1 trace changed since" in said
+    pack([file], into, read_trace)
+    assert len(tables(into).rounds) == 8 and len(tables(into).parts) == 1
+
+
+@pytest.mark.parametrize("at", [2, -2])
+def test_a_stopped_packing_goes_on_where_it_was(folder, tmp_path, at):
+    files, into, seen = sorted(folder.iterdir()), tmp_path / "pack", []
+
+    def read(file: Path) -> Trace:
+        if file == files[at]:
+            raise KeyboardInterrupt
+        return read_trace(file)
+
+    def again(file: Path) -> Trace:
+        seen.append(file)
+        return read_trace(file)
+
+    with pytest.raises(KeyboardInterrupt):
+        pack(files, into, read)
+    kept = sum(len(part.sources) for part in parts_of(into))
+    assert kept <= at % len(files) and (kept or at == 2)
+    pack(files, into, again)
+    assert len(seen) == len(files) - kept
+    assert len(tables(into).rounds) == len(tables(folder).rounds)
+
+
+def test_what_is_no_trace_is_left_out_and_named(call, folder, tmp_path):
+    (folder / "bad.jsonl").write_text('{"kind": "header"}\n')
+    code, out, err = call("trace", "pack", folder, "--out", tmp_path / "pack")
+    assert code == 1 and out == ""
+    assert "left out: bad.jsonl is not a Draftscope trace" in err
+    assert "bad.jsonl" not in tables(tmp_path / "pack").names
+
+
+def test_the_commands_say_of_a_pack_what_they_say_of_traces(call, folder, tmp_path):
+    into = tmp_path / "pack"
+    assert call("trace", "pack", folder, "--out", into)[0] == 0
+    assert call("trace", "pack", folder, "--out", into)[2].startswith("0 traces packed (0 rounds)")
+    from_traces, from_pack = (call("report", path, "--gate", "tau>=9") for path in (folder, into))
+    assert from_pack[:2] == from_traces[:2] and from_pack[0] == 1
+    found = json.loads(call("report", into, "--json")[1])
+    expected = json.loads(call("report", folder, "--json")[1])
+    assert list(found) == list(metrics.REPORT) == list(expected)
+    for name in ("rounds", "nodes", "positions", "tau", "paired", "oracle-by-round"):
+        assert found[name] == expected[name] and len(found[name])
+    assert call("report", into, "--out", tmp_path / "out", "--html")[0] == 0
+    assert (tmp_path / "out" / "report.html").exists()
+    log = tmp_path / "log.json"
+    log.write_text(json.dumps([{"acc_0": 0.7, "acc_1": 0.5}]))
+    one, other = (call("report", path, "--trained", log, "--json") for path in (folder, into))
+    assert one[:2] == other[:2]
+
+
+def test_traces_and_packs_are_reported_together(folder, tmp_path):
+    files, into = sorted(folder.iterdir()), tmp_path / "pack"
+    pack(files[3:], into, read_trace)
+    same(tables(*files[:3], into), tables(folder))
+
+
+def test_a_trace_counts_once(call, folder, tmp_path):
+    files, into = sorted(folder.iterdir()), tmp_path / "pack"
+    pack(files[3:5], into, read_trace)
+    code, _, err = call("report", folder, into)
+    assert code == 2 and is_one_sentence(err) and "would count twice" in err
+
+
+def test_other_commands_say_that_it_is_a_pack(call, folder, tmp_path):
+    pack([folder / "dart.jsonl.gz"], tmp_path / "pack", read_trace)
+    code, _, err = call("trace", "export", tmp_path / "pack", "--to", "profile")
+    assert code == 2 and is_one_sentence(err) and "a pack of traces, which `report` reads" in err
+
+
+def test_a_folder_of_other_files_is_no_place_for_a_pack(call, folder):
+    code, _, err = call("trace", "pack", folder, "--out", folder)
+    assert code == 2 and "holds other files" in err
+    code, _, err = call("trace", "pack", folder / "none", "--out", folder / "pack")
+    assert code == 2 and is_one_sentence(err) and "there is no file or folder" in err
+
+
+@pytest.mark.parametrize(
+    ("table", "how"),
+    [
+        *product(("runs", "rounds", "nodes"), ("cut", "empty", "other", "null")),
+        ("rounds", "missing"),  # without its runs a part does not count
+    ],
+)
+def test_a_damaged_pack_is_one_sentence(call, folder, tmp_path, table, how):
+    into = tmp_path / "pack"
+    pack([folder / "dart.jsonl.gz"], into, read_trace)
+    (file,) = into.glob(f"*.{table}.parquet")
+    data, whole = file.read_bytes(), parquet.read_table(file)
+    if how in ("cut", "empty"):
+        file.write_bytes({"cut": data[:-40], "empty": b""}[how])
+    elif how == "other":
+        parquet.write_table(pa.table({"weather": [1]}), file)
+    elif how == "missing":
+        file.unlink()
+    else:
+        nothing = pa.nulls(whole.num_rows, whole.schema.field(0).type)
+        parquet.write_table(whole.set_column(0, whole.schema.field(0), nothing), file)
+    code, _, err = call("report", into)
+    assert code == 2 and is_one_sentence(err) and file.name in err
+
+
+def test_a_run_that_the_part_does_not_have_is_refused(call, folder, tmp_path):
+    into = tmp_path / "pack"
+    pack([folder / "dart.jsonl.gz"], into, read_trace)
+    (file,) = into.glob("*.nodes.parquet")
+    whole = parquet.read_table(file)
+    for run in (1, -1):
+        wrong = pa.array(np.full(whole.num_rows, run, np.int32))
+        parquet.write_table(whole.set_column(0, whole.schema.field(0), wrong), file)
+        code, _, err = call("report", into)
+        assert code == 2 and is_one_sentence(err) and "not of the same pack" in err
+
+
+def test_files_are_named_from_the_pack(folder, tmp_path):
+    """A folder that is moved with its pack is still known; the pack tells no path above it."""
+    into = tmp_path / "runs.pack"
+    update(folder, into)
+    assert str(tmp_path) not in str([part.sources for part in parts_of(into)])
+    there = tmp_path / "there"
+    there.mkdir()
+    os.rename(folder, there / "runs")
+    os.rename(into, there / "runs.pack")
+    assert update(there / "runs", there / "runs.pack").added == 0
+
+
+def test_the_interval_of_many_units_is_that_of_the_bootstrap():
+    rng = np.random.default_rng(3)
+    counts = rng.integers(1, 9, MANY + 1)
+    sums = counts * rng.normal(2.5, 0.8, len(counts))
+    low, high = ratio(sums, counts)
+    drawn_low, drawn_high = interval(resample(sums, counts))
+    assert (low + high) / 2 == pytest.approx(sums.sum() / counts.sum())
+    assert high - low == pytest.approx(drawn_high - drawn_low, rel=0.05)
+    assert (low, high) == pytest.approx((drawn_low, drawn_high), abs=0.05 * (high - low))

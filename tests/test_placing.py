@@ -1,0 +1,182 @@
+"""Where an uploaded file opens, or the one sentence on it; whatever it is called and holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+pytest.importorskip("gradio")
+
+from analysis.experiments.sweep import SCHEMA, results
+from analysis.table_files import CSV, PARQUET, table_bytes
+from app.studio.components import for_upload
+from app.studio.examples import Examples
+from app.studio.placing import PLACES, place
+from app.studio.routes import named, run_line
+from app.studio.runs import Runs
+from app.studio.tabs import TABS
+from app.studio.tabs.calibration import calibrate_result
+from app.studio.tabs.results import SHIPPED, opened
+from app.studio.tabs.whatif import Simulations
+from core import ASSETS
+from core.errors import UserError
+from tests.fakes import FakeEngine
+from tests.test_calibration_files import table
+from tests.test_kinds import FOREIGN, SAVED, write
+from tests.test_served import VLLM
+
+
+@pytest.fixture
+def runs() -> Runs:
+    return Runs(FakeEngine())
+
+
+def test_traces_are_open_where_they_belong(runs: Runs, tmp_path: Path):
+    for name, view in (("chat-dart", "run"), ("code-spiffy-10", "denoise")):
+        told = place(runs, ASSETS / "traces" / f"{name}.jsonl.gz")
+        run = runs.get(told["ticket"])
+        assert told["view"] == view and run is not None
+        assert run_line("t", run)["file"] == f"{name}.jsonl.gz"  # by which a list tells it
+    trees = {
+        "output_ids": [1, 2, 3, 4], "num_input_tokens": 1,
+        "round_trees": [{"accepted_indices": [0, 1], "tree": {"node_token_ids": [3, 9],
+                                                              "parents": [-1, 0, 0]}}],
+    }  # fmt: skip
+    told = place(runs, write(tmp_path, "trees.json", trees))
+    run = runs.get(told["ticket"])
+    assert told["view"] == "run" and run is not None and run.rounds[0].accepted == 1
+
+
+def test_other_files_are_for_the_route_of_a_tab(runs: Runs, tmp_path: Path):
+    files = {
+        ("calibration", "open"): write(tmp_path, "t.parquet", table_bytes(table(), PARQUET)),
+        ("whatif", "open"): ASSETS / "collected" / "fibonacci.safetensors",
+        ("whatif", "open_cost"): write(tmp_path, "c.json", {"format": "draftscope-cost"}),
+        ("results", "open"): write(tmp_path, "v.json", VLLM),
+    }
+    for (view, route), file in files.items():
+        assert place(runs, file) == {"view": view, "route": route}
+    assert {view for view, _ in PLACES.values()} <= {tab.name for tab in TABS}
+
+
+@pytest.mark.parametrize("says", FOREIGN)
+def test_a_foreign_file_is_named_in_one_sentence(says: str, runs: Runs, tmp_path: Path):
+    path = write(tmp_path, "x.csv" if says.startswith("a table") else "x", FOREIGN[says])
+    with pytest.raises(UserError) as told:
+        place(runs, path)
+    assert says in str(told.value) and str(tmp_path) not in str(told.value)
+
+
+def test_what_is_damaged_is_said_of_the_file_by_its_name(runs: Runs, tmp_path: Path):
+    cut = write(tmp_path, "a\x1b[31m.jsonl", '{"format": "draftscope-trace", "version": 1}\n')
+    wrong = write(tmp_path, "trees.json", SAVED | {"num_input_tokens": 9})
+    empty = write(tmp_path, "empty.jsonl", "")
+    for file, says in ((cut, ".jsonl, line 1"), (wrong, "leaves no text"), (empty, "is empty")):
+        with pytest.raises(UserError, match=says) as told:
+            place(runs, file)
+        assert not {"\n", "\x1b"} & set(str(told.value)) and str(tmp_path) not in str(told.value)
+
+
+def test_an_engines_counts_are_words_and_a_damaged_file_is_a_sentence(tmp_path: Path):
+    told = opened(write(tmp_path, "v.json", VLLM))
+    assert told["title"] == "vLLM" and told["sheets"][0]["rows"][0][5] == "2.25"
+    assert [each["title"] for each in told["sheets"]][1:] == [
+        "Accepted tokens per round", "By place of the draft, as a chain",
+    ]  # fmt: skip
+    assert len(told["strips"]) == 1 and told["lines"]
+    json.dumps(told, allow_nan=False)
+    bad = write(tmp_path, "w.json", {"timings": {"draft_n": 1, "draft_n_accepted": 2}})
+    with pytest.raises(UserError, match="more tokens are accepted"):
+        opened(bad)
+
+
+@pytest.mark.parametrize("tab", [calibrate_result, Simulations(Examples()).add_cost, opened])
+def test_another_tabs_opener_says_what_the_file_is_and_not_where(tab, tmp_path: Path, monkeypatch):
+    folder = tmp_path / "uploads"
+    folder.mkdir()
+    file = write(folder, "run.jsonl.gz", (ASSETS / "traces" / "chat-dart.jsonl.gz").read_bytes())
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(folder))
+    told = named("open", for_upload(tab))({"path": str(file)})
+    assert "it seems to be a trace" in told["error"] and str(tmp_path) not in told["error"]
+
+
+# ── what the tab Results says ────────────────────────────────────────────────────────────────────
+
+
+def grid_rows() -> list[dict]:
+    """Two methods on two texts, one run of which failed."""
+    common = {"options": "{}", "seed": 0, "temperature": 0.0, "model": "m", "error": None}
+    good = common | {"method": "ddtree", "budget": 16, "tokens": 6, "seconds": 2.0}
+    rows = [
+        good | {"prompt_hash": "a", "acceptance_lengths": [3, 3], "same_as_plain": True},
+        good | {"prompt_hash": "b", "acceptance_lengths": [1, 5], "same_as_plain": False},
+        common | {"method": "dart", "budget": 8, "prompt_hash": "a"} | {"error": "no room"},
+    ]
+    return [dict.fromkeys(SCHEMA.names) | {"run": str(n)} | row for n, row in enumerate(rows)]
+
+
+def test_a_grids_table_is_scored_as_the_command_scores_it(tmp_path: Path):
+    frame = results(grid_rows())
+    frame.to_parquet(tmp_path / "results.parquet", index=False, schema=SCHEMA)
+    told = opened(tmp_path / "results.parquet")
+    (sheet,) = told["sheets"]
+    assert sheet["rows"] == [
+        ["ddtree B=16", "3.00", "–", "2", "2", "–", "3.0", "1 of 2"],
+        ["dart B=8", "–", "–", "0", "0", "1", "–", "–"],
+    ]
+    assert told["lines"] == ["of m"]
+    by_csv = opened(write(tmp_path, "results.csv", table_bytes(frame, CSV)))
+    assert by_csv["sheets"] == told["sheets"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        (
+            "acceptance_lengths",
+            [1 << 40],
+            "run 2: .*acceptance_lengths.* must be",
+        ),
+        ("temperature", -1.0, "run 2: temperature must be"),
+        ("seconds", None, "run 2 neither failed nor"),
+        ("method", None, "run 2: method must be"),
+    ],
+)
+def test_a_grids_table_that_cannot_be_is_one_sentence(column, value, says, tmp_path: Path):
+    rows = grid_rows()
+    rows[1][column] = value
+    parquet.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), tmp_path / "results.parquet")
+    with pytest.raises(UserError, match=says) as told:
+        opened(tmp_path / "results.parquet")
+    assert "\n" not in str(told.value)
+
+
+def test_a_table_of_methods_takes_the_place_of_the_one_that_ships(tmp_path: Path):
+    whole = json.loads(SHIPPED.read_text())
+    told = opened(write(tmp_path, "table.json", whole))["table"]
+    assert [row["tau"] for row in told["rows"]] == [row["tau"] for row in whole["rows"]]
+    for broken in (whole | {"rows": []}, whole | {"rows": [whole["rows"][0] | {"tau": "x"}]}):
+        with pytest.raises(UserError, match="rows"):
+            opened(write(tmp_path, "table.json", broken))
+
+
+def test_a_checkpoint_is_what_model_doctor_says_of_its_config(runs: Runs, tmp_path: Path):
+    config = ASSETS / "models" / "smollm2-135m" / "dflash" / "config.json"
+    assert place(runs, config) == {"view": "results", "route": "open"}
+    told = opened(config)
+    assert told["lines"][0].startswith("opens as a drafter: dflash")
+    assert "drafts 0 " not in told["lines"][0]  # its head has all of the target's tokens
+    assert "model doctor FOLDER" in told["lines"][-1] and "/" not in told["lines"][0]
+    other = write(tmp_path, "config.json", {"model_type": "nothing-like-it"})
+    assert any("does not open" in line for line in opened(other)["lines"])
+
+
+def test_a_config_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.studio.tabs.results_answers.SECONDS", 0.2)
+    huge = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1e9}
+    with pytest.raises(UserError, match=r"examined for 0\.2 seconds"):
+        opened(write(tmp_path, "config.json", huge))

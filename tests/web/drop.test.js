@@ -1,0 +1,34 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { chosenOf, likely } from "../../app/web/drop.js";
+
+const files = (...paths) => paths.map((path) => ({ path, file: path })),
+  chosen = (...paths) => chosenOf(files(...paths)).chosen.map(({ path }) => path);
+
+test("of a folder its traces are sent, of a checkpoint the config alone", () => {
+  assert.deepEqual(chosen("r/a.jsonl", "r/deep/b.jsonl.gz", "r/sweep.json", "r/results.parquet"), [
+    "r/a.jsonl",
+    "r/deep/b.jsonl.gz",
+  ]);
+  assert.deepEqual(chosen("m/config.json", "m/model.safetensors"), ["m/config.json"]);
+  assert.deepEqual(chosen("c/tvd.html", "c/calibration.parquet"), ["c/calibration.parquet"]);
+  assert.deepEqual(chosen("d/notes.txt", "d/photo.png"), []);
+  assert.deepEqual(chosen("m/deep/config.json", "m/run.jsonl"), ["m/run.jsonl"]);
+});
+
+test("more files than the shelf holds are counted", () => {
+  const many = Array.from({ length: 30 }, (_, at) => `r/${at}.jsonl`);
+  const found = chosenOf(files(...many));
+  assert.equal(found.chosen.length, 24);
+  assert.equal(found.left, 6);
+});
+
+test("what is dragged is guessed by what a browser tells before the drop", () => {
+  const items = (...types) => types.map((type) => ({ kind: "file", type }));
+  assert.equal(likely(items("application/gzip")), "trace");
+  assert.equal(likely(items("image/png")), "foreign");
+  assert.equal(likely(items("application/pdf")), "foreign");
+  assert.equal(likely(items("", "")), "several");
+  assert.equal(likely(items("")), "");
+  assert.equal(likely([{ kind: "string", type: "text/plain" }]), "");
+});
