@@ -16,10 +16,12 @@ from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.loading import shipped
+from core.methods.mtp.drafter import MtpDrafter
+from core.methods.mtp.model import load_head
 from core.methods.registry import choose, find
 from core.models import embedded
 from core.models.fast_layers import use_fast_layers
-from core.models.language import load_language
+from core.models.language import final_norm, load_language
 from core.models.target import Target
 from core.rounds.round import Sampling, new_tokens
 from core.verification.sampling import TargetSampler
@@ -31,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COUNT = 136
 PROMPT = "Explain in detail, step by step, how bread is made and why the dough has to rest."
 TEMPERATURES = (0.0, 1.0)
-ON_TEXTS = ("dflash", "treeflash", "dart", "eagle3", "hydra", "medusa", "caddtree")
+ON_TEXTS = ("dflash", "treeflash", "dart", "eagle3", "hydra", "mtp", "medusa", "caddtree")
 WIRING_PROMPTS = (PROMPT, "Write a Python function that sorts a list, with a docstring.")
 
 
@@ -99,7 +101,7 @@ def test_plain_decoding_equals_the_models_own_forward(engine, plain, temperature
     ("method", "budget"),
     [
         *(("dflash", 16), ("ddtree", 16), ("ddtree", 64), ("treeflash", 16), ("dart", 16)),
-        *(("eagle3", 59), ("medusa", 63), ("hydra", 63)),
+        *(("eagle3", 59), ("medusa", 63), ("hydra", 63), ("mtp", 32)),
     ],
 )
 def test_every_method_writes_plain_decodings_text(engine, plain, method, budget, temperature):
@@ -164,7 +166,7 @@ def test_a_run_opens_no_socket():
     succeeds(code)
 
 
-@pytest.mark.parametrize("method", ["ddtree", "treeflash", "dart", "eagle3", "hydra"])
+@pytest.mark.parametrize("method", ["ddtree", "treeflash", "dart", "eagle3", "hydra", "mtp"])
 def test_no_shipped_drafter_is_accused_of_being_miswired(engine, method):
     drafter = engine.load_drafter(choose(method))
     found = WiringProbe(engine.prepare(), drafter, WIRING_PROMPTS, ProbePlan(64, 4)).run()
@@ -176,3 +178,55 @@ def test_a_shipped_drafter_with_its_layers_in_reverse_is_told_so(engine):
     drafter.layers = drafter.layers[::-1]
     found = WiringProbe(engine.prepare(), drafter, WIRING_PROMPTS, ProbePlan(64, 4)).run()
     assert found.nearest.trial.name == "layers in reverse order"
+
+
+class Late(MtpDrafter):
+    """It is handed each token's hidden state beside the next token but one."""
+
+    def reset(self, capacity):
+        super().reset(capacity)
+        self.last = None
+
+    def extend(self, tokens, features):
+        before = features[:1] if self.last is None else self.last
+        super().extend(tokens, torch.cat([before, features[:-1]]))
+        self.last = features[-1:]
+
+
+class NormedAgain(MtpDrafter):
+    """It norms hidden states that are normed already: it wants those before the final norm."""
+
+    def extend(self, tokens, features):
+        super().extend(tokens, self.again(features))
+
+
+def hidden_first(drafter, language):
+    weight = drafter.model.eh_proj.weight
+    weight.data = torch.cat([*reversed(weight.data.chunk(2, 1))], 1)
+
+
+def one_layer_less(drafter, language):
+    drafter.layers = tuple(layer - 1 for layer in drafter.layers)
+
+
+def normed_again(drafter, language):
+    drafter.again = final_norm(language)
+
+
+MISWIRED = {
+    "embedding and feature exchanged": (MtpDrafter, hidden_first),
+    "layers [28] + 1": (MtpDrafter, one_layer_less),
+    "features of the token after": (Late, lambda *_: None),
+    "features before the target's final norm": (NormedAgain, normed_again),
+}
+
+
+@pytest.mark.parametrize("name", MISWIRED)
+def test_the_shipped_mtp_head_is_told_how_it_is_miswired(engine, name):
+    """As people meet it: hidden state first, another layer's, one token off, normed or not."""
+    language, (kind, change) = engine.prepare(), MISWIRED[name]
+    head = load_head(language, shipped("mtp", language.name), fast=False)
+    drafter = kind(head, language.embedding, (29,))
+    change(drafter, language)
+    found = WiringProbe(language, drafter, WIRING_PROMPTS, ProbePlan(64, 4)).run()
+    assert found.nearest is not None and found.nearest.trial.name == name

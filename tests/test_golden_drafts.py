@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from core.drafting.session import FactorisedSession
+from core.drafting.session import FactorisedSession, PathSession
 from core.methods.method import Method
 from core.rounds.draft import NOT_ASKED, Candidates
 from tests.test_builders import Tables, TablesSession
@@ -16,6 +17,7 @@ FOLDER = Path(__file__).parent / "golden" / "drafts"
 FIXTURE = json.loads((FOLDER / "fixture.json").read_text())
 PROPOSALS = dict(np.load(FOLDER / "proposals.npz"))
 DRAFTS = dict(np.load(FOLDER / "drafts.npz"))
+PATHS = dict(np.load(FOLDER / "paths.npz"))
 FIELDS = ("tokens", "parents", "depths", "ranks", "log_q", "scores")
 
 
@@ -94,3 +96,41 @@ def check_lists(draft, expected):
         else:
             np.testing.assert_array_equal(found.ids, expected["lists:ids"][place])
             np.testing.assert_array_equal(found.log_q, expected["lists:log_q"][place])
+
+
+class Recorded(PathSession):
+    """A recorded session whose q depends on the path: the best tokens after every node that was
+    asked, and nothing of the others."""
+
+    def __init__(self, width):
+        text = PATHS["mtp/text"].tolist()
+        super().__init__(text[-1], int(PATHS["mtp/depths"]), width)
+        paths, self.lists = [], {}
+        for token, parent, ids, log_q in zip(
+            *(PATHS[f"mtp/{name}"] for name in ("tokens", "parents", "ids", "log_q")), strict=True
+        ):
+            paths.append((*(paths[parent] if parent >= 0 else ()), int(token)))
+            self.lists[paths[-1]] = torch.from_numpy(ids).long(), torch.from_numpy(log_q)
+        self.asked = []
+
+    def score(self, tokens, parents):
+        log_q = torch.full((len(tokens), FIXTURE["vocabulary"]), -torch.inf)
+        for row, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
+            self.asked.append((*(self.asked[parent] if parent >= 0 else ()), token))
+            ids, odds = self.lists[self.asked[-1]]
+            log_q[row, ids] = odds
+        return log_q
+
+
+@pytest.mark.parametrize("builder", FIXTURE["paths"]["builders"])
+def test_the_drafts_after_whole_paths_are_those_that_were_recorded(builder):
+    """Of the MTP head that ships, in one round; a node that was not asked then is not asked now."""
+    method = Method("", "mtp", builder)
+    build = method.make_builder(Facts(), method.resolve({}))
+    for budget in FIXTURE["paths"]["budgets"]:
+        expected = fields(PATHS, f"mtp/{builder}/{budget}/")
+        width = max(build.width(budget), FIXTURE["paths"]["listed"])
+        draft = build(Recorded(width), PATHS["mtp/text"].tolist(), budget)
+        for name in FIELDS:
+            np.testing.assert_array_equal(getattr(draft, name), expected.pop(name), name)
+        assert not expected

@@ -27,10 +27,10 @@ from core.errors import UserError
 from core.learning.corpus import Blocks
 from core.learning.shards import Document
 from core.methods.loading import check, load_drafter
-from core.methods.mtp import DRAFTER, MtpOptions
+from core.methods.mtp import DRAFTER, MtpOptions, training
 from core.methods.mtp.drafter import load
 from core.methods.mtp.model import export, load_config, load_head, outline, read_shapes
-from core.methods.mtp.training import TRAINING, MtpStudent, new_head
+from core.methods.mtp.training import TRAINING, MtpStudent, fit_projection, new_head
 from core.models import checkpoint
 from core.models.hub import Source
 from core.models.hugging_face import ATTENTION
@@ -209,6 +209,8 @@ def test_a_wrong_file_is_refused_in_one_sentence(change, tmp_path):
 
 # ── training ─────────────────────────────────────────────────────────────────────────────────────
 
+SEED = torch.Generator()
+
 
 def trainable():
     torch.manual_seed(0)
@@ -218,8 +220,8 @@ def trainable():
     return made
 
 
-def student(owner, steps=4):
-    head, rng = new_head(owner, 3), torch.Generator().manual_seed(1)
+def student(owner, change, steps=4):
+    head, rng = new_head(owner, change), torch.Generator().manual_seed(1)
     made = MtpStudent(head, owner.model, steps)
     with torch.no_grad():
         for parameter in made.trained().values():
@@ -227,9 +229,35 @@ def student(owner, steps=4):
     return made
 
 
-def test_a_student_sees_what_the_drafter_computes(tmp_path):
+def test_a_new_heads_projection_is_the_least_squares_of_what_enters_the_last_layer(monkeypatch):
+    """Against an independent solution: rows of weight 1 / their length, and rows for the ridge."""
     owner = trainable()
-    learner = student(owner)
+    head, tokens = new_head(owner, 3), torch.randint(0, 48, (4, 60), generator=SEED.manual_seed(5))
+    with torch.no_grad():
+        states = owner.model(tokens, output_hidden_states=True).hidden_states
+    both = torch.cat([states[2], states[3]], -1)  # after the layers 1 and 2
+    whole = [Document(t.int(), 4, f, None, None, (1, 2)) for t, f in zip(tokens, both, strict=True)]  # type: ignore[arg-type]
+    start, embedding = head.eh_proj.weight.detach().clone(), owner.model.get_input_embeddings()
+    monkeypatch.setattr(training, "RIDGE", 0.5)
+    fit_projection(head, embedding.weight.detach(), whole, 2)
+    with torch.no_grad():
+        read = [head.enorm(embedding(tokens[:, 1:])), head.hnorm(states[3][:, :-1])]
+    rows, wanted = torch.cat(read, -1).flatten(0, 1), states[2][:, 1:].flatten(0, 1)
+    each = 1 / wanted.square().mean(-1, keepdim=True).sqrt()
+    rows, wanted = (rows * each).double().numpy(), (wanted * each).double().numpy()
+    ridge = np.sqrt(0.5 * np.square(rows).sum(0).mean() / len(rows)) * np.eye(rows.shape[1])
+    expected = np.linalg.lstsq(
+        np.concatenate([rows, ridge]), np.concatenate([wanted, ridge @ start.T.numpy()]), rcond=None
+    )[0]
+    np.testing.assert_allclose(head.eh_proj.weight.detach().T.numpy(), expected, atol=2e-4)
+    apart = lambda weight: np.square(rows @ weight - wanted).sum()  # noqa: E731
+    assert apart(expected) < 0.5 * apart(start.T.numpy())
+
+
+@pytest.mark.parametrize("change", [0, 3])
+def test_a_student_sees_what_the_drafter_computes(change, tmp_path):
+    owner = trainable()
+    learner = student(owner, change)
     learner.save(tmp_path)
     drafter = load_drafter(DRAFTER, owner, tmp_path, MtpOptions(4))
     tokens = torch.randint(0, 48, (20,), generator=torch.Generator().manual_seed(2))
@@ -248,12 +276,13 @@ def test_a_student_sees_what_the_drafter_computes(tmp_path):
         == set(read_shapes(tmp_path))
         == set(checkpoint.shapes(outline(tmp_path)))
     )
-    assert load_config(tmp_path).rank == 3
+    assert len(load_config(tmp_path).parts) == (7 if change else 0)
 
 
-def test_what_is_exported_in_qwens_layout_drafts_the_same(tmp_path):
+@pytest.mark.parametrize("change", [0, 3])
+def test_what_is_exported_in_qwens_layout_drafts_the_same(change, tmp_path):
     owner = trainable()
-    student(owner).save(tmp_path / "ours")
+    student(owner, change).save(tmp_path / "ours")
     TRAINING.ship(tmp_path / "ours", tmp_path / "small")
     export(tmp_path / "small", tmp_path / "qwen", lambda: owner)
     state = load_file(tmp_path / "qwen" / "model.safetensors")

@@ -43,13 +43,14 @@ RUNS = {
     "dart": ("dart", 16),
     "eagle3": ("eagle3", 16),
     "hydra": ("hydra", 16),
+    "mtp": ("mtp", 16),
     "medusa": ("medusa", 16),
     "sps": ("sps", 5),
     "lookahead": ("lookahead", 16),
     "pld": ("pld", 10),
     "caddtree": ("caddtree", 64),
 }  # file name → method, draft budget
-ONCE = ("ddtree-64", *[*RUNS][-7:])  # for their size: on the first prompt alone
+ONCE = ("ddtree-64", *[*RUNS][-8:])  # for their size: on the first prompt alone
 TOKENS = 80
 DRAFTS = {"denoise": None, "spiffy-10": 10}  # file name → nodes of the draft graph
 LENGTH = 64

@@ -6,7 +6,8 @@ attention, experts, latent attention.
 
 Heads that are trained here share the target's last layer. Their config is ``{"format":
 "draftscope-last-layer", "rank": r, "parts": {name: [out, in]}, …}``, and the file holds norms, the
-projection and a low-rank change b @ a of each linear layer, as ``core.methods.sps.model`` has them.
+projection and a low-rank change b @ a of each linear layer in ``parts``, as
+``core.methods.sps.model`` has them. Without parts the layer is the target's own.
 
 Shapes: N rows, S cache rows, h hidden width, V vocabulary, r rank.
 """

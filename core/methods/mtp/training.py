@@ -1,11 +1,13 @@
 """How an MTP head is trained: the target's last layer reads an embedding beside the last hidden
 state, and at each further depth the hidden state that it made before (training-time test).
 
-Norms, the projection and low-rank changes of the layer learn, so that what ships is small.
+Norms, the projection and low-rank changes of the layer learn, so that what ships is small. The
+projection starts as the least squares of what enters the target's last layer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from torch import Tensor
 from core.drafting.session import tokens_after
 from core.errors import UserError
 from core.learning.corpus import Blocks, Corpus
+from core.learning.shards import Document
 from core.learning.student import DrafterTraining, Student, TrainingRun
 from core.methods.method import Range, option
 from core.methods.mtp.model import (
@@ -33,11 +36,16 @@ from core.models import checkpoint
 from core.models.cache import mask_value
 from core.models.language import Language, last_layer
 
+MOST = 512  # documents that the projection's start is fitted to
+RIDGE = 2000.0  # tokens: as much as so many hold it where it was
+
 
 @dataclass(frozen=True)
 class MtpTrainingOptions:
     steps: int = option(5, "depths that are learnt", Range(1))
-    change: int = option(48, "rank of what is learnt for each of the layer's matrices", Range(1))
+    change: int = option(
+        48, "rank of what is learnt for each of the layer's matrices; 0: they stay", Range(0)
+    )
 
 
 class MtpStudent(Student[MtpHead]):
@@ -97,12 +105,12 @@ def new_head(language: Language, change: int) -> MtpHead:
     target: Any = language.model
     config, decoder = target.config.get_text_config(), target.get_decoder()
     parts = {}
-    for name, at in PLACES.items():
+    for name, at in PLACES.items() if change else ():
         if (part := getattr(getattr(decoder.layers[-1], at, None), name, None)) is None:
             raise UserError(f"an MTP head of this target's last layer is not trained: no {name}")
         parts[name] = tuple(part.weight.shape)
     sizes = (config.hidden_size, config.vocab_size, config.rms_norm_eps)
-    head = on_last_layer(target, MtpConfig(*sizes, rank=change, parts=parts))
+    head = on_last_layer(target, MtpConfig(*sizes, rank=max(change, 1), parts=parts))
     with torch.no_grad():
         ids = torch.tensor([language.encode_chat("Why is the sky blue?")], device=target.device)
         every = target(ids, output_hidden_states=True).hidden_states
@@ -114,17 +122,52 @@ def new_head(language: Language, change: int) -> MtpHead:
     return head
 
 
+@torch.no_grad()
+def fit_projection(
+    head: MtpHead, embedding: Tensor, documents: Iterable[Document], last: int
+) -> None:
+    """Let the projection guess what enters the target's last layer at a token, of its embedding and
+    the last hidden state before it: least squares over the documents, drawn to what it was.
+
+    embedding  the target's [V, h]
+    last       the number of the target's last layer, at least 1
+
+    Every token counts alike, however long its state is. Raises UserError for documents without the
+    features after that layer and the one before.
+    """
+    projection, gram, cross = head.eh_proj.weight, torch.zeros(()), torch.zeros(())
+    count = 0
+    for document in documents:
+        states = document.features_after((last - 1, last)).to(embedding.device, torch.float32)
+        entering, hidden = states[1:].chunk(2, -1)[0], states[:-1].chunk(2, -1)[1]
+        tokens = document.tokens[1:].long().to(embedding.device)
+        rows = torch.cat([head.enorm(embedding[tokens].float()), head.hnorm(hidden)], -1)
+        each = entering.square().mean(-1, keepdim=True).rsqrt()
+        missing = (entering - rows @ projection.T) * each
+        gram = gram + (rows * each).T.double() @ (rows * each).double()
+        cross = cross + (rows * each).T.double() @ missing.double()
+        count += len(rows)
+    gram.diagonal().add_(RIDGE / count * gram.diagonal().mean())
+    projection += torch.linalg.solve(gram, cross).T.to(projection)
+
+
 class MtpTraining(DrafterTraining):
     name, options = "mtp", MtpTrainingOptions
     builders = ("chain", "best-first")
 
     def layers(self, run: TrainingRun, options: MtpTrainingOptions) -> tuple[int, ...]:
-        return (last_layer(run.language.model),)
+        """A new head's projection is fitted to what enters the last layer."""
+        last = last_layer(run.language.model)
+        return tuple(range(last if run.start else max(0, last - 1), last + 1))
 
     def student(self, run: TrainingRun, options: MtpTrainingOptions, corpus: Corpus) -> MtpStudent:
         target = run.language.model
         if not run.start:
-            return MtpStudent(new_head(run.language, options.change), target, options.steps)
+            head = new_head(run.language, options.change)
+            student = MtpStudent(head, target, options.steps)
+            if (last := last_layer(target)) > 0:
+                fit_projection(head, student.embedding, corpus.train[:MOST], last)
+            return student
         if not (config := load_config(run.start)).rank:
             raise UserError(f"{run.start} is a published head, which is not trained on here")
         head = on_last_layer(target, config)
