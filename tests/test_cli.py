@@ -164,8 +164,8 @@ def test_run_streams_the_text_and_ends_with_a_table(call, toy):
 
 
 def test_run_json_is_one_object_and_all_methods_agree(call, toy):
-    texts = []
-    for method in METHODS:
+    texts, methods = [], METHODS.keys() - {"gemma4-assistant"}  # for a Gemma 4 target alone
+    for method in methods:
         words = ("--prompt", "hi", "--max-new-tokens", 24, "--temperature", 1, "--json")
         code, out, err = call("run", method, *words, "--budget", 9, *options_for(toy, method))
         assert code == 0, err
@@ -178,7 +178,7 @@ def test_run_json_is_one_object_and_all_methods_agree(call, toy):
         assert done["seconds"] >= sum(done["stage_seconds"].values()) * 0.99
         assert done["prompt"] == "hi" and done["tokens_per_second"] > 0
         texts.append((done["token_ids"], done["text"]))
-    assert len(texts) == len(METHODS) and all(text == texts[0] for text in texts)
+    assert len(texts) == len(methods) and all(text == texts[0] for text in texts)
 
 
 def test_trace_holds_the_run_and_the_probe_changes_nothing(call, toy, tmp_path):

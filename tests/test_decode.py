@@ -159,6 +159,7 @@ def method_named(name, sampling):
         "hydra": lambda: toys.hydra_drafter(),
         "hydra plus": lambda: toys.hydra_plus_drafter(),
         "mtp": lambda: toys.mtp_drafter(),
+        "gemma4-assistant": lambda: toys.assistant_drafter(),
         "noisy": lambda: toys.NoisyOracle(text),
         "conditional": lambda: toys.ConditionalDrafter(text),
         "adversarial conditional": lambda: toys.ConditionalDrafter(text, adversarial=True),
@@ -195,7 +196,7 @@ METHODS = (
     "path+best-first", "path+opt-tree", "path+chain", "path+eagle2", "eagle3+eagle2",
     "eagle2+eagle2", "eagle3+best-first", "medusa+static", "hydra+best-first", "hydra+static",
     "hydra plus+best-first", "hydra plus+static",
-    "mtp+chain", "mtp+best-first", "mtp+eagle2",
+    "mtp+chain", "mtp+best-first", "mtp+eagle2", "gemma4-assistant+best-first",
     "dspark+chain", "dspark+best-first", "dflash2+chain", "dflash2+best-first",
     "xpress+best-first", "domino+best-first", "peagle+chain", "peagle+best-first",
 )  # fmt: skip

@@ -36,9 +36,6 @@ FOREIGN = {
     "a native MTP head in DeepSeek's layout": (
         "eagle3", {"model_type": "glm4_moe"}, ["model.layers.46.eh_proj.weight"],
     ),
-    "Gemma 4's assistant": (
-        "eagle3", {"model_type": "gemma4_assistant"}, ["pre_projection.weight"],
-    ),
     "a drafter with latent attention (MLA)": (
         "eagle3", EAGLE | {"architectures": ["DeepseekV3ForCausalLMEagle3"]},
         ["midlayer.self_attn.kv_a_proj_with_mqa.weight"],

@@ -221,7 +221,10 @@ def test_how_much_of_a_text_the_head_covers():
     used = np.bincount(texts, minlength=4)
     (remark,) = covered(torch.tensor([2, 0]), mean_p, used)
     assert not remark.wrong
-    assert "rows for 2 tokens. They cover 8 of the text's 10 tokens (80.0%, 95 %" in remark.text
+    assert (
+        "drafts 2 of the target's tokens. They cover 8 of the text's 10 tokens (80.0%, 95 %"
+        in remark.text
+    )
     assert "interval 49.0% to 94.3%" in remark.text
     assert "70.0% of p" in remark.text
     (remark,) = covered(torch.tensor([2, 0]), mean_p, used, dead=(1,))

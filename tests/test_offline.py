@@ -28,7 +28,7 @@ from core.traces.writer import write_trace
 from tests.fakes import HOSTILE, make_header, make_run
 
 ENTRIES = (
-    "offline.js", "report.js", "offline/site.js", "offline/embed.js",
+    "offline.js", "report.js", "offline/site.js", "offline/embed.js", "hands.js",
     *sorted(view.relative_to(WEB).as_posix() for view in WEB.glob("*/view.js")),
 )  # fmt: skip
 

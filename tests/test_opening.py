@@ -249,7 +249,7 @@ def test_a_head_that_lies_alone_is_no_target_by_its_config(layers, tmp_path, doc
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        ({"model_type": "gemma4_assistant"}, "it looks like Gemma 4's assistant"),
+        ({"model_type": "gemma4_assistant"}, "no Gemma 4 assistant checkpoint: the config has no"),
         ({"speculators_model_type": "peagle"}, "no P-EAGLE checkpoint: the config has no field"),
         ({"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 0}, "of 0 layers"),
     ],

@@ -56,6 +56,9 @@ from core.methods.eagle2.model import FeatureConfig, FeatureModel
 from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.drafter import EagleDrafter
 from core.methods.eagle3.model import EagleConfig, EagleModel
+from core.methods.gemma4_assistant import AssistantOptions
+from core.methods.gemma4_assistant.drafter import AssistantDrafter
+from core.methods.gemma4_assistant.model import Assistant, AssistantConfig
 from core.methods.hydra.drafter import HydraDrafter, HydraPlusDrafter
 from core.methods.hydra.model import HydraConfig, HydraModel, HydraPlusModel, Prefix
 from core.methods.lookahead import Lookahead, LookaheadOptions
@@ -721,6 +724,43 @@ def mtp_drafter(family: str = "llama", dtype=torch.float64, vocabulary: int = VO
     head = head_of(owner, MtpConfig(32, vocabulary, owner.config.rms_norm_eps))
     head = _randomised(head.to_empty(device="cpu"), 1000, dtype).eval()
     return MtpDrafter(head, owner.get_input_embeddings(), (3,), MtpOptions(5))
+
+
+class ToyKeys:
+    """Keys and values for an assistant's layers: the toy target's features by random matrices."""
+
+    layers = LAYERS
+
+    def __init__(self, own, dtype):
+        rng = torch.Generator().manual_seed(8)
+        self._of = {}
+        for kind, each in zip(own.layer_types, own.per_layer_config, strict=True):
+            shape = (each.num_key_value_heads, each.head_dim)
+            made = torch.randn(2, *shape, 32 * len(LAYERS), generator=rng, dtype=torch.float64)
+            self._of[kind] = made.to(dtype) * 0.1
+
+    def hidden(self, features):
+        return features[:, -32:]
+
+    def project(self, features, positions):
+        turned = {k: torch.einsum("tf,pgdf->pgtd", features, m) for k, m in self._of.items()}
+        return {kind: (both[:1], both[1:]) for kind, both in turned.items()}
+
+
+def assistant_drafter(dtype=torch.float64, vocabulary: int = VOCABULARY, clusters: int = 0):
+    """A random assistant of two layers, five tokens deep."""
+    text = {
+        "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
+        "vocab_size": vocabulary,
+        "layer_types": ["sliding_attention", "full_attention"], "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 8, "global_head_dim": 16, "sliding_window": 512,
+        "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0,
+        "num_kv_shared_layers": 2,
+    }  # fmt: skip
+    config = AssistantConfig(32, 24, vocabulary, clusters, 3, text=text)
+    made = _randomised(Assistant(config), 1100, dtype).eval()
+    keys = ToyKeys(made.model.config, dtype)
+    return AssistantDrafter(made, model().get_input_embeddings(), keys, AssistantOptions(5))
 
 
 def eagle_config(**changes) -> EagleConfig:

@@ -20,6 +20,7 @@ from core.methods.medusa import model as medusa
 from core.methods.mtp import model as mtp
 from core.methods.treeflash import model as treeflash
 from core.methods.xpress import model as xpress
+from core.models import checkpoint
 from core.models.checkpoint import WithHead
 from core.models.hugging_face import ATTENTION
 from core.ngram import build_store
@@ -64,6 +65,10 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     head = toys.mtp_drafter(dtype=torch.float32, vocabulary=BYTES).model
     config = toys.model("llama", vocabulary=BYTES).config.to_dict()
     mtp.write_in_qwens_layout(head, config, folder / "mtp")
+    helper = toys.assistant_drafter(torch.float32, BYTES).model
+    raw = {"model_type": "gemma4_assistant", "backbone_hidden_size": 32}
+    raw |= {"text_config": dict(helper.config.text)}
+    checkpoint.write(folder / "gemma4-assistant", raw, helper.state_dict(), small=False)
     text = list(b"the cat sat on the mat and the cat sat on the hat")
     build_store([text], folder / "grams.safetensors", BYTES)
     return target, drafter

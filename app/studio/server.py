@@ -39,6 +39,10 @@ PATIENCE = 5.0  # seconds to wait for the first visitor before the model takes e
 
 THEME_JS = "() => import(new URL('web/theme.js', document.baseURI)).then((m) => m.toggleTheme())"
 
+PRESENT_JS = (
+    "() => import(new URL('web/present.js', document.baseURI)).then((m) => m.presentOnView())"
+)
+
 BRAND = """<div class="ds-brand"><svg viewBox="0 0 34 34" aria-hidden="true">
 <path class="t" d="M6 17C14 17 14 7 22 7M6 17H28M6 17C14 17 14 27 22 27"/>
 <circle class="n" cx="6" cy="17" r="4"/><circle class="o" cx="23" cy="7" r="3.4"/>
@@ -54,6 +58,8 @@ def build(runs: Runs, methods: Methods, files: TraceFiles | None = None) -> gr.B
     ) as page:
         with gr.Row(elem_id="ds-head"):
             gr.HTML(BRAND, apply_default_css=False)
+            present = gr.Button("Present", elem_id="ds-present", size="sm", min_width=36, scale=0)
+            present.click(None, js=PRESENT_JS)
             theme = gr.Button("Dark or light", elem_id="ds-theme", size="sm", min_width=36, scale=0)
             theme.click(None, js=THEME_JS)
         with gr.Tabs(elem_id="ds-views") as tabs:

@@ -5,10 +5,12 @@
 import { keepTyped, rememberPrompt } from "./memory.js";
 
 const OPEN = "open";
+const PARTS_COME = 600, // looks for a part of the form
+  LOOK_EVERY = 20; // milliseconds between two
 const LEFT = { __type__: "update" }; // of an input that stays as it is
 let writing = false; // it is not somebody's hand that writes
 const touched = new Map(); // how often a hand was in a form, by its prefix
-const pressed = new Map(); // the same when Start was pressed
+const startsPressed = new Map(); // the same when Start was pressed
 
 const panelOf = (prefix) => document.getElementById(`${prefix}-panel`);
 
@@ -81,20 +83,30 @@ export function writePrompt(prefix, text) {
 /** The server took what was in the form when Start was pressed. Until then the words are kept: the
  *  server may not be there. */
 export function hasStarted(prefix) {
-  if (pressed.get(prefix) === touchesOf(prefix)) keepTyped(prefix, false);
+  if (startsPressed.get(prefix) === touchesOf(prefix)) keepTyped(prefix, false);
 }
 
-/** The form whose parts' ids begin with `prefix`; null: there is none, as in the offline file. */
-export function formAbove(prefix) {
-  const panel = panelOf(prefix);
-  if (!panel) return null;
+/** A part of a form, which Gradio may make a moment later than the view below it. */
+async function partOf(prefix, name) {
+  for (let left = PARTS_COME; left > 0; left--) {
+    const part = panelOf(prefix)?.querySelector(`#${prefix}-${name}`);
+    if (part) return part;
+    await new Promise((done) => setTimeout(done, LOOK_EVERY));
+  }
+  throw new Error("the form did not come");
+}
+
+/** The form whose parts' ids begin with `prefix`. */
+export async function formAbove(prefix) {
+  const settings = await partOf(prefix, "open-settings"),
+    panel = panelOf(prefix);
+  await partOf(prefix, "prompt textarea");
   const within = (name, target) => target.closest?.(`#${prefix}-${name}`);
-  const settings = panel.querySelector(`#${prefix}-open-settings`);
   const set = (on) => setForm(prefix, on);
   settings.setAttribute("aria-haspopup", "dialog");
   set(false);
   const press = () => {
-    pressed.set(prefix, touchesOf(prefix));
+    startsPressed.set(prefix, touchesOf(prefix));
     set(false);
   };
   panel.addEventListener("click", ({ target }) => {

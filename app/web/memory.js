@@ -12,7 +12,7 @@ function keep(name, text) {
   }
 }
 
-function kept(name) {
+function storedWords(name) {
   try {
     return sessionStorage.getItem(name) ?? localStorage.getItem(name);
   } catch {
@@ -39,7 +39,7 @@ const TYPED = (prefix) => `draftscope-typed-${prefix}`;
 
 /** Whether somebody has written or chosen something since the last Start. */
 export function typedIn(prefix) {
-  return kept(TYPED(prefix)) === "yes";
+  return storedWords(TYPED(prefix)) === "yes";
 }
 
 export function keepTyped(prefix, on) {
@@ -49,7 +49,7 @@ export function keepTyped(prefix, on) {
 /** The form that was kept, or null. */
 export function recall(prefix) {
   try {
-    return JSON.parse(kept(FORM(prefix)));
+    return JSON.parse(storedWords(FORM(prefix)));
   } catch {
     return null;
   }

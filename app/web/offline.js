@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 import { Pack } from "./offline/packs.js";
 import { PackSource } from "./offline/source.js";
+import { listenForPresent } from "./present.js";
 import { Studio } from "./studio.js";
 import { followSystem, toggleTheme } from "./theme.js";
 
@@ -13,6 +14,7 @@ function textOf(id) {
 async function openFile() {
   const root = document.getElementById("ds-offline");
   followSystem();
+  listenForPresent();
   document.getElementById("ds-theme").addEventListener("click", toggleTheme);
   try {
     const { runs, opens, apart, cautions } = JSON.parse(textOf("ds-page")),

@@ -255,10 +255,10 @@ export class TreeView {
   /** A window of another size shows the same part, or all of the tree if it did before. */
   _resized() {
     if (!this.plan) return;
-    const { zoom, view } = this.window;
+    const { zoom, view, least } = this.window;
     const hidden = !this.svg.getClientRects().length;
     const size = this.window.size.join();
-    if (!hidden && (this.unseen || (size !== this.size && zoom !== view.k))) {
+    if (!hidden && (this.unseen || (size !== this.size && (zoom !== view.k || view.k < least)))) {
       this.frame(false);
       if (this.selected !== null) this.window.reveal(this.selected);
     }

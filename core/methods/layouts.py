@@ -38,7 +38,6 @@ class Look:
 
 
 LOOKS = (
-    Look("Gemma 4's assistant", r"^masked_embedding\.", "(?i)^=gemma4_?assistant"),
     Look("an EAGLE-4 drafter", r"^efficient_lm_head"),
     Look("a native MTP head in Qwen's layout", r"(^|\.)mtp\.(fc|layers|pre_fc)"),
     Look("a native MTP head in speculators' layout", r"^mtp_layers\."),

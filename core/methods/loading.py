@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,24 +96,30 @@ def form(drafter: DrafterInfo) -> Any:
 
 def _check_target(where: str, name: str, target: PreTrainedConfig, drafter: Any) -> None:
     config = target.get_text_config()
-    heads = getattr(config, "num_attention_heads", 0)
-    groups = getattr(config, "num_key_value_heads", None) or heads
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // max(1, heads)
-    of_target = {
-        "hidden size": config.hidden_size,
-        "vocabulary size": config.vocab_size,
-        "layer count": config.num_hidden_layers,
-        "width of all query heads": heads * head_dim,
-        "width of all key heads": groups * head_dim,
+    sizes: dict[str, Callable[[], int]] = {
+        "hidden size": lambda: config.hidden_size,
+        "vocabulary size": lambda: config.vocab_size,
+        "layer count": lambda: config.num_hidden_layers,
+        "width of all query heads": lambda: _heads(config)[0],
+        "width of all key heads": lambda: _heads(config)[1],
     }
     for what, mine in drafter.of_target.items():
-        if mine != of_target[what]:
+        if mine != (theirs := sizes[what]()):
             raise UserError(
                 f"the drafter in {where} is for a target of {what} {mine}, "
-                f"but {name!r} has {of_target[what]}"
+                f"but {name!r} has {theirs}"
             )
     count = config.num_hidden_layers
     check_layers(f"the drafter in {where}", drafter.feature_layers(count), name, count)
+
+
+def _heads(config: Any) -> tuple[int, int]:
+    """The widths of all query heads and of all key heads. Asked only where a drafter asks: where
+    layers have different ones (Gemma 4), transformers' config raises."""
+    heads = getattr(config, "num_attention_heads", 0)
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // max(1, heads)
+    return heads * width, groups * width
 
 
 def check_layers(reader: str, layers: Sequence[int], name: str, count: int) -> None:

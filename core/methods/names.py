@@ -28,6 +28,7 @@ METHODS = {
     "medusa": "core.methods.medusa:METHOD",
     "hydra": "core.methods.hydra:METHOD",
     "mtp": "core.methods.mtp:METHOD",
+    "gemma4-assistant": "core.methods.gemma4_assistant:METHOD",
 }
 DRAFTERS = {
     "dflash": "core.methods.dflash:DRAFTER",
@@ -48,6 +49,7 @@ DRAFTERS = {
     "medusa": "core.methods.medusa:DRAFTER",
     "hydra": "core.methods.hydra:DRAFTER",
     "mtp": "core.methods.mtp:DRAFTER",
+    "gemma4-assistant": "core.methods.gemma4_assistant:DRAFTER",
 }
 BUILDERS = {
     "chain": "core.methods.builders:CHAIN",

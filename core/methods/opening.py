@@ -73,7 +73,7 @@ def _vocabulary(
             return (None if target is None else tokens_of(folder, load_vocabulary(target))), True
         return None, True
     part, whole = (getattr(config, name, None) for name in ("draft_vocab_size", "vocab_size"))
-    return (part if part != whole else None), False
+    return (part if part and part != whole else None), False  # 0: all
 
 
 def _parameters(kind: str, folder: Path, config: Any) -> int | None:
@@ -185,7 +185,9 @@ def _config_folder(source: Source) -> Path | None:
 def _may_be_target(kind: str, folder: Path, refused: bool) -> bool:
     """Whether a folder that tells a kind of drafter may hold a target all the same."""
     info = find_drafter(kind)
-    if info.checkpoint is not None and info.checkpoint.inside and not named_drafter(kind, folder):
+    if named_drafter(kind, folder):
+        return False
+    if info.checkpoint is not None and info.checkpoint.inside:
         return refused or not _is_alone(form(info), folder)
     return refused and names_language_model(folder)
 

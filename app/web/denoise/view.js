@@ -27,8 +27,8 @@ const KEYS =
   "Space plays · ← → one step · Shift ← → one call · Home End · ↑ ↓ drafts · f fits the graph · " +
   "Esc closes";
 
-export function mount(page) {
-  formAbove("ds-d");
+export async function mount(page) {
+  await formAbove("ds-d");
   const source = { ...page.server, news: new News("calls") },
     view = new DenoiseView(page.element, source, (name) => page[name]());
   page.watch("value", () => {

@@ -8,7 +8,7 @@ const KEYS = [
   ["1 … 9 0", "chapter; 0 is the tenth"],
   ["Home End", "first, last step of the chapter"],
   ["Space", "play, pause"],
-  ["p", "present: large type, the whole window"],
+  ["p", "present: large type, the whole screen"],
   ["↑ ↓", "node above, node below; shift with ← → for parent and child"],
   ["f", "fit the tree"],
   ["a b c", "answer the question at a chapter's end"],

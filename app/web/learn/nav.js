@@ -25,7 +25,7 @@ export class CourseNav {
       "aria-label": "Steps of this chapter",
     });
     this.count = h("span", { class: "ds-soft ds-count" });
-    const large = { "aria-pressed": "false", title: "Large type, the whole window (p)" };
+    const large = { "aria-pressed": "false", title: "Large type, the whole screen (p)" };
     this.large = button("Present", large, () => hear.present());
     this.element = h("nav", { class: "ds-card ds-learn-nav", "aria-label": "Course" }, this.list);
     const parts = [

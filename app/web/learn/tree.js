@@ -12,7 +12,7 @@ const LEAST_SCALE = 0.62,
   MOST_SCALE = 2.2, // how small and how large a tree is drawn
   LEAST_SHARE = 0.6, // of the whole tree: the picture does not jump with every node that comes
   READ_SCALE = 0.85; // below: boxes of one line, if they are larger then
-const PAD = 22; // pixels around a tree
+const AROUND_TREE = 22; // pixels around a tree
 const PHONE = "(max-width: 720px)"; // as in sizes.css
 const NARROW = { pad: 8, axis: 24, most: 1.15, lowest: 150 };
 
@@ -162,7 +162,10 @@ export class LessonTree extends TreeView {
   /** The scale at which the shown part of a plan fills the window. */
   _whole({ shown }) {
     const [w, high] = this.window.size;
-    return Math.min((w - 2 * PAD) / shown.width, (high - 2 * PAD - 8) / shown.height);
+    return Math.min(
+      (w - 2 * AROUND_TREE) / shown.width,
+      (high - 2 * AROUND_TREE - 8) / shown.height,
+    );
   }
 
   /** The whole of it when that can be read, larger than life where there is room. */

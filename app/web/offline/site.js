@@ -4,6 +4,7 @@
 import { followHistory, readAddress } from "../address.js";
 import { button, h } from "../dom.js";
 import { Learn } from "../learn/view.js";
+import { listenForPresent } from "../present.js";
 import { Studio } from "../studio.js";
 import { followSystem, toggleTheme } from "../theme.js";
 import { RunList } from "./list.js";
@@ -112,6 +113,7 @@ function goToHash(words) {
 
 function openSite() {
   followSystem();
+  listenForPresent();
   document.getElementById("ds-theme").addEventListener("click", toggleTheme);
   const told = JSON.parse(document.getElementById("ds-site").textContent);
   new Site(document.querySelector("main"), document.querySelector("nav"), told);

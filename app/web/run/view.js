@@ -4,6 +4,7 @@
 import { followHistory } from "../address.js";
 import { takeFiles } from "../drop.js";
 import { isOnView, onGoTo, wantTab } from "../goto.js";
+import { listenForPresent } from "../present.js";
 import { addSkip } from "../skip.js";
 import { mountStudio } from "../studio/mount.js";
 import { restoreTheme } from "../theme.js";
@@ -17,6 +18,7 @@ export function mount(page) {
   };
   restoreTheme();
   addSkip();
+  listenForPresent();
   mountStudio(page, { view: "run", places: 1, stop: "ds" });
   onGoTo(page.element, ({ view }) => openTab(view));
   takeFiles(page);

@@ -23,6 +23,7 @@ const HELP = [
   ["t", "nodes as a table, or as a tree"],
   ["e", "examples that ship, and runs of this tab"],
   ["s", "save: pictures, tables, the run"],
+  ["p", "present: the whole screen, with nothing but picture and sentence; Esc leaves"],
   ["Tab", "from one row of tools to the next; there ← → Home End go along it"],
   ["?", "this help"],
   ["Esc", "close the inspector or the search"],

@@ -9,8 +9,8 @@ import { Studio } from "../studio.js";
 import { restore } from "./page.js";
 
 /** The studio of one tab: its name, how many runs it shows, and whose Stop it hears. */
-export function mountStudio(page, setting) {
-  const bar = formAbove(setting.stop)?.querySelector(".ds-bar");
+export async function mountStudio(page, setting) {
+  const bar = (await formAbove(setting.stop)).querySelector(".ds-bar");
   const source = { ...page.server, news: new News("rounds") },
     touched = () => touchesOf(setting.stop),
     trigger = (name, asked) => page[name](asked && { ...asked, touched: touched() }),

@@ -5,6 +5,8 @@ export const FAR = 0.72; // below: no numbers, and tokens at TOKEN pixels of the
 export const FARTHER = 0.32; // below: no boxes one by one
 export const TOKEN = 11; // pixels of the screen, the smallest text
 export const LARGEST = 1.5; // of a tree that is shown as a whole: small ones fill their room
+const LETTER = 13; // pixels of a token in the plane: tree.css
+const READ_AFAR = 20 / 1920; // of a screen's width: a token's size where the tree is presented
 const CLOSEST = 2.5;
 const FARTHEST = 0.02;
 const PAD = 26; // around the tree: the key stands below it
@@ -15,11 +17,17 @@ export function wholeScale([w, hgt], width, height) {
   return Math.min((w - 2 * PAD) / width, (hgt - 2 * (PAD + AXIS)) / height);
 }
 
-/** All of a tree; a tall one is widened until its depths can be told apart. */
-export function fitted(size, width, height) {
+/** The scale at which tokens are read from the last row, on a screen of this width. */
+export function afar(screen) {
+  return (READ_AFAR * screen) / LETTER;
+}
+
+/** All of a tree, a small one up to the scale `largest`; a tall one is widened until its depths can
+ * be told apart. */
+export function fitted(size, width, height, largest = LARGEST) {
   const [w, hgt] = size;
   const across = (w - 2 * PAD) / width;
-  const k = Math.max(FARTHEST, Math.min(wholeScale(size, width, height), LARGEST));
+  const k = Math.max(FARTHEST, Math.min(wholeScale(size, width, height), largest));
   const kx = k < FARTHER ? Math.max(k, Math.min(across, FARTHER)) : k;
   return { k, kx, x: (w - width * kx) / 2, y: AXIS + (hgt - height * k) / 2 };
 }
@@ -73,18 +81,18 @@ export function intoSight({ k, kx, x, y }, [w, hgt], [left, top], [boxW, boxH]) 
 /**
  * As `centred`, among columns of other trees too. columns: {lead, wide, here, tall}: columns before
  * the root, columns of the widest accepted path, the one that must be in sight, and the height of
- * the tallest tree.
+ * the tallest tree. least: the smallest scale.
  */
-export function columned(size, columns, step, zoom, above, height, half) {
+export function columned(size, columns, step, zoom, above, height, half, least) {
   const { lead, wide, here, tall } = columns;
-  const k = pathScale(size, wide * step, Math.min(zoom, wholeScale(size, 1, tall)));
+  const k = pathScale(size, wide * step, Math.min(zoom, wholeScale(size, 1, tall)), least);
   const over = Math.max(0, 2 * PAD + (here + 1) * step * k - size[0]);
   return { ...centred(size, k, above, height, half), x: PAD + lead * step * k - over };
 }
 
 /** As `fitted`, all trees at one scale. all: columns of all trees; tall: the tallest one. */
-export function fittedColumns(size, { lead, all, tall }, step, height) {
-  const view = fitted(size, all * step, tall);
+export function fittedColumns(size, { lead, all, tall }, step, height, largest) {
+  const view = fitted(size, all * step, tall, largest);
   return { ...view, x: view.x + lead * step * view.kx, y: AXIS + (size[1] - height * view.k) / 2 };
 }
 

@@ -2,6 +2,7 @@
 // looks like at a size is a pure function: camera.js.
 
 import {
+  afar,
   carried,
   centred,
   columned,
@@ -10,6 +11,7 @@ import {
   fittedColumns,
   following,
   intoSight,
+  LARGEST,
   pathScale,
   wholeRun,
   wholeScale,
@@ -36,11 +38,16 @@ export class TreeWindow {
     return [box.width || 800, box.height || 500];
   }
 
+  /** The smallest scale that nobody chose: while the tree is presented, 0 else. */
+  get least() {
+    return this.svg.closest(".ds-presenting") ? afar(window.innerWidth) : 0;
+  }
+
   /** Whether the whole tree can be read at once. */
   get holdsAll() {
-    const { plan, size, columns } = this;
-    if (!columns) return wholeScale(size, plan.width, plan.height) >= READABLE;
-    return wholeScale(size, columns.all * plan.stepX, columns.tall) >= FAR;
+    const { plan, size, columns, least } = this;
+    if (!columns) return wholeScale(size, plan.width, plan.height) >= Math.max(READABLE, least);
+    return wholeScale(size, columns.all * plan.stepX, columns.tall) >= Math.max(FAR, least);
   }
 
   show(view) {
@@ -52,18 +59,21 @@ export class TreeWindow {
   /** The whole tree when it can be read, else the accepted path, which runs straight; keep: at the
    * scale it has. */
   frame(keep) {
-    const { plan, size, columns, zoom } = this;
+    const { plan, size, columns, zoom, least } = this;
     const [, above] = plan.at(0);
     const half = plan.boxH / 2;
-    if (this.spine && this.byHand) {
+    if (this.spine && this.byHand && this.view.k >= least) {
       const wide = (plan.round.path.length + 1) * plan.stepX;
       return this.show(carried(this.view, size, wide, above + half));
     }
     if (!keep && this.holdsAll) return this.fit();
     if (columns)
-      return this.show(columned(size, columns, plan.stepX, zoom, above, plan.height, half));
+      return this.show(
+        columned(size, columns, plan.stepX, zoom, above, plan.height, half, least || undefined),
+      );
     const steps = plan.round.path.length + (plan.round.ghost ? 1 : 0);
-    const k = keep ? this.view.k : pathScale(size, steps * plan.stepX, zoom);
+    const wide = steps * plan.stepX;
+    const k = keep ? this.view.k : pathScale(size, wide, zoom, least || undefined);
     this.show(centred(size, k, above, plan.height, half));
   }
 
@@ -80,11 +90,12 @@ export class TreeWindow {
   /** Show all of it. */
   fit() {
     this.byHand = false;
-    const { plan, size, columns } = this;
+    const { plan, size, columns } = this,
+      most = Math.max(LARGEST, this.least);
     this.show(
       columns
-        ? fittedColumns(size, columns, plan.stepX, plan.height)
-        : fitted(size, plan.width, plan.height),
+        ? fittedColumns(size, columns, plan.stepX, plan.height, most)
+        : fitted(size, plan.width, plan.height, most),
     );
   }
 

@@ -1,0 +1,92 @@
+"""Presenting: any view fills the screen with its picture and the sentence, in large type."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("gradio")
+pytest.importorskip("playwright")
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.steps import PROMPT, Open, at_round, run, settle, title
+
+pytestmark = pytest.mark.browser
+
+FULL = "() => !!document.fullscreenElement"
+SIZES = """() => [...document.querySelectorAll(".ds-presenting .ds-node:not(.out) .token")]
+  .filter((token) => token.getClientRects().length)
+  .map((token) => parseFloat(getComputedStyle(token).fontSize) * token.getScreenCTM().a)"""
+SCREEN = {"width": 1920, "height": 1080}
+
+
+def seen(page: Page) -> set[str]:
+    """The buttons that are in sight."""
+    found = page.locator(".ds-presenting button").locator("visible=true")
+    return {each.get_attribute("class") or "" for each in found.all()}
+
+
+def test_a_run_is_presented_and_stepped_through(visit: Open):
+    page = visit(viewport=SCREEN)
+    run(page, "hello")
+    page.locator(".ds-tree:visible").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("p")
+    page.wait_for_function(FULL)
+    page.wait_for_timeout(400)  # the window has its new size
+    sizes = page.evaluate(SIZES)
+    assert len(sizes) > 3 and min(sizes) >= 19.99
+    assert seen(page) == {"ds-why-line"}
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Escape")
+    page.wait_for_function("() => !document.fullscreenElement")
+    expect(page.locator(".ds-presenting")).to_have_count(0)
+    expect(title(page)).to_have_text(at_round(2))
+
+
+def test_a_live_run_is_presented(visit: Open):
+    page = visit(viewport=SCREEN)
+    run(page, "slow", wait="running")
+    page.locator("#ds-present").click()
+    page.wait_for_function(FULL)
+    expect(page.locator(".ds-presenting .ds-node").first).to_be_visible()
+    first = page.locator(".ds-presenting .ds-why-line").inner_text()
+    expect(page.locator(".ds-presenting .ds-why-line")).not_to_have_text(first)  # it goes on
+    page.wait_for_timeout(400)
+    assert min(page.evaluate(SIZES)) >= 19.99
+    page.keyboard.press("Escape")
+    page.locator("#ds-stop").click()
+
+
+@pytest.mark.parametrize(
+    ("end", "picture"),
+    [
+        ("#view=compare&trace=chat-ddtree-64,chat-dart", ".ds-tree"),
+        ("#view=whatif", ".ds-tree"),
+        ("#view=results", ".ds-scatter"),
+        ("#view=denoise&trace=code-spiffy-10,code-denoise&round=9", ".ds-tree"),
+        ("#view=calibration&trace=chat-dart", ".ds-plot"),
+        ("#learn=1.2", ".ds-lesson"),
+    ],
+)
+def test_every_view_is_presented(visit: Open, address: str, end: str, picture: str):
+    page = visit(f"{address}/{end}", viewport=SCREEN)
+    expect(page.locator(picture).locator("visible=true").first).to_be_visible()
+    page.locator("#ds-present").click()
+    page.wait_for_function(FULL)
+    shown = page.locator(f".ds-presenting {picture}").locator("visible=true").first
+    expect(shown).to_be_visible()
+    box = shown.bounding_box()
+    assert box is not None and box["width"] > 300
+    expect(page.locator(".ds-presenting .ds-top-line:visible")).to_have_count(0)
+    page.keyboard.press("Escape")
+    expect(page.locator(".ds-presenting")).to_have_count(0)
+
+
+def test_p_that_is_typed_presents_nothing(visit: Open):
+    page = visit()
+    settle(page)
+    page.locator(PROMPT).fill("u")
+    page.keyboard.type("p")
+    expect(page.locator(PROMPT)).to_have_value("up")
+    expect(page.locator(".ds-presenting")).to_have_count(0)

@@ -1,0 +1,290 @@
+"""Gemma 4's assistant against transformers' own, on small random checkpoints that it wrote."""
+
+from __future__ import annotations
+
+import copy
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    DynamicCache,
+    Gemma4AssistantConfig,
+    Gemma4AssistantForCausalLM,
+    Gemma4ForCausalLM,
+    Gemma4TextConfig,
+)
+
+from analysis.drafters.mistakes import MISTAKES
+from analysis.drafters.trials import Subject
+from app.cli import main
+from core.decoding.decode import Decoder
+from core.drafting.builders import Chain, DynamicTree, SampledChain, best_first
+from core.errors import UserError
+from core.methods.gemma4_assistant import AssistantOptions
+from core.methods.gemma4_assistant.drafter import load
+from core.methods.loading import check
+from core.models.hub import Source
+from core.models.hugging_face import ATTENTION
+from core.models.target import Target
+from tests import toys
+from tests.toys import GREEDY, HOT, PROMPT
+
+SHAPE = {
+    "vocab_size": 48, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 8, "global_head_dim": 16, "sliding_window": 256, "max_position_embeddings": 512,
+    "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
+}  # fmt: skip
+KINDS = ["sliding_attention", "full_attention"]
+PLAIN = {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0}
+TARGETS = {  # a target whose last layers share keys, one where each has its own, one with K = V
+    "shared": {"num_kv_shared_layers": 2, "hidden_size_per_layer_input": 4,
+               "vocab_size_per_layer_input": 48, "final_logit_softcapping": 30.0},
+    "own": {**PLAIN},
+    "keys are values": {**PLAIN, "attention_k_eq_v": True, "num_global_key_value_heads": 1},
+}  # fmt: skip
+ASSISTANTS = {
+    "all tokens": {},
+    "clusters": {"use_ordered_embeddings": True, "num_centroids": 8,
+                 "centroid_intermediate_top_k": 3},
+    "a head of its own": {"tie_word_embeddings": False},
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def layers_without_keys(monkeypatch):
+    """transformers 5.23 cannot make its own assistant: its config refuses layers that all read
+    others' keys. This is what the check there means to allow."""
+    usual = Gemma4TextConfig.kv_sharing_modes.fget
+
+    def modes(self):
+        if self.num_kv_shared_layers == self.num_hidden_layers:
+            return ["reuse"] * self.num_hidden_layers
+        return usual(self)
+
+    monkeypatch.setattr(Gemma4TextConfig, "kv_sharing_modes", property(modes))
+
+
+def randomised(model, seed):
+    rng = torch.Generator().manual_seed(seed)
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point() and "inv_freq" not in name and "embed_scale" not in name:
+            noise = torch.randn(tensor.shape, generator=rng, dtype=torch.float64)
+            tensor.copy_(0.2 * noise + (tensor.ndim < 2))
+    return model.double().eval()
+
+
+def target_of(kind):
+    config = Gemma4TextConfig(
+        hidden_size=32, num_hidden_layers=6, layer_types=KINDS * 3, **SHAPE | TARGETS[kind]
+    )
+    made = randomised(Gemma4ForCausalLM(config), 1)
+    made.set_attn_implementation("eager")
+    return made
+
+
+def assistant_of(kind, target="shared", **changes):
+    more = {} if target != "keys are values" else {
+        "attention_k_eq_v": True, "num_global_key_value_heads": 1}  # fmt: skip
+    text = Gemma4TextConfig(
+        hidden_size=24, num_hidden_layers=4, layer_types=[*KINDS[:1] * 3, KINDS[1]],
+        **SHAPE | PLAIN | more | changes,
+    )  # fmt: skip
+    config = Gemma4AssistantConfig(text_config=text, backbone_hidden_size=32, **ASSISTANTS[kind])
+    made = randomised(Gemma4AssistantForCausalLM(config), 2)
+    if made.masked_embedding is not None:
+        order = torch.randperm(48, generator=torch.Generator().manual_seed(5))
+        made.masked_embedding.token_ordering.copy_(order)
+    if config.tie_word_embeddings:
+        made.tie_weights()
+    made.set_attn_implementation("eager")
+    return made
+
+
+def language(owner):
+    """A target as drafters see it, on Draftscope's attention."""
+    own = copy.deepcopy(owner)
+    own.set_attn_implementation(ATTENTION)
+    return SimpleNamespace(
+        name="toy", model=own, folder=None, device=torch.device("cpu"),
+        embedding=own.get_input_embeddings(), stop_ids=frozenset(),
+        tokenizer=SimpleNamespace(chat_template=""),
+    )  # fmt: skip
+
+
+def shared_states(owner, tokens):
+    """The last hidden state and the keys that transformers' generator hands to an assistant, by a
+    forward of the whole text."""
+    kv = DynamicCache()
+    out = owner(
+        torch.tensor([tokens]), past_key_values=kv, output_hidden_states=True,
+        return_shared_kv_states=True,
+    )  # fmt: skip
+    found = dict(out.shared_kv_states or {})
+    if not found:  # no layer shares: the last of each kind
+        found = {kind: (kv.layers[at].keys, kv.layers[at].values)
+                 for at, kind in enumerate(owner.config.layer_types)}  # fmt: skip
+    return out.hidden_states[-1][:, -1:], found
+
+
+def slow_log_q(owner, oracle, tokens, path):
+    """log q [V] after a path that begins with the root, as transformers' generator drafts: one
+    token at a time, all at the root's position."""
+    hidden, keys = shared_states(owner, tokens)
+    out = None
+    for token in path:
+        embedded = owner.get_input_embeddings()(torch.tensor([[token]]))
+        out = oracle(
+            inputs_embeds=torch.cat([embedded, hidden], -1), use_cache=False,
+            position_ids=torch.tensor([[len(tokens)]]), shared_kv_states=keys,
+        )  # fmt: skip
+        hidden = out.last_hidden_state
+    return out.logits[0, 0].float().log_softmax(-1)
+
+
+@pytest.mark.parametrize(
+    "builder", [DynamicTree(4), best_first, Chain()], ids=["eagle2", "best", "chain"]
+)
+@pytest.mark.parametrize("kind", ASSISTANTS)
+@pytest.mark.parametrize("target", TARGETS)
+@torch.no_grad()
+def test_every_nodes_q_is_that_of_transformers_assistant(target, kind, builder, tmp_path):
+    owner, oracle = target_of(target), assistant_of(kind, target)
+    oracle.save_pretrained(tmp_path)
+    check("gemma4-assistant", Source(str(tmp_path)), "toy", owner.config)
+    drafter = load(language(owner), tmp_path, AssistantOptions(4))
+    reader, rng = Target(language(owner).model, drafter.layers), np.random.default_rng(1)
+    text = list(PROMPT)
+    drafter.reset(200)
+    drafter.extend(text, reader.prefill(text, 200).features)
+    for _ in range(3):
+        root = int(rng.integers(48))
+        draft = builder(drafter.begin(root, 9), [*text, root], 9)
+        assert draft.nodes >= 4
+        for row in range(1, len(draft)):
+            path = draft.tokens[list(draft.path(row))].tolist()
+            expected = slow_log_q(owner, oracle, text, path[:-1])
+            assert draft.log_q[row] == pytest.approx(float(expected[path[-1]]), abs=2e-4)
+        taken = draft.tokens[list(draft.path(len(draft) - 1))].tolist()
+        text += taken
+        drafter.extend(taken, reader.prefill(text, 200).features[-len(taken) :])
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, HOT], ids=["greedy", "hot"])
+@pytest.mark.parametrize(
+    "builder", [best_first, Chain(), DynamicTree(4), SampledChain(coupled=True)],
+    ids=["best", "chain", "eagle2", "sampled"],
+)  # fmt: skip
+def test_the_text_is_that_of_plain_decoding(builder, sampling, tmp_path):
+    owner = target_of("shared")
+    assistant_of("clusters").save_pretrained(tmp_path)
+    words = language(owner)
+    drafter = load(words, tmp_path, AssistantOptions(5))
+    runs = [
+        toys.run(Decoder("m", each, builder), 40, sampling, 9,
+                 target=Target(words.model, each.layers if each else ()))
+        for each in (drafter, None)
+    ]  # fmt: skip
+    assert runs[0].tokens == runs[1].tokens
+
+
+def test_only_the_keys_in_its_own_window_are_read(tmp_path):
+    owner, text = target_of("shared"), [*PROMPT, 1, 2, 3, 4, 5, 6, 7]
+    oracle = assistant_of("all tokens", sliding_window=4)
+    oracle.save_pretrained(tmp_path)
+    drafter = load(language(owner), tmp_path, AssistantOptions(3))
+    drafter.reset(100)
+    drafter.extend(text, Target(language(owner).model, drafter.layers).prefill(text, 9).features)
+    found = drafter.begin(7, 4).log_q([7, 9])
+    with torch.no_grad():
+        for depth, path in enumerate(([7], [7, 9])):
+            expected = slow_log_q(owner, oracle, text, path)
+            torch.testing.assert_close(found[depth], expected, rtol=1e-4, atol=1e-4)
+
+
+REFUSED = {
+    "a target of another family": (
+        "llama", {}, "reads keys of a Gemma 4 target, and 'toy' is llama"),
+    "other heads": ("shared", {"head_dim": 4}, "2 keys of width 4 .*but 'toy' has 2 of width 8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_target_whose_keys_do_not_fit_is_refused(what, tmp_path):
+    kind, changes, words = REFUSED[what]
+    assistant_of("all tokens", **changes).save_pretrained(tmp_path)
+    owner = toys.model() if kind == "llama" else target_of(kind)
+    with pytest.raises(UserError, match=words):
+        load(language(owner), tmp_path, AssistantOptions())
+
+
+VARIANTS = {
+    "experts": ({"enable_moe_block": True}, "with experts"),
+    "embeddings": ({"hidden_size_per_layer_input": 8}, "embeddings of its own in every layer"),
+    "keys": ({"num_kv_shared_layers": 2}, "with keys of its own"),
+}
+
+
+@pytest.mark.parametrize("what", [*VARIANTS, "unified", "clusters", "tensor"])
+def test_other_variants_are_refused(what, tmp_path, capsys):
+    assistant_of("clusters").save_pretrained(tmp_path)
+    raw, state = json.loads((tmp_path / "config.json").read_text()), None
+    words = "do not fit the vocabulary"
+    if what in VARIANTS:
+        raw["text_config"] |= VARIANTS[what][0]
+        words = VARIANTS[what][1]
+    elif what == "unified":
+        raw["model_type"] = "gemma4_unified_assistant"
+        words = "of the type 'gemma4_unified_assistant' is not supported"
+    elif what == "clusters":
+        raw["num_centroids"] = 7
+    else:
+        state = load_file(tmp_path / "model.safetensors")
+        state.pop("post_projection.weight")
+        save_file(state, tmp_path / "model.safetensors", {"format": "pt"})
+        words = "tensor post_projection.weight has shape missing"
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    with pytest.raises(UserError, match=words) as error:
+        load(language(target_of("shared")), tmp_path, AssistantOptions())
+    assert "\n" not in str(error.value)
+    assert main(["model", "doctor", str(tmp_path)]) == 1
+    assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_doctor_knows_it_by_its_config(weights, tmp_path, capsys):
+    assistant_of("clusters").save_pretrained(tmp_path)
+    if not weights:
+        (tmp_path / "model.safetensors").unlink()
+    assert main(["model", "doctor", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "opens as a drafter: gemma4-assistant, for a target of hidden size 32, vocab" in printed
+    assert "opens as a target" not in printed and "memory of gemma4-assistant" in printed
+
+
+def test_diagnose_tries_what_it_reads(tmp_path):
+    assistant_of("all tokens").save_pretrained(tmp_path)
+    words = language(target_of("shared"))
+    drafter = load(words, tmp_path, AssistantOptions())
+    trials = [t.name for m in MISTAKES for t in m.trials(Subject(drafter, words, 40))]
+    assert "features all zero" in trials and any("+ 1" in name for name in trials)
+
+
+def test_folders_run_and_audit_finds_no_difference(tmp_path, capsys):
+    """From disk, in float32, with the layers that are faster there; by its own heads, too."""
+    more = {"vocab_size": toys.LANGUAGE_SIZE, "vocab_size_per_layer_input": toys.LANGUAGE_SIZE}
+    config = Gemma4TextConfig(
+        hidden_size=32, num_hidden_layers=6, layer_types=KINDS * 3,
+        **SHAPE | TARGETS["shared"] | more,
+    )  # fmt: skip
+    randomised(Gemma4ForCausalLM(config), 1).float().save_pretrained(tmp_path / "target")
+    toys.tokenizer().save_pretrained(tmp_path / "target")
+    for kind in ("all tokens", "a head of its own"):
+        made = assistant_of(kind, vocab_size=toys.LANGUAGE_SIZE).float()
+        made.save_pretrained(tmp_path / kind)
+        words = ["--model", str(tmp_path / "target"), "--drafter", str(tmp_path / kind)]
+        words += ["--prompt", "The fox", "--max-new-tokens", "12"]
+        assert main(["audit", "gemma4-assistant", *words]) == 0, capsys.readouterr().out
