@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -205,6 +206,19 @@ def test_eleven_chapters_of_plain_data(made: dict):
         assert 4 <= len(chapter["steps"]) <= 15
         quiz = chapter["quiz"]
         assert 0 <= quiz["answer"] < len(quiz["options"]) <= 3
+
+
+def test_a_chapter_s_run_is_the_recorded_one(made: dict, shipped: Material):
+    for chapter in made["chapters"]:
+        if run := chapter.get("run"):
+            method = run["filling"]["0.method"]
+            header = shipped.traces[method].header
+            assert run["filling"]["prompt"] == header.prompt_text
+            assert run["filling"]["0.budget"] == header.settings["budget"] == shipped.budget
+            words = shlex.split(run["command"])
+            assert words[:5] == ["python", "-m", "app", "run", method]
+            assert words[-1] == header.prompt_text
+    assert [bool(chapter.get("run")) for chapter in made["chapters"]] == [True] * 9 + [False] * 2
 
 
 def test_every_figure_shows_rows_that_are_there_with_their_parents(made: dict):

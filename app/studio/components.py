@@ -19,6 +19,7 @@ import gradio as gr
 from gradio.components import Component
 from gradio.utils import get_upload_folder
 
+from analysis.kinds import explained
 from app.page_files import STYLES, modules, palette
 from app.studio.examples import Examples
 from app.studio.files import open_upload, remove_leftovers, uploaded
@@ -164,12 +165,17 @@ def opens_tabs(view: gr.HTML, tabs: gr.Tabs) -> None:
 
 
 def for_upload(answer: Callable[[Path], Any]) -> Route:
-    """The route for a file that a view sent (``sent`` of feed.js)."""
+    """The route for a file that a view sent (``sent`` of feed.js). A refusal says what the file
+    seems to be, and not where it lies."""
 
     def route(question: Question) -> Any:
         folder = Path(get_upload_folder())
         remove_leftovers(folder)
-        return answer(uploaded(question.path, folder))
+        file = uploaded(question.path, folder)
+        try:
+            return answer(file)
+        except UserError as error:
+            raise UserError(explained(error).replace(str(file), "this file")) from None
 
     return route
 

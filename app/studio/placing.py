@@ -51,7 +51,9 @@ def place(runs: Runs, file: Path) -> dict[str, Any]:
         view = "denoise" if is_denoising(trace.header.method) else "run"
         return {"view": view, "ticket": runs.open(trace, file=file.name)}
     except UserError as error:
-        raise UserError(str(error).replace(str(file), name).replace("this file", name)) from None
+        raise UserError(
+            kinds.explained(error).replace(str(file), name).replace("this file", name)
+        ) from None
 
 
 def _of_trees(file: Path) -> Trace:

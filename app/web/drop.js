@@ -7,13 +7,13 @@ import { shelve } from "./gallery.js";
 import { goTo, isOnView, onChoose } from "./goto.js";
 
 const WHERE = [
-  ["trace", "a trace, DDTree's trees", "Run"],
+  ["trace json", "a trace, DDTree's trees", "Run"],
   ["several", "several traces, or a folder of them", "Compare"],
   ["trace", "a trace of denoising", "Denoise"],
   ["json", "a collected text, a result of cost", "What-if"],
   ["table", "a table of calibrate", "Calibration"],
-  ["json table text", "an engine's counts: response, log, metrics, profile", "Results"],
-  ["several", "a checkpoint's folder", "Results"],
+  ["json table text", "an engine's response, log, metrics or profile", "Results"],
+  ["json table several", "a grid's results, a checkpoint's folder", "Results"],
 ];
 const TYPES = {
   "application/gzip": "trace",
@@ -72,14 +72,17 @@ class FileTaker {
     );
     this.over = h("div", { class: "ds-drop", hidden: true, "aria-hidden": "true" });
     this.over.append(h("div", {}, this.words, list));
-    this.told = h("p", { role: "status" });
+    this.told = h("p", {});
+    this.announce = h("div", { class: "ds-unseen", role: "status" }); // always there, to be heard
     const close = { class: "ds-small", "aria-label": "Close this message" };
     this.said = h("div", { class: "ds-drop-said", hidden: true });
     this.said.append(
       this.told,
       button("×", close, () => this._say("")),
     );
-    document.body.append(h("div", { class: "ds-scope ds-drop-place" }, this.over, this.said));
+    document.body.append(
+      h("div", { class: "ds-scope ds-dropping" }, this.over, this.said, this.announce),
+    );
   }
 
   listen() {
@@ -217,7 +220,7 @@ class FileTaker {
 
   _say(words, wrong = false) {
     clearTimeout(this.timer);
-    this.told.textContent = words;
+    this.told.textContent = this.announce.textContent = words;
     this.said.hidden = !words;
     this.said.classList.toggle("wrong", wrong);
     if (words && !wrong) this.timer = setTimeout(() => this._say(""), STAYS);

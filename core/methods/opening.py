@@ -73,7 +73,7 @@ def _vocabulary(
             return (None if target is None else tokens_of(folder, load_vocabulary(target))), True
         return None, True
     part, whole = (getattr(config, name, None) for name in ("draft_vocab_size", "vocab_size"))
-    return (part if part != whole else None), False
+    return (part if part and part != whole else None), False  # 0: all
 
 
 def _parameters(kind: str, folder: Path, config: Any) -> int | None:

@@ -46,7 +46,7 @@ def drag(page: Page, event: str, *files: Path | tuple[str, str, bytes]) -> None:
 
 
 def said(page: Page) -> Locator:
-    return page.locator(".ds-drop-said [role=status]")
+    return page.locator(".ds-drop-said p")
 
 
 def test_a_trace_opens_in_run_and_focus_stays(visit: Open):
@@ -62,6 +62,8 @@ def test_a_trace_opens_in_run_and_focus_stays(visit: Open):
     expect(page.locator("#ds-panel .ds-about")).to_contain_text("dart · smollm2-135m")
     expect(page.locator(f"{NODE}.root:visible").first).to_be_visible()
     assert page.evaluate("document.activeElement.id") == "ds-theme"
+    heard = page.locator(".ds-dropping [role=status]")
+    expect(heard).to_have_text("code-dart.jsonl.gz: opened in Run")
 
 
 def test_several_traces_open_side_by_side_and_one_more_beside_them(visit: Open):
@@ -71,7 +73,10 @@ def test_several_traces_open_side_by_side_and_one_more_beside_them(visit: Open):
     expect(said(page)).to_have_text("2 traces: opened in Compare")
     panes = page.locator("#ds-view-compare .ds-pane")
     expect(panes).to_have_count(2)
+    expect(panes.first.locator(f"{NODE}.root")).to_be_visible()
     drag(page, "drop", TRACES / "chat-dflash.jsonl.gz")  # Compare is on view
+    words = "chat-dflash.jsonl.gz: opened in Compare"
+    expect(said(page)).to_have_text(words, timeout=60_000)  # two trees were just drawn
     expect(panes).to_have_count(3)
 
 
@@ -153,7 +158,8 @@ def test_the_page_says_the_servers_limit_and_what_a_drag_may_be(visit: Open):
     expect(page.locator(".ds-drop.foreign")).to_be_visible()
     drag(page, "dragenter", ("a.csv", "text/csv", b"x"))
     expect(page.locator(".ds-drop.foreign")).to_have_count(0)
-    expect(page.locator(".ds-drop li.likely b").first).to_have_text("Calibration")
+    likely = page.locator(".ds-drop li.likely b")
+    expect(likely).to_have_text(["Calibration", "Results", "Results"])
     page.evaluate("window.dispatchEvent(new DragEvent('dragleave'))")
     expect(page.locator(".ds-drop")).to_be_hidden()
     data = json.dumps({"prompt": "text that is dragged is not a file"})

@@ -18,7 +18,7 @@ from app.learn.course import course
 from app.learn.words import plain
 from app.page_files import css
 from app.studio.tabs import learn as tab
-from tests.browser.steps import MODULES, Open, from_menu, watch, with_modules
+from tests.browser.steps import MODULES, PROMPT, Open, from_menu, watch, with_modules
 
 pytestmark = pytest.mark.browser
 
@@ -466,6 +466,36 @@ def test_a_link_to_a_tab_that_a_narrow_window_keeps_in_a_menu(visit: Open, addre
     page.goto(address + "#learn=11.1")
     page.reload()
     expect(page.locator(".ds-lesson-title")).to_have_text("What the shipped drafters reach")
+
+
+def test_a_chapter_leads_to_run_with_its_settings_and_back(
+    visit: Open, address: str, lessons: dict[str, Any]
+):
+    asked = lessons["chapters"][6]["run"]["filling"]
+    page = visit(address + "#learn=7.1")
+    prompt, chosen = page.locator(PROMPT), page.locator("#ds-settings label.selected")
+    page.get_by_role("button", name="Follow along in Run").click()
+    expect(prompt).to_have_value(asked["prompt"])
+    expect(page.locator("#ds-settings")).to_be_visible()
+    expect(chosen.filter(has_text="TreeFlash")).to_be_visible()
+    expect(chosen.filter(has_text=re.compile(rf"^\s*{asked['0.budget']}\s*$"))).to_be_visible()
+    page.get_by_role("button", name="Back to the course").click()
+    count(page, "1 / 12")
+    expect(page.locator(".ds-learn")).to_be_visible()
+    page.get_by_role("button", name="Your own prompt").click()
+    expect(prompt).to_have_value("")
+    expect(prompt).to_be_focused()
+    page.go_back()
+    expect(page.locator(".ds-learn")).to_be_visible()
+    count(page, "1 / 12")
+
+
+def test_where_no_run_can_start_the_command_is_told(learn: Open, lessons: dict[str, Any]):
+    page = learn("#learn=7.1")
+    page.evaluate("learn.goTo = null; learn.go(6, 0)")
+    command = lessons["chapters"][6]["run"]["command"]
+    expect(page.locator(".ds-onward code")).to_have_text(command)
+    assert command.startswith("python -m app run treeflash --budget 10 ")
 
 
 def test_it_stands_in_the_studio(visit: Open):

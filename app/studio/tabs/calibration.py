@@ -90,10 +90,7 @@ def calibrate_result(file: Path) -> dict[str, Any]:
     from analysis.charts.figures import PAGE
     from analysis.collected import calibration
 
-    try:
-        table = calibration.read_table(file)
-    except UserError as error:
-        raise UserError(str(error).replace(str(file), "this file")) from None
+    table = calibration.read_table(file)
     anchors = int(table.groupby(["seed", "number"]).ngroups) if "number" in table else len(table)
     about = f"{anchors} anchors, seeds {', '.join(map(str, sorted(set(table['seed']))[:8]))}"
     if "prompt" in table:

@@ -117,10 +117,7 @@ class Simulations:
         """Open an uploaded file; its name from now on. Raises UserError for any other file."""
         from analysis.collected.collection import Collection
 
-        try:
-            opened = Collection.load(file)
-        except UserError as error:
-            raise UserError(str(error).replace(str(file), "this file")) from None
+        opened = Collection.load(file)
         with self._lock:
             name = secrets.token_urlsafe(12)
             self._files.put(name, opened)

@@ -12,7 +12,7 @@ import numpy as np
 
 from app.studio import shipped
 from app.studio.examples import Examples
-from core.errors import UserError
+from core.errors import UserError, WrongKind
 from core.json_input import read_json
 from core.methods.method import Method
 from core.methods.registry import built_in, find
@@ -83,7 +83,7 @@ def read_cost(path: Path) -> Cost:
     try:
         cost = cost_from_json(read_json(path))
     except (UserError, ValueError):
-        raise UserError("this is not a result of `cost --json`") from None
+        raise WrongKind("this is not a result of `cost --json`", path) from None
     if built_in(cost.method) is None:
         raise UserError("this result is of a method that does not come with Draftscope")
     return cost

@@ -4,26 +4,29 @@
 import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
+import { goTo } from "../goto.js";
 import { isPresented, PRESENTED, togglePresent } from "../present.js";
 import { keyHelp, listenToLesson } from "./keys.js";
 import { Knobs, placesFor, stateAt } from "./knobs.js";
 import { CourseNav } from "./nav.js";
 import { Player } from "./player.js";
 import { LessonStage } from "./stage.js";
-import { paragraphs, question } from "./words.js";
+import { onward, paragraphs, question } from "./words.js";
 
 const LOWEST = 0.3; // of the window: where a step's words may begin
 
 /** The course is fetched once, then it needs no server. */
 export async function mount({ element, server }) {
   const course = await answered(server.course({}));
-  if (!course.error) return new Learn(element, course);
+  if (!course.error) return new Learn(element, course, goTo);
   element.replaceChildren(h("p", { class: "ds-banner", role: "alert" }, course.error));
 }
 
 export class Learn {
-  constructor(element, course) {
+  /** goTo(detail): go to another tab; without it there is none. */
+  constructor(element, course, goTo) {
     this.course = course;
+    this.goTo = goTo;
     this.chapter = 0;
     this.step = 0;
     this.seen = new Set();
@@ -191,6 +194,7 @@ export class Learn {
     this.words.replaceChildren(
       ...(asking ? [] : paragraphs(shown.text)),
       ...(asked ? question(asked, given, (at) => this.answer(at), keys) : []),
+      ...this._onward(),
     );
     this._drawNav();
     this._drawState();
@@ -198,6 +202,15 @@ export class Learn {
     const steps = this.length(this.chapter);
     const where = `Chapter ${this.chapter + 1}, step ${this.step + 1} of ${steps}.`;
     this.announce.textContent = `${where} ${this.words.textContent} Figure: ${shown.alt}`;
+  }
+
+  /** From a chapter's first step and its question to its run. */
+  _onward() {
+    const { run } = this.course.chapters[this.chapter];
+    if (!run || (this.step && !this.asking)) return [];
+    const chapter = this.chapter + 1;
+    const open = (own) => this.goTo({ view: "run", filling: run.filling, chapter, own });
+    return [onward(run, this.goTo && open)];
   }
 
   /** The figure, and the sliders with what they say. */

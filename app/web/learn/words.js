@@ -7,6 +7,15 @@ export function paragraphs(texts) {
   return texts.map((spans) => h("p", {}, spans.map(spanOf)));
 }
 
+/** Two ways from a chapter to Run: open(own) with its prompt, or for one's own; without them the
+ * command that makes its run. */
+export function onward({ command }, open) {
+  if (!open) return h("p", { class: "ds-onward" }, "To follow along: ", h("code", {}, command));
+  const link = (words, own) => button(words, { class: "ds-button" }, () => open(own));
+  const both = [link("Follow along in Run", false), link("Your own prompt", true)];
+  return h("div", { class: "ds-onward" }, both);
+}
+
 function spanOf(span) {
   if (typeof span === "string") return span;
   const [kind, words] = Object.entries(span)[0];

@@ -25,17 +25,21 @@ export class OpenedFile {
             h("h3", { class: "ds-sub" }, words),
             h("p", { class: "ds-marks" }, marks),
           ]),
-          h(
-            "ul",
-            { class: "ds-findings" },
-            lines.map((line) => h("li", {}, line)),
-          ),
+          h("section", { class: "ds-findings" }, listOf(lines)),
         ];
     const head = [h("h2", {}, title || "An opened file"), h("span", {}, name)];
     this.element.replaceChildren(card("An opened file", head, ...body.flat()));
     this.element.hidden = false;
     this.element.scrollIntoView({ block: "start" });
   }
+}
+
+function listOf(lines) {
+  return h(
+    "ul",
+    {},
+    lines.map((line) => h("li", {}, line)),
+  );
 }
 
 function drawn({ title, heads, rows }) {

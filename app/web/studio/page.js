@@ -2,6 +2,7 @@
 // reload had on view.
 
 import { awaits, onGoTo, taken } from "../goto.js";
+import { fillFromCourse } from "./from-course.js";
 import { actsOf, takesKey } from "./keys.js";
 import { keptTickets } from "./shelf.js";
 
@@ -34,6 +35,7 @@ function go(studio) {
   if (!asked) return;
   const { ticket, tickets, shelf, round, row } = asked;
   if (shelf) studio.shelf.open();
+  if (asked.filling) fillFromCourse(studio, asked);
   if (tickets) studio.open(...tickets);
   else if (ticket && where.places > 1) studio.beside(ticket);
   else if (ticket && ticket !== panes[0].feed.ticket) studio.open(ticket);

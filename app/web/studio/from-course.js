@@ -1,0 +1,32 @@
+// A form that the course has filled, and the way back to it.
+
+import { onShown } from "../address.js";
+import { button, h } from "../dom.js";
+import { openForm, writePrompt } from "../form.js";
+import { goTo } from "../goto.js";
+import { keepTyped } from "../memory.js";
+
+/** Fill the form with a chapter's settings. asked: {filling, chapter: its number, own: a prompt of
+ * one's own is to be written}. */
+export function fillFromCourse(studio, { filling, chapter, own }) {
+  const { prompt, ...others } = filling,
+    prefix = studio.where.stop;
+  keepTyped(prefix, true); // the run on view is not to write over it
+  writePrompt(prefix, own ? "" : prompt);
+  studio.trigger("refill", { filling: others });
+  const what = own ? "Write your prompt and press Start." : "Press Start to follow along.",
+    words = `The form has the method and the settings of chapter ${chapter}. ${what}`,
+    line = h("p", { class: "ds-banner note ds-from-course", role: "status" }, `${words} `);
+  const back = () => {
+    line.remove();
+    goTo({ view: "learn" });
+  };
+  line.append(button("Back to the course", { class: "ds-button" }, back));
+  document.querySelector(".ds-from-course")?.remove();
+  document.getElementById(`${prefix}-panel`).before(line); // the settings lie over what is below
+  let opened = false;
+  onShown(line, () => {
+    if (!opened) openForm(prefix); // once the tab is there
+    opened = true;
+  });
+}
