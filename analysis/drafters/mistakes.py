@@ -111,9 +111,16 @@ def _read(name: str, cause: str, layers: tuple[int, ...]) -> Trial:
 
 
 def _shifted_features(subject: Subject) -> Iterator[Trial]:
-    """Each token gets the features of the one before or after it."""
+    """Each token gets the features of the one before or after it.
+
+    Not those after for an MTP head: beside a token it would read that token's own last state, of
+    which the target's head makes p.
+    """
     layers = tuple(subject.drafter.layers)
-    for step, word in ((1, "before"), (-1, "after")) if layers else ():
+    steps = (
+        ((1, "before"),) if hasattr(subject.network, "eh_proj") else ((1, "before"), (-1, "after"))
+    )
+    for step, word in steps if layers else ():
 
         def shifted(passage: Reading, step: int = step) -> Tensor:
             rows = torch.arange(len(passage.tokens), device=passage.tokens.device)
