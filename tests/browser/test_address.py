@@ -157,6 +157,7 @@ def test_a_denoise_link_has_step_draft_and_graph(visit: Open):
     page = visit()
     tab(page, "denoise")
     place = page.locator("#ds-d-scope")
+    settled(page, "view=denoise")
     place.locator(".ds-example").first.click()
     heading = place.locator(".dn-place")
     expect(heading).to_contain_text("Step 1")
@@ -184,6 +185,7 @@ def test_a_what_if_link_has_knobs_place_and_kept_curves(visit: Open):
     tab(page, "whatif")
     place = page.locator("#ds-w-scope")
     expect(place.locator(".ds-token").nth(9)).to_be_visible()
+    expect(place.locator(".ds-tile").first).to_be_visible()  # the setting has its answer
     place.get_by_role("button", name="Keep this curve").click()
     place.get_by_label("Method", exact=True).select_option("dart")
     number = place.locator(".ds-knob input[type=number]").first
