@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from analysis.drafters import wiring
+from analysis.drafters.measuring import Kept
 from analysis.drafters.wiring import ProbePlan, WiringProbe
 from analysis.experiments.drafted import Text, accepted, observed
 from core.decoding.along import Setup, read
@@ -21,7 +23,7 @@ from core.methods.mtp.model import load_head
 from core.methods.registry import choose, find
 from core.models import embedded
 from core.models.fast_layers import use_fast_layers
-from core.models.language import final_norm, load_language
+from core.models.language import load_language
 from core.models.target import Target
 from core.rounds.round import Sampling, new_tokens
 from core.verification.sampling import TargetSampler
@@ -166,7 +168,7 @@ def test_a_run_opens_no_socket():
     succeeds(code)
 
 
-@pytest.mark.parametrize("method", ["ddtree", "treeflash", "dart", "eagle3", "hydra", "mtp"])
+@pytest.mark.parametrize("method", ["ddtree", "treeflash", "dart", "eagle3", "hydra"])
 def test_no_shipped_drafter_is_accused_of_being_miswired(engine, method):
     drafter = engine.load_drafter(choose(method))
     found = WiringProbe(engine.prepare(), drafter, WIRING_PROMPTS, ProbePlan(64, 4)).run()
@@ -180,53 +182,38 @@ def test_a_shipped_drafter_with_its_layers_in_reverse_is_told_so(engine):
     assert found.nearest.trial.name == "layers in reverse order"
 
 
-class Late(MtpDrafter):
-    """It is handed each token's hidden state beside the next token but one."""
-
-    def reset(self, capacity):
-        super().reset(capacity)
-        self.last = None
-
-    def extend(self, tokens, features):
-        before = features[:1] if self.last is None else self.last
-        super().extend(tokens, torch.cat([before, features[:-1]]))
-        self.last = features[-1:]
-
-
-class NormedAgain(MtpDrafter):
-    """It norms hidden states that are normed already: it wants those before the final norm."""
-
-    def extend(self, tokens, features):
-        super().extend(tokens, self.again(features))
-
-
-def hidden_first(drafter, language):
+def hidden_first(drafter):
     weight = drafter.model.eh_proj.weight
     weight.data = torch.cat([*reversed(weight.data.chunk(2, 1))], 1)
 
 
-def one_layer_less(drafter, language):
+def one_layer_less(drafter):
     drafter.layers = tuple(layer - 1 for layer in drafter.layers)
 
 
-def normed_again(drafter, language):
-    drafter.again = final_norm(language)
-
-
 MISWIRED = {
-    "embedding and feature exchanged": (MtpDrafter, hidden_first),
-    "layers [28] + 1": (MtpDrafter, one_layer_less),
-    "features of the token after": (Late, lambda *_: None),
-    "features before the target's final norm": (NormedAgain, normed_again),
+    "embedding and feature exchanged": hidden_first,
+    "layers [28] + 1": one_layer_less,
 }
+AMONG = ("feature layers", "shifted features", "norms of features", "embedding and feature")
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """The texts of the wiring probes, written once."""
+    return Kept()
 
 
 @pytest.mark.parametrize("name", MISWIRED)
-def test_the_shipped_mtp_head_is_told_how_it_is_miswired(engine, name):
-    """As people meet it: hidden state first, another layer's, one token off, normed or not."""
-    language, (kind, change) = engine.prepare(), MISWIRED[name]
+def test_the_shipped_mtp_head_is_told_how_it_is_miswired(engine, kept, monkeypatch, name):
+    """As people meet it: the hidden state first, and another layer's."""
+    some = tuple(mistake for mistake in wiring.MISTAKES if mistake.name in AMONG)
+    assert len(some) == len(AMONG)
+    monkeypatch.setattr(wiring, "MISTAKES", some)
+    language = engine.prepare()
     head = load_head(language, shipped("mtp", language.name), fast=False)
-    drafter = kind(head, language.embedding, (29,))
-    change(drafter, language)
-    found = WiringProbe(language, drafter, WIRING_PROMPTS, ProbePlan(64, 4)).run()
+    drafter = MtpDrafter(head, language.embedding, (29,))
+    MISWIRED[name](drafter)
+    plan = ProbePlan(64, 4)
+    found = WiringProbe(language, drafter, WIRING_PROMPTS, plan, kept=kept, who=name).run()
     assert found.nearest is not None and found.nearest.trial.name == name

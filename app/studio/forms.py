@@ -135,7 +135,7 @@ def run_form(methods: Methods, places: FormPlaces) -> RunForm:
 
 def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
     """Two to four methods on one prompt, each with its own budget, builder and options."""
-    prompt, settings, start, stop = bar("ds-c", places)
+    prompt, settings, start, stop = bar("ds-c", places, shipped.RECORDED["code"])
     with places.more:
         begin = [*shipped.COMPARED, *[(NONE, shipped.COMPARED[-1][1])] * len(LETTERS)]
         slots = [_slot(methods, *place) for place in zip(LETTERS, begin, strict=False)]

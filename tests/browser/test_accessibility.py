@@ -31,7 +31,7 @@ SEEN = {
     "calibration": ".ds-findings li",
     "whatif": "#ds-w-scope .ds-node, .ds-whatif-tree .ds-node",
     "results": "#ds-results .ds-scope",
-    "denoise": ".dn-empty .ds-example",
+    "denoise": ".dn-card .chip",
     "learn": ".ds-learn h2",
 }
 # What is left out, and why.

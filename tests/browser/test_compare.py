@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from analysis.charts.palette import colour
 from app.studio.runs import Runs
+from app.studio.shipped import RECORDED
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests.browser.steps import (
@@ -144,6 +145,18 @@ def place(page: Page) -> int:
 
 def shown(page: Page) -> list[str]:
     return [heading.split("\n")[0][:9] for heading in title(page).all_inner_texts()]
+
+
+def test_it_opens_on_two_runs_where_one_accepts_much(visit: Open):
+    page = visit()
+    tab(page, "compare")
+    expect(page.locator("#ds-c-scope .ds-pane:visible")).to_have_count(2)
+    expect(page.locator("#ds-c-scope .ds-run-name:visible")).to_have_text(
+        ["ddtree B 16", "treeflash B 16"]
+    )
+    expect(page.locator(".ds-place")).not_to_contain_text("Token 1 of")
+    expect(page.locator("#ds-c-prompt textarea")).to_have_value(RECORDED["code"])
+    assert page.locator("#ds-c-scope .ds-tree:visible .odds:visible").count()  # q and p are told
 
 
 def test_two_methods_step_together(visit: Open):

@@ -50,8 +50,15 @@ def page(visit: Open) -> Page:
 
 
 def example(page: Page, title: str = "Plain and Spiffy, side by side") -> None:
-    page.locator(".dn-empty .ds-example", has_text=title).first.click()
+    shelf(page).filter(has_text=title).first.click()
     expect(heading(page)).to_contain_text("Step 1 of 64")
+
+
+def shelf(page: Page) -> Locator:
+    """The examples, opened as a dialog; the page itself opens the first of them."""
+    expect(heading(page)).to_contain_text("of 64")
+    named(page, "Examples").click()
+    return page.locator(".dn-scope dialog .ds-example")
 
 
 def run(page: Page, prompt: str, graph: str = "10") -> None:
@@ -110,6 +117,13 @@ def test_an_example_opens_both_runs_at_the_same_step(page: Page):
     expect(page.locator(".dn-masked")).to_have_count(0)
 
 
+def test_it_opens_at_the_call_of_an_example_that_saved_most(page: Page):
+    expect(heading(page)).to_contain_text("by an accepted draft")
+    expect(page.locator(".dn-card:visible")).to_have_count(2)
+    asked = page.locator(".dn-asked").inner_text().removeprefix("Prompt: ")
+    expect(page.locator("#ds-d-prompt textarea")).to_have_value(asked)
+
+
 def test_denoising_runs_are_on_this_tab_s_shelf_alone(visit: Open):
     page = visit()
     settle(page)
@@ -118,7 +132,8 @@ def test_denoising_runs_are_on_this_tab_s_shelf_alone(visit: Open):
     assert not page.locator(".ds-example:visible", has_text="denoising").count()
     page.keyboard.press("Escape")
     tab(page, "denoise")
-    expect(page.locator(".dn-empty .ds-example")).to_have_count(6)
+    expect(shelf(page)).to_have_count(6)
+    page.keyboard.press("Escape")
     example(page, "Plain denoising")
     expect(page.locator(".dn-card:visible")).to_have_count(1)
     expect(page.locator(".dn-graph")).to_be_hidden()
@@ -305,9 +320,8 @@ def test_nothing_runs_off_the_page(visit: Open, width: int):
     page = visit(viewport={"width": width, "height": 900})
     tab(page, "denoise")
     off = "Math.max(...[...document.querySelectorAll('.dn-scope *')].filter((e) => !e.closest('svg, .dn-scroll-x, .dn-scroll, .ds-canvas')).map((e) => e.getBoundingClientRect().right)) - innerWidth"  # noqa: E501
-    expect(page.locator(".dn-empty .ds-example").first).to_be_visible()
-    assert page.evaluate(off) <= 0
     example(page)
+    assert page.evaluate(off) <= 0
     page.keyboard.press("End")
     expect(heading(page)).to_contain_text("Step 64")
     assert page.evaluate(off) <= 0

@@ -75,7 +75,8 @@ def test_several_traces_open_side_by_side_and_one_more_beside_them(visit: Open):
     expect(panes).to_have_count(2)
     expect(panes.first.locator(f"{NODE}.root")).to_be_visible()
     drag(page, "drop", TRACES / "chat-dflash.jsonl.gz")  # Compare is on view
-    expect(said(page)).to_have_text("chat-dflash.jsonl.gz: opened in Compare")
+    words = "chat-dflash.jsonl.gz: opened in Compare"
+    expect(said(page)).to_have_text(words, timeout=60_000)  # two trees were just drawn
     expect(panes).to_have_count(3)
 
 

@@ -1,5 +1,5 @@
-// The first view of a page: a good round of an example, or of two side by side, the path drawn
-// once, step by step; and the form filled with the settings of the runs on view.
+// The first view of a page: a good round of an example, its path drawn once, step by
+// step, or of two side by side; and the form filled with the settings of the runs on view.
 
 import { answered } from "../feed.js";
 import { typedIn } from "../memory.js";
@@ -57,13 +57,15 @@ export class Opening {
     const best = panes.map((pane) => ({ pane, at: bestOf(pane.rounds) }));
     best.sort((a, b) => b.pane.rounds[b.at].accepted - a.pane.rounds[a.at].accepted);
     this.studio.reach(best[0].at, best[0].pane);
-    for (const { tree } of panes) unroll(tree.svg);
+    if (panes.length === 1) unroll(panes[0].tree.svg); // of several it would take long to draw
   }
 
   /** The form is that of the runs on view, unless somebody is writing another one. It already is
-   *  where it started them: an answer would come over the next prompt. */
+   *  where it started them: an answer would come over the next prompt. Compare's begins with the
+   *  settings of what it opens: to fill it takes seconds. */
   fill() {
     const { panes, runs, where, trigger } = this.studio;
+    if (this.alone && panes.length > 1) return;
     const headed = panes.every(({ feed }) => feed.header);
     const own = panes.every(
       ({ feed }) => this.started.has(feed.ticket) && feed.run.source !== "file",
