@@ -187,6 +187,7 @@ def test_a_what_if_link_has_knobs_place_and_kept_curves(visit: Open):
     tab(page, "whatif")
     place = page.locator("#ds-w-scope")
     expect(place.locator(".ds-token").nth(9)).to_be_visible()
+    expect(place.locator(".ds-tile").first).to_be_visible()  # the setting has its answer
     place.get_by_role("button", name="Keep this curve").click()
     place.get_by_label("Method", exact=True).select_option("dart")
     number = place.locator(".ds-knob input[type=number]").first
