@@ -19,7 +19,7 @@ from analysis.collected.whatif import SimulatedRun, Simulation
 from analysis.experiments.serving import NOTHING, UNKNOWN, Serving, of_drafter, of_engine
 from analysis.labels import method_labels, text_key
 from analysis.measures.counts import Counts
-from analysis.measures.tables import is_tree
+from analysis.measures.parts import is_tree
 from analysis.numbers import plural
 from core.errors import UserError
 from core.methods.method import Method, Options, find_drafter

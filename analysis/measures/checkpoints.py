@@ -184,8 +184,8 @@ def aligned(mine: WrittenText, theirs: WrittenText) -> Iterator[Stretch]:
         yield Stretch(int(mine.positions[at]), tokens, number, high - low, first)
 
 
-def common_length(one: Array, other: Array) -> int:
+def common_length(one: Sequence[int] | Array, other: Sequence[int] | Array) -> int:
     """How many tokens two texts have in common from their beginning."""
     shorter = min(len(one), len(other))
-    apart = np.flatnonzero(one[:shorter] != other[:shorter])
+    apart = np.flatnonzero(np.asarray(one[:shorter]) != np.asarray(other[:shorter]))
     return int(apart[0]) if len(apart) else shorter

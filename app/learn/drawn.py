@@ -49,7 +49,7 @@ LISTED = 4  # tokens of a table
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """What the target draws after each of N rows, at T temperatures and S seeds.
+    """Draws of the target after each of N rows, at T temperatures and S seeds.
 
     rows     the tokens of the rows, the root's first
     tokens   int64 [T, S, N]

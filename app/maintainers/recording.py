@@ -98,7 +98,7 @@ def started(requests: Mapping[Path, Request]) -> Iterator[tuple[Path, Run]]:
 
 
 def draws() -> dict[str, Any]:
-    """What the target draws after every row of one round of the course, at the temperatures and
+    """Draws of the target after every row of one round of the course, at the temperatures and
     seeds of its sliders: of one pass, by the sampler of every run (see ``app.learn.drawn``)."""
     from analysis.measures.probe import observe
     from core.decoding.engine import Engine

@@ -1,4 +1,4 @@
-"""What an address says of a run, so that a link shows the run in another browser.
+"""The names that an address gives to runs, so that a link shows them in another browser.
 
 An example is its name, a live run the request that started it: the same request writes the same
 text again. A file cannot be in an address, nor can a method that a file of this machine defines.

@@ -92,7 +92,7 @@ class StudioRun:
 
     @property
     def made(self) -> Said:
-        """What an address says of it, so that it is shown in another browser."""
+        """Name it for an address, so that a link shows it in another browser."""
         return self.example if self.example is not None else said_of(self.request)
 
     @property
