@@ -168,7 +168,7 @@ def test_a_run_opens_no_socket():
     succeeds(code)
 
 
-@pytest.mark.parametrize("method", ["ddtree", "treeflash", "dart", "eagle3", "hydra"])
+@pytest.mark.parametrize("method", ["ddtree", "treeflash", "dart", "eagle3", "hydra", "mtp"])
 def test_no_shipped_drafter_is_accused_of_being_miswired(engine, method):
     drafter = engine.load_drafter(choose(method))
     found = WiringProbe(engine.prepare(), drafter, WIRING_PROMPTS, ProbePlan(64, 4)).run()
