@@ -40,9 +40,7 @@ UNFINISHED = "unfinished"  # below the site: what is being written
 MARK = '<meta name="generator" content="Draftscope">'
 _RUN = re.compile(r"run-[0-9a-f]{16}\.js")
 PROMPT, LABEL, APART = 200, 120, 60  # characters in the list
-LEARN = tuple(
-    f"learn/{name}.css" for name in ("view", "marks", "companions", "tables", "sizes")
-)
+LEARN = tuple(f"learn/{name}.css" for name in ("view", "marks", "companions", "tables", "sizes"))
 SITE = (*STYLES, *LEARN, "offline/site.css")
 
 

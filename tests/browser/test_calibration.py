@@ -17,8 +17,8 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from analysis.charts.palette import SERIES, colour
 from analysis.charts.parts import FEW
-from analysis.measures.acceptance import per_depth
 from analysis.frames import COVERAGE
+from analysis.measures.acceptance import per_depth
 from analysis.measures.tables import Tables
 from app.studio.runs import Runs
 from app.studio.shipped import FIRST

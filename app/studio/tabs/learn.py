@@ -14,4 +14,6 @@ def build(studio: Studio) -> None:
     view("learn", "ds-learn", {"course": lambda _: made()})
 
 
-TAB = Tab("learn", "Learn", build, ("view.css", "marks.css", "companions.css", "tables.css", "sizes.css"))
+TAB = Tab(
+    "learn", "Learn", build, ("view.css", "marks.css", "companions.css", "tables.css", "sizes.css")
+)

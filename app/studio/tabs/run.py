@@ -99,8 +99,8 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
     """
 
     def refill(asked: gr.EventData) -> dict[Any, Any]:
-        """Give what would be in the form, as JSON, and beforehand only what may be chosen there: the
-        browser fills it, unless somebody's hand was quicker than the answer."""
+        """Give the form's values as JSON, and beforehand only what may be chosen there: the browser
+        fills it, unless somebody's hand was quicker than the answer."""
         question = check(asked._data)
         filling = question.filling
         if filling is None:
