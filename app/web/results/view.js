@@ -170,7 +170,8 @@ export class Results {
   async _take() {
     const { path, name } = taken("results") ?? {};
     if (!path) return;
-    const turn = (this.taking = {}); // a later file is the one to be shown
+    const turn = {};
+    this.taking = turn; // a later file is the one to be shown
     this.opened.wait(name);
     const answer = await answered(this.source.open({ path }));
     if (this.taking !== turn) return;
