@@ -9,10 +9,6 @@ export const PRESENTED = "draftscope-presented"; // an element's event: it is pr
 let presented = null; // the element that is
 let isFull = false; // the browser gave it the whole screen, not only its window
 
-export function isPresented(element) {
-  return element === presented;
-}
-
 /** Present an element, or leave off. */
 export function togglePresent(element) {
   const before = presented;
