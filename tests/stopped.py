@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 
 def toys() -> list[tuple[Any, str, Any]]:
-    """What stands in for models and clocks: (module, name, value)."""
+    """List what stands in for models and clocks: (module, name, value)."""
     from core.diffusion import models
     from core.train import fit
     from tests.test_diffusion_commands import toy_language

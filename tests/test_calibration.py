@@ -17,7 +17,7 @@ from analysis.collected.calibrate import (
     marginal,
 )
 from analysis.collected.calibration import curves, read_table, write_tables
-from analysis.measures.tables import COVERAGE
+from analysis.frames import COVERAGE
 from core.decoding.engine import Engine
 from core.errors import UserError
 from core.journal import FILE, Journal

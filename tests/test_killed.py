@@ -79,7 +79,7 @@ CASES = {  # a command line without --out, and how many things it keeps until it
 
 
 def contents(out: Path) -> dict[str, object]:
-    """What all files hold but for times and random names."""
+    """Give what all files hold but for times and random names."""
     return {
         str(path.relative_to(out)): _content(path)
         for path in sorted(out.rglob("*"))

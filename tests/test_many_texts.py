@@ -163,7 +163,7 @@ def test_several_prompts_fill_a_folder_and_finished_texts_stay(tmp_path, capsys)
 
     assert collected("one", "two") == 0
     assert "2 texts, 24 new tokens" in capsys.readouterr().err
-    files = sorted(folder.iterdir())
+    files = sorted(folder.glob("*.safetensors"))
     held = [Collection.load(file).header.prompt_text for file in files]
     assert held == ["one", "two"]
     single = tmp_path / "one.safetensors"

@@ -111,6 +111,7 @@ FILLED = """() => {
   return typed || !said || document.querySelector("#ds-prompt textarea").value === said.textContent;
 }"""
 TICKETS = "sessionStorage.getItem('draftscope-tickets-run')"
+COMPARED = "sessionStorage.getItem('draftscope-tickets-compare')"
 
 
 def run(page: Page, prompt: str, budget: int = 64, wait: str = "done") -> None:
@@ -151,11 +152,14 @@ def tab(page: Page, name: str) -> None:
 def compare(page: Page, prompt: str, *titles: str, wait: str = "done") -> None:
     """Methods on one prompt, in the tab Compare, until all are done."""
     tab(page, "compare")
+    page.wait_for_function(COMPARED)  # it opens on an example
     open_form(page, "ds-c")
     for letter, title in zip("abcd", (*titles, "none", "none")[:4], strict=False):
         pick(page, f"#ds-slot-{letter}", title)
+    before = page.evaluate(COMPARED)
     page.locator("#ds-c-prompt textarea").fill(prompt)
     page.locator("#ds-c-start").click()
+    page.wait_for_function(f"(before) => {COMPARED} !== before", arg=before)
     expect(state(page)).to_have_count(len(titles))
     if wait == "done":
         for chip in range(len(titles)):

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.browser
 
 def speeds(page: Page) -> list[float]:
     said = page.locator(".ds-results tbody td:nth-child(3)").all_inner_texts()
-    return [float(each.rstrip("×")) for each in said]
+    return [float(each.rstrip("×")) for each in said if each != "–"]  # not measured, at the end
 
 
 def test_the_table_is_sorted_and_filtered(visit: Open):
@@ -32,7 +32,7 @@ def test_the_table_is_sorted_and_filtered(visit: Open):
     expect(rows.first).to_be_visible()
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("speed")
     assert speeds(page) == sorted(speeds(page), reverse=True) and speeds(page)[0] > 1
-    expect(page.locator(".ds-scatter .dot")).to_have_count(rows.count())
+    expect(page.locator(".ds-scatter .dot")).to_have_count(len(speeds(page)))
     place = page.locator("#ds-results")
     place.get_by_role("button", name="τ").click()
     first = [float(each) for each in page.locator(".ds-tau > span:first-child").all_inner_texts()]
@@ -44,7 +44,7 @@ def test_the_table_is_sorted_and_filtered(visit: Open):
     some = [r for r in shipped if (r["temperature"], r["source"]) == (1, "all")]
     with_it = {r["method"] for r in some if r["budget"] == 16}
     shown = [r for r in some if r["budget"] == 16 or (r["own"] and r["method"] not in with_it)]
-    expected = sorted((r["speed"] for r in shown), reverse=True)
+    expected = sorted((r["speed"] for r in shown if r["speed"]), reverse=True)
     said = speeds(page)
     assert said[0] == pytest.approx(expected[0], abs=0.006) and said == sorted(said, reverse=True)
     expect(page).to_have_url(re.compile("view=results"))

@@ -50,6 +50,7 @@ export class BlockGrid {
       run.title,
       h("small", {}, `block ${step.block + 1} · ${spent}${at < place ? " (no further)" : ""}`),
     );
+    this.card.setAttribute("aria-label", `The block over time: ${run.title}`);
     const calls = run.drafts
       ? "Bracket: one model call; ✓: a call saved."
       : "Every step is one model call.";
