@@ -16,7 +16,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import Locator, Page, expect
 
 from analysis.collected.calibration import TABLE
-from analysis.table_files import PARQUET, table_bytes
+from analysis.table_files import CSV, PARQUET, table_bytes
 from app.page_files import WEB
 from app.studio.files import MAX_UPLOAD
 from core import ASSETS
@@ -116,6 +116,17 @@ def test_a_table_of_calibrate_and_an_engines_log_open_in_their_tabs(visit: Open)
     report = page.get_by_role("region", name="An opened file")
     expect(report).to_contain_text("[0.46, 0.63]")
     expect(report).to_contain_text("45.7% of the drafts end at place 1")
+
+
+def test_why_a_table_is_refused_stays_to_be_read(visit: Open):
+    page = visit()
+    settle(page)
+    head = table_bytes(table(), CSV).splitlines()[0]
+    drag(page, "drop", (f"{TABLE}.csv", "text/csv", head + b"\n"))
+    expect(said(page)).to_have_text(f"{TABLE}.csv: sent to Calibration")
+    shown = page.locator("#ds-view-calibration")
+    expect(shown.get_by_role("region", name="Findings of A")).to_be_visible()
+    expect(shown.locator(".ds-banner:visible")).to_contain_text("it lacks rows")
 
 
 def test_a_collected_text_opens_in_what_if(visit: Open):
