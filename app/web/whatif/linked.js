@@ -29,9 +29,9 @@ export function stateOf(view) {
   };
 }
 
-/** Show the text and the setting that an address names, or a text to begin with. `state`: null where
- *  it names none; `files`: by the server's own name, one that does not ship, as long as the server
- *  has it. isWanted(): no newer state was asked for. */
+/** Show the text and the setting that an address names, or a text to begin with. `state`: null
+ *  where it names none; `files`: by the server's own name, one that does not ship, as long as the
+ *  server has it. isWanted(): no newer state was asked for. */
 export async function showLinked(view, state, files, isWanted) {
   await view.list();
   if (!isWanted()) return;
