@@ -122,7 +122,10 @@ def read_tables(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) 
     often = Counter(map(os.path.realpath, files))
     if len(often) < len(files) and len(parts) > 1:
         twice = next(file for file, count in often.items() if count > 1)
-        raise UserError(f"{twice} would count twice: by itself and in a pack, or in two")
+        raise UserError(
+            f"{twice} would count twice: by itself and in a pack, in two, or in one whose packing "
+            "was stopped (pack again)"
+        )
     return Tables(_names(files), parts)
 
 
@@ -147,10 +150,12 @@ def _read(files: Sequence[Path], report: Report, limits: Limits) -> Iterator[Tra
 
 
 def _names(files: Iterable[str]) -> list[str]:
-    """A name of each file: without its folders, where no other has the same."""
+    """A name of each file: without its folders, where no other has the same. Bytes that are not
+    UTF-8 are written as escapes: a name is also a cell of tables."""
     paths = {file: Path(file).name for file in files}
     often = Counter(paths.values())
-    return [name if often[name] == 1 else file for file, name in paths.items()]
+    names = (name if often[name] == 1 else file for file, name in paths.items())
+    return [name.encode("utf-8", "backslashreplace").decode() for name in names]
 
 
 def _at(path: Path, empty: bool) -> list[Path]:

@@ -40,8 +40,9 @@ def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to, which replaces ``path`` when the block ends without an error.
 
     The data is on disk before the rename: a crash leaves the old file or the new one, never a part.
-    What a killed process left there is written over. Raises UserError where another process is
-    writing the same file: both would write to one temporary path.
+    What a killed process left there is written over. The block writes the file itself: another that
+    it renames to that path, as safetensors' ``save_file`` does, is not locked. Raises UserError
+    where another process is writing the same file: both would write to one temporary path.
     """
     unfinished = path.with_name(f"{path.name}.tmp")
     busy = UserError(f"another process is writing {path}")
@@ -52,25 +53,28 @@ def replacing(path: Path) -> Iterator[Path]:
             with unfinished.open("rb+") as file:
                 os.fsync(file.fileno())
             unfinished.replace(path)
-        finally:
+        except BaseException:  # after the rename the path may be another process's
             unfinished.unlink(missing_ok=True)
+            raise
 
 
 @contextmanager
-def held(path: Path, busy: UserError) -> Iterator[None]:
-    """Hold a file, which is made if need be, for this process alone, or raise ``busy``.
+def held(path: Path, busy: UserError) -> Iterator[bool]:
+    """Hold a file, which is made if need be, for this process alone, or raise ``busy``. Yields
+    whether it is held for sure, as ``hold`` tells.
 
     What a dead process held is free. Raises OSError for a file that cannot be opened.
     """
+    sure = False
     with ExitStack() as stack:
         for _ in range(TRIES):
             lock = stack.enter_context(path.open("ab"))
-            hold(lock, busy)
+            sure = hold(lock, busy)
             # Its last holder may have renamed or removed it since it was opened.
             if _is_at(lock, path):
                 break
             lock.close()
-        yield
+        yield sure
 
 
 def _is_at(file: IO[bytes], path: Path) -> bool:
@@ -81,9 +85,9 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
         return False
 
 
-def hold(lock: IO[bytes], busy: UserError) -> None:
-    """Lock an open file, or raise ``busy``. The lock goes with the process, however that ends; a
-    file system without locks has none."""
+def hold(lock: IO[bytes], busy: UserError) -> bool:
+    """Lock an open file, or raise ``busy``. The lock goes with the process, however that ends.
+    False: the file system has no locks, so that another process may work there, too."""
     if sys.platform == "win32":
         import msvcrt
 
@@ -92,7 +96,7 @@ def hold(lock: IO[bytes], busy: UserError) -> None:
             msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
         except OSError:
             raise busy from None
-        return
+        return True
     import fcntl
 
     try:
@@ -100,7 +104,8 @@ def hold(lock: IO[bytes], busy: UserError) -> None:
     except BlockingIOError:
         raise busy from None
     except OSError:
-        return
+        return False
+    return True
 
 
 def by_name(name: str) -> tuple[list[str | int], str]:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
+from safetensors import safe_open
 
+from analysis.collected import collection
 from app.trace_log import TraceLog
 from core.errors import UserError
 from core.files import held, replacing
+from core.learning.shards import TOP_K, Document, write_shard
+from core.models import checkpoint
 from core.models.gguf import making
 from core.traces.reader import read_trace
 from tests.fakes import make_header, make_run
@@ -46,6 +54,56 @@ def test_two_that_write_one_file_do_not_mix(tmp_path: Path):
 BUSY = UserError("busy")
 
 
+def write_collection(path: Path) -> None:
+    header = SimpleNamespace(to_json=lambda: "{}")
+    collection.write(path, header, {"x": np.zeros(3, np.float32)})  # type: ignore[arg-type]
+
+
+def write_text(path: Path) -> None:
+    top = torch.zeros(4, TOP_K)
+    write_shard(path, [Document(torch.arange(4), 1, torch.zeros(4, 2), top.int(), top, (0,))])
+
+
+def write_weights(path: Path) -> None:
+    checkpoint.write(path.parent, {}, {"x": torch.zeros(3)}, small=False, name=path.name)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no lock there")
+@pytest.mark.parametrize("write", [write_collection, write_text, write_weights])
+def test_arrays_are_locked_until_they_are_in_place(tmp_path: Path, write, monkeypatch):
+    """Until a file is on disk no other process may begin to write it; and all may read it then."""
+    path, real, asked = tmp_path / "x.safetensors", os.fsync, []
+
+    def sync(file: int) -> None:
+        if not path.exists():
+            with pytest.raises(UserError, match="another process is writing"), replacing(path):
+                pass
+            asked.append(sorted(f.name for f in tmp_path.iterdir()))
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    write(path)
+    assert asked and not any(name.startswith(".tmp") for name in asked[0])
+    with safe_open(path, "np") as file:
+        assert file.keys()
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    assert path.stat().st_mode == plain.stat().st_mode
+
+
+def test_after_the_rename_the_path_is_anothers(tmp_path: Path, monkeypatch):
+    path, real = tmp_path / "x", Path.replace
+
+    def then_another_begins(self: Path, target: Path) -> None:
+        real(self, target)
+        self.write_text("another's")
+
+    monkeypatch.setattr(Path, "replace", then_another_begins)
+    with replacing(path) as unfinished:
+        unfinished.write_text("whole")
+    assert path.read_text() == "whole" and unfinished.read_text() == "another's"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="a file that is held cannot be removed there")
 def test_a_lock_that_its_holder_removed_meanwhile_is_made_anew(tmp_path: Path):
     """Else the next one and the one after it would hold two files, and both work."""
@@ -78,6 +136,36 @@ def test_a_model_that_is_made_clears_what_killed_processes_left(tmp_path: Path):
             second.mkdir()
             assert first.is_dir()
     assert sorted(f.name for f in tmp_path.iterdir()) == ["first", "second"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the locks of a system that has them")
+def test_without_locks_a_model_is_made_and_nothing_is_cleared(tmp_path: Path, monkeypatch):
+    """Whether another process works in a folder cannot be told there."""
+    import fcntl
+
+    def none(_file: object, _how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    with making(tmp_path / "first") as first:
+        first.mkdir()
+        with making(tmp_path / "second") as second:
+            second.mkdir()
+            assert first.is_dir()
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["first", "second"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a file that is held cannot be removed there")
+def test_a_new_folder_that_another_process_holds_is_one_sentence(tmp_path: Path, monkeypatch):
+    import fcntl
+
+    def busy(_file: object, _how: int) -> None:
+        raise BlockingIOError
+
+    monkeypatch.setattr(fcntl, "flock", busy)
+    with pytest.raises(UserError, match="is making a model in") as error, making(tmp_path / "x"):
+        pass
+    assert str(tmp_path) in str(error.value) and not any(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a trace that is held cannot be read there")

@@ -26,6 +26,7 @@ from core.drafting.builders import Chain, DynamicTree, SampledChain, best_first
 from core.errors import UserError
 from core.methods.gemma4_assistant import AssistantOptions
 from core.methods.gemma4_assistant.drafter import load
+from core.methods.gemma4_assistant.model import load_assistant
 from core.methods.loading import check
 from core.models.hub import Source
 from core.models.hugging_face import ATTENTION
@@ -263,6 +264,20 @@ def test_doctor_knows_it_by_its_config(weights, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "opens as a drafter: gemma4-assistant, for a target of hidden size 32, vocab" in printed
     assert "opens as a target" not in printed and "memory of gemma4-assistant" in printed
+
+
+def test_in_bfloat16_the_angles_are_exact(tmp_path):
+    """Rounded to bfloat16, a frequency is half a radian off at the position 500."""
+    assistant_of("all tokens").save_pretrained(tmp_path)
+    made = load_assistant(tmp_path, torch.bfloat16, torch.device("cpu"))
+    assert {p.dtype for p in made.parameters()} == {torch.bfloat16}
+    rotary, width = made.model.rotary_emb, SHAPE["head_dim"]
+    exact = 10000.0 ** -(torch.arange(0, width, 2, dtype=torch.float64) / width)
+    assert rotary.sliding_attention_inv_freq.dtype == torch.float32
+    torch.testing.assert_close(rotary.sliding_attention_inv_freq.double(), exact, rtol=1e-6, atol=0)
+    assert rotary.full_attention_inv_freq.dtype == torch.float32
+    rounded = rotary.full_attention_inv_freq.bfloat16().float()
+    assert not torch.equal(rotary.full_attention_inv_freq, rounded)
 
 
 def test_diagnose_tries_what_it_reads(tmp_path):

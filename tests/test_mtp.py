@@ -3,6 +3,7 @@
 import copy
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from core.drafting.builders import Chain, DynamicTree, best_first
 from core.errors import UserError
 from core.learning.corpus import Blocks
 from core.learning.shards import Document
+from core.learning.student import TrainingRun
 from core.methods.loading import check, load_drafter
 from core.methods.mtp import DRAFTER, MtpOptions, training
 from core.methods.mtp.drafter import load
@@ -34,6 +36,7 @@ from core.methods.mtp.training import TRAINING, MtpStudent, fit_projection, new_
 from core.models import checkpoint
 from core.models.hub import Source
 from core.models.hugging_face import ATTENTION
+from core.train.fit import Fit, FitSettings
 from tests import toys
 
 SHAPE = {
@@ -277,6 +280,37 @@ def test_a_student_sees_what_the_drafter_computes(change, tmp_path):
         == set(checkpoint.shapes(outline(tmp_path)))
     )
     assert len(load_config(tmp_path).parts) == (7 if change else 0)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_target_in_bfloat16_stays_as_it_is_in_training(again, tmp_path):
+    """As on a GPU: the head learns in float32, on a copy of the last layer."""
+    owner = trainable()
+    owner.model.bfloat16()
+    before = {name: each.clone() for name, each in owner.model.state_dict().items()}
+    layers, count = (1, 2), 20
+    rng = torch.Generator().manual_seed(2)
+    tokens = torch.randint(0, 48, (count,), generator=rng)
+    with torch.no_grad():
+        states = owner.model(tokens[None], output_hidden_states=True).hidden_states
+        top = owner.model(tokens[None]).logits[0].float().log_softmax(-1).topk(4)
+    features = torch.cat([states[2][0], states[3][0]], -1).half()
+    text = Document(tokens.int(), 4, features, top.indices.int(), top.values.half(), layers)
+    corpus: Any = SimpleNamespace(train=[text], refresh=lambda: None)
+    options = training.MtpTrainingOptions(steps=3, change=2)
+    learner = TRAINING.student(TrainingRun(owner, tmp_path), options, corpus)
+    if again:
+        learner.save(tmp_path / "start")
+        run = TrainingRun(owner, tmp_path, tmp_path / "start")
+        learner = TRAINING.student(run, options, corpus)
+    fit = Fit(learner, corpus, FitSettings(1.0, sequences=1, anchors=3, top_k=4), tmp_path / "fit")
+    weights = {name: each.detach().clone() for name, each in learner.trained().items()}
+    assert next(fit.steps()).loss > 0
+    assert {p.dtype for p in learner.model.parameters()} == {torch.float32}
+    assert any(not torch.equal(each, weights[n]) for n, each in learner.trained().items())
+    after = owner.model.state_dict()
+    assert all(after[n].dtype == each.dtype for n, each in before.items())
+    assert all(torch.equal(after[n], each) for n, each in before.items())
 
 
 @pytest.mark.parametrize("change", [0, 3])

@@ -224,6 +224,15 @@ def test_a_drafter_with_a_wrong_tensor_is_refused_as_loading_refuses_it(kind, sh
     assert str(error.value) in (*found.refused, found.head) and not found.drafters
 
 
+def test_the_targets_first_layers_have_its_tokens(tmp_path):
+    """With and without trained changes; a model of its own may have others."""
+    raw = {"format": "draftscope-first-layers", "layers": 3}
+    parts = {"rank": 2, "parts": {"q_proj": [32, 32]}}
+    for name, config in (("plain", raw), ("trained", raw | parts)):
+        (found,) = opening(folder_of(tmp_path / name, config)).drafters
+        assert found.kind == "sps" and not found.apart
+
+
 def test_a_target_with_a_head_opens_as_both(tmp_path, doctor):
     raw = toys.config("qwen3_5_text").to_dict() | {"mtp_num_hidden_layers": 1}
     code, printed = doctor(folder_of(tmp_path, raw))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -22,6 +23,7 @@ from analysis.measures.packed import Done, pack, parts_of
 from analysis.measures.tables import Tables
 from app import cli
 from app.trace_files import read_tables
+from core.journal import alone
 from core.stats import MANY, interval, ratio, resample
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
@@ -167,6 +169,89 @@ def test_a_stopped_packing_goes_on_where_it_was(folder, tmp_path, at):
     assert len(tables(into).rounds) == len(tables(folder).rounds)
 
 
+def stop(file: Path) -> Trace:
+    raise KeyboardInterrupt
+
+
+def test_a_stopped_update_loses_nothing(call, folder, tmp_path):
+    into, changed = tmp_path / "pack", folder / "dart.jsonl.gz"
+    update(folder, into)
+    before, whole = sorted(into.iterdir()), len(tables(into).rounds)
+    write_trace(changed, fake_trace("dart", 78, 11, prompt="new"))
+    with pytest.raises(KeyboardInterrupt):
+        pack([changed], into, stop)
+    assert sorted(into.iterdir()) == before and len(tables(into).rounds) == whole
+    old = {part.number for part in parts_of(into) if "dart.jsonl.gz" in str(part.sources)}
+    assert call("trace", "pack", folder, "--out", into)[0] == 0
+    assert not old & {int(path.name[:5]) for path in into.glob("*.parquet")}
+    assert len(tables(into).rounds) == len(tables(folder).rounds) != whole
+
+
+def test_old_parts_that_a_stopped_update_left_go(call, folder, tmp_path, monkeypatch):
+    """It was stopped when the new parts were written, and before the old ones went."""
+    into = tmp_path / "pack"
+    update(folder, into)
+    write_trace(folder / "dart.jsonl.gz", fake_trace("dart", 78, 11, prompt="new"))
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)
+    update(folder, into)
+    monkeypatch.undo()
+    code, _, err = call("report", into)
+    assert code == 2 and is_one_sentence(err) and "pack again" in err
+    assert update(folder, into).added == 0
+    assert len(tables(into).rounds) == len(tables(folder).rounds)
+
+
+def test_what_a_stopped_packing_left_is_cleared(call, folder, tmp_path):
+    into = tmp_path / "pack"
+    into.mkdir()
+    for name in ("00003.rounds.parquet", "00003.nodes.parquet.tmp", "lock"):
+        (into / name).write_bytes(b"")
+    assert call("trace", "pack", folder / "dart.jsonl.gz", "--out", into)[0] == 0
+    assert {path.name[:5] for path in into.iterdir()} == {"00001", "lock"}
+
+
+def test_two_packings_into_one_folder_do_not_mix(call, folder, tmp_path):
+    with alone(tmp_path / "pack", "packing"):
+        code, _, err = call("trace", "pack", folder, "--out", tmp_path / "pack")
+    assert code == 2 and is_one_sentence(err) and "another packing is at work" in err
+
+
+def test_traces_that_are_gone_are_told(call, folder, tmp_path):
+    into = tmp_path / "pack"
+    update(folder, into)
+    (folder / "plain.jsonl").unlink()
+    said = "gone, and no longer in the pack: 1 trace"
+    assert said in call("trace", "pack", folder, "--out", into)[2]
+    assert "gone, and" not in call("trace", "pack", folder, "--out", into)[2]
+    moved = tmp_path / "elsewhere" / "pack"
+    moved.parent.mkdir()
+    into.rename(moved)
+    before = sorted(moved.iterdir())
+    code, _, err = call("trace", "pack", folder / "dart.jsonl.gz", "--out", moved)
+    assert code == 2 and is_one_sentence(err) and "move them with it" in err
+    assert sorted(moved.iterdir()) == before
+
+
+def test_a_pack_behind_a_link_knows_its_traces(folder, tmp_path):
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "deep" / "er")
+    for into in (tmp_path / "link" / "pack", tmp_path / "deep" / "er" / "pack"):
+        done = update(folder, into)
+        assert not done.gone and not packed.changed(into)
+    assert done.added == 0 and done.kept == len(list(folder.iterdir()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode")
+def test_a_name_that_is_not_utf8_is_left_out_and_reported_by_itself(call, folder, tmp_path):
+    odd = folder / os.fsdecode(b"a\xff.jsonl.gz")
+    (folder / "dart.jsonl.gz").rename(odd)
+    code, _, err = call("trace", "pack", folder, "--out", tmp_path / "pack")
+    assert code == 1 and "not UTF-8" in err
+    assert len(tables(tmp_path / "pack").names) == len(list(folder.iterdir())) - 1
+    code, out, _ = call("report", odd, folder / "ddtree.jsonl.gz", "--json")
+    assert code == 0 and out.encode() and json.loads(out)["rounds"]
+
+
 def test_what_is_no_trace_is_left_out_and_named(call, folder, tmp_path):
     (folder / "bad.jsonl").write_text('{"kind": "header"}\n')
     code, out, err = call("trace", "pack", folder, "--out", tmp_path / "pack")
@@ -243,6 +328,27 @@ def test_a_damaged_pack_is_one_sentence(call, folder, tmp_path, table, how):
         parquet.write_table(whole.set_column(0, whole.schema.field(0), nothing), file)
     code, _, err = call("report", into)
     assert code == 2 and is_one_sentence(err) and file.name in err
+
+
+def test_a_missing_table_and_a_null_in_a_text_are_said(call, folder, tmp_path, monkeypatch):
+    into = tmp_path / "pack"
+    pack([folder / "dart.jsonl.gz"], into, read_trace)
+    (file,) = into.glob("*.runs.parquet")
+    whole = parquet.read_table(file)
+    at = whole.schema.get_field_index("text")
+    text = pa.array([[None, 1]] * whole.num_rows, pa.list_(pa.int64()))
+    parquet.write_table(whole.set_column(at, whole.schema.field(at), text), file)
+    assert "lacks values" in call("report", into)[2]
+    parquet.write_table(whole, file)
+    monkeypatch.setattr(packed, "MAX_VALUES", 5)
+    code, _, err = call("report", into)
+    assert code == 2 and is_one_sentence(err) and "too large for a part" in err
+    monkeypatch.undo()
+    next(into.glob("*.rounds.parquet")).unlink()
+    assert "cannot be read: No such file or directory" in call("report", into)[2]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "x.runs.parquet").write_bytes(b"")
+    assert not packed.is_pack(tmp_path / "other")
 
 
 def test_a_run_that_the_part_does_not_have_is_refused(call, folder, tmp_path):

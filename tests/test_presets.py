@@ -430,6 +430,19 @@ def test_what_a_killed_fetch_left_is_not_a_model(tmp_path, monkeypatch, asked):
     assert part.here and part.size == (20 if asked else 2 * preset.parameters)
 
 
+def test_a_part_without_its_index_is_not_a_model(tmp_path):
+    """The index may come last: until then nobody knows which parts are missing."""
+    for name in ("config.json", "model-00001-of-00002.safetensors"):
+        (tmp_path / name).write_text("{}")
+    assert not Source(str(tmp_path)).is_whole()
+    second = "model-00002-of-00002.safetensors"
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": second}}
+    (tmp_path / hub.INDEX).write_text(json.dumps(index))
+    assert not Source(str(tmp_path)).is_whole()
+    (tmp_path / second).write_text("{}")
+    assert Source(str(tmp_path)).is_whole()
+
+
 def test_a_fetch_clears_what_killed_ones_left_of_files_that_are_whole(tmp_path, monkeypatch):
     import huggingface_hub
 

@@ -268,3 +268,18 @@ def test_a_page_that_leaves_a_run_stops_it_unless_another_watches_it():
     assert not run.stop.is_set(), "a link stops nothing"
     runs.leave(ticket)
     assert run.stop.is_set()
+
+
+def test_a_stream_that_goes_on_after_its_page_has_left_keeps_no_run():
+    runs = Runs(FakeEngine())
+    left, back, late = runs.submit(*[RunRequest("slow")] * 3)
+    with runs.watching([left, back, late]):
+        for ticket in (left, back, late):
+            runs.leave(ticket)
+            runs.mark(ticket)  # as the stream does until it ends
+            runs.updates(ticket, 0)
+        runs.asked(back, 0)
+        runs._runs[late].left -= run_module.ABANDONED_AFTER
+    assert runs._runs[left].stop.is_set(), "its page is gone"
+    assert not runs._runs[back].stop.is_set(), "its page is back"
+    assert not runs._runs[late].stop.is_set(), "another page's stream, which may come back"

@@ -392,7 +392,7 @@ FINISHED = replace(ENDLESS, minutes=1e-9)  # after one step
 
 def test_a_fit_killed_in_its_last_save_is_not_done(owner, shards, tmp_path, monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("core.models.checkpoint.save_file", killed)
+        patched.setattr("core.models.checkpoint.save", killed)
         losses(a_fit(owner, shards, tmp_path, FINISHED), 9)
     again = a_fit(owner, shards, tmp_path, FINISHED)
     assert len(losses(again, 9)) == again.step == 1

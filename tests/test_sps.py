@@ -1,6 +1,8 @@
 """A draft language model: what it says of each node, its cache, and drawing with the target."""
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from core.decoding.request import RunRequest, Settings
 from core.drafting.builders import Chain, OptTree, SampledChain, best_first
 from core.drafting.session import FactorisedSession
 from core.errors import UserError
+from core.learning.shards import Document
+from core.learning.student import TrainingRun
 from core.methods.registry import choose, find
 from core.methods.sps.model import (
     DraftAdapter,
@@ -24,9 +28,11 @@ from core.methods.sps.model import (
     load_config,
     save_adapter,
 )
+from core.methods.sps.training import TRAINING, SpsTrainingOptions
 from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED
 from core.rounds.round import Sampling
+from core.train.fit import Fit, FitSettings
 from core.verification.rules import SpeculativeSampling, TargetTokens
 from tests import toys
 from tests.toys import HOT, PROMPT, plain, run
@@ -237,6 +243,28 @@ def test_the_targets_own_layers_stay_as_they_are():
     assert len(made.model.layers) == 2 and len(toys.model().model.layers) == 4
     assert made.model.embed_tokens is toys.model().model.embed_tokens
     assert type(toys.model().model.layers[0].self_attn.q_proj) is torch.nn.Linear
+
+
+def test_a_target_in_bfloat16_stays_as_it_is_in_training(tmp_path):
+    """As on a GPU: what is learnt is float32 beside it."""
+    target = toys._make("llama", 0, 257, "eager").bfloat16()
+    before = {name: each.clone() for name, each in target.state_dict().items()}
+    tokens = torch.randint(0, 257, (20,), generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        top = target(tokens[None]).logits[0].float().log_softmax(-1).topk(4)
+    text = Document(tokens.int(), 4, torch.zeros(20, 0), top.indices.int(), top.values.half(), ())
+    corpus: Any = SimpleNamespace(train=[text], refresh=lambda: None)
+    owner: Any = SimpleNamespace(model=target)
+    options = SpsTrainingOptions(first=2, change=2)
+    learner = TRAINING.student(TrainingRun(owner, tmp_path), options, corpus)
+    fit = Fit(learner, corpus, FitSettings(1.0, sequences=1, anchors=3, top_k=4), tmp_path / "fit")
+    assert next(fit.steps()).loss > 0
+    learnt = learner.trained()
+    assert {each.dtype for each in learnt.values()} == {torch.float32}
+    assert any(each.any() for name, each in learnt.items() if name.endswith(".b"))
+    after = target.state_dict()
+    assert all(after[n].dtype == each.dtype for n, each in before.items())
+    assert all(torch.equal(after[n], each) for n, each in before.items())
 
 
 def test_what_ships_is_small_and_loads(tmp_path):

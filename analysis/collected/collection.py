@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from analysis.numbers import percent, plural
 from core.errors import UserError, WrongKind
@@ -417,6 +417,6 @@ def write(path: Path, header: CollectionHeader, arrays: Mapping[str, Array]) -> 
     whole = {n: np.ascontiguousarray(a) for n, a in arrays.items()}
     try:
         with replacing(path) as unfinished:
-            save_file(whole, unfinished, metadata)
+            unfinished.write_bytes(save(whole, metadata))
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path} cannot be written: {error}") from None

@@ -3,13 +3,15 @@ the traces again.
 
 A pack is a folder of parts. A part is five files, NUMBER.TABLE.parquet; the one of its runs is
 written last, and a part without it does not count. The traces stay the record: each run names its
-file, relative to the pack, with the size and time that it had. When these change it is packed anew.
+file, relative to the pack, with the size and time that it had. When these change it is packed anew,
+and the old part goes once all new ones are there. A file ``lock`` keeps a second packing out.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -20,6 +22,7 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import parquet
 
 from analysis.frames import COVERAGE, Frame
@@ -28,6 +31,7 @@ from analysis.measures.tokens import CLASSES
 from core.declared import convert
 from core.errors import UserError
 from core.files import replacing
+from core.journal import LOCK, alone
 from core.json_input import parse_json
 from core.lines import check_regular
 from core.rounds.draft import Array
@@ -36,6 +40,7 @@ from core.traces.schema import STAGES, Header, Trace
 FORMAT, VERSION = "draftscope-pack", 1
 RUNS = "runs"
 BATCH, PART = 2_000, 32_000  # rounds whose columns are made together; that a part has, at least
+MAX_VALUES = 1 << 27  # of a column in a part: a small file may unpack to any number
 
 _WHOLE, _REAL, _SHORT, _YES = pa.int32(), pa.float64(), pa.float32(), pa.bool_()
 _WORD = pa.dictionary(pa.int16(), pa.string())
@@ -78,6 +83,7 @@ _RUNS = {
     "tokens": pa.int64(), "wall_seconds": pa.float64(), "start": pa.int64(),
     "text": pa.list_(pa.int64()),
 }  # fmt: skip
+_FILE = re.compile(rf"([0-9]{{5,9}})\.({'|'.join((RUNS, *_TABLES))})\.parquet(\.tmp)?")
 
 
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────
@@ -96,14 +102,19 @@ class PackedTrace:
     def of(file: Path, folder: Path) -> PackedTrace:
         """Raises OSError."""
         found = file.stat()
-        return PackedTrace(Path(os.path.relpath(file, folder)).as_posix(), found.st_size,
-                      found.st_mtime_ns)  # fmt: skip
+        return PackedTrace(_from(folder, file), found.st_size, found.st_mtime_ns)
 
     def current(self, folder: Path) -> bool:
         """Whether the file is still there and the same."""
         with suppress(OSError):
             return PackedTrace.of(folder / self.file, folder) == self
         return False
+
+
+def _from(folder: Path, file: Path) -> str:
+    """The file's path from the folder, both without links: ".." leads out of where a link goes."""
+    place = file.parent.resolve() / file.name
+    return Path(os.path.relpath(place, folder.resolve())).as_posix()
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,13 +163,18 @@ class PackedPart:
 
 
 def is_pack(path: Path) -> bool:
-    return any(path.glob(f"*.{RUNS}.parquet"))
+    return bool(parts_of(path))
 
 
 def parts_of(folder: Path) -> list[PackedPart]:
-    """The parts of a pack, in order. Raises UserError where its format is another or newer one."""
-    names = sorted(path.name.split(".")[0] for path in folder.glob(f"*.{RUNS}.parquet"))
-    return [PackedPart(folder, int(name)) for name in names if name.isdecimal()]
+    """The parts of a pack, in order; none of a folder that is another. No file is opened."""
+    names = (_FILE.fullmatch(path.name) for path in folder.glob(f"*.{RUNS}.parquet"))
+    return [PackedPart(folder, number) for number in sorted(int(name[1]) for name in names if name)]
+
+
+def is_free(folder: Path) -> bool:
+    """Whether a folder holds nothing but files of a pack, whole or of a packing that stopped."""
+    return all(path.name == LOCK or _FILE.fullmatch(path.name) for path in folder.iterdir())
 
 
 def changed(folder: Path) -> int:
@@ -174,10 +190,24 @@ def _read(file: Path, kinds: Mapping[str, pa.DataType]) -> pa.Table:
             said = (opened.schema_arrow.metadata or {}).get(FORMAT.encode(), b"")
             if said != str(VERSION).encode():
                 raise UserError(f"{file} is not of a pack of version {VERSION}: pack again")
+            if _most_values(opened.metadata) > MAX_VALUES:
+                raise UserError(f"{file} is too large for a part of a pack")
             found = opened.read(columns=list(kinds)).select(list(kinds)).cast(_schema(kinds))
-        if any(column.null_count for column in found.columns):
+        lists = (each for each in found.columns if pa.types.is_list(each.type))
+        if any(each.null_count for each in (*found.columns, *map(_flat, lists))):
             raise UserError(f"{file} lacks values")
         return found
+
+
+def _most_values(about: parquet.FileMetaData) -> int:
+    """The values of the column that has most, those in lists one by one."""
+    groups = [about.row_group(number) for number in range(about.num_row_groups)]
+    sums = (sum(each.column(n).num_values for each in groups) for n in range(about.num_columns))
+    return max(about.num_rows, *sums, 0)
+
+
+def _flat(lists: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.call_function("list_flatten", [lists])
 
 
 @contextmanager
@@ -188,7 +218,8 @@ def _reading(file: Path) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # pyarrow raises anything on damaged files
-        raise UserError(f"{file} cannot be read: {type(error).__name__}") from None
+        why = error.strerror if isinstance(error, OSError) else None
+        raise UserError(f"{file} cannot be read: {why or type(error).__name__}") from None
 
 
 def _values(name: str, column: pa.ChunkedArray) -> Any:
@@ -217,11 +248,12 @@ def _schema(kinds: Mapping[str, pa.DataType]) -> pa.Schema:
 
 @dataclass
 class Done:
-    """The outcome of packing: traces that were added, that were there before, rounds of the added,
-    and a sentence for each file that is not a trace."""
+    """The outcome of packing: traces that were added, that were there before, that left because
+    their files are gone, rounds of the added, and a sentence for each file that is not a trace."""
 
     added: int = 0
     kept: int = 0
+    gone: int = 0
     rounds: int = 0
     refused: list[str] = field(default_factory=list)
 
@@ -235,19 +267,44 @@ def pack(
     """Bring a pack up to date: add these traces, and pack those anew that changed since.
 
     What is in the pack already stays; a trace whose file is gone leaves it. Parts are written one
-    after the other, each whole: a packing that was stopped goes on where it stopped.
+    after the other, each whole: a packing that was stopped goes on where it stopped. Old parts go
+    last, so that at any time all that was packed is in the pack.
+
+    Raises UserError where another process packs there, and where all traces of the pack are gone:
+    it was moved without them.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    found, kept, waiting = Done(), set[str](), dict[str, Path]()
-    for part in parts_of(folder):
+    with alone(folder, "packing"):
+        _clear(folder)
+        return _pack(files, folder, read, report)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a packing that was stopped left: tables of parts without runs."""
+    whole = {part.number for part in parts_of(folder)}
+    for path in folder.iterdir():
+        found = _FILE.fullmatch(path.name)
+        if found and (found[3] or int(found[1]) not in whole):
+            path.unlink(missing_ok=True)
+
+
+def _pack(
+    files: Sequence[Path],
+    folder: Path,
+    read: Callable[[Path], Trace],
+    report: Callable[[float, str], None],
+) -> Done:
+    parts = parts_of(folder)[::-1]  # the newest first: a stopped packing may have left older ones
+    found, kept, waiting = Done(gone=_gone(parts)), set[str](), dict[str, Path]()
+    stale: list[PackedPart] = []
+    for part in parts:
         current = [source.file for source in part.sources if source.current(folder)]
-        if len(current) == len(part.sources):
+        if len(current) == len(part.sources) and kept.isdisjoint(current):
             kept.update(current)
-            continue
-        part.path(RUNS).unlink()
-        waiting |= {file: folder / file for file in current}
-    waiting |= {os.path.relpath(file, folder): file for file in files}
-    some = [file for name, file in waiting.items() if Path(name).as_posix() not in kept]
+        else:
+            stale.append(part)
+            waiting |= {file: folder / file for file in current}
+    waiting |= {_from(folder, file): file for file in files}
+    some = [file for name, file in waiting.items() if name not in kept]
     found.kept = len(kept)
     writer, sizes = _Writer(folder), np.array([_size(file) for file in some], float)
     shares = np.cumsum(sizes) / max(1.0, sizes.sum())
@@ -262,7 +319,22 @@ def pack(
         writer.add(source, trace)
         found.added, found.rounds = found.added + 1, found.rounds + len(trace.rounds)
     writer.end()
+    for part in stale:
+        for table in (RUNS, *_TABLES):
+            part.path(table).unlink(missing_ok=True)
     return found
+
+
+def _gone(parts: Sequence[PackedPart]) -> int:
+    """How many traces of the pack are no longer where they were. Raises UserError for all."""
+    files = {part.folder / each.file for part in parts for each in part.sources}
+    gone = sum(not file.exists() for file in files)
+    if files and gone == len(files):
+        raise UserError(
+            f"no trace of the pack {parts[0].folder} is where it was: move them with it, or name a "
+            "new folder"
+        )
+    return gone
 
 
 def _size(file: Path) -> int:
@@ -274,9 +346,13 @@ def _size(file: Path) -> int:
 
 def _source(file: Path, folder: Path) -> PackedTrace:
     try:
-        return PackedTrace.of(file, folder)
+        found = PackedTrace.of(file, folder)
+        found.file.encode()
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
+    except UnicodeEncodeError:
+        raise UserError(f"{file} has a path that is not UTF-8, which a pack cannot hold") from None
+    return found
 
 
 class _Writer:

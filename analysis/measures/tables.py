@@ -2,8 +2,9 @@
 
 Four tables go from coarse to fine: ``runs``, ``rounds``, ``positions`` (what the target saw along
 its own text) and ``nodes`` (what was drafted). The last two are long: a measure reads the columns
-it needs part by part (``each``) and adds up what it counts (``grouped``), so that a million rounds
-take as little memory as the largest part.
+it needs part by part (``each``) and adds up what it counts (``grouped``), so that of these two the
+largest part is in memory, beside the table of rounds, hindsight, and q of all nodes (about 9 bytes
+each).
 
 Observed positions. A round observes depth d when the position's parent was accepted, d = 1 …
 accepted + 1, at most L drafted depths. Everything deeper is unobserved and has no line: it is never

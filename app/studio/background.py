@@ -46,7 +46,7 @@ class Background:
 
     def routes(self) -> dict[str, Route]:
         return {
-            "updates": lambda q: self.runs.updates(q.ticket, q.since or 0),
+            "updates": lambda q: self.runs.asked(q.ticket, q.since or 0),
             "stop": self._stop,
         }
 

@@ -63,7 +63,7 @@ class Routes:
 
     def of_runs(self) -> dict[str, Route]:
         return {
-            "updates": lambda q: self._runs.updates(q.ticket, q.since or 0),
+            "updates": lambda q: self._runs.asked(q.ticket, q.since or 0),
             "inspect": self._inspect,
             "save": lambda q: trace_file(self.run(q).trace()),
             "fold": self._fold,

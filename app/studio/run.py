@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -39,7 +40,7 @@ class StudioRun:
     reading what is done before the first round, in words; empty when there is nothing to wait for
     seen    when a page last asked for it or watched it
     watchers  pages that watch it now
-    left    a page that showed it shows another run now, and none has asked for it since
+    left    when a page that showed it went to another run; −∞: none has, or one has come back
     file    the name of the file that was opened, any text; "" for another run
     example  the name of the example that it was opened as
     link    a second ticket, for looking only; None until the run is shared
@@ -57,7 +58,7 @@ class StudioRun:
     reading: str = ""
     seen: float = field(default_factory=time.monotonic)
     watchers: int = 0
-    left: bool = False
+    left: float = -math.inf
     stop: threading.Event = field(default_factory=threading.Event)
     source: str = "live"
     file: str = ""
@@ -89,6 +90,12 @@ class StudioRun:
     def abandoned(self) -> bool:
         """Whether its page is gone."""
         return not self.watchers and time.monotonic() - self.seen > ABANDONED_AFTER
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its page went to another run, and the stream that ends now was that page's own.
+        Later it may be another page's, which comes back or not."""
+        return not self.watchers and time.monotonic() - self.left < ABANDONED_AFTER
 
     @property
     def made(self) -> Said:

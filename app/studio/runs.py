@@ -129,12 +129,20 @@ class Runs:
         return run.ticket
 
     def get(self, ticket: object) -> StudioRun | None:
-        """The run of a ticket; asking keeps it alive."""
+        """The run of a ticket, for a page that asks: one that left the run is back."""
+        run = self.find(ticket)
+        if run is not None:
+            run.left = -math.inf
+        return run
+
+    def find(self, ticket: object) -> StudioRun | None:
+        """The run of a ticket, which is kept alive: for a stream, which goes on for a while after
+        its page has left the run."""
         with self._lock:
             own = self._links.get(ticket, ticket) if isinstance(ticket, str) else None
             run = self._runs.get(own) if own is not None else None
             if run is not None:
-                run.seen, run.left = time.monotonic(), False
+                run.seen = time.monotonic()
                 self._runs.move_to_end(run.ticket)
             return run
 
@@ -165,11 +173,14 @@ class Runs:
             for run in watched:
                 run.watchers += by
                 run.seen = time.monotonic()
-                self._let_go(run)
+                if by > 0:
+                    run.left = -math.inf
+                elif run.is_left:
+                    self._stop(run)
 
     def mark(self, ticket: object) -> tuple[object, ...]:
         """Return a value that changes as soon as there is news about a run, or about the model."""
-        run = self.get(ticket)
+        run = self.find(ticket)
         if run is None:
             return (self.model,)
         news = (run.state, run.message, run.reading, run.header is None, len(run.rounds))
@@ -185,18 +196,16 @@ class Runs:
 
     def leave(self, ticket: object) -> None:
         """A page shows this run no more: it is stopped, unless another page watches it, such as a
-        tab that was made of this one."""
+        tab that was made of this one. The last watcher may be the page's own stream, which ends
+        later than the page says so."""
         run = self.get(ticket)
         if run is None or ticket != run.ticket:
             return
         with self._lock:
-            run.left = True
-            self._let_go(run)
-
-    def _let_go(self, run: StudioRun) -> None:
-        """The watcher that is left may be the page's own: its stream may end later than it says."""
-        if run.left and not run.watchers:
-            self._stop(run)
+            if run.watchers <= 1:
+                run.left = time.monotonic()
+            if run.is_left:
+                self._stop(run)
 
     def _stop(self, run: StudioRun) -> None:
         run.stop.set()
@@ -205,15 +214,20 @@ class Runs:
             run.state = STOPPED
 
     def updates(self, ticket: object, since: int) -> dict[str, Any]:
-        """The model's state, the run's, and its rounds from number ``since`` on."""
+        """The model's state, the run's, and its rounds from number ``since`` on; for a stream."""
         self._visited.set()
-        run = self.get(ticket)
+        run = self.find(ticket)
         answer: dict[str, Any] = {"model": self.model.to_json(), "run": None}
         if run is None:
             return answer
         # the ticket as asked: a link must not become the run's own
         answer["run"] = run.news(since) | {"ticket": ticket, "ahead": self._ahead(run)}
         return answer
+
+    def asked(self, ticket: object, since: int) -> dict[str, Any]:
+        """``updates`` for a page that asks by itself: one that left the run is back."""
+        self.get(ticket)
+        return self.updates(ticket, since)
 
     def _ahead(self, run: StudioRun) -> int:
         """How many runs come before a waiting one."""

@@ -25,6 +25,7 @@ const TYPES = {
 };
 const TRACES = /\.jsonl(\.gz)?$/;
 const OTHERS = /^(calibration|results)\.(parquet|csv)$|^table\.json$|\.safetensors$/;
+const TEXTS = /\.(json|log)$/; // of anything, so they are looked at last
 const LARGEST = 64; // MB of a file, as the server takes it
 const MOST = 24; // files that are opened at once, as many as the shelf holds
 const SIDE_BY_SIDE = 4;
@@ -49,12 +50,13 @@ export function likely(items) {
 }
 
 /** Of a folder's files those that open here, and how many are left out. A checkpoint is its config;
- * files without an ending that is known are left, unless there is nothing else. */
+ * JSON and logs are sent where there is nothing that says by its name what it is. */
 export function chosenOf(files) {
   const config = files.find(({ path }) => /^[^/]+\/config\.json$/.test(path)),
     traces = files.filter(({ path }) => TRACES.test(path)),
     others = files.filter(({ path }) => OTHERS.test(path.split("/").pop()));
-  const found = config ? [config] : traces.length ? traces : others;
+  const some = [traces, others, files.filter(({ path }) => TEXTS.test(path))],
+    found = config ? [config] : (some.find(({ length }) => length) ?? []);
   return { chosen: found.slice(0, MOST), left: Math.max(0, found.length - MOST) };
 }
 
@@ -162,7 +164,8 @@ class FileTaker {
 
   /** Send the files, and open each where it belongs; `more` is said besides. */
   async open(files, more = "") {
-    this._say(`sending ${files.length === 1 ? files[0].name : plural(files.length, "file")}…`);
+    const what = files.length === 1 ? files[0].name : plural(files.length, "file");
+    this._say(`sending ${what}…`, false, true);
     const answers = [];
     for (const file of files.slice(0, MOST)) answers.push(await this._place(file));
     const errors = answers.filter(({ error }) => error),
@@ -178,8 +181,9 @@ class FileTaker {
       (found) => found?.path,
       () => null,
     );
-    const limit = `a file may have ${LARGEST} MB`;
-    if (!path) return { error: `${file.name} could not be sent: ${limit}` };
+    const isLarge = file.size > LARGEST * 2 ** 20,
+      why = isLarge ? `a file may have ${LARGEST} MB` : "the server did not take it";
+    if (!path) return { error: `${file.name} could not be sent: ${why}` };
     return { name: file.name, path, ...(await answered(this.page.server.place({ path }))) };
   }
 
@@ -223,12 +227,13 @@ class FileTaker {
     goTo({ view: "compare", shelf: true });
   }
 
-  _say(words, wrong = false) {
+  /** Say something for a while, or until the next sentence. */
+  _say(words, wrong = false, stays = wrong) {
     clearTimeout(this.timer);
     this.told.textContent = this.announce.textContent = words;
     this.said.hidden = !words;
     this.said.classList.toggle("wrong", wrong);
-    if (words && !wrong) this.timer = setTimeout(() => this._say(""), STAYS);
+    if (words && !stays) this.timer = setTimeout(() => this._say(""), STAYS);
   }
 }
 

@@ -27,11 +27,7 @@ export function awaits(view) {
 
 /** Call `hear` with every request, for whatever view, while `element` is on the page. */
 export function onGoTo(element, hear) {
-  const listen = ({ detail }) => {
-    if (element.isConnected) hear(detail);
-    else window.removeEventListener(GONE_TO, listen);
-  };
-  window.addEventListener(GONE_TO, listen);
+  hearWhile(element, GONE_TO, hear);
 }
 
 /** Whether a tab is on view. */
@@ -55,5 +51,14 @@ export function askForFiles(folder = false) {
 
 /** Call `hear` when files, or a folder, are to be chosen, while `element` is on the page. */
 export function onChoose(element, hear) {
-  window.addEventListener(CHOOSE, ({ detail }) => element.isConnected && hear(detail));
+  hearWhile(element, CHOOSE, hear);
+}
+
+/** Call `hear` with every event of a name, while `element` is on the page. */
+function hearWhile(element, name, hear) {
+  const listen = ({ detail }) => {
+    if (element.isConnected) hear(detail);
+    else window.removeEventListener(name, listen);
+  };
+  window.addEventListener(name, listen);
 }

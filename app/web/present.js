@@ -10,10 +10,6 @@ let presented = null; // the element that is
 let isFull = false; // the browser gave it the whole screen, not only its window
 let seen = null; // watches whether it is still in sight: another tab may have been opened
 
-export function isPresented(element) {
-  return element === presented;
-}
-
 /** Present an element, or leave off. */
 export function togglePresent(element) {
   const before = presented;

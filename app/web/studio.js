@@ -13,6 +13,7 @@ import { Pane } from "./pane.js";
 import { LETTERS } from "./parts.js";
 import { allRounds } from "./studio/all-rounds.js";
 import { Frame } from "./studio/frame.js";
+import { notFromCourse } from "./studio/from-course.js";
 import { helpDialog, Legend } from "./studio/help.js";
 import { Look } from "./studio/look.js";
 import { Opening } from "./studio/opening.js";
@@ -169,6 +170,7 @@ export class Studio {
   /** Fill the form with the settings of what is shown, to be changed and started. */
   again() {
     this.trigger("refill", { tickets: this.runs.tickets });
+    notFromCourse(this.where.stop);
     openForm(this.where.stop);
   }
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from core.errors import UserError
@@ -81,8 +81,9 @@ def write_shard(path: Path, documents: list[Document]) -> None:
         "top_logp": torch.cat([d.top_logp for d in documents]),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
+    about = {"layers": ",".join(map(str, documents[0].layers))}
     with replacing(path) as partial:
-        save_file(tensors, partial, {"layers": ",".join(map(str, documents[0].layers))})
+        partial.write_bytes(save(tensors, metadata=about))
 
 
 def read_shard(path: Path) -> Iterator[Document]:

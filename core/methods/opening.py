@@ -68,7 +68,7 @@ def _vocabulary(
 ) -> tuple[int | None, bool]:
     """``covers`` and ``apart`` of an ``OpeningDrafter``."""
     tokens_of = getattr(form(find_drafter(kind)), "tokens_of", None)
-    if tokens_of is not None and not config.of_target:
+    if tokens_of is not None and config.apart:
         with suppress(UserError):
             return (None if target is None else tokens_of(folder, load_vocabulary(target))), True
         return None, True

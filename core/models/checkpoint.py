@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from core.errors import UserError, first_line
@@ -71,7 +71,7 @@ def write(
     weights = compress(weights) if small else weights
     contiguous = {name: t.contiguous() for name, t in weights.items()}
     with replacing(folder / name) as tensors, replacing(folder / "config.json") as config_file:
-        save_file(contiguous, tensors, metadata={"format": "pt"})
+        tensors.write_bytes(save(contiguous, metadata={"format": "pt"}))
         public = {name: value for name, value in config.items() if not name.startswith("_")}
         config_file.write_text(json.dumps(public, indent=2) + "\n")
 

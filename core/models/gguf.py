@@ -101,12 +101,16 @@ def making(final: Path) -> Iterator[Path]:
 @contextmanager
 def scratch(above: Path) -> Iterator[Path]:
     """A folder for this process, below ``above``, that goes at the end. Those that killed processes
-    left there go, too."""
+    left there go, too, where locks tell that they are dead.
+
+    Raises UserError where another process takes the new folder for one that was left.
+    """
     above.mkdir(parents=True, exist_ok=True)
-    busy = UserError("another process works in it")
+    busy = UserError(f"another process is making a model in {above}: try again")
     for left in list(above.glob(f"{SCRATCH}*/{LOCK}")):
-        with suppress(UserError, OSError), held(left, busy):
-            shutil.rmtree(left.parent, ignore_errors=True)
+        with suppress(UserError, OSError), held(left, busy) as sure:
+            if sure:
+                shutil.rmtree(left.parent, ignore_errors=True)
     with (
         tempfile.TemporaryDirectory(prefix=SCRATCH, dir=above) as made,
         held(Path(made) / LOCK, busy),

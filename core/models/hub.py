@@ -148,6 +148,8 @@ class Source:
         if folder is None or not (folder / CONFIG[0]).is_file():
             return False
         named = set((shards(folder) or {}).values())
+        if not named and any(folder.glob("*-of-*.safetensors")):
+            return False
         return all((folder / n).is_file() for n in named) and any(folder.glob(WEIGHTS[0]))
 
     def sizes(self) -> dict[str, int]:

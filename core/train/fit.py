@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from core.errors import UserError
@@ -243,7 +243,7 @@ class Fit:
         contiguous = {n: t.contiguous() for n, t in state.items()}
         about = {"step": str(self.step), "seconds": str(self.seconds)}
         with replacing(self.folder / "state.safetensors") as partial:
-            save_file(contiguous, partial, metadata=about)
+            partial.write_bytes(save(contiguous, metadata=about))
 
     def _resume(self) -> None:
         path = self.folder / "state.safetensors"

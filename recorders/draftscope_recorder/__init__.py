@@ -9,5 +9,5 @@ channel    from the serving process to the writer's: never waits, drops what doe
 writing    the writer's process: messages become traces (numpy alone)
 vllm       where vLLM is listened to
 sglang     where SGLang is
-core       the trace format and what else Draftscope has already
+core       Draftscope's own modules: the trace format, the search for the best of long rows
 """

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { DenoiseView } from "../../app/web/denoise/view.js";
 import { toldOf } from "../../app/web/denoise/words.js";
 
 /** A plain run of one call that sets `position`, while 2 and 5 are masked. */
@@ -24,4 +25,26 @@ test("a step says why it sets what it sets", () => {
     said(5, 0.7),
     /sets a later position first, since the model is at least 70% sure of it/,
   );
+});
+
+test("a step that a run ends before is not waited for", () => {
+  const went = [],
+    nothing = () => {},
+    status = { state: nothing, draw: nothing, working: nothing };
+  const ended = (steps, wanted) => {
+    const player = { go: (at) => went.push(at) },
+      view = Object.create(DenoiseView.prototype),
+      runs = [{ feed: { active: true }, steps: Array(steps) }],
+      parts = { graph: {}, ranking: {}, address: { moved: nothing }, _mark: nothing };
+    Object.assign(view, { runs, wanted, player, status, trigger: nothing, ...parts });
+    view._state(runs[0], false);
+    assert.equal(view.wanted, wanted, "it may come");
+    runs[0].feed.active = false;
+    view._state(runs[0], true);
+    return view.wanted;
+  };
+  assert.equal(ended(64, { round: 90 }), null);
+  assert.deepEqual(went, [89]); // the player stays within the steps there are
+  assert.equal(ended(0, { round: 90 }), null);
+  assert.deepEqual(went, [89]);
 });

@@ -13,6 +13,9 @@ test("of a folder its traces are sent, of a checkpoint the config alone", () => 
   assert.deepEqual(chosen("m/config.json", "m/model.safetensors"), ["m/config.json"]);
   assert.deepEqual(chosen("c/tvd.html", "c/calibration.parquet"), ["c/calibration.parquet"]);
   assert.deepEqual(chosen("d/notes.txt", "d/photo.png"), []);
+  const answers = ["e/response.json", "e/vllm.log"];
+  assert.deepEqual(chosen(...answers, "e/notes.txt"), answers);
+  assert.deepEqual(chosen(...answers, "e/results.csv"), ["e/results.csv"]);
   assert.deepEqual(chosen("m/deep/config.json", "m/run.jsonl"), ["m/run.jsonl"]);
 });
 

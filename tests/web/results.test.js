@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { goTo } from "../../app/web/goto.js";
 import { choicesOf, rowsOf, sorted } from "../../app/web/results/rows.js";
+import { Results } from "../../app/web/results/view.js";
 
 const row = (method, budget, temperature = 0, source = "all") => ({
   method,
@@ -51,4 +53,22 @@ test("rows without a number come last, whichever way", () => {
     names = (up) => sorted(rows, (each) => each.n, up).map((each) => each.n);
   assert.deepEqual(names(false), [3, 2, null]);
   assert.deepEqual(names(true), [2, 3, null]);
+});
+
+test("of two files that are opened the later one is shown, whichever is answered first", async () => {
+  globalThis.window = new EventTarget();
+  const answers = [],
+    shown = [],
+    view = {
+      opened: { wait: () => {}, show: (name) => shown.push(name) },
+      source: { open: () => new Promise((resolve) => answers.push(resolve)) },
+    };
+  const took = ["first", "second"].map((name) => {
+    goTo({ view: "results", path: name, name });
+    return Results.prototype._take.call(view);
+  });
+  answers[1]({ lines: [] });
+  answers[0]({ lines: [] });
+  await Promise.all(took);
+  assert.deepEqual(shown, ["second"]);
 });

@@ -30,11 +30,11 @@ class Options(Large):
 
 
 def main(args: Options) -> int:
-    from analysis.measures.packed import is_pack, pack
+    from analysis.measures.packed import is_free, is_pack, pack
 
     if args.out.exists() and not args.out.is_dir():
         raise UserError(f"{args.out} is a file: name a folder for the pack")
-    if args.out.is_dir() and any(args.out.iterdir()) and not is_pack(args.out):
+    if args.out.is_dir() and not is_pack(args.out) and not is_free(args.out):
         raise UserError(f"{args.out} holds other files: name a new folder for the pack")
     for path in args.traces:
         if not path.exists():
@@ -50,6 +50,8 @@ def main(args: Options) -> int:
     more = len(done.refused) - SHOWN
     if more > 0:
         say(f"and {plural(more, 'more file')}")
+    if done.gone:
+        say(f"gone, and no longer in the pack: {plural(done.gone, 'trace')}")
     size = sum(file.stat().st_size for file in args.out.iterdir())
     added = f"{plural(done.added, 'trace')} packed ({plural(done.rounds, 'round')})"
     name = one_line(str(args.out), 200)

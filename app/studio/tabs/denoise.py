@@ -184,6 +184,7 @@ def routes(studio: Studio) -> dict[str, Route]:
     runs = studio.runs
 
     def updates(question: Question) -> Any:
+        runs.get(question.ticket)  # a page asks: it is there
         return call_updates(runs, question.ticket, max(0, question.since or 0))
 
     def compare(question: Question) -> Any:
@@ -225,7 +226,7 @@ def graph_outline(run: StudioRun | None) -> dict[str, Any]:
 def call_updates(runs: Runs, ticket: object, since: int) -> dict[str, Any]:
     """The model's state, the run's, and its calls from number ``since`` on."""
     answer = runs.updates(ticket, 1 << 40)  # without rounds: calls replace them
-    run, about = runs.get(ticket), answer["run"]
+    run, about = runs.find(ticket), answer["run"]
     if run is not None and about is not None:
         about["header"] = run_view(run.header) if run.header is not None and since == 0 else None
         about["first"] = since

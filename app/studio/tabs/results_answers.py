@@ -110,9 +110,9 @@ def checkpoint(file: Path) -> dict[str, Any]:
         said = _doctor(config.parent)
     lines = [line for line in said if line and NO_WEIGHTS not in line]
     next_ = (
-        "Only config.json was sent. In its folder's place, python -m app model doctor FOLDER tells "
-        "the weights' size, and python -m app diagnose METHOD@FOLDER tries the drafter's wiring "
-        "and checks its weights."
+        "Only config.json was sent. Where the folder lies, `python -m app model doctor FOLDER` "
+        "tells the weights' size, and `python -m app diagnose METHOD@FOLDER` tries the drafter's "
+        "wiring and checks its weights."
     )
     about = "what `model doctor` says of its config.json"
     return _told("A checkpoint", about, [], [*lines, next_])

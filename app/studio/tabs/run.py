@@ -122,7 +122,7 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
     budgets = {inputs.budget for inputs in form.methods}
     filled = gr.Textbox(visible=False)
     asked = view.refill(refill, None, [filled, *budgets], **QUIET)
-    asked.then(None, filled, parts, js=FILL_JS.format(prefix), **QUIET)
+    asked.success(None, filled, parts, js=FILL_JS.format(prefix), **QUIET)
     remember(prefix, form.named, [form.start.click])
 
 

@@ -141,13 +141,13 @@ export class DenoiseView {
     return this.runs.map(({ feed }) => feed.ticket).filter(Boolean);
   }
 
-  /** Go to what the address names, once it is there. */
+  /** Go to what the address names, once it is there; where nothing comes, forget it. */
   seek() {
     const { wanted, reach } = this,
       comes = ({ feed, steps }) => feed.active && steps.length < (wanted?.round ?? 1);
-    if (!wanted || !reach || this.runs.some(comes)) return;
+    if (!wanted || this.runs.some(comes)) return;
     this.wanted = null;
-    goToWanted(this, wanted).then(() => this.address.moved());
+    if (reach) goToWanted(this, wanted).then(() => this.address.moved());
   }
 
   complain(sentence) {
@@ -171,6 +171,7 @@ export class DenoiseView {
     this._working();
     if (ended && !this.busy) this.player.follow = false;
     this._mark();
+    this.seek();
   }
 
   _working() {

@@ -5,7 +5,7 @@ import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { goTo } from "../goto.js";
-import { isPresented, PRESENTED, togglePresent } from "../present.js";
+import { PRESENTED, togglePresent } from "../present.js";
 import { keyHelp, listenToLesson } from "./keys.js";
 import { Knobs, placesFor, stateAt } from "./knobs.js";
 import { CourseNav } from "./nav.js";
@@ -268,10 +268,6 @@ export class Learn {
 
   pause() {
     this.player.pause();
-  }
-
-  get presenting() {
-    return isPresented(this.root);
   }
 
   present() {

@@ -170,8 +170,11 @@ export class Results {
   async _take() {
     const { path, name } = taken("results") ?? {};
     if (!path) return;
+    const turn = {};
+    this.taking = turn; // a later file is the one to be shown
     this.opened.wait(name);
     const answer = await answered(this.source.open({ path }));
+    if (this.taking !== turn) return;
     if (!answer.table) return this.opened.show(name, answer);
     this.opened.element.hidden = true;
     this._make(answer.table, name);

@@ -16,7 +16,7 @@ export function fillFromCourse(studio, { filling, chapter, own }) {
   studio.trigger("refill", { filling: others });
   const what = own ? "Write your prompt and press Start." : "Press Start to follow along.",
     words = `The form has the method and the settings of chapter ${chapter}. ${what}`,
-    line = h("p", { class: "ds-banner note ds-from-course", role: "status" }, `${words} `);
+    line = h("p", { class: "ds-banner note ds-from-course", role: "status" }, h("span", {}, words));
   const back = () => {
     line.remove();
     goTo({ view: "learn" });
@@ -29,4 +29,10 @@ export function fillFromCourse(studio, { filling, chapter, own }) {
     if (!opened) openForm(prefix); // once the tab is there
     opened = true;
   });
+}
+
+/** The form holds something else, or was started: of the line above it only the way back stays. */
+export function notFromCourse(prefix) {
+  const line = document.getElementById(`${prefix}-panel`)?.previousElementSibling;
+  if (line?.matches(".ds-from-course")) line.querySelector("span")?.remove();
 }

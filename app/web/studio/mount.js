@@ -6,6 +6,7 @@ import { formAbove, hasStarted, touchesOf, writePrompt } from "../form.js";
 import { recall, typedIn } from "../memory.js";
 import { News } from "../news.js";
 import { Studio } from "../studio.js";
+import { notFromCourse } from "./from-course.js";
 import { restore } from "./page.js";
 
 /** The studio of one tab: its name, how many runs it shows, and whose Stop it hears. */
@@ -31,6 +32,7 @@ export async function mountStudio(page, setting) {
     if (value.error) studio.complain(value.error);
     else if (value.tickets) {
       hasStarted(setting.stop);
+      notFromCourse(setting.stop);
       for (const ticket of value.tickets) studio.opening.started.add(ticket);
       studio.open(...value.tickets);
     } else if (value.added) value.added.forEach((ticket) => studio.beside(ticket));

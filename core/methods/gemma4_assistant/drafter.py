@@ -13,7 +13,7 @@ from core.drafting.best import scaled, worth_a_batch
 from core.drafting.session import MIN_LISTED, Drafter, PathSession
 from core.methods.gemma4_assistant import AssistantOptions
 from core.methods.gemma4_assistant.keys import TargetKeys, joined
-from core.methods.gemma4_assistant.model import KEYS, Assistant, load_assistant
+from core.methods.gemma4_assistant.model import Assistant, KeysAndValues, load_assistant
 from core.methods.loading import check_fits, drafter_folder
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
@@ -51,7 +51,7 @@ class AssistantDrafter(Drafter):
 
     def _forget(self) -> None:
         self._waiting: list[Tensor] = []
-        self._known: KEYS = {}
+        self._known: KeysAndValues = {}
         self._last: Tensor | None = None  # the last hidden state [1, H]
         self._length = 0
 

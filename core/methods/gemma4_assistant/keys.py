@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from core.errors import UserError
-from core.methods.gemma4_assistant.model import KEYS
+from core.methods.gemma4_assistant.model import KeysAndValues
 from core.models.target import device_map
 
 TARGET = "gemma4_text"
@@ -45,7 +45,7 @@ class TargetKeys:
         """The last hidden states [T, H] in features [T, F·H]."""
         return self._part(features, self._last)
 
-    def project(self, features: Tensor, positions: Tensor) -> KEYS:
+    def project(self, features: Tensor, positions: Tensor) -> KeysAndValues:
         """Keys and values of T tokens at their positions [T]."""
         from transformers.models.gemma4.modeling_gemma4 import apply_rotary_pos_emb
 
@@ -69,7 +69,7 @@ class TargetKeys:
         return features[:, at : at + width]
 
 
-def joined(before: KEYS, fresh: KEYS) -> KEYS:
+def joined(before: KeysAndValues, fresh: KeysAndValues) -> KeysAndValues:
     """The keys and values of a text and of those after it."""
     if not before:
         return fresh

@@ -19,8 +19,9 @@ from core.models import checkpoint
 from core.models.checkpoint import Form
 
 SLIDING = "sliding_attention"
-KEYS = Mapping[str, tuple[Tensor, Tensor]]  # kind of attention → keys and values [1, G, T, D]
-NEITHER = {  # fields of transformers' layers that an assistant's have not
+# By kind of attention, keys and values [1, G, T, D].
+KeysAndValues = Mapping[str, tuple[Tensor, Tensor]]
+REFUSED = {  # fields of transformers' layers that an assistant's have not
     "hidden_size_per_layer_input": (256, "embeddings of its own in every layer"),
     "vocab_size_per_layer_input": (1, "embeddings of its own in every layer"),
     "enable_moe_block": (False, "experts"),
@@ -68,7 +69,7 @@ class AssistantConfig:
         if (kind := raw.get("model_type")) != "gemma4_assistant":
             raise UserError(f"an assistant of the type {kind!r} is not supported")
         text = raw["text_config"]
-        for name, (usual, what) in NEITHER.items():
+        for name, (usual, what) in REFUSED.items():
             if text.get(name, usual):
                 raise UserError(f"an assistant with {what} ({name}) is not supported")
         layers = text["num_hidden_layers"]
@@ -143,7 +144,7 @@ class Assistant(nn.Module):
         self.masked_embedding = Clusters(config) if config.clusters else None
 
     def forward(
-        self, embedded: Tensor, hidden: Tensor, position: int, keys: KEYS
+        self, embedded: Tensor, hidden: Tensor, position: int, keys: KeysAndValues
     ) -> tuple[Tensor, Tensor]:
         """Rows of tokens' embeddings [R, H] beside their parents' states [R, H], at one position →
         logits [R, V] and states [R, H]."""
@@ -180,6 +181,9 @@ def load_assistant(folder: Path, dtype: torch.dtype, device: torch.device) -> As
     """The network in ``folder``. Raises UserError for tensors that do not fit its config."""
     made = checkpoint.fill(FORM.outline(folder), checkpoint.read_state(folder), folder)
     body = made.model
-    body.rotary_emb = type(body.rotary_emb)(body.config)  # its angles are in no file
+    # Its angles are in no file, and in bfloat16 they would be wrong.
+    rotary, body.rotary_emb = type(body.rotary_emb)(body.config), None
     body.embed_tokens.embed_scale = torch.ones(())  # it is a head alone
-    return made.to(device=device, dtype=dtype).requires_grad_(False).eval()
+    made.to(device=device, dtype=dtype)
+    body.rotary_emb = rotary.to(device)
+    return made.requires_grad_(False).eval()

@@ -251,9 +251,11 @@ def _fields(model: Any) -> dict[str, Any]:
     return fields
 
 
-def on_last_layer(model: Any, config: MtpConfig) -> MtpHead:
-    """A head that shares the target's last layer, with the changes of ``config`` at zero."""
+def on_last_layer(model: Any, config: MtpConfig, copied: bool = False) -> MtpHead:
+    """A head that shares the target's last layer, or has a copy, with the changes of ``config`` at
+    zero."""
     layer = shared(model.get_decoder().layers[-1])
+    layer = copy.deepcopy(layer) if copied else layer
     for name in ("layer_idx", "number"):  # in transformers' models, and in ours
         if hasattr(layer.self_attn, name):
             setattr(layer.self_attn, name, 0)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from core.drafting.session import tokens_after
 from core.errors import UserError
@@ -59,6 +59,8 @@ class MtpStudent(Student[MtpHead]):
             ours = checkpoint.shapes(Stored(head.config))
         for name, parameter in head.named_parameters():
             parameter.requires_grad_(name in ours)
+        # Its logits are not read, and the target's head may be in another type.
+        head.body.set_output_embeddings(nn.Identity())
 
     @property
     def max_depth(self) -> int:
@@ -110,7 +112,7 @@ def new_head(language: Language, change: int) -> MtpHead:
             raise UserError(f"an MTP head of this target's last layer is not trained: no {name}")
         parts[name] = tuple(part.weight.shape)
     sizes = (config.hidden_size, config.vocab_size, config.rms_norm_eps)
-    head = on_last_layer(target, MtpConfig(*sizes, rank=max(change, 1), parts=parts))
+    head = _trainable(target, MtpConfig(*sizes, rank=max(change, 1), parts=parts))
     with torch.no_grad():
         ids = torch.tensor([language.encode_chat("Why is the sky blue?")], device=target.device)
         every = target(ids, output_hidden_states=True).hidden_states
@@ -120,6 +122,11 @@ def new_head(language: Language, change: int) -> MtpHead:
         head.eh_proj.weight.zero_()
         head.eh_proj.weight[:, config.hidden_size :] = torch.eye(config.hidden_size)
     return head
+
+
+def _trainable(target: Any, config: MtpConfig) -> MtpHead:
+    """A head that becomes float32 without its target: on a copy where they differ."""
+    return on_last_layer(target, config, copied=target.dtype != torch.float32)
 
 
 @torch.no_grad()
@@ -170,7 +177,7 @@ class MtpTraining(DrafterTraining):
             return student
         if not (config := load_config(run.start)).rank:
             raise UserError(f"{run.start} is a published head, which is not trained on here")
-        head = on_last_layer(target, config)
+        head = _trainable(target, config)
         head.load_state_dict(read_state(run.start, config), strict=False)
         return MtpStudent(head, target, options.steps)
 

@@ -58,6 +58,11 @@ class DraftConfig:
             raise ValueError("layers, rank and parts are whole numbers of known parts")
 
     @property
+    def apart(self) -> bool:
+        """Whether it is a model of its own, whose tokens may be others than the target's."""
+        return self.layers is None
+
+    @property
     def of_target(self) -> dict[str, int]:
         """The sizes that the target must have, by name, where the config gives them."""
         return {"hidden size": self.parts["q_proj"][1]} if "q_proj" in self.parts else {}
@@ -96,7 +101,8 @@ class Changed(nn.Module):
         self.linear, self.more = linear, more
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x) + self.more(x)
+        # In training the change is float32, whatever the target is.
+        return self.linear(x) + self.more(x.to(self.more.a.dtype)).to(x.dtype)
 
     def merged(self) -> nn.Linear:
         """One linear layer that computes the same."""

@@ -55,8 +55,9 @@ class Translation:
 
     Each token is translated by itself, so that a text's translation grows with the text and q
     depends on the text alone. A token that the draft model lacks is its text in the draft model's
-    tokens; special ones that it lacks are left out. (transformers does so with every new token, and
-    encodes the prompt's text anew as a whole, without special tokens.)
+    tokens; bytes that are not a character by themselves are spelled as U+FFFD. Special ones that it
+    lacks are left out. (transformers does so with every new token, and encodes the prompt's text
+    anew as a whole, without special tokens.)
 
     shared  as ``shared_tokens`` gives it
     size    V, the target's number of token ids

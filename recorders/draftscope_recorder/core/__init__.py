@@ -1,6 +1,8 @@
-"""The trace format: Draftscope's own modules, packed into the wheel as they are.
+"""Draftscope's own modules that the recorder needs: the trace format, and the search for the best
+of long rows.
 
-In a checkout they are read where they lie, two folders above.
+They are packed into the wheel as they are. In a checkout they are read where they lie, two folders
+above.
 """
 
 from pathlib import Path
