@@ -1,8 +1,9 @@
 """Which kind of file something is, by its contents: everything Draftscope writes or reads, and
 what else people have beside it. One table for the command line and the page. Never torch.
 
-Only the beginning of a file is looked at, or the whole of one JSON value, within the limits of
-``core.json_input`` and ``core.lines``. Nothing is executed, and no pickle is opened.
+Only the beginning of a file is looked at, the whole of one JSON value, or all lines of a text for
+an engine's counts, within the limits of ``core`` and ``analysis.engines``. Nothing is executed, and
+no pickle is opened.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from analysis.engines.lines import FORMS, LOOKED_AT, text_lines
+from analysis.engines.lines import forms_of, text_lines
 from analysis.engines.served import holds_counts
 from core.errors import UserError, WrongKind
 from core.json_input import MAX_BYTES, parse_json, read_json
@@ -24,6 +24,7 @@ from core.traces.schema import FORMAT
 from core.visible import visible
 
 BEGINNING = 1 << 16  # bytes
+LOOKED_AT = 10_000  # lines of a text, for what it is where it has no counts
 SHOWN = 6  # columns that are named of a table that is not known
 
 
@@ -54,7 +55,7 @@ EMPTY = FileKind("empty")
 JSON, TEXT = FileKind("JSON of another kind"), FileKind("text of another kind")
 
 _FOLDERS = {  # a pattern of files in it → what the folder is
-    "*.runs.parquet": FileKind("a pack of traces, which `report` reads"),
+    "[0-9][0-9][0-9][0-9][0-9]*.runs.parquet": FileKind("a pack of traces, which `report` reads"),
     "sweep.json": FileKind(
         "a grid's folder: its traces lie in traces, its table is results.parquet"
     ),
@@ -80,7 +81,8 @@ def kind_of(path: Path) -> FileKind:
             TRACE if _format(_first_line(path)) == FORMAT else FileKind("gzipped: unpack it first")
         )
     if head[:4] == b"PAR1":
-        return _of_columns(_parquet_columns(path))
+        names = _parquet_columns(path)
+        return FileKind("a damaged Parquet file") if names is None else _of_columns(names)
     if (header := _safetensors_header(path, head)) is not None:
         return _of_tensors(header)
     for mark, kind in _MAGIC:
@@ -120,7 +122,7 @@ _MAGIC: tuple[tuple[re.Pattern[bytes], FileKind], ...] = tuple(
         (rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|BM.{4}\0{4}|II\*\0|MM\0\*", _PICTURE),
         (rb"RIFF.{4}WEBP|.{4}ftyp(avif|heic|mif1)|\0\0\x01\0.\0", _PICTURE),
         (rb"RIFF.{4}WAVE|ID3|OggS|fLaC|.{4}ftyp|\x1aE\xdf\xa3", _SOUND),
-        (rb"PK\x03\x04.*?(/data\.pkl|\.data/|/version)", _PICKLE),  # as torch.save writes it
+        (rb"PK\x03\x04.*?/data\.pkl", _PICKLE),  # as torch.save writes it
         (rb"PK\x03\x04.*?\.npy", FileKind("arrays of NumPy (.npz)")),
         (
             rb"PK\x03\x04.*?(word/|xl/|ppt/|\[Content_Types\])",
@@ -137,7 +139,7 @@ _MAGIC: tuple[tuple[re.Pattern[bytes], FileKind], ...] = tuple(
         (rb"SQLite format 3\0", FileKind("a database of SQLite")),
         (rb"BZh\d|\xfd7zXZ\0|7z\xbc\xaf|\x28\xb5\x2f\xfd|Rar!", _PACKED),
         (rb".{257}ustar", _PACKED),
-        (rb"\x7fELF|MZ|\xca\xfe\xba\xbe|\xcf\xfa\xed\xfe", FileKind("a program")),
+        (rb"\x7fELF|MZ(?=.{0,62}\0)|\xca\xfe\xba\xbe|\xcf\xfa\xed\xfe", FileKind("a program")),
     )
 )
 
@@ -205,13 +207,14 @@ def _of_columns(names: Iterable[str]) -> FileKind:
     return FileKind(f"a table of another kind ({shown}{more})")
 
 
-def _parquet_columns(path: Path) -> list[str]:
+def _parquet_columns(path: Path) -> list[str] | None:
+    """The columns of a Parquet file; None: it is damaged."""
     try:
         from pyarrow import parquet
 
         return list(parquet.read_schema(path).names)
     except Exception:  # pyarrow raises anything on damaged files
-        return []
+        return None
 
 
 # ── JSON and other text ──────────────────────────────────────────────────────────────────────────
@@ -258,7 +261,7 @@ _OFF = "so speculative decoding was off, or its statistics were"
 _TEXT: tuple[tuple[re.Pattern[str], FileKind], ...] = tuple(  # the surest sign first
     (re.compile(mark), FileKind(says))
     for mark, says in (
-        (FORMAT, f"{TRACE}, and is damaged"),
+        (rf'^\s*\{{.{{0,200}}"{FORMAT}"', f"{TRACE}, and is damaged"),
         (
             r"Speculative metrics: ",
             "a log of vLLM before its V1 engine, which also counted tokens after a rejection as "
@@ -296,14 +299,33 @@ _TEXT: tuple[tuple[re.Pattern[str], FileKind], ...] = tuple(  # the surest sign 
 
 
 def _of_text(path: Path, head: bytes) -> FileKind:
+    found = None
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         found = _of_json(path)
-        if found is not None:
+        # a log may be an object a line, whose texts have the counts
+        sure = found != JSON or path.suffix in (".json", ".jsonl") or _is_json(path)
+        if found is not None and sure:
             return found
     if path.suffix in (".csv", ".tsv"):
-        first = head.split(b"\n", 1)[0].decode("utf-8-sig", "replace").strip()
-        return _of_columns(name.strip('" ') for name in re.split("[,\t]", first))
-    return _of_lines(path)
+        return _of_table(path, head.split(b"\n", 1)[0].decode("utf-8-sig", "replace").strip())
+    kind = _of_lines(path)
+    return found if found and kind == TEXT else kind
+
+
+def _of_table(path: Path, first: str) -> FileKind:
+    """The kind of a table by its first line. What the page opens has commas."""
+    kind = _of_columns(name.strip('" ') for name in re.split("[,\t]", first))
+    if kind in (GRID, CALIBRATION) and (path.suffix != ".csv" or "\t" in first):
+        return FileKind("a table with tabs: save it with commas, as .csv")
+    return kind
+
+
+def _is_json(path: Path) -> bool:
+    """Whether all of a file is one JSON value."""
+    with suppress(UserError):
+        read_json(path)
+        return True
+    return False
 
 
 def _of_json(path: Path) -> FileKind | None:
@@ -329,14 +351,16 @@ def _of_value(value: Any, name: str) -> FileKind:
     if holds_counts(value):
         return COUNTS
     found = (kind for keys, kind in _KEYS if keys <= value.keys())
-    other = CONFIG if name.endswith("config.json") else JSON
+    other = CONFIG if name == "config.json" else JSON
     return next(found, other)
 
 
 def _of_lines(path: Path) -> FileKind:
     best = len(_TEXT)
-    for _, line in islice(text_lines(path), LOOKED_AT):
-        if any(form.mark.search(line) for form in FORMS):
+    for number, (_, line) in enumerate(text_lines(path)):
+        if forms_of(line):
             return COUNTS
+        if number >= LOOKED_AT:
+            continue
         best = next((n for n, (mark, _) in enumerate(_TEXT[:best]) if mark.search(line)), best)
     return _TEXT[best][1] if best < len(_TEXT) else TEXT

@@ -197,6 +197,41 @@ def test_a_pickle_of_torch_is_named(tmp_path):
         assert "a pickle" in str(kind_of(write(tmp_path, "pytorch_model.bin", data)))
 
 
+def test_counts_after_many_other_lines_are_counts(tmp_path):
+    other = "INFO Avg generation throughput: 3.0 tokens/s\n"
+    log = other * (kinds.LOOKED_AT + 9)
+    assert "speculative decoding was off" in str(kind_of(write(tmp_path, "off.log", log)))
+    late = write(tmp_path, "late.log", log + LOGS[next(n for n in LOGS if "vllm" in n.lower())])
+    assert kind_of(late) == kinds.COUNTS and read_served(late).records
+
+
+def test_a_log_of_objects_is_what_its_texts_are(tmp_path):
+    log = LOGS[next(n for n in LOGS if "vllm" in n.lower())]
+    lines = "".join(json.dumps({"message": line}) + "\n" for line in log.splitlines())
+    path = write(tmp_path, "app.log", '{"message": "it starts"}\n' + lines)
+    assert kind_of(path) == kinds.COUNTS and read_served(path).records
+    assert kind_of(write(tmp_path, "one.log", json.dumps({"message": log}))) == kinds.JSON
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("a.zip", zipped("pkg/__init__.py", "pkg/version.py", "pkg/version"), "a zip file"),
+        ("tokenizer_config.json", {"model_max_length": 9}, "JSON of another kind"),
+        ("generation_config.json", {"eos_token_id": 2}, "JSON of another kind"),
+        ("notes.md", "# Notes\n\nThe header says draftscope-trace.\n", "text of another kind"),
+        ("cut.jsonl", '{"kind":"header","format":"draftscope-trace","vers', "and is damaged"),
+        ("mz.txt", "MZ is how a program for DOS begins, and this text too.\n", "text of another"),
+        ("x.exe", b"MZ\x90\0\3\0\0\0", "a program"),
+        ("g.tsv", "run\tmethod\tprompt_hash\tacceptance_lengths\n", "a table with tabs"),
+        ("g.csv", "run\tmethod\tprompt_hash\tacceptance_lengths\n", "a table with tabs"),
+        ("cut.parquet", table_bytes(table(), PARQUET)[:-9], "a damaged Parquet file"),
+    ],
+)
+def test_what_looks_like_another_kind_is_told_from_it(name, data, says, tmp_path):
+    assert says in str(kind_of(write(tmp_path, name, data)))
+
+
 def test_an_empty_file_and_one_that_is_not_there(tmp_path, capsys):
     for data in (b"", b"\n \n"):
         assert kind_of(write(tmp_path, "x", data)) == kinds.EMPTY

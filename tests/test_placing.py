@@ -155,6 +155,54 @@ def test_a_grids_table_that_cannot_be_is_one_sentence(column, value, says, tmp_p
     assert "\n" not in str(told.value)
 
 
+def test_targets_are_scored_apart(tmp_path: Path):
+    rows = grid_rows()
+    rows[1] |= {"model": "n", "prompt_hash": "a"}  # the same text with another target
+    frame = results(rows)
+    frame.to_parquet(tmp_path / "results.parquet", index=False, schema=SCHEMA)
+    (sheet,) = opened(tmp_path / "results.parquet")["sheets"]
+    assert [row[0] for row in sheet["rows"]] == [
+        "ddtree B=16 of m", "ddtree B=16 of n", "dart B=8 of m",
+    ]  # fmt: skip
+    rows[1] |= {"model": "m", "top_k": 5}
+    rows[0] |= {"top_k": 0}
+    rows.append(rows[0] | {"error": "no room", "model": None, "top_k": 0})
+    parquet.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), tmp_path / "results.parquet")
+    (sheet,) = opened(tmp_path / "results.parquet")["sheets"]
+    assert [row[0] for row in sheet["rows"]] == [
+        "ddtree B=16 top-k=0", "ddtree B=16 top-k=5", "ddtree B=16 (target unknown)", "dart B=8",
+    ]  # fmt: skip
+    del rows[1]  # of one target, what failed is its own
+    parquet.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), tmp_path / "results.parquet")
+    (sheet,) = opened(tmp_path / "results.parquet")["sheets"]
+    assert [row[0] for row in sheet["rows"]] == ["ddtree B=16", "dart B=8"]
+    assert sheet["rows"][0][5] == "1"
+
+
+@pytest.mark.parametrize("change", [{"seed": -3}, {"seed": 1 << 40}, {"temperature": 500.0}])
+def test_what_a_grid_can_write_is_read(change: dict, tmp_path: Path):
+    frame = results([row | change for row in grid_rows()])
+    for form in (PARQUET, CSV):
+        told = opened(write(tmp_path, f"results.{form}", table_bytes(frame, form)))
+        assert len(told["sheets"][0]["rows"]) == 2
+
+
+@pytest.mark.parametrize("kind", ["lists", "texts"])
+def test_a_small_file_that_unpacks_to_much_is_refused(kind: str, tmp_path: Path):
+    row = grid_rows()[0]
+    if kind == "lists":
+        rows = [row | {"acceptance_lengths": [1] * 10_000}] * 2_000
+    else:
+        rows = [row | {"options": "x" * (1 << 20)}] * 2_000
+    schema = SCHEMA.set(SCHEMA.get_field_index("options"), pa.field("options", pa.large_string()))
+    made = pa.Table.from_pylist(rows, schema=schema)
+    parquet.write_table(made, tmp_path / "results.parquet", compression="zstd")
+    del made
+    assert (tmp_path / "results.parquet").stat().st_size < 1 << 20
+    with pytest.raises(UserError, match="too large for a grid's table"):
+        opened(tmp_path / "results.parquet")
+
+
 def test_a_table_of_methods_takes_the_place_of_the_one_that_ships(tmp_path: Path):
     whole = json.loads(SHIPPED.read_text())
     told = opened(write(tmp_path, "table.json", whole))["table"]

@@ -22,7 +22,6 @@ from core.lines import open_regular
 
 MOST_BYTES = 1 << 30
 LONGEST = 1 << 16  # characters of a line
-LOOKED_AT = 10_000  # lines, for what a file seems to be
 MOST_LINES = 1 << 17  # that are counts
 
 Line = tuple[int, str]
@@ -53,13 +52,10 @@ def read_lines_of_counts(path: Path) -> tuple[list[Served], str, list[str]]:
     total = 0
     for number, line in text_lines(path):
         total += 1
-        if not _ANY.search(line):
-            continue
-        for n, form in enumerate(FORMS):
-            if form.mark.search(line):
-                matched.setdefault(n, []).append((number, line))
-                if len(matched[n]) > MOST_LINES:
-                    raise UserError(f"{path} has more than {MOST_LINES} lines of counts: cut it")
+        for n in forms_of(line):
+            matched.setdefault(n, []).append((number, line))
+            if len(matched[n]) > MOST_LINES:
+                raise UserError(f"{path} has more than {MOST_LINES} lines of counts: cut it")
     if not matched:
         raise WrongKind(f"{path} {_UNKNOWN if total else 'is empty'}", path)
     forms = [FORMS[n] for n in sorted(matched)]
@@ -76,6 +72,13 @@ def read_lines_of_counts(path: Path) -> tuple[list[Served], str, list[str]]:
     if form.kind == "log line":
         notes.insert(0, f"{plural(len(records), form.kind)} of {plural(total, 'line')} read.")
     return records, form.kind, notes
+
+
+def forms_of(line: str) -> list[int]:
+    """The numbers of the forms whose mark a line has."""
+    if not _ANY.search(line):
+        return []
+    return [n for n, form in enumerate(FORMS) if form.mark.search(line)]
 
 
 def text_lines(path: Path) -> Iterator[Line]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,9 +18,11 @@ from core.visible import visible
 MAX_ROWS = 1 << 16  # runs of a grid
 MAX_CSV = 64 << 20  # bytes
 MAX_UNPACKED = 512 << 20  # bytes of a Parquet file's columns
+MAX_VALUES = 1 << 24  # in them, those of lists one by one
+BATCH, BATCH_BYTES = 256, 64 << 20  # rows that are read at once, and what they may unpack to
 MAX_NAME = 80
 
-Temperature = Annotated[float, Meta(ge=0, le=100)]
+Temperature = Annotated[float, Meta(ge=0, le=1000)]
 
 
 class _GridRun(Struct):
@@ -29,7 +31,7 @@ class _GridRun(Struct):
     method: str
     budget: Count
     options: str
-    seed: Count
+    seed: int
     prompt_hash: str
     temperature: Temperature
     tokens: Count | None = None
@@ -37,6 +39,10 @@ class _GridRun(Struct):
     acceptance_lengths: list[Count] | None = None
     same_as_plain: bool | None = None
     model: str | None = None
+    drafter_sha256: str | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    max_new_tokens: int | None = None
     device: str | None = None
     hardware: str | None = None
     error: str | None = None
@@ -73,21 +79,57 @@ def _run(row: dict[str, Any], place: str) -> _GridRun:
 
 
 def _scores(runs: list[_GridRun], path: Path) -> list[VariantScore]:
-    by: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    """Runs of a variant are scored together where they share target, drafter and terms."""
+    by: dict[tuple[Any, ...], dict[_Terms | None, list[dict[str, Any]]]] = {}
     for number, run in enumerate(runs, 1):
         row = structs.asdict(run)
         whole = (run.tokens, run.seconds, run.acceptance_lengths)
         if run.error is None and None in whole:
             raise UserError(f"{path}, run {number} neither failed nor has all its numbers")
         key = (run.method, run.budget, run.options, run.temperature)
-        by.setdefault(key, []).append(row)
-    return [score(_name(*key), rows) for key, rows in by.items()]
+        by.setdefault(key, {}).setdefault(_terms(run), []).append(row)
+    models = {terms[0] for groups in by.values() for terms in groups if terms}
+    found: list[VariantScore] = []
+    for key, groups in by.items():
+        known = [terms for terms in groups if terms]
+        if len(known) < 2:  # what failed tells no target: it is of the only one
+            groups = {next(iter(known), None): [row for rows in groups.values() for row in rows]}
+        differing = [len(set(values)) > 1 for values in zip(*known, strict=True)] or [False]
+        differing[0] |= len(models) > 1
+        found += [score(_name(*key, own=_said(t, differing)), rows) for t, rows in groups.items()]
+    return found
 
 
-def _name(method: str, budget: int, options: str, temperature: float) -> str:
+_Terms = tuple[str | None, str | None, int | None, float | None, int | None]
+
+
+def _terms(run: _GridRun) -> _Terms | None:
+    """Target, drafter, top-k, top-p and token limit; None for a failed run, which tells no target
+    and no drafter."""
+    if run.error is not None and run.model is None:
+        return None
+    return run.model, run.drafter_sha256, run.top_k, run.top_p, run.max_new_tokens
+
+
+def _said(terms: _Terms | None, differing: list[bool]) -> str:
+    """What tells these terms from the others of the file, for the name of a score."""
+    if not any(differing):
+        return ""
+    if terms is None:
+        return " (target unknown)"
+    model, drafter, top_k, top_p, limit = terms
+    words = (
+        f"of {visible(model or '?', MAX_NAME // 2)}", f"drafter {visible(drafter or '?', 8)}",
+        f"top-k={top_k}", f"top-p={top_p}", f"{limit} tokens",
+    )  # fmt: skip
+    said = (word for word, differs in zip(words, differing, strict=False) if differs)
+    return f" {', '.join(said)}"
+
+
+def _name(method: str, budget: int, options: str, temperature: float, own: str) -> str:
     more = "" if options in ("", "{}") else f" {options}"
     heat = f" T={temperature:g}" if temperature else ""
-    return visible(f"{method} B={budget}{more}{heat}", MAX_NAME)
+    return visible(f"{method} B={budget}{own}{more}{heat}", MAX_NAME)
 
 
 def _places(runs: list[_GridRun]) -> list[str]:
@@ -102,17 +144,33 @@ def _check(names: Iterable[str], path: Path) -> None:
         raise WrongKind(f"{path} is not a grid's table: it lacks {', '.join(missing)}", path)
 
 
-def _parquet_rows(path: Path) -> list[dict[str, Any]]:
-    """Sizes are looked at before any value is read: a small file may unpack to any number."""
+def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows, few at a time. Sizes are looked at before any value is read: a small file may
+    unpack to any number. A value may stand there once for all rows, so that the bytes of a column
+    bound one row, and not all of them."""
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as found:
         about, names = found.metadata, found.schema_arrow.names
         _check(names, path)
-        size = sum(about.row_group(n).total_byte_size for n in range(about.num_row_groups))
-        if about.num_rows > MAX_ROWS or size > MAX_UNPACKED:
-            raise UserError(f"{path} is too large for a grid's table")
-        return found.read(columns=[name for name in names if name in READ]).to_pylist()
+        groups = [about.row_group(n) for n in range(about.num_row_groups)]
+        chunks = [group.column(n) for group in groups for n in range(about.num_columns)]
+        chunks = [each for each in chunks if each.path_in_schema.split(".")[0] in READ]
+        size = sum(each.total_uncompressed_size for each in chunks)
+        values = sum(each.num_values for each in chunks)
+        large = UserError(f"{path} is too large for a grid's table")
+        if about.num_rows > MAX_ROWS or size > MAX_UNPACKED or values > MAX_VALUES:
+            raise large
+        wanted, size_of_batch = (
+            [name for name in names if name in READ],
+            BATCH_BYTES // max(size, 1),
+        )
+        unpacked = 0
+        for batch in found.iter_batches(min(max(size_of_batch, 1), BATCH), columns=wanted):
+            unpacked += batch.nbytes
+            if unpacked > MAX_UNPACKED:
+                raise large
+            yield from batch.to_pylist()
 
 
 def _csv_rows(path: Path) -> list[dict[str, Any]]:

@@ -133,8 +133,9 @@ export class ViewInAddress {
   /** view: the tab's name; element: seen while the tab is. hear: {
    *    state(): what is on view by the names of LINKED; null while that is on its way,
    *    runs(): names that only this server knows, of its runs or its file,
-   *    show(state, runs, atStart): show a state; null: the address is another tab's. `runs`: as
-   *      they were written, null where somebody else wrote the address }; only state must be. */
+   *    show(state, runs, atStart, isWanted): show a state; null: the address is another tab's.
+   *      `runs`: as they were written, null where somebody else wrote the address. isWanted():
+   *      no newer state was asked for meanwhile }; only state must be. */
   constructor(view, element, hear) {
     Object.assign(this, { view, element, showing: null, isShown: false });
     this.hear = { runs: () => [], show: () => {}, ...hear };
@@ -152,8 +153,14 @@ export class ViewInAddress {
     clearTimeout(this.timer);
     const turn = {};
     this.showing = turn;
-    await this.hear.show(state, state && (ownEntry()?.runs ?? null), atStart);
-    if (this.showing !== turn) return;
+    const isWanted = () => this.showing === turn,
+      runs = state && (ownEntry()?.runs ?? null);
+    try {
+      await this.hear.show(state, runs, atStart, isWanted);
+    } catch (error) {
+      console.error(error); // an address may hold anything: the tab goes on writing its own
+    }
+    if (!isWanted()) return;
     Object.assign(this, { showing: null, isShown: state !== null });
     this.write();
   }

@@ -31,21 +31,23 @@ export class Permalink {
     this.address = new ViewInAddress(this.view, this.studio.scope, {
       state: () => this._written(),
       runs: () => this.studio.runs.tickets,
-      show: (state, runs, atStart) => this._show(state, runs, atStart),
+      show: (...asked) => this._show(...asked),
     });
   }
 
   /** Open what an address names, then its round and node as soon as they are there. */
-  async _show(state, runs, atStart) {
+  async _show(state, runs, atStart, isWanted) {
     const { studio } = this;
     if (!state) return this.begin(atStart);
     const { tickets, said, lacks } = await ticketsOf(studio.source, state, runs);
+    if (!isWanted()) return;
     this.wanted = placeNamed(state);
     if (this.wanted) this.wanted.lacks = lacks && !tickets.length;
     if (runs || hasLook(state)) this.look = state;
     if (tickets.length || (runs && !atStart)) studio.open(...tickets);
     if (said) studio.complain(said);
     if (!tickets.length && !lacks) await this.begin(atStart);
+    if (!isWanted()) return;
     if (!studio.panes[0].feed.run && !this.wanted?.lacks) this.wanted = null;
     this.moved();
   }

@@ -34,17 +34,18 @@ async function begin(view) {
 }
 
 /** Show what an address names; else, at the start, what was on view before a reload. */
-export async function showLinked(view, state, runs, atStart) {
+export async function showLinked(view, state, runs, atStart, isWanted) {
   if (awaits("denoise")) return view.goTo();
   if (!state) return begin(view);
   const { tickets, said } = await ticketsOf(view.source, state, runs);
+  if (!isWanted()) return;
   if (tickets.length) {
     if (tickets.join() !== view.tickets.join()) view.open(tickets);
     view.wanted = state;
     view.seek();
   } else if (runs && !atStart) view.open([]);
   else if (atStart && !said) await begin(view);
-  if (said) view.complain(said);
+  if (said && isWanted()) view.complain(said);
 }
 
 /** The step that an address names, as soon as it is there. */

@@ -56,7 +56,7 @@ export class WhatIf {
     this.address = new ViewInAddress("whatif", this.scope, {
       state: () => stateOf(this),
       runs: () => (this.file && !this.ships ? [this.file] : []),
-      show: (state, runs) => showLinked(this, state ?? {}, runs),
+      show: (state, runs, _, isWanted) => showLinked(this, state, runs, isWanted),
     });
   }
 
@@ -149,7 +149,7 @@ export class WhatIf {
   awaiting(on) {
     this.awaited = on;
     this._present();
-    if (!on && !this.file && this.listed?.length) this.open(this.listed[0]);
+    if (!on && !this.file && this.listed?.length) return this.open(this.listed[0]);
   }
 
   /** Show the words about the text on view. */
@@ -161,12 +161,12 @@ export class WhatIf {
   }
 
   /** Show a text; `title` of one that is not in the list yet, `setting`: what to begin with, by the
-   *  names of an address, as far as the text answers for it. */
+   *  names of an address, as far as the text answers for it. Gives false where it does not open. */
   async open(name, title, setting = {}) {
     this.opening = name;
     this._stale(true);
     const about = await this.ask("about", { file: name });
-    if (this.opening !== name) return;
+    if (this.opening !== name) return true; // another one was asked for
     if (!about) return this._kept();
     const listed = [...this.files.options].some((each) => each.value === name);
     if (title && !listed) this.files.append(...optionsOf([[name, title]]));
@@ -192,10 +192,12 @@ export class WhatIf {
     this.knobs.budget = Math.min(Number(setting.budget) || this.knobs.budget, MOST);
     this.method.value = wanted.name;
     this.draft.tabulate(setting.nodes === "table");
-    const kept = (setting.kept ?? []).map((each) => each && [find(each.method), each.options]);
+    const named = Array.isArray(setting.kept) ? setting.kept : [],
+      kept = named.map((each) => each && [find(each.method), each.options]);
     this.curves.keep(kept.filter((each) => each?.[0]).map((each) => settingOf(...each)));
     this._choose(wanted.name, setting.options);
     this.address.moved();
+    return true;
   }
 
   /** Another text could not be opened: this one stays. */
@@ -203,6 +205,7 @@ export class WhatIf {
     this.awaited = false;
     this._stale(!this.found);
     this._present();
+    return false;
   }
 
   _choose(name, options) {
