@@ -2,6 +2,8 @@
 // entries of its history: another tab or another run is a new one, another round or node is not.
 // Whoever wrote a hash is not believed: a value that is not of its kind is as good as absent.
 
+import { GHOST } from "./tree/boxes.js";
+
 const TRACES = /^[a-z0-9][a-z0-9-]{0,59}(,[a-z0-9][a-z0-9-]{0,59}){0,3}$/,
   TICKET = /^[A-Za-z0-9_-]{20,60}$/;
 const NAME = "[a-z0-9][a-z0-9-]{0,59}",
@@ -82,6 +84,16 @@ export function writeLink(state) {
 /** The tab that a state is of. */
 export function viewOf({ view, learn }) {
   return learn ? "learn" : view || "run";
+}
+
+/** A node as addresses name it; undefined: none. row: its row or GHOST; null or undefined: none. */
+export function nodeOf(row) {
+  return row < 0 ? "ghost" : (row ?? undefined);
+}
+
+/** The row of a node that an address names. */
+export function rowOf(node) {
+  return node === "ghost" ? GHOST : node;
 }
 
 /** Read what the address says now. */

@@ -1,6 +1,6 @@
 // What Run and Compare have in the address, and the button that copies a link: see address.js.
 
-import { readAddress, ViewInAddress, viewOf, writeLink } from "./address.js";
+import { nodeOf, readAddress, rowOf, ViewInAddress, viewOf, writeLink } from "./address.js";
 import { toClipboard } from "./clipboard.js";
 import { button } from "./dom.js";
 import { namesOf, sharedNames, ticketsOf } from "./named.js";
@@ -95,7 +95,7 @@ export class Permalink {
     this.wanted = null;
     if (comparing && place) guide.go(place - 1);
     else this.studio.reach(at);
-    const row = node === "ghost" ? -1 : node;
+    const row = rowOf(node);
     if (row !== undefined && pane.shown && pane.tree.has(row)) pane.inspect(row);
   }
 
@@ -110,7 +110,7 @@ export class Permalink {
       round: !comparing && shown ? pane.at + 1 : undefined,
       place: comparing ? guide.place + 1 : undefined,
       who: comparing && shown && pane.row !== null ? pane.letter : undefined,
-      node: !shown || pane.row === null ? undefined : pane.row < 0 ? "ghost" : pane.row,
+      node: shown ? nodeOf(pane.row) : undefined,
     };
   }
 

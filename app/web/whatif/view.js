@@ -1,13 +1,12 @@
 // What-if: one collected text, and what any method, budget or option would have drafted on it.
 // Every turn of a knob is simulated on the server from the file; no model runs.
 
-import { ViewInAddress } from "../address.js";
+import { rowOf, ViewInAddress } from "../address.js";
 import { clear, h, number } from "../dom.js";
 import { answered, sent } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
 import { News } from "../news.js";
 import { card, choice, opener, optionsOf, tile } from "../parts.js";
-import { GHOST } from "../tree/boxes.js";
 import { Collecting } from "./collecting.js";
 import { Curves } from "./curves.js";
 import { DraftCard } from "./draft.js";
@@ -173,7 +172,7 @@ export class WhatIf {
     this.files.hidden = false;
     Object.assign(this, { file: name, about, found: null, awaited: false });
     this.place = Math.max(0, Math.min(about.text.length, setting.place ?? 1) - 1);
-    this.row = setting.node === "ghost" ? GHOST : setting.node;
+    this.row = rowOf(setting.node);
     this.more.chosen = setting.more?.split(",") ?? [];
     const texts = [...this.files.options].map((each) => [each.value, each.text]);
     this.more.show(texts, name);
