@@ -1,6 +1,14 @@
 import assert from "node:assert/strict";
 import { beforeEach, mock, test } from "node:test";
-import { arrive, nodeOf, readLink, rowOf, viewOf, visit, writeLink } from "../../app/web/address.js";
+import {
+  arrive,
+  nodeOf,
+  readLink,
+  rowOf,
+  viewOf,
+  visit,
+  writeLink,
+} from "../../app/web/address.js";
 
 /** A window whose history is a list of entries, of which the last is on view. */
 let entries;
