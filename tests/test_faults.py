@@ -143,6 +143,8 @@ def test_a_method_that_is_not_offered_is_named_in_the_answer(asked: Asked):
     found = asked.post("/run/predict", event | {"data": [], "session_hash": "s"})
     assert found.status_code == 400
     assert found.json()["error"] == "this page does not offer the run's method"
+    (fills,) = [fn for fn in asked.page.fns.values() if fn.trigger_after == number]
+    assert fills.trigger_only_on_success, "the form is not filled with an earlier answer"
 
 
 @pytest.mark.parametrize(

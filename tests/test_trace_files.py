@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from app import cli, trace_files
+from app.studio.routes import run_line
 from app.trace_files import TraceFiles, find
 from core.errors import UserError
 from core.rounds.round import Round
@@ -239,6 +240,7 @@ def test_a_trace_that_is_being_written_is_followed(tmp_path: Path, quick: Any, e
     run = runs.get(ask["example"]({"name": find([path]).files[0].name})["ticket"])
     wait(lambda: len(run.rounds) == 1)
     assert run.state == "running" and run.news(0)["reading"] == "being written"
+    assert run_line("t", run)["follows"]
     writer.write(second)
     wait(lambda: len(run.rounds) == 2)
     writer.write(third)

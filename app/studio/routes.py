@@ -34,7 +34,7 @@ from app.studio.methods import Methods
 from app.studio.questions import Question, check
 from app.studio.requested import requests_of
 from app.studio.run import StudioRun
-from app.studio.runs import Runs
+from app.studio.runs import FOLLOWED, Runs
 from app.view.beside import Place, beside_view
 from app.view.comparison import apart, comparison_view
 from app.view.rounds import fold_view, method_name, node_view, why_view
@@ -218,6 +218,7 @@ def run_line(ticket: object, run: StudioRun) -> dict[str, Any]:
     return {
         "ticket": ticket,
         "state": run.state,
+        "follows": run.reading == FOLLOWED,
         "rounds": len(run.rounds),
         "file": visible(run.file, 60) if run.file else "",
         "method": visible(method_name(run.method)),

@@ -2,6 +2,8 @@
 // entries of its history: another tab or another run is a new one, another round or node is not.
 // Whoever wrote a hash is not believed: a value that is not of its kind is as good as absent.
 
+import { GHOST } from "./tree/boxes.js";
+
 const TRACES = /^[a-z0-9][a-z0-9-]{0,59}(,[a-z0-9][a-z0-9-]{0,59}){0,3}$/,
   TICKET = /^[A-Za-z0-9_-]{20,60}$/;
 const NAME = "[a-z0-9][a-z0-9-]{0,59}",
@@ -84,6 +86,16 @@ export function viewOf({ view, learn }) {
   return learn ? "learn" : view || "run";
 }
 
+/** A node as addresses name it; undefined: none. row: its row or GHOST; null or undefined: none. */
+export function nodeOf(row) {
+  return row < 0 ? "ghost" : (row ?? undefined);
+}
+
+/** The row of a node that an address names. */
+export function rowOf(node) {
+  return node === "ghost" ? GHOST : node;
+}
+
 /** Read what the address says now. */
 export function readAddress() {
   return readLink(window.location.hash);
@@ -133,8 +145,9 @@ export class ViewInAddress {
   /** view: the tab's name; element: seen while the tab is. hear: {
    *    state(): what is on view by the names of LINKED; null while that is on its way,
    *    runs(): names that only this server knows, of its runs or its file,
-   *    show(state, runs, atStart): show a state; null: the address is another tab's. `runs`: as
-   *      they were written, null where somebody else wrote the address }; only state must be. */
+   *    show(state, runs, atStart, isWanted): show a state; null: the address is another tab's.
+   *      `runs`: as they were written, null where somebody else wrote the address. isWanted():
+   *      no newer state was asked for meanwhile }; only state must be. */
   constructor(view, element, hear) {
     Object.assign(this, { view, element, showing: null, isShown: false });
     this.hear = { runs: () => [], show: () => {}, ...hear };
@@ -152,8 +165,14 @@ export class ViewInAddress {
     clearTimeout(this.timer);
     const turn = {};
     this.showing = turn;
-    await this.hear.show(state, state && (ownEntry()?.runs ?? null), atStart);
-    if (this.showing !== turn) return;
+    const isWanted = () => this.showing === turn,
+      runs = state && (ownEntry()?.runs ?? null);
+    try {
+      await this.hear.show(state, runs, atStart, isWanted);
+    } catch (error) {
+      console.error(error); // an address may hold anything: the tab goes on writing its own
+    }
+    if (!isWanted()) return;
     Object.assign(this, { showing: null, isShown: state !== null });
     this.write();
   }

@@ -5,6 +5,7 @@ import { button, h, plural } from "./dom.js";
 import { answered } from "./feed.js";
 import { shelve } from "./gallery.js";
 import { goTo, isOnView, onChoose } from "./goto.js";
+import { keptTickets } from "./studio/shelf.js";
 
 const WHERE = [
   ["trace json", "a trace, DDTree's trees", "Run"],
@@ -186,19 +187,20 @@ class FileTaker {
     return { name: file.name, path, ...(await answered(this.page.server.place({ path }))) };
   }
 
-  /** Open what was recognised; gives what was opened where, in words. */
+  /** Open what was recognised, as far as one tab takes it; gives in words what went where, and how
+   * many files did not. */
   async _go(answers) {
     const of = (view) => answers.filter((each) => each.ticket && each.view === view),
-      [runs, denoised] = [of("run"), of("denoise")],
+      [runs, denoised] = [of("run"), of("denoise").slice(0, 2)],
       [other] = answers.filter(({ route }) => route);
-    if (runs.length) return this._runs(runs);
+    if (runs.length) return (await this._runs(runs)) + unopened(answers, runs);
     if (denoised.length) {
-      goTo({ view: "denoise", tickets: denoised.map(({ ticket }) => ticket).slice(0, 2) });
-      return opened(denoised.slice(0, 2), "denoise");
+      goTo({ view: "denoise", tickets: denoised.map(({ ticket }) => ticket) });
+      return told(denoised, "opened in", "denoise") + unopened(answers, denoised);
     }
     if (!other) return "";
     goTo(other);
-    return opened([other], other.view);
+    return told([other], "sent to", other.view) + unopened(answers, [other]);
   }
 
   async _runs(runs) {
@@ -209,7 +211,10 @@ class FileTaker {
     else if (runs.length === 1) goTo({ view: "compare", ticket: tickets[0] });
     else if (runs.length <= SIDE_BY_SIDE) goTo({ view: "compare", tickets });
     else await this._shelf(tickets);
-    return opened(runs, several ? "compare" : "run");
+    const isFull = several && runs.length === 1 && !isBeside(tickets[0]);
+    if (runs.length > SIDE_BY_SIDE || isFull)
+      return `${told(runs, "listed in", "compare")}, under Examples`;
+    return told(runs, "opened in", several ? "compare" : "run");
   }
 
   /** More than stand side by side: the list of runs, once their rounds are read. */
@@ -232,10 +237,23 @@ class FileTaker {
   }
 }
 
-function opened(answers, view) {
+/** Whether Compare took a run, as far as it can be known: it may have as many as it holds. */
+function isBeside(ticket) {
+  const kept = keptTickets("compare"); // none where storage is forbidden
+  return !kept.length || kept.includes(ticket);
+}
+
+function told(answers, went, view) {
   const tab = document.querySelector(`[role=tab][data-tab-id=${view}]`)?.textContent.trim() ?? view,
     what = answers.length === 1 ? answers[0].name : plural(answers.length, "trace");
-  return `${what}: opened in ${tab}`;
+  return `${what}: ${went} ${tab}`;
+}
+
+/** Words about files that were recognised and that the tab on view did not take; "": all were. */
+export function unopened(answers, took) {
+  const left = answers.length - took.length;
+  if (left === 1) return "; 1 more is not opened: drop it by itself";
+  return left ? `; ${left} more are not opened: drop them by themselves` : "";
 }
 
 /** All files below a dropped entry, as {file, path}. */

@@ -1,6 +1,6 @@
 // What Run and Compare have in the address, and the button that copies a link: see address.js.
 
-import { readAddress, ViewInAddress, viewOf, writeLink } from "./address.js";
+import { nodeOf, readAddress, rowOf, ViewInAddress, viewOf, writeLink } from "./address.js";
 import { toClipboard } from "./clipboard.js";
 import { button } from "./dom.js";
 import { namesOf, sharedNames, ticketsOf } from "./named.js";
@@ -31,21 +31,23 @@ export class Permalink {
     this.address = new ViewInAddress(this.view, this.studio.scope, {
       state: () => this._written(),
       runs: () => this.studio.runs.tickets,
-      show: (state, runs, atStart) => this._show(state, runs, atStart),
+      show: (...asked) => this._show(...asked),
     });
   }
 
   /** Open what an address names, then its round and node as soon as they are there. */
-  async _show(state, runs, atStart) {
+  async _show(state, runs, atStart, isWanted) {
     const { studio } = this;
     if (!state) return this.begin(atStart);
     const { tickets, said, lacks } = await ticketsOf(studio.source, state, runs);
+    if (!isWanted()) return;
     this.wanted = placeNamed(state);
     if (this.wanted) this.wanted.lacks = lacks && !tickets.length;
     if (runs || hasLook(state)) this.look = state;
     if (tickets.length || (runs && !atStart)) studio.open(...tickets);
     if (said) studio.complain(said);
     if (!tickets.length && !lacks) await this.begin(atStart);
+    if (!isWanted()) return;
     if (!studio.panes[0].feed.run && !this.wanted?.lacks) this.wanted = null;
     this.moved();
   }
@@ -93,7 +95,7 @@ export class Permalink {
     this.wanted = null;
     if (comparing && place) guide.go(place - 1);
     else this.studio.reach(at);
-    const row = node === "ghost" ? -1 : node;
+    const row = rowOf(node);
     if (row !== undefined && pane.shown && pane.tree.has(row)) pane.inspect(row);
   }
 
@@ -108,7 +110,7 @@ export class Permalink {
       round: !comparing && shown ? pane.at + 1 : undefined,
       place: comparing ? guide.place + 1 : undefined,
       who: comparing && shown && pane.row !== null ? pane.letter : undefined,
-      node: !shown || pane.row === null ? undefined : pane.row < 0 ? "ghost" : pane.row,
+      node: shown ? nodeOf(pane.row) : undefined,
     };
   }
 

@@ -35,8 +35,10 @@ export async function sharedNames(source, tickets) {
 }
 
 /** The tickets of what an address names: {tickets, said: a sentence on what is not there, lacks:
- *  whether it needs a file}. `runs`: tickets as this page wrote them, or null. */
+ *  whether it needs a file}. `runs`: tickets as this page wrote them, or null. `state`:
+ *  null where the address is another tab's. */
 export async function ticketsOf(source, state, runs) {
+  if (!state) return { tickets: [], said: "" };
   if (runs?.length && !(state.trace && (await areGone(source, runs)))) return { tickets: runs };
   if (state.trace && source.example) return openNamed(source, state.trace.split(","));
   if (Array.isArray(state.made) && source.start) return openNamed(source, state.made.slice(0, 4));
@@ -46,12 +48,14 @@ export async function ticketsOf(source, state, runs) {
   return { tickets: [], said: named && !state.trace && !state.run ? CUT_ADDRESS : "" };
 }
 
-/** Wait for runs that were just started: they have their rounds then. */
-export async function whenEnded(source, tickets) {
-  if (!tickets.length) return;
-  for (;;) {
+/** Wait for runs that were just started: they have their rounds then. A file that is being written
+ *  may never end, so nothing waits for it, nor once the runs are not wanted any more. */
+export async function whenEnded(source, tickets, isWanted) {
+  const isAwaited = ({ state, follows }) =>
+    state === "waiting" || (state === "running" && !follows);
+  while (tickets.length && isWanted()) {
     const { runs = [] } = await answered(source.runs({ tickets }));
-    if (!runs.some(({ state }) => state === "waiting" || state === "running")) return;
+    if (!runs.some(isAwaited)) return;
     await new Promise((done) => setTimeout(done, LOOK_AGAIN));
   }
 }

@@ -8,6 +8,7 @@ export const PRESENTED = "draftscope-presented"; // an element's event: it is pr
 
 let presented = null; // the element that is
 let isFull = false; // the browser gave it the whole screen, not only its window
+let seen = null; // watches whether it is still in sight: another tab may have been opened
 
 /** Present an element, or leave off. */
 export function togglePresent(element) {
@@ -18,6 +19,8 @@ export function togglePresent(element) {
   mark(element, true);
   document.addEventListener("fullscreenchange", onFullscreen);
   document.addEventListener("keydown", onEscape, { capture: true });
+  seen = new ResizeObserver(() => element.getClientRects().length || stopPresenting());
+  seen.observe(element);
   // A frame may be forbidden to: then it fills the window.
   element.requestFullscreen?.().catch(() => {});
   const strip = element.querySelector(".ds-strip[tabindex]"); // arrows go along it
@@ -27,6 +30,7 @@ export function togglePresent(element) {
 function stopPresenting() {
   const element = presented;
   presented = null;
+  seen.disconnect();
   document.removeEventListener("fullscreenchange", onFullscreen);
   document.removeEventListener("keydown", onEscape, { capture: true });
   if (document.fullscreenElement) document.exitFullscreen().catch(() => {});

@@ -233,3 +233,21 @@ def test_what_somebody_chose_stays_when_the_example_s_settings_come(visit: Open)
     expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 256")
     expect(page.locator("#ds-scope .ds-node").first).to_be_visible()
     expect(page.locator(PROMPT)).to_have_value("the newest prompt")
+
+
+def test_an_address_of_another_kind_of_value_leaves_the_tab_alive(visit: Open, address: str):
+    page = visit(f"{address}/#view=whatif&text=fibonacci&kept=%7B%7D&figures=%5B1%5D")
+    expect(page.locator("#ds-view-whatif .ds-tiles").first).to_contain_text("rounds")
+    settled(page, "view=whatif", "text=fibonacci", "method=")
+
+
+def test_a_tab_first_opened_by_a_click_says_nothing_about_another_tabs_address(
+    visit: Open, address: str
+):
+    page = visit(f"{address}/#trace=chat-dart")
+    expect(page.locator("#ds-view-run .ds-about")).to_contain_text("dart")
+    tab(page, "calibration")
+    shown = page.locator("#ds-view-calibration")
+    expect(shown.locator(".ds-findings-box")).to_be_visible()
+    settled(page, "view=calibration")
+    expect(shown.locator(".ds-banner:visible")).to_have_count(0)

@@ -16,7 +16,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import Locator, Page, expect
 
 from analysis.collected.calibration import TABLE
-from analysis.table_files import PARQUET, table_bytes
+from analysis.table_files import CSV, PARQUET, table_bytes
 from app.page_files import WEB
 from app.studio.files import MAX_UPLOAD
 from core import ASSETS
@@ -80,25 +80,60 @@ def test_several_traces_open_side_by_side_and_one_more_beside_them(visit: Open):
     expect(panes).to_have_count(3)
 
 
+def test_files_that_one_tab_does_not_take_are_named(visit: Open):
+    page = visit()
+    settle(page)
+    dart, log = TRACES / "chat-dart.jsonl.gz", LOGS["vLLM, 2025"].encode()
+    drag(page, "drop", dart, ("a.log", "", log), ("b.log", "", log))
+    words = "chat-dart.jsonl.gz: opened in Run; 2 more are not opened: drop them by themselves"
+    expect(said(page)).to_have_text(words)
+    drag(page, "drop", ("a.log", "", log), ("b.log", "", log))
+    words = "a.log: sent to Results; 1 more is not opened: drop it by itself"
+    expect(said(page)).to_have_text(words)
+
+
+def test_a_fifth_run_is_listed_where_compare_has_four(visit: Open):
+    page = visit()
+    settle(page)
+    names = ("dart", "hydra", "medusa", "pld")
+    drag(page, "drop", *(TRACES / f"chat-{name}.jsonl.gz" for name in names))
+    expect(page.locator("#ds-view-compare .ds-pane")).to_have_count(4)
+    expect(said(page)).to_have_text("4 traces: opened in Compare")
+    drag(page, "drop", TRACES / "chat-dflash.jsonl.gz")
+    words = "chat-dflash.jsonl.gz: listed in Compare, under Examples"
+    expect(said(page)).to_have_text(words, timeout=60_000)
+
+
 def test_a_table_of_calibrate_and_an_engines_log_open_in_their_tabs(visit: Open):
     page = visit()
     settle(page)
     name = f"{TABLE}.parquet"
     drag(page, "drop", (name, "", table_bytes(table(), PARQUET)))
-    expect(said(page)).to_have_text(f"{name}: opened in Calibration")
+    expect(said(page)).to_have_text(f"{name}: sent to Calibration")
     expect(page.get_by_label("A calibrate result")).to_contain_text("anchors, seeds 0, 1")
     drag(page, "drop", ("vllm.log", "text/plain", LOGS["vLLM, 2025"].encode()))
-    expect(said(page)).to_have_text("vllm.log: opened in Results")
+    expect(said(page)).to_have_text("vllm.log: sent to Results")
     report = page.get_by_role("region", name="An opened file")
     expect(report).to_contain_text("[0.46, 0.63]")
     expect(report).to_contain_text("45.7% of the drafts end at place 1")
+
+
+def test_why_a_table_is_refused_stays_to_be_read(visit: Open):
+    page = visit()
+    settle(page)
+    head = table_bytes(table(), CSV).splitlines()[0]
+    drag(page, "drop", (f"{TABLE}.csv", "text/csv", head + b"\n"))
+    expect(said(page)).to_have_text(f"{TABLE}.csv: sent to Calibration")
+    shown = page.locator("#ds-view-calibration")
+    expect(shown.get_by_role("region", name="Findings of A")).to_be_visible()
+    expect(shown.locator(".ds-banner:visible")).to_contain_text("it lacks rows")
 
 
 def test_a_collected_text_opens_in_what_if(visit: Open):
     page = visit()
     settle(page)
     drag(page, "drop", ASSETS / "collected" / "fibonacci.safetensors")
-    expect(said(page)).to_have_text("fibonacci.safetensors: opened in What-if")
+    expect(said(page)).to_have_text("fibonacci.safetensors: sent to What-if")
     listed = page.locator("#ds-view-whatif").get_by_label("Collected text").locator("visible=true")
     expect(listed.locator("option:checked").first).to_have_text("fibonacci.safetensors")
 
@@ -143,7 +178,7 @@ def test_the_menu_opens_files_and_a_folder_by_the_keyboard(visit: Open, tmp_path
     with page.expect_file_chooser() as chosen:
         from_menu(page.locator("#ds-view-run"), "Open a folder…").press("Enter")
     chosen.value.set_files(folder)
-    expect(said(page)).to_have_text("5 traces: opened in Compare")
+    expect(said(page)).to_have_text("5 traces: listed in Compare, under Examples")
     shelf = page.get_by_role("dialog", name="Examples and runs").locator("visible=true")
     listed = shelf.get_by_label("Runs of this tab").locator("button")
     expect(listed).to_have_count(7)  # with the example and the trace before

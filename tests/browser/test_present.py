@@ -9,7 +9,7 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.steps import PROMPT, Open, at_round, run, settle, title
+from tests.browser.steps import PROMPT, Open, at_round, run, settle, tab, title
 
 pytestmark = pytest.mark.browser
 
@@ -90,3 +90,17 @@ def test_p_that_is_typed_presents_nothing(visit: Open):
     page.keyboard.type("p")
     expect(page.locator(PROMPT)).to_have_value("up")
     expect(page.locator(".ds-presenting")).to_have_count(0)
+
+
+def test_presenting_ends_with_its_tab(visit: Open):
+    page = visit(viewport=SCREEN)
+    settle(page)
+    tab(page, "results")
+    page.wait_for_function("() => location.hash.includes('view=results')")
+    page.locator("#ds-present").click()
+    page.wait_for_function(FULL)
+    expect(page.locator(".ds-presenting")).to_have_count(1)
+    page.go_back()
+    expect(page.locator(".ds-presenting, .ds-projecting")).to_have_count(0)
+    page.wait_for_function("() => !document.fullscreenElement")
+    expect(title(page)).to_be_visible()

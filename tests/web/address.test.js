@@ -1,6 +1,14 @@
 import assert from "node:assert/strict";
 import { beforeEach, mock, test } from "node:test";
-import { arrive, readLink, viewOf, visit, writeLink } from "../../app/web/address.js";
+import {
+  arrive,
+  nodeOf,
+  readLink,
+  rowOf,
+  viewOf,
+  visit,
+  writeLink,
+} from "../../app/web/address.js";
 
 /** A window whose history is a list of entries, of which the last is on view. */
 let entries;
@@ -114,4 +122,10 @@ test("nothing is written over a tab that the page still has to make", () => {
   visit({ learn: "1.1" });
   assert.equal(entries.at(-1).hash, "#learn=1.1");
   mock.timers.reset();
+});
+
+test("a node has the number of its row, or a name", () => {
+  for (const row of [-1, 0, 12]) assert.equal(rowOf(nodeOf(row)), row);
+  assert.equal(nodeOf(-1), "ghost");
+  assert.deepEqual([nodeOf(null), nodeOf(undefined), rowOf(undefined)], Array(3).fill(undefined));
 });

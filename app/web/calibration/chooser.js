@@ -32,9 +32,14 @@ export class RunChooser {
   }
 
   /** Nobody chose yet: the newest runs of this browser tab, or an example that ships. */
-  async begin() {
-    if (this.begun) return;
+  begin() {
+    if (this.begun) return this.beginning;
     this.begun = true;
+    this.beginning = this._begin();
+    return this.beginning;
+  }
+
+  async _begin() {
     const kept = await answered(this.source.runs({ tickets: shelved().slice(0, MOST) }));
     if (this.choosing) return; // somebody was quicker
     if (kept.error) {

@@ -54,7 +54,7 @@ export class Calibration {
     this.address = new ViewInAddress("calibration", this.scope, {
       state: () => (this.found ? this._state() : null),
       runs: () => this.runs.map(({ ticket }) => ticket),
-      show: (state, runs) => this._show(state ?? {}, runs),
+      show: (state, runs, _, isWanted) => this._show(state, runs, isWanted),
     });
     onShown(this.scope, () => this.address.showing || this.chooser.begin());
   }
@@ -71,17 +71,20 @@ export class Calibration {
   }
 
   /** Measure the runs that an address names, or something to begin with. */
-  async _show(state, runs) {
+  async _show(state, runs, isWanted) {
     if (awaits("calibration")) return this._goTo();
     const { tickets, said } = await ticketsOf(this.source, state, runs);
+    if (!isWanted()) return;
     this.complain(said);
-    await whenEnded(this.source, tickets);
+    await whenEnded(this.source, tickets, isWanted);
+    if (!isWanted()) return;
     if (tickets.length) await this.chooser.only(tickets);
     else await this.chooser.begin();
-    if (!this.found) return;
-    for (const figures of [this.along, this.reliability]) figures.restore(state.figures ?? {});
-    await this.causes.restore(state);
-    const lacks = state.show === "file" && this.file.hidden;
+    if (!this.found || !isWanted()) return;
+    for (const figures of [this.along, this.reliability]) figures.restore(state?.figures ?? {});
+    await this.causes.restore(state ?? {});
+    if (!isWanted()) return;
+    const lacks = state?.show === "file" && this.file.hidden;
     if (said || lacks) this.complain(said || NEEDS_FILE);
   }
 
@@ -142,8 +145,9 @@ export class Calibration {
     const asked = taken("calibration");
     if (asked?.ticket) await this.chooser.add([asked.ticket]);
     if (asked?.path) {
-      this._opened(await answered(this.source.open({ path: asked.path })));
-      await this.chooser.begin();
+      const answer = await answered(this.source.open({ path: asked.path }));
+      await this.chooser.begin(); // which clears what was said
+      this._opened(answer);
     }
   }
 

@@ -1,6 +1,7 @@
 // What Denoise has in the address: its runs, the step, the draft that is picked and which graph and
 // ranking are drawn.
 
+import { nodeOf, rowOf } from "../address.js";
 import { answered } from "../feed.js";
 import { awaits } from "../goto.js";
 import { namesOf, ticketsOf } from "../named.js";
@@ -16,7 +17,7 @@ export function stateOf(view) {
   return {
     ...namesOf(opened.map(({ feed }) => feed.made)),
     round: view.reach && !moving ? player.place + 1 : undefined,
-    node: row === null ? undefined : row < 0 ? "ghost" : row,
+    node: nodeOf(row),
     show: graph.whole ? "graph" : ranking.read ? "before" : undefined,
   };
 }
@@ -34,17 +35,18 @@ async function begin(view) {
 }
 
 /** Show what an address names; else, at the start, what was on view before a reload. */
-export async function showLinked(view, state, runs, atStart) {
+export async function showLinked(view, state, runs, atStart, isWanted) {
   if (awaits("denoise")) return view.goTo();
   if (!state) return begin(view);
   const { tickets, said } = await ticketsOf(view.source, state, runs);
+  if (!isWanted()) return;
   if (tickets.length) {
     if (tickets.join() !== view.tickets.join()) view.open(tickets);
     view.wanted = state;
     view.seek();
   } else if (runs && !atStart) view.open([]);
   else if (atStart && !said) await begin(view);
-  if (said) view.complain(said);
+  if (said && isWanted()) view.complain(said);
 }
 
 /** The step that an address names, as soon as it is there. */
@@ -53,6 +55,6 @@ export async function goToWanted(view, { round, node, show, best }) {
   if (best) player.go(bestStep(view.main.steps));
   else if (round) player.go(round - 1);
   if (!!graph.whole !== (show === "graph")) await graph.turn(show === "graph");
-  if (node !== undefined) view.pick(node === "ghost" ? -1 : node);
+  if (node !== undefined) view.pick(rowOf(node));
   if (show === "before") ranking.turn(true);
 }

@@ -55,7 +55,7 @@ export class DenoiseView {
     this.address = new ViewInAddress("denoise", this.scope, {
       state: () => stateOf(this),
       runs: () => this.tickets,
-      show: (state, runs, atStart) => showLinked(this, state, runs, atStart),
+      show: (...asked) => showLinked(this, ...asked),
     });
     this.runs[0].feed.wake();
   }

@@ -35,7 +35,7 @@ export class Look {
     this.studio.rounds.restore(rounds);
     if (this.tabular !== /table|both/.test(nodes)) this.toggleTable();
     if (this.studio.panes[0].tree.folded === /whole|both/.test(nodes)) this.toggleFold();
-    this.showPart(show);
+    this.showPart(this.studio.toolbar.parts.has(show) ? show : "tree");
   }
 
   /** Draw every node of the trees, or fold them again. */

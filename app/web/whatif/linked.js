@@ -1,6 +1,7 @@
 // What What-if has in the address: the text, where it ships or belongs to a run that an address
 // names; and the setting.
 
+import { nodeOf } from "../address.js";
 import { awaits } from "../goto.js";
 import { namesOf, ticketsOf, whenEnded } from "../named.js";
 import { changedOf } from "./knobs.js";
@@ -22,25 +23,32 @@ export function stateOf(view) {
     budget: knobs.budget,
     options: Object.keys(changed).length ? changed : undefined,
     place: place ? place + 1 : undefined,
-    node: draft.row === null ? undefined : draft.row < 0 ? "ghost" : draft.row,
+    node: nodeOf(draft.row),
     nodes: draft.tabular ? "table" : undefined,
     more: more.chosen.join(",") || undefined,
     kept: kept.length ? kept : undefined,
   };
 }
 
-/** Show the text and the setting that an address names, or a text to begin with. `files`: by the
- *  server's own name, one that does not ship. */
-export async function showLinked(view, state, files) {
+/** Show the text and the setting that an address names, or a text to begin with. `state`: null
+ *  where it names none; `files`: by the server's own name, one that does not ship, as long as the
+ *  server has it. isWanted(): no newer state was asked for. */
+export async function showLinked(view, state, files, isWanted) {
   await view.list();
+  if (!isWanted()) return;
   if (awaits("whatif")) return view.goTo();
-  const file = files?.[0];
-  if (file || view.listed?.includes(state.text))
-    return view.open(file ?? state.text, file && "the opened file", state);
+  const [file] = files ?? [],
+    named = view.listed?.includes(state?.text) ? state.text : null;
+  if (file && (await view.open(file, "the opened file", state))) return;
+  if (!isWanted()) return;
+  if (named) return view.open(named, null, state);
   const { tickets, said } = await ticketsOf(view.source, state, null);
+  if (!isWanted()) return;
+  if (tickets.length) view.awaiting(true);
   view.complain(said);
-  await whenEnded(view.source, tickets);
+  await whenEnded(view.source, tickets, isWanted);
+  if (!isWanted()) return;
   if (tickets.length) await view.collecting.begin(tickets[0], state);
-  else if (!view.file && view.listed?.length) await view.open(view.listed[0]);
-  if (said) view.complain(said);
+  else await view.awaiting(false);
+  if (said && isWanted()) view.complain(said);
 }

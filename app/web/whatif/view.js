@@ -1,13 +1,12 @@
 // What-if: one collected text, and what any method, budget or option would have drafted on it.
 // Every turn of a knob is simulated on the server from the file; no model runs.
 
-import { ViewInAddress } from "../address.js";
+import { rowOf, ViewInAddress } from "../address.js";
 import { clear, h, number } from "../dom.js";
 import { answered, sent } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
 import { News } from "../news.js";
 import { card, choice, opener, optionsOf, tile } from "../parts.js";
-import { GHOST } from "../tree/boxes.js";
 import { Collecting } from "./collecting.js";
 import { Curves } from "./curves.js";
 import { DraftCard } from "./draft.js";
@@ -56,7 +55,7 @@ export class WhatIf {
     this.address = new ViewInAddress("whatif", this.scope, {
       state: () => stateOf(this),
       runs: () => (this.file && !this.ships ? [this.file] : []),
-      show: (state, runs) => showLinked(this, state ?? {}, runs),
+      show: (state, runs, _, isWanted) => showLinked(this, state, runs, isWanted),
     });
   }
 
@@ -149,7 +148,7 @@ export class WhatIf {
   awaiting(on) {
     this.awaited = on;
     this._present();
-    if (!on && !this.file && this.listed?.length) this.open(this.listed[0]);
+    if (!on && !this.file && this.listed?.length) return this.open(this.listed[0]);
   }
 
   /** Show the words about the text on view. */
@@ -161,19 +160,19 @@ export class WhatIf {
   }
 
   /** Show a text; `title` of one that is not in the list yet, `setting`: what to begin with, by the
-   *  names of an address, as far as the text answers for it. */
+   *  names of an address, as far as the text answers for it. Gives false where it does not open. */
   async open(name, title, setting = {}) {
     this.opening = name;
     this._stale(true);
     const about = await this.ask("about", { file: name });
-    if (this.opening !== name) return;
+    if (this.opening !== name) return true; // another one was asked for
     if (!about) return this._kept();
     const listed = [...this.files.options].some((each) => each.value === name);
     if (title && !listed) this.files.append(...optionsOf([[name, title]]));
     this.files.hidden = false;
     Object.assign(this, { file: name, about, found: null, awaited: false });
     this.place = Math.max(0, Math.min(about.text.length, setting.place ?? 1) - 1);
-    this.row = setting.node === "ghost" ? GHOST : setting.node;
+    this.row = rowOf(setting.node);
     this.more.chosen = setting.more?.split(",") ?? [];
     const texts = [...this.files.options].map((each) => [each.value, each.text]);
     this.more.show(texts, name);
@@ -192,10 +191,12 @@ export class WhatIf {
     this.knobs.budget = Math.min(Number(setting.budget) || this.knobs.budget, MOST);
     this.method.value = wanted.name;
     this.draft.tabulate(setting.nodes === "table");
-    const kept = (setting.kept ?? []).map((each) => each && [find(each.method), each.options]);
+    const named = Array.isArray(setting.kept) ? setting.kept : [],
+      kept = named.map((each) => each && [find(each.method), each.options]);
     this.curves.keep(kept.filter((each) => each?.[0]).map((each) => settingOf(...each)));
     this._choose(wanted.name, setting.options);
     this.address.moved();
+    return true;
   }
 
   /** Another text could not be opened: this one stays. */
@@ -203,6 +204,7 @@ export class WhatIf {
     this.awaited = false;
     this._stale(!this.found);
     this._present();
+    return false;
   }
 
   _choose(name, options) {

@@ -1,0 +1,130 @@
+import assert from "node:assert/strict";
+import { beforeEach, mock, test } from "node:test";
+import { ViewInAddress } from "../../app/web/address.js";
+import { unopened } from "../../app/web/drop.js";
+import { ticketsOf, whenEnded } from "../../app/web/named.js";
+import { Look } from "../../app/web/studio/look.js";
+import { showLinked } from "../../app/web/whatif/linked.js";
+
+let back; // what hears the browser's Back
+beforeEach(() => {
+  globalThis.window = {
+    location: { hash: "#trace=chat-dart", pathname: "/", search: "" },
+    history: { state: null, replaceState: () => {} },
+    addEventListener: (_, hear) => (back = hear),
+  };
+  globalThis.IntersectionObserver = class {
+    observe() {}
+  };
+});
+
+const always = () => true,
+  tick = () => new Promise((done) => setImmediate(done));
+
+test("a tab that the address is not of says nothing about the address", async () => {
+  assert.deepEqual(await ticketsOf({}, null, null), { tickets: [], said: "" });
+  const { said } = await ticketsOf({}, {}, null);
+  assert.match(said, /may have been cut/);
+});
+
+test("runs are waited for, and no file that is being written", async () => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  let line = { state: "running", follows: true },
+    asked = 0;
+  const source = {
+    runs: async () => {
+      asked += 1;
+      return { runs: [line] };
+    },
+  };
+  await whenEnded(source, ["t"], always);
+  assert.equal(asked, 1);
+
+  line = { state: "running", follows: false };
+  let isEnded = false;
+  const waiting = whenEnded(source, ["t"], always).then(() => (isEnded = true));
+  await tick();
+  mock.timers.tick(500);
+  await tick();
+  assert.deepEqual([asked, isEnded], [3, false]);
+  line = { state: "done", follows: false };
+  mock.timers.tick(500);
+  await waiting;
+
+  line = { state: "running", follows: false };
+  let isWanted = true;
+  const left = whenEnded(source, ["t"], () => isWanted);
+  await tick();
+  isWanted = false;
+  mock.timers.tick(500);
+  await left;
+  assert.equal(asked, 5); // not once more
+  mock.timers.reset();
+});
+
+test("an older state is not wanted once a newer one is shown; an error ends one alone", async () => {
+  const asked = [],
+    said = mock.method(console, "error", () => {});
+  const element = { isConnected: true, getClientRects: () => [] },
+    show = (state, _runs, _atStart, isWanted) =>
+      new Promise((done, fail) => asked.push({ state, isWanted, done, fail }));
+  const view = new ViewInAddress("run", element, { state: () => null, show });
+  back();
+  assert.deepEqual(
+    asked.map(({ isWanted }) => isWanted()),
+    [false, true],
+  );
+  asked[0].done();
+  await tick();
+  assert.ok(asked[1].isWanted());
+  asked[1].fail(new Error("of the address"));
+  await tick();
+  assert.equal(view.showing, null); // what is on view is written again
+  assert.equal(said.mock.callCount(), 1);
+  said.mock.restore();
+});
+
+test("a part that the toolbar lacks is not shown", () => {
+  const shown = [],
+    studio = {
+      rounds: { restore: () => {}, stale: () => {} },
+      toolbar: { parts: new Map([["tree"], ["stats"]]) },
+      panes: [{ tree: { folded: true } }],
+    },
+    look = new Look(studio);
+  look.showPart = (name) => shown.push(name);
+  for (const show of ["stats", "graph", "file", undefined]) look.restore({ show });
+  assert.deepEqual(shown, ["stats", "tree", "tree", "tree"]);
+});
+
+/** What-if with the file "kept" gone from the server. */
+function whatIf() {
+  const done = [];
+  return {
+    done,
+    listed: ["fibonacci"],
+    list: async () => {},
+    source: {},
+    complain: () => {},
+    open: async (name) => done.push(name) && name !== "gone",
+    awaiting: (on) => done.push(on),
+  };
+}
+
+test("where the server lost a file, the text that the address names is shown", async () => {
+  const view = whatIf();
+  await showLinked(view, { text: "fibonacci" }, ["gone"], always);
+  assert.deepEqual(view.done, ["gone", "fibonacci"]);
+  const another = whatIf();
+  await showLinked(another, {}, ["gone"], always);
+  assert.deepEqual(another.done, ["gone", false]); // then a text to begin with
+  const old = whatIf();
+  await showLinked(old, { text: "fibonacci" }, [], () => false);
+  assert.deepEqual(old.done, []);
+});
+
+test("files that a tab does not take are counted", () => {
+  assert.equal(unopened([1], [1]), "");
+  assert.equal(unopened([1, 2], [1]), "; 1 more is not opened: drop it by itself");
+  assert.equal(unopened([1, 2, 3], [1]), "; 2 more are not opened: drop them by themselves");
+});
