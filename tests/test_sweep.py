@@ -210,7 +210,7 @@ def test_scores_draw_texts_anew_and_count_repeats_as_one_text():
             "method": job.variant.method, "budget": job.variant.budget, "options": "{}",
             "prompt_hash": job.prompt_hash, "seed": job.seed, "tokens": 4, "seconds": 2.0,
             "acceptance_lengths": [1, 3] if job.number else [2, 2], "error": None,
-            "same_as_plain": job.seed == 0,
+            "same_as_plain": job.seed == 0, "temperature": 0.0,
         }
         for job in plan.jobs()
     ]  # fmt: skip
@@ -224,7 +224,7 @@ def test_scores_draw_texts_anew_and_count_repeats_as_one_text():
     (nothing, _) = scores(plan, [])
     assert nothing.tau is None and nothing.low != nothing.low
     sampled = replace(plan, terms=replace(plan.terms, temperature=1.0))
-    assert scores(sampled, rows)[1].texts == 4
+    assert scores(sampled, [row | {"temperature": 1.0} for row in rows])[1].texts == 4
 
 
 # ── the plan ─────────────────────────────────────────────────────────────────────────────────────

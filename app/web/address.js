@@ -87,12 +87,12 @@ export function viewOf({ view, learn }) {
 }
 
 /** A node as addresses name it; undefined: none. row: its row or GHOST; null or undefined: none. */
-export function nodeOf(row) {
+export function namedNode(row) {
   return row < 0 ? "ghost" : (row ?? undefined);
 }
 
 /** The row of a node that an address names. */
-export function rowOf(node) {
+export function namedRow(node) {
   return node === "ghost" ? GHOST : node;
 }
 

@@ -1,6 +1,6 @@
 // What Run and Compare have in the address, and the button that copies a link: see address.js.
 
-import { nodeOf, readAddress, rowOf, ViewInAddress, viewOf, writeLink } from "./address.js";
+import { namedNode, namedRow, readAddress, ViewInAddress, viewOf, writeLink } from "./address.js";
 import { toClipboard } from "./clipboard.js";
 import { button } from "./dom.js";
 import { namesOf, sharedNames, ticketsOf } from "./named.js";
@@ -95,7 +95,7 @@ export class Permalink {
     this.wanted = null;
     if (comparing && place) guide.go(place - 1);
     else this.studio.reach(at);
-    const row = rowOf(node);
+    const row = namedRow(node);
     if (row !== undefined && pane.shown && pane.tree.has(row)) pane.inspect(row);
   }
 
@@ -110,7 +110,7 @@ export class Permalink {
       round: !comparing && shown ? pane.at + 1 : undefined,
       place: comparing ? guide.place + 1 : undefined,
       who: comparing && shown && pane.row !== null ? pane.letter : undefined,
-      node: shown ? nodeOf(pane.row) : undefined,
+      node: shown ? namedNode(pane.row) : undefined,
     };
   }
 
@@ -118,7 +118,8 @@ export class Permalink {
   _written() {
     const { guide, panes, runs } = this.studio,
       isAbout = viewOf(readAddress()) === this.view && window.location.hash.length > 1;
-    if (this.wanted) return null;
+    const isUnnamed = ({ feed }) => feed.run && !feed.header && feed.made === undefined;
+    if (this.wanted || panes.some(isUnnamed)) return null;
     if (!runs.tickets.length && panes[0].at < 0 && isAbout) return null;
     // The place where a run is now changes, so a link does not name it.
     const following = guide.follow && panes.some(({ feed }) => feed.active);

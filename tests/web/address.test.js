@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { beforeEach, mock, test } from "node:test";
 import {
   arrive,
-  nodeOf,
+  namedNode,
+  namedRow,
   readLink,
-  rowOf,
   viewOf,
   visit,
   writeLink,
@@ -125,7 +125,10 @@ test("nothing is written over a tab that the page still has to make", () => {
 });
 
 test("a node has the number of its row, or a name", () => {
-  for (const row of [-1, 0, 12]) assert.equal(rowOf(nodeOf(row)), row);
-  assert.equal(nodeOf(-1), "ghost");
-  assert.deepEqual([nodeOf(null), nodeOf(undefined), rowOf(undefined)], Array(3).fill(undefined));
+  for (const row of [-1, 0, 12]) assert.equal(namedRow(namedNode(row)), row);
+  assert.equal(namedNode(-1), "ghost");
+  assert.deepEqual(
+    [namedNode(null), namedNode(undefined), namedRow(undefined)],
+    Array(3).fill(undefined),
+  );
 });

@@ -1,7 +1,7 @@
 // What Denoise has in the address: its runs, the step, the draft that is picked and which graph and
 // ranking are drawn.
 
-import { nodeOf, rowOf } from "../address.js";
+import { namedNode, namedRow } from "../address.js";
 import { answered } from "../feed.js";
 import { awaits } from "../goto.js";
 import { namesOf, ticketsOf } from "../named.js";
@@ -17,7 +17,7 @@ export function stateOf(view) {
   return {
     ...namesOf(opened.map(({ feed }) => feed.made)),
     round: view.reach && !moving ? player.place + 1 : undefined,
-    node: nodeOf(row),
+    node: namedNode(row),
     show: graph.whole ? "graph" : ranking.read ? "before" : undefined,
   };
 }
@@ -55,6 +55,6 @@ export async function goToWanted(view, { round, node, show, best }) {
   if (best) player.go(bestStep(view.main.steps));
   else if (round) player.go(round - 1);
   if (!!graph.whole !== (show === "graph")) await graph.turn(show === "graph");
-  if (node !== undefined) view.pick(rowOf(node));
+  if (node !== undefined) view.pick(namedRow(node));
   if (show === "before") ranking.turn(true);
 }

@@ -1,7 +1,7 @@
 // Events that a view hears from the page around it: keys, Stop, requests of other tabs; and what a
 // reload had on view.
 
-import { nodeOf } from "../address.js";
+import { namedNode } from "../address.js";
 import { awaits, onGoTo, taken } from "../goto.js";
 import { fillFromCourse } from "./from-course.js";
 import { actsOf, takesKey } from "./keys.js";
@@ -42,7 +42,7 @@ function go(studio) {
   else if (ticket && ticket !== panes[0].feed.ticket) studio.open(ticket);
   scope.scrollIntoView({ block: "start" });
   if (typeof round !== "number") return;
-  link.seek({ round: round + 1, node: nodeOf(row) });
+  link.seek({ round: round + 1, node: namedNode(row) });
 }
 
 /** Show what a reload had on view, or what somebody on the page asked for; gives whether there was

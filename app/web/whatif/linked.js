@@ -1,7 +1,7 @@
 // What What-if has in the address: the text, where it ships or belongs to a run that an address
 // names; and the setting.
 
-import { nodeOf } from "../address.js";
+import { namedNode } from "../address.js";
 import { awaits } from "../goto.js";
 import { namesOf, ticketsOf, whenEnded } from "../named.js";
 import { changedOf } from "./knobs.js";
@@ -23,7 +23,7 @@ export function stateOf(view) {
     budget: knobs.budget,
     options: Object.keys(changed).length ? changed : undefined,
     place: place ? place + 1 : undefined,
-    node: nodeOf(draft.row),
+    node: namedNode(draft.row),
     nodes: draft.tabular ? "table" : undefined,
     more: more.chosen.join(",") || undefined,
     kept: kept.length ? kept : undefined,

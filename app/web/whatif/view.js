@@ -1,7 +1,7 @@
 // What-if: one collected text, and what any method, budget or option would have drafted on it.
 // Every turn of a knob is simulated on the server from the file; no model runs.
 
-import { rowOf, ViewInAddress } from "../address.js";
+import { namedRow, ViewInAddress } from "../address.js";
 import { clear, h, number } from "../dom.js";
 import { answered, sent } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
@@ -172,7 +172,7 @@ export class WhatIf {
     this.files.hidden = false;
     Object.assign(this, { file: name, about, found: null, awaited: false });
     this.place = Math.max(0, Math.min(about.text.length, setting.place ?? 1) - 1);
-    this.row = rowOf(setting.node);
+    this.row = namedRow(setting.node);
     this.more.chosen = setting.more?.split(",") ?? [];
     const texts = [...this.files.options].map((each) => [each.value, each.text]);
     this.more.show(texts, name);
