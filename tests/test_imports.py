@@ -102,7 +102,7 @@ def test_json_from_outside_is_parsed_in_one_place():
     assert found == {
         "core/json_input.py", "app/maintainers/ablate.py", "core/learning/shards.py",
         "core/train/sources.py", "app/export/report_page.py", "app/learn/measured.py",
-        "app/maintainers/recording.py", "core/models/chat_template.py",
+        "app/maintainers/recording.py", "core/models/chat_template.py", "app/learn/drawn.py",
         "core/models/render_template.py",
     }  # fmt: skip
 

@@ -112,7 +112,7 @@ def _terms(run: _GridRun) -> _Terms | None:
 
 
 def _said(terms: _Terms | None, differing: list[bool]) -> str:
-    """What tells these terms from the others of the file, for the name of a score."""
+    """Say by what these terms differ from the others of the file, for the name of a score."""
     if not any(differing):
         return ""
     if terms is None:

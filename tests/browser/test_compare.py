@@ -286,7 +286,7 @@ def test_numbers_after_other_texts_are_not_put_beside_each_other(visit: Open, tm
     page = visit()
     tab(page, "compare")
     open_file(page, trace(tmp_path / "a.jsonl", 1), "#ds-c-open")
-    expect(state(page)).to_have_text("trace")
+    expect(state(page)).to_have_text(["trace"])
     open_file(page, trace(tmp_path / "b.jsonl", 1, "another"), "#ds-c-open")
     expect(state(page)).to_have_text(["A: trace", "B: trace"])
     expect(page.locator("#ds-c-scope .ds-cautions")).to_contain_text("the prompts differ")
@@ -410,7 +410,7 @@ def test_traces_are_put_beside_what_is_shown(visit: Open, tmp_path: Path):
     tab(page, "compare")
     open_file(page, trace(tmp_path / "a.jsonl", 1), "#ds-c-open")  # nothing there: shown alone
     expect(page.locator(".ds-pane:visible")).to_have_count(1)
-    expect(state(page)).to_have_text("trace")
+    expect(state(page)).to_have_text(["trace"])
     open_file(page, trace(tmp_path / "b.jsonl", 1), "#ds-c-open")
     expect(state(page)).to_have_text(["A: trace", "B: trace"])
     assert place(page) == 1
@@ -424,7 +424,7 @@ def test_what_cannot_be_compared_is_said(visit: Open, tmp_path: Path):
     page = visit()
     tab(page, "compare")
     open_file(page, trace(tmp_path / "a.jsonl", 1), "#ds-c-open")
-    expect(state(page)).to_have_text("trace")
+    expect(state(page)).to_have_text(["trace"])
     open_file(page, trace(tmp_path / "b.jsonl", 2, "<b>another</b>"), "#ds-c-open")
     notes = page.locator("#ds-c-scope .ds-cautions")
     expect(notes).to_contain_text("the prompts differ")
