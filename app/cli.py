@@ -79,7 +79,6 @@ GROUPS: dict[str, dict[str, Command]] = {
             "pack the rounds of many traces into columns, for quick reports",
             "trace.pack",
             "trace pack runs/served --out runs/served.pack",
-            "report runs/served.pack",
         ),
         "trace compare": command(
             "compare texts by two engines: where they part, and whether a tie explains it",

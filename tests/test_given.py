@@ -286,7 +286,7 @@ def test_words_and_a_trace_and_several_responses(toy, tmp_path, capsys):
     prompts = tmp_path / "p.txt"
     prompts.write_text("one\ntwo\n", "utf-8")
     assert collecting(toy, tmp_path / "f", "--answer", many, "--prompts", prompts) == 0
-    held = [Collection.load(f).header for f in sorted((tmp_path / "f").iterdir())]
+    held = [Collection.load(f).header for f in sorted((tmp_path / "f").glob("*.safetensors"))]
     assert [h.prompt_text for h in held] == ["one", "two"]
     assert held[1].given.name == "many.jsonl, line 2"
     capsys.readouterr()

@@ -42,6 +42,7 @@ export class Feed {
   open(ticket) {
     this.leave();
     this.run = { ticket, state: "waiting", more: false };
+    this.made = this.source.named?.(ticket); // else the server tells it
     this.wake();
   }
 

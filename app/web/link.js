@@ -118,8 +118,7 @@ export class Permalink {
   _written() {
     const { guide, panes, runs } = this.studio,
       isAbout = viewOf(readAddress()) === this.view && window.location.hash.length > 1;
-    const isUnnamed = ({ feed }) => feed.run && !feed.header && feed.made === undefined;
-    if (this.wanted || panes.some(isUnnamed)) return null;
+    if (this.wanted) return null;
     if (!runs.tickets.length && panes[0].at < 0 && isAbout) return null;
     // The place where a run is now changes, so a link does not name it.
     const following = guide.follow && panes.some(({ feed }) => feed.active);

@@ -44,6 +44,11 @@ class SiteSource extends PackSource {
     return { ...news, run: news.run && { ...news.run, made: question.ticket } };
   }
 
+  /** A run's ticket is its name. */
+  named(ticket) {
+    return ticket;
+  }
+
   /** A run by its name, as links have it. */
   async example({ name }) {
     try {
