@@ -62,7 +62,7 @@ test("runs are waited for, and no file that is being written", async () => {
   mock.timers.reset();
 });
 
-test("an older state is not wanted once a newer one is shown; an error ends one alone", async () => {
+test("an older state is not wanted once a newer one is shown; an error ends one", async () => {
   const asked = [],
     said = mock.method(console, "error", () => {});
   const element = { isConnected: true, getClientRects: () => [] },
