@@ -55,7 +55,7 @@ test("rows without a number come last, whichever way", () => {
   assert.deepEqual(names(true), [2, 3, null]);
 });
 
-test("of two files that are opened the later one is shown, whatever is answered first", async () => {
+test("of two opened files the later one is shown, whichever is answered first", async () => {
   globalThis.window = new EventTarget();
   const answers = [],
     shown = [],
