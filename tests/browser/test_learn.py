@@ -25,6 +25,7 @@ pytestmark = pytest.mark.browser
 OWN = (MODULES, "data:", "blob:")
 START = """async (course) => {
   const given = { element: document.querySelector("main"), server: { course: async () => course } };
+  (await import("/web/present.js")).listenForPresent();
   window.learn = await (await import("/web/learn/view.js")).mount(given);
 }"""
 
