@@ -175,7 +175,7 @@ def test_several_prompts_fill_a_folder_and_finished_texts_stay(tmp_path, capsys)
     before = [file.stat().st_mtime_ns for file in files]
     files[1].unlink()
     assert collected("one", "two", "three") == 0  # only what is missing
-    now = sorted(folder.iterdir())
+    now = sorted(folder.glob("*.safetensors"))
     assert [file.name for file in now] == [f"000{n}.safetensors" for n in (1, 2, 3)]
     assert now[0].stat().st_mtime_ns == before[0]
     capsys.readouterr()

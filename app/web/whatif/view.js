@@ -116,8 +116,10 @@ export class WhatIf {
     this.said.textContent = sentence || "";
   }
 
-  async ask(name, asked) {
+  /** An answer, or null with a sentence said; null alone where nobody waits for it any more. */
+  async ask(name, asked, isWanted = () => true) {
     const answer = await answered(this.source[name](asked));
+    if (!isWanted()) return null;
     this.complain(answer.error);
     return answer.error ? null : answer;
   }
@@ -140,7 +142,7 @@ export class WhatIf {
   /** Somebody chose a text. */
   turnTo(name, title) {
     this.collecting.forget();
-    return this.open(name, title);
+    return this.open(name, title, { more: this.more.chosen.join(",") });
   }
 
   /** The text of a run is awaited: until it is there, nothing of another may look as if it were
@@ -269,8 +271,9 @@ export class WhatIf {
     this.fresh = false;
     const asked = { ...this.asked, kept: this.curves.kept, more: this.more.chosen };
     this.curving = asked;
-    const answer = await this.ask("curve", asked);
-    if (answer && !this.fresh && this.curving === asked) this.curves.show(answer, this.of);
+    const isWanted = () => !this.fresh && this.curving === asked,
+      answer = await this.ask("curve", asked, isWanted);
+    if (answer) this.curves.show(answer, this.of);
   }
 
   _others() {
