@@ -104,7 +104,7 @@ test("a node's numbers are those of its own run", async () => {
   assert.deepEqual(shown, [{ p: "of B" }]);
 });
 
-test("the calibrated graph of a run that has gone, or that was left again, is not drawn", async () => {
+test("a calibrated graph that was left, or whose run has gone, is not drawn", async () => {
   const outline = late(),
     graph = made(GraphCard, {
       turns: new Turns(),
