@@ -30,7 +30,8 @@ export function shelve(tickets) {
 }
 
 export class Gallery {
-  /** onPick(tickets): what a person chose. `all` offers a prompt's runs together. */
+  /** onPick(tickets): what a person chose. `all` offers a prompt's runs together; then one that is
+   *  picked does not take the place of another. */
   constructor(source, onPick, all) {
     Object.assign(this, { source, onPick, all, drawing: new Turns(), picking: new Turns() });
     this.element = h("div", { class: "ds-gallery" });
@@ -190,6 +191,6 @@ export class Gallery {
       answers = await Promise.all(names.map((name) => this._ask("example", { name })));
     answers.forEach(({ error }, at) => error && this._tell(names[at], error));
     const tickets = answers.map((answer) => answer.ticket).filter(Boolean);
-    if (tickets.length && isWanted()) this.onPick(tickets);
+    if (tickets.length && (this.all || isWanted())) this.onPick(tickets);
   }
 }

@@ -166,16 +166,19 @@ test("what was unfolded stays unfolded, whichever answer comes last", async () =
   assert.deepEqual(drawn, ["with both"]);
 });
 
-test("of two examples that were clicked the second is opened", async () => {
+test("of two examples that were clicked the second is opened, or both side by side", async () => {
   const example = late(),
     picked = [],
     turns = { drawing: new Turns(), picking: new Turns() },
     gallery = made(Gallery, { ...turns, source: { example }, onPick: (some) => picked.push(some) });
-  const clicks = ["large", "small"].map((name) => gallery._examples([name]));
-  example.answers[1]({ ticket: "small" });
-  example.answers[0]({ ticket: "large" });
-  await Promise.all(clicks);
-  assert.deepEqual(picked, [["small"]]);
+  for (const all of [false, true]) {
+    gallery.all = all;
+    const clicks = ["large", "small"].map((name) => gallery._examples([name]));
+    example.answers.pop()({ ticket: "small" });
+    example.answers.pop()({ ticket: "large" });
+    await Promise.all(clicks);
+  }
+  assert.deepEqual(picked, [["small"], ["small"], ["large"]]);
 });
 
 /** The address of a studio with one run on view: `link`, and what was opened by it. */
