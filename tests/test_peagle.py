@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -21,7 +20,7 @@ from core.methods.peagle.model import FORM
 from core.models.checkpoint import WithHead
 from core.models.language import Language
 from tests import toys
-from tests.test_dflash import assert_close, log_q, norm, numbers
+from tests.test_dflash import assert_close, committed, log_q, norm, numbers
 from tests.test_eagle3 import IDS, slow_layers, write
 from tests.test_whatif import source
 
@@ -71,15 +70,8 @@ CHANGES = [
 @pytest.mark.parametrize("builder", [Chain(), best_first])
 def test_every_drafted_nodes_q_is_a_fresh_forwards_at_its_depth(changes, builder, monkeypatch):
     monkeypatch.setattr("core.methods.eagle3.model.PREFIX_CHUNK", 2)
-    drafter, rng = toys.parallel_drafter(**changes), np.random.default_rng(3)
-    tokens, features, root = [], numbers(0, 0, 96), 7
-    drafter.reset(40)
-    for size in (5, 1, 3):  # rounds that commit so many tokens
-        fresh = [root, *rng.integers(0, 47, size - 1).tolist()]
-        own = numbers(len(tokens) + 1, size, 96)
-        drafter.extend(fresh, own)
-        tokens, features = tokens + fresh, torch.cat([features, own])
-        root = int(rng.integers(0, 47))
+    drafter = toys.parallel_drafter(**changes)
+    for tokens, features, root in committed(drafter, 96):
         session = drafter.begin(root, 16)
         draft = builder(session, [*tokens, root], 14)
         assert draft.nodes >= drafter.max_depth and draft.depths.max() <= drafter.max_depth

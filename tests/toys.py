@@ -41,7 +41,7 @@ from core.drafting.session import (
 )
 from core.methods.dart import ContinuityOptions
 from core.methods.dart.drafter import DartDrafter
-from core.methods.dart.model import DartConfig, DartModel, feature_layers
+from core.methods.dart.model import DartConfig, DartModel
 from core.methods.dart.search import ContinuitySearch
 from core.methods.dflash.before import CorrectedDrafter
 from core.methods.dflash.drafter import DFlashDrafter
@@ -678,7 +678,7 @@ def dart_drafter(
         dart_model(seed, **changes),
         owner.get_input_embeddings(),
         owner.get_output_embeddings() if ids is None else random_head(len(ids)),
-        feature_layers(4),
+        DartConfig.feature_layers(4),
         temperature,
         covered=None if ids is None else Covered(torch.tensor(list(ids)), VOCABULARY),
     )
