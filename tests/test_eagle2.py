@@ -56,13 +56,6 @@ def test_it_reads_the_targets_last_hidden_state_after_the_final_norm():
     assert_close(features @ head.T, toys.full_forward(tokens).logits)
 
 
-@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT])
-@pytest.mark.parametrize("budget", [1, 59])
-def test_the_text_is_plain_decodings(budget, sampling):
-    decoder = toys.Decoder("eagle2", toys.feature_drafter(), DynamicTree())
-    assert toys.run(decoder, 30, sampling, budget).tokens == toys.plain(30, sampling)
-
-
 # ── files ────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -208,19 +208,6 @@ def test_a_text_is_forgotten_and_memory_grows(tmp_path):
     assert torch.equal(found[0], found[2]) and not torch.equal(found[0], found[1])
 
 
-@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT])
-@pytest.mark.parametrize("budget", [1, 7, 63])
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_the_text_is_plain_decodings(family, budget, sampling, tmp_path):
-    drafter, _ = loaded(tmp_path, family)
-    for builder in (published_tree(), best_first):
-        decoder = toys.Decoder("hydra", drafter, builder)
-        found = toys.run(decoder, 24, sampling, budget, family=family)
-        assert found.tokens == toys.plain(24, sampling, family=family)
-        assert all(r.draft.nodes <= budget for r in found.rounds)
-        assert budget == 1 or max(r.draft.depths.max() for r in found.rounds) > 1
-
-
 def test_packed_linears_draft_the_same(tmp_path):
     """A CPU's float32 target packs the drafter's linears."""
     drafter, _ = loaded(tmp_path)

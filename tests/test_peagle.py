@@ -6,10 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from analysis.collected.collect import CollectionPlan, collect
-from analysis.collected.whatif import simulate
 from analysis.drafters.lint import lint
-from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, best_first
 from core.errors import UserError
 from core.methods.eagle3 import EagleOptions
@@ -22,7 +19,6 @@ from core.models.language import Language
 from tests import toys
 from tests.test_dflash import assert_close, committed, log_q, norm, numbers
 from tests.test_eagle3 import IDS, slow_layers, write
-from tests.test_whatif import source
 
 # ── the method, plainly ──────────────────────────────────────────────────────────────────────────
 
@@ -217,14 +213,3 @@ def test_a_mask_that_is_near_zero_in_its_own_embedding_is_said(tmp_path):
 
     wrong = [remark.text for remark in looked_through(tmp_path, True, shrink) if remark.wrong]
     assert [text[:35] for text in wrong] == ["the mask token 47 has an embedding "]
-
-
-@pytest.mark.parametrize("budget", [1, 7, 40])
-def test_a_simulated_run_is_the_real_one(budget, tmp_path):
-    """Its lists depend on the depth alone, so a collected file holds all of them."""
-    drafter = toys.parallel_drafter()
-    path, plan = tmp_path / "x.safetensors", CollectionPlan(40, 48)
-    made = collect(source({"peagle": drafter}), toys.PROMPT, path, plan)
-    found = simulate(made, "peagle+best-first", budget, {})
-    rounds = toys.run(Decoder("peagle", drafter, best_first), 40, budget=budget).rounds
-    assert found.exact and found.lengths == tuple(r.accepted + 1 for r in rounds if r.committed)
