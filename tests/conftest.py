@@ -35,6 +35,19 @@ def dot() -> str:
     return needs.dot()
 
 
+@pytest.fixture
+def call(capsys):
+    """Run a command in this process: (exit code, stdout, stderr)."""
+    from app import cli
+
+    def run(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = cli.main([str(word) for word in words])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say every reason for a skip once, with the number of tests."""
     skipped = terminalreporter.stats.get("skipped", ())

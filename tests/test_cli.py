@@ -21,7 +21,6 @@ from pathlib import Path
 
 import pytest
 
-from app import cli
 from app.terminal import GrowingText, bar
 from app.trace_log import nth_path
 from core.methods.names import METHODS
@@ -52,18 +51,6 @@ def toy(tmp_path_factory) -> list[str]:
     """The options that name the toy target and its drafter."""
     target, drafter = save_toys(tmp_path_factory.mktemp("toy"))
     return ["--model", str(target), "--drafter", str(drafter), "--device", "cpu"]
-
-
-@pytest.fixture
-def call(capsys):
-    """Run a command in this process: (exit code, stdout, stderr)."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = cli.main([str(word) for word in words])
-        return (code, *capsys.readouterr())
-
-    return run
 
 
 def start(*words: object, **more) -> subprocess.Popen:

@@ -12,7 +12,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from app import cli
 from core.decoding.decode import Decoder
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
@@ -332,16 +331,6 @@ def folder(tmp_path_factory):
 def toy(folder):
     drafter = str(folder / "drafter")
     return ["--model", str(folder / "target"), "--drafter", drafter, "--device", "cpu"]
-
-
-@pytest.fixture
-def call(capsys):
-    def run(*words):
-        capsys.readouterr()
-        code = cli.main([str(word) for word in words])
-        return (code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.mark.parametrize("name", FILES)

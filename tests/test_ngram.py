@@ -14,7 +14,6 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
-from app import cli
 from core.errors import UserError
 from core.ngram import BuildOptions, NgramStore, build_store, lookup, lookup_each, read_trie
 from core.ngram.documents import expand, read_documents
@@ -636,18 +635,6 @@ def model(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def call(capsys):
-    """Run the command in this process: (exit code, stdout, stderr)."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = cli.main(["model", "ngram", "--out", *map(str, words)])
-        return (code, *capsys.readouterr())
-
-    return run
-
-
 def test_the_command_counts_text_and_converts_a_trie(call, model, tmp_path):
     texts, ids = tmp_path / "texts", tmp_path / "c.jsonl"
     texts.mkdir()
@@ -655,7 +642,7 @@ def test_the_command_counts_text_and_converts_a_trie(call, model, tmp_path):
     (texts / "b.jsonl").write_text(json.dumps({"prompt": "ab", "answer": "ba"}))
     ids.write_text(json.dumps({"tokens": [299, 299]}))
     out, trie, back = (tmp_path / name for name in ("s.safetensors", "s.trie", "back.safetensors"))
-    code, shown, err = call(out, texts, ids, "--model", model)
+    code, shown, err = call("model", "ngram", "--out", out, texts, ids, "--model", model)
     assert code == 0, err
     store = NgramStore.open(out)
     a, b = PreTrainedTokenizerFast.from_pretrained(model)("ab").input_ids
@@ -667,10 +654,12 @@ def test_the_command_counts_text_and_converts_a_trie(call, model, tmp_path):
     assert shown.startswith(f"{out}: {store.nodes:,} nodes, {out.stat().st_size:,} bytes, ")
     assert shown.endswith("17 tokens counted\n")
     trie.write_bytes(trie_bytes(grams(store)))
-    assert call(back, trie, "--model", model)[0] == 0
+    assert call("model", "ngram", "--out", back, trie, "--model", model)[0] == 0
     assert same(NgramStore.open(back), store)
     assert NgramStore.open(back).metadata["tokenizer"] == store.metadata["tokenizer"]
-    assert call(out, trie, "--min-count", 3)[0] == 0  # a store is replaced by a store
+    assert (
+        call("model", "ngram", "--out", out, trie, "--min-count", 3)[0] == 0
+    )  # a store is replaced by a store
     assert NgramStore.open(out).sizes[2] < store.sizes[2]
 
 
@@ -714,7 +703,7 @@ def test_bad_input_is_an_error_and_changes_nothing(call, model, tmp_path, words)
         for mark, place in places.items():
             word = word.replace(mark, str(place))
         filled.append(word)
-    code, out, err = call(*filled)
+    code, out, err = call("model", "ngram", "--out", *filled)
     assert (code, out) == (2, ""), err
     assert err.splitlines()[-1].startswith("draftscope: ") and "Traceback" not in err
     assert {path: path.is_file() and path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -727,6 +716,8 @@ def test_ctrl_c_leaves_no_file(call, model, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("core.ngram.build.file_header", pressed)
-    code, _, err = call(tmp_path / "a.safetensors", tmp_path / "a.txt", "--model", model)
+    code, _, err = call(
+        "model", "ngram", "--out", tmp_path / "a.safetensors", tmp_path / "a.txt", "--model", model
+    )
     assert code == 130 and err.splitlines()[-1] == "draftscope: stopped"
     assert list(tmp_path.iterdir()) == [tmp_path / "a.txt"]

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -21,7 +20,6 @@ from analysis.measures import acceptance, metrics, packed
 from analysis.measures.checkpoints import pairs
 from analysis.measures.packed import Done, pack, parts_of
 from analysis.measures.tables import Tables
-from app import cli
 from app.trace_files import read_tables
 from core.journal import alone
 from core.stats import MANY, interval, ratio, resample
@@ -34,7 +32,6 @@ from tests.test_cli import is_one_sentence
 from tests.test_metrics import METHODS, NOTHING, fake_trace
 
 SHIPPED = Path(__file__).resolve().parent.parent / "assets" / "traces"
-Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
@@ -42,16 +39,6 @@ def small(monkeypatch):
     """Parts of few rounds: a folder of some traces has several."""
     monkeypatch.setattr(packed, "BATCH", 5)
     monkeypatch.setattr(packed, "PART", 40)
-
-
-@pytest.fixture
-def call(capsys) -> Call:
-    def run(*words: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = cli.main([str(word) for word in words])
-        return (code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture(scope="module")

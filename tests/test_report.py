@@ -14,7 +14,6 @@ from analysis.measures import metrics
 from analysis.measures.acceptance import tau
 from analysis.measures.conventions import engine_metrics
 from analysis.measures.tables import Tables
-from app import cli
 from app.export.report_page import html_page, write_table
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
@@ -25,16 +24,6 @@ from tests.test_metrics import fake_trace, plain_round
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "trace-v1.jsonl"
-
-
-@pytest.fixture
-def call(capsys):
-    def run(*words: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = cli.main([str(word) for word in words])
-        return (code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture(scope="module")

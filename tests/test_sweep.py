@@ -92,16 +92,6 @@ def words(toys):
     return made
 
 
-@pytest.fixture
-def call(capsys):
-    def run(words: list[str]) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = cli.main(words)
-        return (code, *capsys.readouterr())
-
-    return run
-
-
 def table_of(out: Path) -> pd.DataFrame:
     return pd.read_parquet(out / "results.parquet")
 
@@ -173,7 +163,7 @@ def test_every_line_is_its_trace(whole):
 
 
 def test_it_says_what_report_says(call, words, whole):
-    code, out, err = call(words(whole))
+    code, out, err = call(*words(whole))
     assert code == 0 and "16 of 16 runs are done" in err and "sweeping" not in err
     found = tau(Tables.of({p.name: read_trace(p) for p in (whole / "traces").iterdir()}))
     for row in found.itertuples():
@@ -181,7 +171,7 @@ def test_it_says_what_report_says(call, words, whole):
         assert f" {row.tau:.2f} " in line and f" {row.tokens_per_second:.1f} " in line
         assert "[" not in line, "two texts give no interval"
         assert line.endswith("4 of 4")
-    assert call(["report", str(whole / "traces")])[0] == 0
+    assert call("report", whole / "traces")[0] == 0
 
 
 @pytest.mark.parametrize("junk", [None, "x", [], {}, -1, 1e400, True, [1.5], "\ud800", 10**400])
@@ -273,14 +263,14 @@ def test_a_larger_plan_runs_what_is_new(call, words, whole, toys, tmp_path):
     shutil.copytree(whole, out)
     before = traces_of(out)
     more = ("--seed", 1, 2, 0, "--budget", 9, 4, "--set", "temperature=1.0")
-    code, _, err = call(words(out, *more))  # an option: another variant in place of ddtree
+    code, _, err = call(*words(out, *more))  # an option: another variant in place of ddtree
     assert code == 2 and "of its methods are not in this one" in err
-    code, _, err = call(words(out, "--seed", 1, 2, 0, "--budget", 9, 4, 5))
+    code, _, err = call(*words(out, "--seed", 1, 2, 0, "--budget", 9, 4, 5))
     assert code == 0 and "16 of 30 runs are there already" in err
     assert before.items() <= traces_of(out).items()
     table = table_of(out)
     assert len(table) == 30 and list(table["seed"].unique()) == [1, 2, 0]
-    code, _, err = call(words(out))
+    code, _, err = call(*words(out))
     assert code == 2 and "holds another sweep (" in err and is_one_sentence(err)
     assert len(table_of(out)) == 30
 
@@ -304,7 +294,7 @@ def test_another_plan_is_refused_before_anything_is_loaded(
     (tmp_path / "other.jsonl").write_text('{"prompt": "one", "source": "chat"}\n')
     places = {"{other}": tmp_path / "other.jsonl", "{drafter}": toys / "drafter"}
     before = (whole / "sweep.json").read_bytes()
-    code, out, err = call(words(whole, *(places.get(str(word), word) for word in more)))
+    code, out, err = call(*words(whole, *(places.get(str(word), word) for word in more)))
     assert code == 2 and out == "" and is_one_sentence(err) and why in err
     assert (whole / "sweep.json").read_bytes() == before
 
@@ -314,7 +304,7 @@ def test_weights_that_changed_are_another_sweep(call, words, whole, toys, tmp_pa
     text = config.read_text()
     try:
         config.write_text(text + "\n")
-        code, _, err = call(words(whole))
+        code, _, err = call(*words(whole))
     finally:
         config.write_text(text)
     assert code == 2 and "drafter: config.json has changed since" in err
@@ -325,32 +315,32 @@ def test_a_presets_file_that_changed_is_another_sweep(call, toys, tmp_path):
     line = ["grid", "run", "ar", "--out", tmp_path / "out", "--model", presets, "--device", "cpu",
             "--prompt", "x", "--max-new-tokens", 3]  # fmt: skip
     presets.write_text(f"[mine]\ntarget = '{toys / 'target'}'\n")
-    assert call([str(word) for word in line])[0] == 0
+    assert call(*line)[0] == 0
     presets.write_text(f"[mine]\ntarget = '{toys / 'target'}'\nabout = 'another'\n")
-    code, _, err = call([str(word) for word in line])
+    code, _, err = call(*line)
     assert code == 2 and "own.toml has changed since" in err
 
 
 def test_a_plan_without_a_run_may_change(call, words, toys, tmp_path):
-    code, _, err = call(words(tmp_path / "s", "--model", tmp_path / "typo"))
+    code, _, err = call(*words(tmp_path / "s", "--model", tmp_path / "typo"))
     assert code == 2 and is_one_sentence(err)
-    assert call(words(tmp_path / "s", "--max-new-tokens", 3))[0] == 0
+    assert call(*words(tmp_path / "s", "--max-new-tokens", 3))[0] == 0
 
 
 def test_folders_that_are_no_sweep_s(call, words, whole, tmp_path):
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "results.parquet").write_text("precious")
-    code, _, err = call(words(taken))
+    code, _, err = call(*words(taken))
     assert code == 2 and "holds other things" in err
     assert [p.name for p in taken.iterdir()] == ["results.parquet"]
     (tmp_path / "file").write_text("")
-    assert call(words(tmp_path / "file"))[0] == 2
-    assert call(words(tmp_path / "file" / "below"))[0] == 2
+    assert call(*words(tmp_path / "file"))[0] == 2
+    assert call(*words(tmp_path / "file" / "below"))[0] == 2
     broken = tmp_path / "broken"
     shutil.copytree(whole, broken)
     (broken / "sweep.json").write_text('{"format": "draftscope-sweep", "version": 1, "terms": 3}')
-    code, _, err = call(words(broken))
+    code, _, err = call(*words(broken))
     assert code == 2 and "its plan cannot be read" in err
 
 
@@ -362,7 +352,7 @@ def test_one_sweep_at_a_time(call, words, tmp_path):
             open_folder(tmp_path / "s", plan),
         ):
             pass
-        code, _, err = call(words(tmp_path / "s"))
+        code, _, err = call(*words(tmp_path / "s"))
         assert code == 2 and is_one_sentence(err)
     with open_folder(tmp_path / "s", plan):
         pass
@@ -409,7 +399,7 @@ def test_killed_and_resumed_is_the_same_as_uninterrupted(call, words, whole, tmp
     before = traces_of(out)
     for name in before:
         assert read_trace(out / "traces" / name).complete
-    code, _, err = call(words(out))
+    code, _, err = call(*words(out))
     assert code == 0 and f"{len(before)} of 16 runs are there already" in err
     after = traces_of(out)
     assert before.items() <= after.items() and len(after) == 16  # none lost, none run again
@@ -442,7 +432,7 @@ def test_a_kill_between_any_two_steps_loses_nothing(
     if moment > 1:  # the plan is there, and so is this folder after a real kill
         (out / "unfinished").mkdir(exist_ok=True)
         (out / "unfinished" / "leftover.jsonl.gz").write_bytes(b"half a")
-    assert call(words(out, *small))[0] == 0
+    assert call(*words(out, *small))[0] == 0
     expected = table_of(whole)
     expected = expected[(expected["seed"] == 0) & (expected["budget"] != 9)]
     assert_same(table_of(out), expected.reset_index(drop=True))
@@ -461,7 +451,7 @@ def test_a_trace_that_is_broken_or_another_s_is_made_again(call, words, whole, t
     damaged[2].write_bytes((out / "traces" / names[5]).read_bytes())
     damaged[3].unlink()
     (out / "results.parquet").unlink()
-    code, _, err = call(words(out))
+    code, _, err = call(*words(out))
     assert code == 0 and "12 of 16 runs are there already" in err
     assert_same(table_of(out), table_of(whole))
 
@@ -474,7 +464,7 @@ def test_ctrl_c_keeps_what_is_done_and_a_second_call_goes_on(call, words, whole,
     done = table_of(out)
     assert len(done) == len(traces_of(out)) == 3  # Ctrl-C waits for the one being kept
     assert not (out / "unfinished").exists()
-    assert call(words(out))[0] == 0
+    assert call(*words(out))[0] == 0
     assert_same(table_of(out), table_of(whole))
 
 
@@ -489,7 +479,7 @@ def test_failures_are_listed_the_others_go_on_and_a_rerun_retries(call, words, w
     prompts = tmp_path / "p.jsonl"
     prompts.write_text('{"prompt": "one", "source": "chat"}\n' + json.dumps({"prompt": "x" * 5000}))
     more = ("--methods", *OTHERS, raises, "--budget", 4, "--prompts", prompts, "--seed", 0)
-    code, shown, err = call(words(out, *more))
+    code, shown, err = call(*words(out, *more))
     assert code == 1 and "\x1b" not in err + shown
     assert "3 of 8 runs are done, 5 failed" in err
     assert "raises B=4: AssertionError: no" in err and "do not fit the model's context" in err
@@ -502,7 +492,7 @@ def test_failures_are_listed_the_others_go_on_and_a_rerun_retries(call, words, w
     assert len(traces_of(out)) == 3
     before = traces_of(out)
     mark.touch()  # its assertion holds now; it fails in another way
-    code, _, err = call(words(out, *more))
+    code, _, err = call(*words(out, *more))
     assert code == 1 and "3 of 8 runs are there already" in err
     again = json.loads((out / "failures.json").read_text())
     assert again.keys() == failures.keys() and again != failures
@@ -522,11 +512,11 @@ def test_a_failure_that_is_mended_is_gone(call, words, whole, tmp_path, monkeypa
     monkeypatch.setattr(sweep_runner.Runner, "run", sometimes)
     monkeypatch.setattr(grid_run, "TABLE_EVERY", 0.0)
     broken.touch()
-    assert call(words(out))[0] == 1
+    assert call(*words(out))[0] == 1
     assert tables == list(range(16))  # the table keeps pace, failures included
     assert len(json.loads((out / "failures.json").read_text())) == 4
     broken.unlink()
-    assert call(words(out))[0] == 0
+    assert call(*words(out))[0] == 0
     assert not (out / "failures.json").exists()
     assert_same(table_of(out), table_of(whole))
 
@@ -534,9 +524,9 @@ def test_a_failure_that_is_mended_is_gone(call, words, whole, tmp_path, monkeypa
 def test_failures_of_a_plan_that_is_gone_are_gone(call, words, tmp_path):
     long = ("--prompt", "x" * 5000, "--seed", 0)
     some = [word for word in words(tmp_path / "s", *long) if "prompts" not in word]
-    assert call(some)[0] == 1
+    assert call(*some)[0] == 1
     assert (tmp_path / "s" / "failures.json").exists()
-    assert call(words(tmp_path / "s", "--max-new-tokens", 3))[0] == 0
+    assert call(*words(tmp_path / "s", "--max-new-tokens", 3))[0] == 0
     assert not (tmp_path / "s" / "failures.json").exists()
 
 
@@ -655,7 +645,7 @@ def test_whoever_dies_every_run_ends_once(deaths, size):
 
 def test_without_ray_one_sentence_says_how_to_get_it(call, words, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    code, _, err = call(words(tmp_path / "s", "--ray", "local"))
+    code, _, err = call(*words(tmp_path / "s", "--ray", "local"))
     assert code == 2 and f"pip install ray=={ray_workers.PIN}" in err and is_one_sentence(err)
     assert not (tmp_path / "s").exists()
     assert f"\nray=={ray_workers.PIN}" in (ROOT / "requirements.txt").read_text()
@@ -726,7 +716,7 @@ def test_two_ray_workers_do_what_one_process_does(words, whole, tmp_path, ray_ho
 
 def test_no_cluster_is_one_sentence(call, words, tmp_path):
     pytest.importorskip("ray", reason="Ray is not installed (or this Python has no wheel of it)")
-    code, _, err = call(words(tmp_path / "s", "--ray", "127.0.0.1:1"))
+    code, _, err = call(*words(tmp_path / "s", "--ray", "127.0.0.1:1"))
     assert code == 2 and "no Ray cluster at '127.0.0.1:1'" in err and is_one_sentence(err)
 
 

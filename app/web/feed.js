@@ -128,7 +128,7 @@ export class Feed {
     if (first > at) return 0; // some in between are missing
     this.run = state;
     if (header) this.header = header;
-    if (!first) this.made = made;
+    if (!first && made !== undefined) this.made = made;
     this.rounds.push(...rounds.slice(at - first));
     if (this.rounds.length > at || header) this.hear.rounds(this, at);
     this.hear.state(this, was && !this.active);

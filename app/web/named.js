@@ -66,8 +66,8 @@ async function areGone(source, tickets) {
   return !!runs && runs.length < tickets.length;
 }
 
-/** Open the examples and start the requests, each in its place. */
-async function openNamed(source, made) {
+/** Open the examples and start the requests, each in its place: all of them or, said why, none. */
+export async function openNamed(source, made) {
   const requests = made.filter(isRequest),
     begun = requests.length ? await answered(source.start({ asked: requests })) : { tickets: [] },
     started = [...(begun.tickets ?? [])];

@@ -252,14 +252,14 @@ export class TreeView {
     return rows.filter((row) => this.plan.place.has(row));
   }
 
-  /** A window of another size shows the same part, or all of the tree if it did before. */
+  /** A window of another size, and those in the same columns, show the same, or all as before. */
   _resized() {
     if (!this.plan) return;
     const { zoom, view, least } = this.window;
     const hidden = !this.svg.getClientRects().length;
     const size = this.window.size.join();
     if (!hidden && (this.unseen || (size !== this.size && (zoom !== view.k || view.k < least)))) {
-      this.frame(false);
+      for (const tree of this.columns?.trees ?? [this]) tree.frame(false);
       if (this.selected !== null) this.window.reveal(this.selected);
     }
     this.size = size;

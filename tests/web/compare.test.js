@@ -98,14 +98,18 @@ test("columns are places of the text, the same in every tree", () => {
 });
 
 test("trees in the same columns stand at the same place of the window", () => {
-  const size = [600, 400];
   const share = { wide: 8, all: 9, here: 6, tall: 500 };
   const at = (column, lead, view) => view.x + (column - lead) * 168 * view.kx;
-  const views = [0, 2].map((lead) => columned(size, { lead, ...share }, 168, 0.95, 100, 300, 20));
+  const room = [600, 400],
+    sizes = { 0: [640, 400], 2: [600, 520] }; // the trees' own windows
+  const plan = { stepX: 168, height: 300 };
+  const views = [0, 2].map((lead) =>
+    columned(sizes[lead], room, { lead, ...share }, plan, 0.95, 100, 20),
+  );
   const edges = views.map((view, i) => at(6, 2 * i, view));
   assert.equal(edges[0].toFixed(6), edges[1].toFixed(6));
   assert.ok(edges[0] >= 0 && edges[0] + 168 * views[0].kx <= 600);
-  const whole = [0, 2].map((lead) => fittedColumns(size, { lead, ...share }, 168, 300));
+  const whole = [0, 2].map((lead) => fittedColumns(sizes[lead], room, { lead, ...share }, plan));
   assert.equal(at(6, 0, whole[0]).toFixed(6), at(6, 2, whole[1]).toFixed(6));
   assert.equal(whole[0].k, whole[1].k);
 });

@@ -204,9 +204,10 @@ export class Together {
       Math.max(...columns.map((each) => each?.wide ?? 0)),
     );
     for (const pane of there) pane.tree.reshape(slim);
-    const tall = Math.max(...this.panes.map((pane) => (pane.shown ? pane.tree.plan.height : 0)));
+    const trees = there.map((pane) => pane.tree),
+      tall = Math.max(0, ...trees.map((tree) => tree.plan.height));
     this.panes.forEach((pane, at) => {
-      if (columns[at]) pane.tree.stand({ ...columns[at], tall });
+      if (columns[at]) pane.tree.stand({ ...columns[at], tall, trees });
     });
   }
 

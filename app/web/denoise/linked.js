@@ -4,7 +4,7 @@
 import { namedNode, namedRow } from "../address.js";
 import { answered } from "../feed.js";
 import { awaits } from "../goto.js";
-import { namesOf, ticketsOf } from "../named.js";
+import { namesOf, openNamed, ticketsOf } from "../named.js";
 import { keptTickets } from "../studio/shelf.js";
 import { bestStep } from "./steps.js";
 
@@ -27,10 +27,9 @@ export function stateOf(view) {
 async function begin(view) {
   const kept = keptTickets("denoise"),
     { first = [] } = kept.length ? {} : await answered(view.source.examples({})),
-    answers = await Promise.all(first.map((name) => answered(view.source.example({ name })))),
-    tickets = answers.map(({ ticket }) => ticket);
+    { tickets } = await openNamed(view.source, first);
   if (view.tickets.length) return; // somebody opened something meanwhile
-  view.open(tickets.every(Boolean) ? [...kept, ...tickets] : kept);
+  view.open([...kept, ...tickets]);
   if (tickets.length) view.wanted = { round: Number.POSITIVE_INFINITY, best: true };
 }
 

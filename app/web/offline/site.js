@@ -39,11 +39,6 @@ class SiteSource extends PackSource {
     super(packOf, (name) => known.get(name).apart, Object.entries(cautions));
   }
 
-  async updates(question) {
-    const news = await super.updates(question);
-    return { ...news, run: news.run && { ...news.run, made: question.ticket } };
-  }
-
   /** A run's ticket is its name. */
   named(ticket) {
     return ticket;

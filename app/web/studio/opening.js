@@ -1,8 +1,8 @@
 // The first view of a page: a good round of an example, its path drawn once, step by
 // step, or of two side by side; and the form filled with the settings of the runs on view.
 
-import { answered } from "../feed.js";
 import { typedIn } from "../memory.js";
+import { openNamed } from "../named.js";
 
 /** The number of a round that accepted most, and of those the one that drafted most. */
 export function bestOf(rounds) {
@@ -40,11 +40,8 @@ export class Opening {
   /** Open examples, unless somebody has opened something meanwhile. */
   async on(names) {
     const { studio } = this;
-    const answers = await Promise.all(
-      names.map((name) => answered(studio.source.example({ name }))),
-    );
-    const tickets = answers.map(({ ticket }) => ticket);
-    if (!tickets.every(Boolean) || !this.may) return;
+    const { tickets } = await openNamed(studio.source, names);
+    if (!tickets.length || !this.may) return;
     this.coming = new Set(tickets);
     this.shown = tickets.join();
     studio.open(...tickets);

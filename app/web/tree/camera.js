@@ -81,18 +81,21 @@ export function intoSight({ k, kx, x, y }, [w, hgt], [left, top], [boxW, boxH]) 
 /**
  * As `centred`, among columns of other trees too. columns: {lead, wide, here, tall}: columns before
  * the root, columns of the widest accepted path, the one that must be in sight, and the height of
- * the tallest tree. least: the smallest scale.
+ * the tallest tree. room: the smallest window of these trees; plan: {stepX, height}; least: the
+ * smallest scale.
  */
-export function columned(size, columns, step, zoom, above, height, half, least) {
+export function columned(size, room, columns, { stepX: step, height }, zoom, above, half, least) {
   const { lead, wide, here, tall } = columns;
-  const k = pathScale(size, wide * step, Math.min(zoom, wholeScale(size, 1, tall)), least);
-  const over = Math.max(0, 2 * PAD + (here + 1) * step * k - size[0]);
+  const k = pathScale(room, wide * step, Math.min(zoom, wholeScale(room, 1, tall)), least);
+  const over = Math.max(0, 2 * PAD + (here + 1) * step * k - room[0]);
   return { ...centred(size, k, above, height, half), x: PAD + lead * step * k - over };
 }
 
-/** As `fitted`, all trees at one scale. all: columns of all trees; tall: the tallest one. */
-export function fittedColumns(size, { lead, all, tall }, step, height, largest) {
-  const view = fitted(size, all * step, tall, largest);
+/** As `fitted`, all trees at one scale, that of the smallest window. all: columns of all trees;
+ * tall: the tallest one. */
+export function fittedColumns(size, room, { lead, all, tall }, plan, largest) {
+  const { stepX: step, height } = plan;
+  const view = fitted(room, all * step, tall, largest);
   return { ...view, x: view.x + lead * step * view.kx, y: AXIS + (size[1] - height * view.k) / 2 };
 }
 

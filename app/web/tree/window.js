@@ -38,6 +38,12 @@ export class TreeWindow {
     return [box.width || 800, box.height || 500];
   }
 
+  /** The smallest window of the trees in the same columns: their scale is that of it. */
+  get room() {
+    const sizes = this.columns?.trees.map((tree) => tree.window.size) ?? [this.size];
+    return [0, 1].map((side) => Math.min(...sizes.map((size) => size[side])));
+  }
+
   /** The smallest scale that nobody chose: while the tree is presented, 0 else. */
   get least() {
     return this.svg.closest(".ds-presenting") ? afar(window.innerWidth) : 0;
@@ -45,9 +51,9 @@ export class TreeWindow {
 
   /** Whether the whole tree can be read at once. */
   get holdsAll() {
-    const { plan, size, columns, least } = this;
-    if (!columns) return wholeScale(size, plan.width, plan.height) >= Math.max(READABLE, least);
-    return wholeScale(size, columns.all * plan.stepX, columns.tall) >= Math.max(FAR, least);
+    const { plan, room, columns, least } = this;
+    if (!columns) return wholeScale(room, plan.width, plan.height) >= Math.max(READABLE, least);
+    return wholeScale(room, columns.all * plan.stepX, columns.tall) >= Math.max(FAR, least);
   }
 
   show(view) {
@@ -59,7 +65,7 @@ export class TreeWindow {
   /** The whole tree when it can be read, else the accepted path, which runs straight; keep: at the
    * scale it has. */
   frame(keep) {
-    const { plan, size, columns, zoom, least } = this;
+    const { plan, size, room, columns, zoom, least } = this;
     const [, above] = plan.at(0);
     const half = plan.boxH / 2;
     if (this.spine && this.byHand && this.view.k >= least) {
@@ -68,9 +74,7 @@ export class TreeWindow {
     }
     if (!keep && this.holdsAll) return this.fit();
     if (columns)
-      return this.show(
-        columned(size, columns, plan.stepX, zoom, above, plan.height, half, least || undefined),
-      );
+      return this.show(columned(size, room, columns, plan, zoom, above, half, least || undefined));
     const steps = plan.round.path.length + (plan.round.ghost ? 1 : 0);
     const wide = steps * plan.stepX;
     const k = keep ? this.view.k : pathScale(size, wide, zoom, least || undefined);
@@ -90,11 +94,11 @@ export class TreeWindow {
   /** Show all of it. */
   fit() {
     this.byHand = false;
-    const { plan, size, columns } = this,
+    const { plan, size, room, columns } = this,
       most = Math.max(LARGEST, this.least);
     this.show(
       columns
-        ? fittedColumns(size, columns, plan.stepX, plan.height, most)
+        ? fittedColumns(size, room, columns, plan, most)
         : fitted(size, plan.width, plan.height, most),
     );
   }
