@@ -14,7 +14,7 @@ from typing import Any
 from core.errors import UserError
 from core.methods.layouts import looks_like, named_drafter, told_kind
 from core.methods.loading import check, form, read
-from core.methods.method import drafter_source, find_drafter
+from core.methods.method import drafter_source, find_drafter, lazy
 from core.methods.names import DRAFTERS
 from core.models import checkpoint, embedded, presets
 from core.models.gguf import check_header
@@ -147,7 +147,8 @@ def _config_of(name: str, file: Path) -> str:
     except Exception as error:  # the library raises many types for a broken file
         raise cannot_load(name, error) from error
     for kind in DRAFTERS:
-        layout = drafter_source(find_drafter(kind), Source(str(file))).layout
+        own = find_drafter(kind).checkpoint
+        layout = lazy(own.gguf) if own is not None and own.gguf else None
         if layout is not None and layout.architecture == header.architecture:
             return json.dumps(layout.read_config(file, header))
     config = target_config(name)

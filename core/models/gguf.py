@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from core.errors import UserError
 from core.files import cache_root, held
@@ -27,12 +27,19 @@ from core.progress import Progress, Report, silent
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-    from core.models.gguf_layout import GgufLayout
-
 LAYOUT = 1  # raised when the conversion changes: files are then dequantised again
 MAX_TENSORS, MAX_FIELDS = 1 << 16, 1 << 14  # the largest published files have some thousands
 SCRATCH = ".making-"  # what the names of folders begin with in which models are made
 ORIGIN = "draftscope.json"  # written last: a folder that has it is whole
+
+
+class FileLayout(Protocol):
+    """How models that transformers does not read lie in a file (``core.models.gguf_layout``)."""
+
+    @property
+    def architecture(self) -> str: ...
+
+    def write(self, file: Path, made: Path, report: Report) -> None: ...
 
 
 def check_header(file: Path) -> None:
@@ -57,7 +64,7 @@ def check_header(file: Path) -> None:
         )
 
 
-def folder_of(file: Path, layout: GgufLayout | None = None) -> Path:
+def folder_of(file: Path, layout: FileLayout | None = None) -> Path:
     """Where the model of a file is kept. Another file under the same name has another folder."""
     found, kind = file.resolve().stat(), "" if layout is None else f"\0{layout.architecture}"
     identity = f"{file.resolve()}\0{found.st_size}\0{found.st_mtime_ns}\0{LAYOUT}{kind}"
@@ -70,7 +77,7 @@ def is_whole(folder: Path) -> bool:
     return (folder / ORIGIN).is_file()
 
 
-def prepare(file: Path, report: Report = silent, layout: GgufLayout | None = None) -> Path:
+def prepare(file: Path, report: Report = silent, layout: FileLayout | None = None) -> Path:
     """The folder of a GGUF file's model, which is made first if it is not there.
 
     ``layout``: the kind of drafter that it holds; None: a language model. Raises UserError for a

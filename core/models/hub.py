@@ -16,7 +16,7 @@ from core.json_input import read_json
 from core.progress import Report, silent
 
 if TYPE_CHECKING:
-    from core.models.gguf_layout import GgufLayout
+    from core.models.gguf import FileLayout
 
 # Config and tokenizer: fetched and checked first.
 SMALL_FILES = ("*.json", "*.jinja", "*.txt", "tokenizer.model", "mask_embedding.pt")
@@ -37,7 +37,7 @@ class Source:
 
     name: str
     revision: str | None = None
-    layout: GgufLayout | None = None
+    layout: FileLayout | None = None
 
     @staticmethod
     def of(text: str | Path) -> Source:
