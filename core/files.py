@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
@@ -112,6 +112,14 @@ def by_name(name: str) -> tuple[list[str | int], str]:
     """Sort by this: numbers in a name are compared as numbers, B16 comes before B128."""
     parts = re.split(r"([0-9]{1,18})", name.casefold())
     return [int(part) if at % 2 else part for at, part in enumerate(parts)], name
+
+
+def distinct(files: Iterable[Path]) -> dict[str, Path]:
+    """The files by the place where their links lead; of several at one place the first."""
+    found: dict[str, Path] = {}
+    for file in files:
+        found.setdefault(os.path.realpath(file), file)
+    return found
 
 
 def sha256(path: Path) -> str:

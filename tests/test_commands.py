@@ -133,20 +133,6 @@ def test_every_script_of_maintainers_has_a_help(name, capsys):
     assert (module.Options.__doc__ or "").split()[0] in capsys.readouterr().out
 
 
-def test_the_help_and_the_parser_need_no_library_of_models():
-    import subprocess
-    import sys
-
-    code = (
-        "import resource, sys\nfrom app.cli import main\nmain(['--help'])\n"
-        "assert 'torch' not in sys.modules and 'cyclopts' not in sys.modules\n"
-        "for line in (['run', '--help'], ['trace', 'show', sys.argv[1]]):\n"
-        "    main(line)\n    assert 'torch' not in sys.modules, line\n"
-    )
-    golden = ROOT / "tests" / "golden" / "trace-v1.jsonl"
-    subprocess.run([sys.executable, "-c", code, str(golden)], cwd=ROOT, check=True)
-
-
 def test_a_declaration_is_read_as_its_type(tmp_path):
     from dataclasses import dataclass
 

@@ -19,7 +19,7 @@ from core.errors import UserError
 from core.files import sha256
 from core.methods import loading
 from core.methods.fetch import ngram_store
-from core.methods.method import DrafterInfo, lazy, made_options
+from core.methods.method import DrafterInfo, drafter_source, lazy, made_options
 from core.methods.registry import Chosen, check_preset, choose, find, split
 from core.models import embedded, presets
 from core.models.ends import load_ends
@@ -123,8 +123,10 @@ class Engine:
             return None
         asked = Source.of(drafter.weights) if drafter.weights else self._drafter
         named = asked or self.preset.drafters.get(drafter.name)
-        folder = loading.shipped(drafter.name, self.model) if named is None else None
-        return Source(str(folder)) if folder is not None else named
+        if named is not None:
+            return drafter_source(drafter, named)
+        folder = loading.shipped(drafter.name, self.model)
+        return None if folder is None else Source(str(folder))
 
     def method(self, name: str, options: Mapping[str, Value] | None = None) -> Decoder:
         """The method, loaded."""

@@ -1,4 +1,5 @@
-"""Targets in a GGUF file: dequantised once by transformers, kept as safetensors with a tokenizer.
+"""Models in a GGUF file, kept as safetensors. A target, with its tokenizer, is dequantised once by
+transformers; a drafter of llama.cpp as ``core.models.gguf_layout`` has it.
 
 A quantised file is kept in bfloat16, as the embedded target is; one whose matrices are float32 or
 float16 is kept in float32, so that no weight is rounded. llama.cpp multiplies by the quantised
@@ -12,10 +13,10 @@ import json
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from core.errors import UserError
 from core.files import cache_root, held
@@ -30,6 +31,15 @@ LAYOUT = 1  # raised when the conversion changes: files are then dequantised aga
 MAX_TENSORS, MAX_FIELDS = 1 << 16, 1 << 14  # the largest published files have some thousands
 SCRATCH = ".making-"  # what the names of folders begin with in which models are made
 ORIGIN = "draftscope.json"  # written last: a folder that has it is whole
+
+
+class FileLayout(Protocol):
+    """How models that transformers does not read lie in a file (``core.models.gguf_layout``)."""
+
+    @property
+    def architecture(self) -> str: ...
+
+    def write(self, file: Path, made: Path, report: Report) -> None: ...
 
 
 def check_header(file: Path) -> None:
@@ -54,10 +64,10 @@ def check_header(file: Path) -> None:
         )
 
 
-def folder_of(file: Path) -> Path:
+def folder_of(file: Path, layout: FileLayout | None = None) -> Path:
     """Where the model of a file is kept. Another file under the same name has another folder."""
-    found = file.resolve().stat()
-    identity = f"{file.resolve()}\0{found.st_size}\0{found.st_mtime_ns}\0{LAYOUT}"
+    found, kind = file.resolve().stat(), "" if layout is None else f"\0{layout.architecture}"
+    identity = f"{file.resolve()}\0{found.st_size}\0{found.st_mtime_ns}\0{LAYOUT}{kind}"
     key = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]
     return cache_root() / "models" / f"gguf-{key}"
 
@@ -67,17 +77,21 @@ def is_whole(folder: Path) -> bool:
     return (folder / ORIGIN).is_file()
 
 
-def prepare(file: Path, report: Report = silent) -> Path:
+def prepare(file: Path, report: Report = silent, layout: FileLayout | None = None) -> Path:
     """The folder of a GGUF file's model, which is made first if it is not there.
 
-    Raises UserError for a file that is not GGUF; for one that they cannot read, the libraries raise
-    errors of any type.
+    ``layout``: the kind of drafter that it holds; None: a language model. Raises UserError for a
+    file that is not GGUF, or holds no such drafter; for one that they cannot read, the libraries
+    raise errors of any type.
     """
     check_header(file)
-    final = folder_of(file)
+    final = folder_of(file, layout)
     if not is_whole(final):
         with making(final) as made:
-            dequantise(file, made, file.stem, {"file": file.name}, report)
+            if layout is not None:
+                layout.write(file, made, report)
+            else:
+                dequantise(file, made, file.stem, {"file": file.name}, report)
     return final
 
 
@@ -138,12 +152,13 @@ def dequantise(
     """
     report(Progress("dequantising", None))
     import torch
+    from gguf import GGUFReader
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
-    dtype = torch.float32 if holds_floats(file) else torch.bfloat16
+    dtype = torch.float32 if holds_floats(GGUFReader(str(file)).tensors) else torch.bfloat16
     with _bar_of_transformers(report):
         packed = AutoModelForCausalLM.from_pretrained(
             **source, dtype=dtype, quantization_config=GgufConfig(dequantize=True)
@@ -163,16 +178,12 @@ def dequantise(
     (made / ORIGIN).write_text(json.dumps({**origin, "layout": LAYOUT}, indent=1))
 
 
-def holds_floats(file: Path) -> bool:
-    """Whether every matrix of a GGUF file is stored as float32 or float16."""
-    from gguf import GGMLQuantizationType, GGUFReader
+def holds_floats(tensors: Iterable[Any]) -> bool:
+    """Whether every matrix among a GGUF file's tensors is stored as float32 or float16."""
+    from gguf import GGMLQuantizationType
 
     floats = (GGMLQuantizationType.F32, GGMLQuantizationType.F16)
-    return all(
-        tensor.tensor_type in floats
-        for tensor in GGUFReader(str(file)).tensors
-        if len(tensor.shape) > 1
-    )
+    return all(each.tensor_type in floats for each in tensors if len(each.shape) > 1)
 
 
 @contextmanager

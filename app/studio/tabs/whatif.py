@@ -95,8 +95,8 @@ class LastUsed(OrderedDict[Any, T], Generic[T]):
 class Simulations:
     """Open files and the simulations made of them."""
 
-    def __init__(self, examples: Examples, folder: Path = SHIPPED):
-        self._examples, self._folder, self._lock = examples, folder, threading.Lock()
+    def __init__(self, examples: Examples):
+        self._examples, self._lock = examples, threading.Lock()
         self._files: LastUsed[Collection] = LastUsed(OPEN_FILES)
         self._simulations: LastUsed[Simulation] = LastUsed(OPEN_SIMULATIONS)
         self._costs: LastUsed[Cost] = LastUsed(OPEN_FILES)
@@ -135,7 +135,7 @@ class Simulations:
         return {"cost": name, "of": costs_of(cost)}
 
     def _shipped(self) -> dict[str, Path]:
-        return {file.stem: file for file in sorted(self._folder.glob("*.safetensors"))}
+        return {file.stem: file for file in sorted(SHIPPED.glob("*.safetensors"))}
 
     def _list(self) -> list[dict[str, str]]:
         return [{"name": name, "title": _titled(name)} for name in self._shipped()]
