@@ -413,27 +413,6 @@ def test_a_recorded_session_answers_as_the_live_one(tmp_path, width):
 # ── collecting ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_interrupted_work_goes_on_where_it_was(tmp_path, collected):
-    path, asked = tmp_path / "x.safetensors", []
-
-    def stop(done, what):
-        asked.append((done, what))
-        if what == "treeflash" and done > 0.5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        collect(source(), toys.PROMPT, path, CollectionPlan(NEW, 48), "hello", stop)
-    assert not path.exists() and (tmp_path / "x.safetensors.partial").is_dir()
-    asked.clear()
-    again = collect(
-        source(), toys.PROMPT, path, CollectionPlan(NEW, 48), "hello", lambda *at: asked.append(at)
-    )
-    assert "dflash" not in {what for _, what in asked[1:] if what}  # that one was finished
-    assert not (tmp_path / "x.safetensors.partial").exists()
-    for name, array in collected.arrays.items():
-        np.testing.assert_array_equal(array, again.arrays[name])
-
-
 def test_other_work_starts_anew(tmp_path, collected):
     path = tmp_path / "x.safetensors"
     with pytest.raises(ZeroDivisionError):
