@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, replace
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -541,36 +539,6 @@ def test_sizes_that_would_break_a_search_are_refused_before_one(change, tmp_path
     corrupt(path, change)
     with pytest.raises(UserError, match="header cannot be read"):
         Collection.load(path)
-
-
-@settings(max_examples=60)
-@given(st.binary(max_size=300), st.integers(0, 2**32))
-def test_any_bytes_are_a_file_or_one_sentence(noise, at):
-    """Bytes of a good file overwritten anywhere: an answer or a UserError, never anything else."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "x.safetensors"
-        whole = bytearray(good_bytes())
-        at %= len(whole)
-        whole[at : at + len(noise)] = noise
-        path.write_bytes(bytes(whole))
-        try:
-            made = Collection.load(path)
-            simulate(made, "ddtree", 8)
-            simulate(made, "treeflash", 8)
-            made.piece(1)
-        except UserError as error:
-            assert "\n" not in str(error)
-
-
-@cache
-def good_bytes() -> bytes:
-    """A small good file's bytes."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "x.safetensors"
-        some = drafters()
-        made = {k: some[k] for k in ("dflash", "treeflash")}
-        collect(source(made), toys.PROMPT, path, CollectionPlan(4, 6), "hi")
-        return path.read_bytes()
 
 
 # ── without the model, and from the command line ─────────────────────────────────────────────────
