@@ -174,6 +174,12 @@ def test_a_published_config_need_not_know_the_sizes(config, tmp_path):
     assert found.config.heads == 5 and found.config.of_target["vocabulary size"] == 48
 
 
+def test_vllm_is_told_of_medusas_biases(tmp_path):
+    """Without the field it builds the blocks without them."""
+    medusa.FORM.save_model(toys.medusa_drafter(own=True).model, tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["medusa_fc_bias"] is True
+
+
 @both
 def test_sizes_are_what_the_config_says_before_the_weights_are_fetched(kind, tmp_path):
     home, _ = HOMES[kind]
