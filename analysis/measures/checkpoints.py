@@ -154,7 +154,6 @@ class WrittenText:
 
 
 def written(tables: Tables, run: str) -> WrittenText:
-    """The text of a run, by its name."""
     rounds = tables.rounds[tables.rounds["run"] == run]
     columns = (rounds[name].to_numpy() for name in ("round", "position", "accepted"))
     return WrittenText(tables.about[run].start, tables.about[run].text, *columns)

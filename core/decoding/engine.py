@@ -129,11 +129,9 @@ class Engine:
         return None if folder is None else Source(str(folder))
 
     def method(self, name: str, options: Mapping[str, Value] | None = None) -> Decoder:
-        """The method, loaded."""
         return self.load(choose(name, options))
 
     def load(self, chosen: Chosen) -> Decoder:
-        """The method, loaded."""
         language, drafter = self.prepare(), self.load_drafter(chosen)
         if drafter is None:
             return Decoder(chosen.name)
