@@ -37,7 +37,7 @@ MOST_TOKENS = 64  # of the collected text: a minute on two cores
 MAX_TITLE = 40  # characters
 KEPT = 32  # files of a kind that stay when another one is begun
 
-T = TypeVar("T")
+T = TypeVar("T", bound=CollectRequest | DiagnoseRequest)
 
 
 class Background:
