@@ -158,12 +158,14 @@ def dequantise(
 
     name    the model's, in its config
     origin  what is noted of where it is from, for ``draftscope.json``
+
+    Raises UserError for a file that lacks some of the model's tensors.
     """
     report(Progress("dequantising", None))
     import torch
     from gguf import GGUFReader
     from safetensors.torch import save_file
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -171,18 +173,9 @@ def dequantise(
     reader = GGUFReader(str(file))
     dtype = torch.float32 if holds_floats(reader.tensors) else torch.bfloat16
     heads = heads_behind(reader)
-    more = {"config": with_head_as_layer(file)} if heads == 1 else {}
+    more: dict[str, Any] = {"config": with_head_as_layer(file)} if heads == 1 else {}
     with _bar_of_transformers(report):
-        packed, told = AutoModelForCausalLM.from_pretrained(
-            **source,
-            **more,
-            dtype=dtype,
-            quantization_config=GgufConfig(dequantize=True),
-            output_loading_info=True,
-        )
-    if missing := sorted(told["missing_keys"]):  # transformers fills them with random numbers
-        raise UserError(f"{file} holds no whole model: it lacks {len(missing)} of its tensors, "
-                        f"{missing[0]} among them")  # fmt: skip
+        packed = _whole(file, {**source, **more, "dtype": dtype})
     config, state, head = packed.config, packed.state_dict(), dict[str, Any]()
     if more:
         head = {n: each.to(dtype) for n, each in split_head(reader, config, state).items()}
@@ -202,6 +195,21 @@ def dequantise(
         save_file(head, made / HEAD, metadata={"format": "pt"})
     AutoTokenizer.from_pretrained(**source).save_pretrained(made)
     (made / ORIGIN).write_text(json.dumps({**origin, "layout": LAYOUT}, indent=1))
+
+
+def _whole(file: Path, source: Mapping[str, Any]) -> Any:
+    """The model that transformers makes of a file. Raises UserError where it would fill tensors
+    that are missing with random numbers."""
+    from transformers import AutoModelForCausalLM, GgufConfig
+
+    load: Any = AutoModelForCausalLM.from_pretrained
+    packed, told = load(
+        **source, quantization_config=GgufConfig(dequantize=True), output_loading_info=True
+    )
+    if missing := sorted(told["missing_keys"]):
+        few = f"{len(missing)} of its tensors, {missing[0]} among them"
+        raise UserError(f"{file} holds no whole model: it lacks {few}")
+    return packed
 
 
 def holds_floats(tensors: Iterable[Any]) -> bool:
