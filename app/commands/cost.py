@@ -98,7 +98,6 @@ def _engine(args: Options, collection: Collection) -> Engine:
 
 
 def _neighbours(budgets: Sequence[int], budget: int) -> Sequence[int]:
-    """The budget and those beside it."""
     at = budgets.index(budget)
     return budgets[max(0, at - 1) : at + 2]
 

@@ -130,11 +130,9 @@ class Engine:
         return self.preset.target if loading.lies_inside(drafter, self.preset.target) else None
 
     def method(self, name: str, options: Mapping[str, Value] | None = None) -> Decoder:
-        """The method, loaded."""
         return self.load(choose(name, options))
 
     def load(self, chosen: Chosen) -> Decoder:
-        """The method, loaded."""
         language, drafter = self.prepare(), self.load_drafter(chosen)
         if drafter is None:
             return Decoder(chosen.name)
