@@ -309,10 +309,11 @@ class FactorisedSession(DraftSession):
 
     @staticmethod
     def of(log_q: Tensor, width: int, draft_vocabulary: int | None = None) -> FactorisedSession:
-        """From log q [L, V] on the drafter's device: its ``width`` best at each depth."""
+        """From log q [L, V] on the drafter's device: its ``width`` best at each depth, of those
+        that its head scores."""
         from core.drafting.best import top
 
-        best = top(log_q, width)
+        best = top(log_q, min(width, draft_vocabulary or width))
         lists = Candidates(best.indices.cpu().numpy(), best.values.cpu().numpy())
         session = FactorisedSession(lists, lambda depths: log_q[:depths])
         session.draft_vocabulary = draft_vocabulary
@@ -340,7 +341,6 @@ class FactorisedSession(DraftSession):
         return FactorisedSession(lists, lambda d: spread(lists, vocabulary)[:d], spaced)
 
     def expand(self, states: Array) -> Children:
-        """Everything: the lists are there already."""
         ids, log_q = self.by_depth.ids, self.by_depth.log_q
         depths = np.arange(len(ids), dtype=np.int32)
         leads = np.where(depths + 1 < len(ids), depths + 1, NO_STATE).astype(np.int32)

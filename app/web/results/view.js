@@ -188,7 +188,7 @@ export class Results {
   _draw() {
     const { key, up = false } = this.order,
       rows = sorted(rowsOf(this.rows, this.chosen), key, up),
-      most = Math.max(...rows.map((row) => row.high)),
+      most = Math.max(...rows.map((row) => row.high ?? row.tau)),
       drawn = scatter(rows);
     this.picture.replaceChildren(...(drawn ? [drawn] : []));
     const head = this.columns.map((column) =>
@@ -240,13 +240,13 @@ function line(row, most, { columns, ran }) {
   return h("tr", {}, h("th", {}, row.title, h("small", {}, size, " ", knows)), cells);
 }
 
-/** τ as a number, and a bar with its interval. */
+/** τ as a number, and a bar with its interval, where it has one. */
 function tauBar({ tau, low, high }, most) {
   const at = (value) => `${(100 * value) / most}%`,
     bar = h("i", { class: "ds-tau-bar" }),
     whisker = h("b", { class: "ds-tau-whisker" });
   bar.style.width = at(tau);
-  whisker.style.left = at(low);
+  whisker.style.left = at(low ?? tau);
   whisker.style.width = at(high - low);
   const title = estimate(tau, low, high);
   return h(

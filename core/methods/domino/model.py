@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from core.errors import UserError
-from core.methods.dflash.before import Correction
-from core.methods.dflash.model import DFlashConfig, DFlashModel, Embed, form
+from core.methods.dflash.before import Correction, loader
+from core.methods.dflash.model import DFlashConfig, DFlashModel, form
+from core.models.layers import Embed
 
 _OWN = ("emb_dim", "gru_hidden_dim")
 
@@ -50,7 +51,6 @@ class DominoConfig(DFlashConfig):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The published form."""
         plain = super().to_json()
         own = {name: plain.pop(name) for name in (*_OWN, "pure_draft_prefix_len")}
         own |= {"projector_type": "domino", "shift_label": self.sample_from_anchor}
@@ -89,3 +89,4 @@ class DominoModel(DFlashModel):
 
 
 FORM = form("Domino", DominoConfig.from_json, DominoModel)
+load = loader("domino", FORM)

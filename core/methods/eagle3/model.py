@@ -30,6 +30,7 @@ from core.models.layers import (
     PLAIN_ROPE,
     Attention,
     DecoderLayer,
+    Embed,
     LayerContext,
     RMSNorm,
     Rope,
@@ -37,13 +38,9 @@ from core.models.layers import (
     Shape,
 )
 
-# What a file may hold beside the network: a head, its token maps, and parts of the target.
-BESIDE = ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight",
-          "verifier_lm_head.weight", "verifier_norm.weight")  # fmt: skip
 _SWITCHES = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-_IDS = "eagle_aux_hidden_state_layer_ids"
+IDS = "eagle_aux_hidden_state_layer_ids"
 PREFIX_CHUNK = 128  # rows of a text that pass through several layers at once
-Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
 Contexts = tuple[LayerContext, ...]  # one of each layer
 
 
@@ -87,7 +84,6 @@ class EagleConfig:
 
     @property
     def of_target(self) -> dict[str, int]:
-        """The sizes that the target must have, by name."""
         hidden = self.target_hidden_size or self.hidden_size
         return {"hidden size": hidden, "vocabulary size": self.vocab_size}
 
@@ -110,7 +106,7 @@ class EagleConfig:
         _check_layer(layer)
         count = layer.get("num_hidden_layers", 1)
         slides = sliding_layers(layer, count)
-        ids = raw.get(_IDS) or (raw.get("eagle_config") or {}).get(_IDS) or ()
+        ids = raw.get(IDS) or (raw.get("eagle_config") or {}).get(IDS) or ()
         if any(i < 0 for i in ids):
             raise UserError("an EAGLE drafter that reads a state before the target's embeddings")
         switches: dict[str, Any] = {name: bool(raw.get(name, False)) for name in _SWITCHES}
@@ -143,7 +139,7 @@ class EagleConfig:
             "tie_word_embeddings": False,
             "dtype": "bfloat16",
             **self.rope.to_older_json(),
-            **({_IDS: [i + 1 for i in layers]} if layers else {}),
+            **({IDS: [i + 1 for i in layers]} if layers else {}),
             **slides,
             **plain,
         }
@@ -407,7 +403,7 @@ def official_name(name: str) -> str:
 
 
 FORM = checkpoint.Form(
-    "EAGLE-3", EagleConfig.from_json, EagleModel, beside=BESIDE, rename=official_name
+    "EAGLE-3", EagleConfig.from_json, EagleModel, beside=checkpoint.BESIDE, rename=official_name
 )
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from core.drafting.best import scaled, worth_a_batch
-from core.drafting.session import MIN_LISTED, Drafter, PathSession, tokens_after
+from core.drafting.best import worth_a_batch
+from core.drafting.network import NetworkDrafter
+from core.drafting.session import MIN_LISTED, PathSession, tokens_after
 from core.methods.hydra import HydraOptions
 from core.methods.hydra.model import FORM, HydraModel, HydraPlusModel, form_for
 from core.methods.loading import check_fits, drafter_folder
@@ -35,7 +36,7 @@ def load(language: Language, folder: Path | None, options: HydraOptions) -> Hydr
     return HydraDrafter(model, *parts)
 
 
-class HydraDrafter(Drafter):
+class HydraDrafter(NetworkDrafter):
     """The heads, and the hidden state of the last committed token.
 
     head    the target's, where the heads have none of their own
@@ -60,7 +61,6 @@ class HydraDrafter(Drafter):
         return self.model.config.heads
 
     def reset(self, capacity: int) -> None:
-        """Forget the text."""
         self._last = None
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
@@ -75,22 +75,16 @@ class HydraDrafter(Drafter):
     def begin_each(
         self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
     ) -> Iterator[HydraSession]:
-        """Sessions with roots at A places of one text."""
         read = self._read_at(features, anchors)
         for last, root in zip(read.split(1), tokens[anchors].tolist(), strict=True):
             yield HydraSession(self, last, root, width)
 
     @torch.inference_mode()
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
-        """log q [A, L, V] along one text from A places, in one pass."""
         paths = self.embedding(tokens_after(tokens, anchors, self.max_depth))
         last = self._read_at(features, anchors).to(paths.dtype)
         rows = [self.model(last, paths[:, :depth]) for depth in range(1, self.max_depth + 1)]
         return self.log_softmax(self.head(torch.stack(rows, 1)))
-
-    def log_softmax(self, logits: Tensor) -> Tensor:
-        """log q at the drafter's temperature."""
-        return scaled(logits, self.temperature).log_softmax(-1)
 
     def _read_at(self, features: Tensor, anchors: Tensor) -> Tensor:
         """Return the features [A, h] of the token before each anchor, which the heads read."""
@@ -109,7 +103,6 @@ class HydraPlusDrafter(HydraDrafter):
         self.reset(0)
 
     def reset(self, capacity: int) -> None:
-        """Forget the text. Memory of the last text is used again if it is enough."""
         super().reset(capacity)
         self._waiting: list[Tensor] = []
         self._length = 0  # tokens whose keys and values are there

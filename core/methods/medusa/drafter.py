@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from core.drafting.session import MIN_LISTED, Drafter, DraftSession, FactorisedSession
+from core.drafting.network import NetworkDrafter
+from core.drafting.session import DraftSession
 from core.methods.loading import check_fits, drafter_folder
 from core.methods.medusa import MedusaOptions
 from core.methods.medusa.model import FORM, MedusaModel
@@ -35,7 +36,7 @@ def load(language: Language, folder: Path | None, options: MedusaOptions) -> Med
     )
 
 
-class MedusaDrafter(Drafter):
+class MedusaDrafter(NetworkDrafter):
     """The heads, and the hidden state of the last committed token.
 
     head    the target's, where the heads have none of their own
@@ -59,7 +60,6 @@ class MedusaDrafter(Drafter):
         return len(self.model)
 
     def reset(self, capacity: int) -> None:
-        """Forget the text."""
         self._last = None
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
@@ -76,20 +76,17 @@ class MedusaDrafter(Drafter):
     def begin_each(
         self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
     ) -> Iterator[DraftSession]:
-        """Sessions with roots at A places of one text."""
         for last in features[anchors - 1]:
             yield self._session(last, width)
 
     @torch.inference_mode()
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
-        """log q [A, L, V] along one text from A places, in one pass."""
         return self._log_q(features[anchors - 1])
 
     def _log_q(self, last: Tensor) -> Tensor:
         """log q [A, L, V] after tokens of hidden states [A, h]."""
         rows = self.model(last.to(self.dtype))
-        logits = rows if self.model.config.vocab_size else self.head(rows)
-        return (logits.float() / self.temperature).log_softmax(-1)
+        return self.log_softmax(rows if self.model.config.vocab_size else self.head(rows))
 
     def _session(self, last: Tensor, width: int) -> DraftSession:
-        return FactorisedSession.of(self._log_q(last[None])[0], max(width, MIN_LISTED))
+        return self.by_depth(self._log_q(last[None])[0], width)
