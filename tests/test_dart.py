@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from analysis.measures.probe import observe
-from core.methods.dart.drafter import DartDrafter
-from core.methods.dart.model import Head, PrefixRows, feature_layers
+from core.methods.dart.model import PrefixRows, feature_layers
 from core.models.layers import Rope
 from tests import toys
 from tests.test_dflash import assert_close, listed, log_q, mlp, norm, numbers, rotate
@@ -56,32 +55,21 @@ def slow_rows(config, w, features, next_embeddings):
 
 def slow_log_q(drafter, tokens, root, features):
     """log q [L, V] in float64; what the head does not cover is impossible."""
-    owner, head = toys.model(), drafter.head
+    owner = toys.model()
     after = torch.tensor([*tokens[1:], root])
     embedded = owner.get_input_embeddings().weight[after]
     rows = slow_rows(drafter.model.config, drafter.model.state_dict(), features, embedded)
-    log_q = (rows @ head.module.weight.T / drafter.temperature).log_softmax(-1)
-    if head.ids is None:
+    log_q = (rows @ drafter.head.weight.T / drafter.temperature).log_softmax(-1)
+    if drafter.covered is None:
         return log_q
     whole = torch.full((len(rows), toys.VOCABULARY), -torch.inf, dtype=log_q.dtype)
-    whole[:, head.ids] = log_q
+    whole[:, drafter.covered.ids] = log_q
     return whole
-
-
-def drafter_with(temperature=1.0, head=None, **changes):
-    owner = toys.model()
-    return DartDrafter(
-        toys.dart_model(1, **changes),
-        owner.get_input_embeddings(),
-        head or Head(owner.get_output_embeddings()),
-        TARGET_LAYERS,
-        temperature,
-    )
 
 
 def after(tokens, root, width=16, features=None, **how):
     """(a drafter's session after this context and root, the slow log q of the same)"""
-    drafter = drafter_with(**how)
+    drafter = toys.dart_drafter(seed=1, **how)
     features = numbers(2, len(tokens), 96) if features is None else features
     drafter.reset(30)
     drafter.extend(tokens, features)
@@ -111,8 +99,8 @@ def test_the_network_equals_the_method_written_out(changes, count):
 def test_rounds_of_any_commits_equal_a_fresh_computation(seed):
     """Only new rows are projected, masks leave nothing behind, the last row waits for its root."""
     rng = np.random.default_rng(seed)
-    head = toys.dart_head(range(5, 40), seed) if seed == 2 else None
-    drafter, context, features = drafter_with(head=head), [], numbers(0, 0, 96)
+    drafter = toys.dart_drafter(seed=1, ids=range(5, 40) if seed == 2 else None)
+    context, features = [], numbers(0, 0, 96)
     drafter.reset(80)
     root = 9
     for size in (int(rng.integers(1, 20)), *rng.integers(1, 8, 8).tolist()):
@@ -133,7 +121,7 @@ def test_rounds_of_any_commits_equal_a_fresh_computation(seed):
 def test_in_the_loop_every_rounds_q_is_that_of_the_text_so_far(head, sampling):
     covered = sorted({*toys.plain(60, sampling)})
     assert len(covered) < 48
-    drafter, seen = toys.dart_drafter(head=toys.dart_head(covered) if head else None), []
+    drafter, seen = toys.dart_drafter(ids=covered if head else None), []
 
     def watch(scene):
         seen.append(log_q(scene.session))
@@ -184,7 +172,7 @@ def test_a_mask_sees_no_later_mask():
 )
 def test_lists_are_sorted_and_as_long_as_asked_for(width, head, length):
     """A head that covers a part of the vocabulary lists the target's tokens, and those alone."""
-    session, expected = after([1, 2], 3, width, head=toys.dart_head(head) if head else None)
+    session, expected = after([1, 2], 3, width, ids=head)
     lists, whole = listed(session), log_q(session)
     assert lists.ids.shape == lists.log_q.shape == (7, length) and session.factorised
     assert (np.diff(lists.log_q) <= 0).all()
@@ -195,7 +183,7 @@ def test_lists_are_sorted_and_as_long_as_asked_for(width, head, length):
 
 
 def test_reset_forgets_the_text_and_what_was_waiting():
-    one, two = drafter_with(), drafter_with()
+    one, two = toys.dart_drafter(seed=1), toys.dart_drafter(seed=1)
     one.reset(30)
     one.extend([1] * 9, numbers(8, 9, 96))
     one.begin(1, 16)
@@ -208,7 +196,7 @@ def test_reset_forgets_the_text_and_what_was_waiting():
 
 def test_a_session_leaves_nothing_behind():
     """A root is not committed by a session that begins there: another may begin next."""
-    once, often = drafter_with(), drafter_with()
+    once, often = toys.dart_drafter(seed=1), toys.dart_drafter(seed=1)
     for drafter in (once, often):
         drafter.reset(30)
         drafter.extend([3, 1, 4, 1, 5], numbers(2, 5, 96))

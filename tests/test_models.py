@@ -241,15 +241,15 @@ def test_a_dart_drafter_comes_with_its_own_head_or_the_targets(language, tmp_pat
     model = toys.dart_model(vocab_size=size, draft_vocab_size=size, dtype=torch.bfloat16)
     dart.FORM.save_model(model, tmp_path / "bare")
     bare = load("dart", language, tmp_path / "bare")
-    assert bare.head.module is language.head and bare.head.ids is None
+    assert bare.head is language.head and bare.covered is None
     assert bare.layers == (1, 1, 0) and bare.max_depth == 7
     weight = torch.randn(size, 32, generator=torch.Generator().manual_seed(1))
     save_official_dart(model, weight, language.embedding.weight, tmp_path / "official")
     own = load("dart", language, tmp_path / "official", temperature=0.5)
-    assert own.head.module is not language.head and own.temperature == 0.5
+    assert own.head is not language.head and own.temperature == 0.5
     x = torch.ones(3, 32)
     expected = x @ weight.bfloat16().float().T
-    torch.testing.assert_close(own.head.module(x), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(own.head(x), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

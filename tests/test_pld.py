@@ -1,4 +1,6 @@
-"""Prompt lookup: what it copies, by the original's rule and by transformers'."""
+"""Prompt lookup: what it copies, by the rules of the original, transformers and vLLM."""
+
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from core.rounds.causes import Cause
 from core.traces.writer import round_to_json
 from core.verification.rules import SpeculativeSampling
 from tests import toys
+from tests.engines.ngram import looked_up
 from tests.fakes import round_from_json
 from tests.test_whatif import source
 from tests.toys import PROMPT, plain, run
@@ -52,6 +55,13 @@ def test_it_copies_what_transformers_copies(text, longest, count):
     theirs = PromptLookupCandidateGenerator(torch.tensor([2]), count, longest, max_length=1000)
     ids, _ = theirs.get_candidates(torch.tensor([text]))
     expected = ids[0, len(text) :].tolist()
+    assert drafted(text, longest=longest, copied=count, whole=False) == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, st.integers(1, 4), st.integers(1, 6))
+def test_it_copies_what_vllm_copies_as_far_as_a_stop_token(text, longest, count):
+    expected = list(takewhile(lambda token: token != 2, looked_up(text, 1, longest, count, 1000)))
     assert drafted(text, longest=longest, copied=count, whole=False) == expected
 
 

@@ -26,10 +26,10 @@ from analysis.drafters.trials import Subject, Trial
 from analysis.drafters.wiring import CONFIGURED, ProbePlan, WiringProbe, to_json
 from app.cli import main
 from app.studio.engine import DiagnoseRequest, LiveEngine, ModelChoice
-from core.drafting.session import FactorisedSession
+from core.drafting.session import Covered, FactorisedSession
 from core.errors import UserError
 from core.methods.dart.drafter import DartDrafter
-from core.methods.dart.model import DartModel, Head
+from core.methods.dart.model import DartModel
 from core.methods.dflash.before import CorrectedDrafter
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.dflash.model import DFlashModel
@@ -136,7 +136,7 @@ def dart() -> DartDrafter:
         return head(network.rows_at(embed, tokens, features, anchors))
 
     learn(network, logits, layers)
-    return DartDrafter(network, language().embedding, Head(head), layers)
+    return DartDrafter(network, language().embedding, head, layers)
 
 
 @cache
@@ -454,7 +454,7 @@ def junk_ahead(causal):
 def wrong_map():
     ids = torch.randperm(toys.LANGUAGE_SIZE, generator=torch.Generator().manual_seed(0))
     made = other(dart())
-    made.head = Head(language().head, ids)
+    made.covered = Covered(ids, toys.LANGUAGE_SIZE)
     return made
 
 
@@ -465,7 +465,7 @@ def absolute_map():
     head = nn.Linear(32, 100, bias=False)
     head.weight = nn.Parameter(language().head.weight[tokens], requires_grad=False)
     made = other(dart())
-    made.head = Head(head, tokens + rows)
+    made.head, made.covered = head, Covered(tokens + rows, toys.LANGUAGE_SIZE)
     return made
 
 
@@ -534,7 +534,7 @@ def map_off(step):
     head = nn.Linear(32, toys.LANGUAGE_SIZE, bias=False)
     head.weight = nn.Parameter(language().head.weight[tokens], requires_grad=False)
     made = other(dart())
-    made.head = Head(head, tokens.roll(step))
+    made.head, made.covered = head, Covered(tokens.roll(step), toys.LANGUAGE_SIZE)
     return made
 
 

@@ -41,7 +41,7 @@ from core.drafting.session import (
 )
 from core.methods.dart import ContinuityOptions
 from core.methods.dart.drafter import DartDrafter
-from core.methods.dart.model import DartConfig, DartModel, Head, feature_layers
+from core.methods.dart.model import DartConfig, DartModel, feature_layers
 from core.methods.dart.search import ContinuitySearch
 from core.methods.dflash.before import CorrectedDrafter
 from core.methods.dflash.drafter import DFlashDrafter
@@ -656,26 +656,31 @@ def dart_model(seed: int = 0, dtype=torch.float64, **changes) -> DartModel:
     return _randomised(DartModel(dart_config(**changes)), seed + 200, dtype)
 
 
-def dart_head(ids: Sequence[int], seed: int = 0) -> Head:
-    """A random head of its own over a few of the target's tokens."""
-    made = torch.nn.Linear(32, len(ids), bias=False, dtype=torch.float64)
+def random_head(rows: int, seed: int = 0, dtype=torch.float64) -> torch.nn.Linear:
+    made = torch.nn.Linear(32, rows, bias=False, dtype=torch.float64)
     generator = torch.Generator().manual_seed(seed)
     made.weight = torch.nn.Parameter(
         torch.randn(made.weight.shape, generator=generator).double(), requires_grad=False
     )
-    return Head(made, torch.tensor(list(ids)))
+    return made.to(dtype)
 
 
 def dart_drafter(
-    family: str = "llama", seed: int = 0, head: Head | None = None, temperature: float = 1.0
+    family: str = "llama",
+    seed: int = 0,
+    ids: Sequence[int] | None = None,
+    temperature: float = 1.0,
+    **changes,
 ) -> DartDrafter:
+    """``ids``: the tokens of a head of its own."""
     owner = model(family)
     return DartDrafter(
-        dart_model(seed),
+        dart_model(seed, **changes),
         owner.get_input_embeddings(),
-        head or Head(owner.get_output_embeddings()),
+        owner.get_output_embeddings() if ids is None else random_head(len(ids)),
         feature_layers(4),
         temperature,
+        covered=None if ids is None else Covered(torch.tensor(list(ids)), VOCABULARY),
     )
 
 
@@ -781,7 +786,7 @@ def eagle_drafter(
     rows = VOCABULARY if ids is None else len(ids)
     config = eagle_config(**({"draft_vocab_size": rows} | changes))
     made = _randomised(EagleModel(config), seed + 300, dtype)
-    head = dart_head(range(rows), seed).module.to(dtype)
+    head = random_head(rows, seed, dtype)
     layers = config.feature_layers(4)
     options = EagleOptions(5, temperature)
     return EagleDrafter(made, model(family).get_input_embeddings(), head, layers, ids, options)
@@ -800,7 +805,7 @@ def parallel_drafter(
     own = {"draft_vocab_size": rows, "num_hidden_layers": 2, "mask_token_id": 47}
     config = ParallelConfig(**(vars(eagle_config()) | own | changes))
     made = _randomised(ParallelModel(config), seed + 700, dtype)
-    head = dart_head(range(rows), seed).module.to(dtype)
+    head = random_head(rows, seed, dtype)
     layers, options = config.feature_layers(4), EagleOptions(depth, temperature)
     return ParallelDrafter(made, model().get_input_embeddings(), head, layers, ids, options)
 

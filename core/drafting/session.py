@@ -309,10 +309,11 @@ class FactorisedSession(DraftSession):
 
     @staticmethod
     def of(log_q: Tensor, width: int, draft_vocabulary: int | None = None) -> FactorisedSession:
-        """From log q [L, V] on the drafter's device: its ``width`` best at each depth."""
+        """From log q [L, V] on the drafter's device: its ``width`` best at each depth, of those
+        that its head scores."""
         from core.drafting.best import top
 
-        best = top(log_q, width)
+        best = top(log_q, min(width, draft_vocabulary or width))
         lists = Candidates(best.indices.cpu().numpy(), best.values.cpu().numpy())
         session = FactorisedSession(lists, lambda depths: log_q[:depths])
         session.draft_vocabulary = draft_vocabulary

@@ -38,6 +38,7 @@ import torch
 from torch import Tensor, nn
 
 from core.learning.corpus import Blocks, Corpus
+from core.models.checkpoint import Form
 from core.models.language import Language
 from core.models.layers import Rope
 
@@ -64,9 +65,11 @@ class Student(ABC, Generic[M]):
 
     gamma  the loss of depth k weighs exp(−(k − 1)/γ), by default as in the drafter's paper
     embedding, head_rows  the target's, [V, h]; both stay frozen
+    form   of its checkpoint, for the default ``save``
     """
 
     gamma = 4.0
+    form: Form[Any, M]
 
     def __init__(self, model: M, target: Any):
         """``target``: the causal language model."""
@@ -77,17 +80,18 @@ class Student(ABC, Generic[M]):
         self.model = model.to(self.device, torch.float32)
 
     @property
-    @abstractmethod
     def max_depth(self) -> int:
-        """L, the deepest depth it drafts."""
+        """L, the deepest depth it drafts: by default its config's."""
+        config: Any = self.model.config
+        return config.max_depth
 
     @abstractmethod
     def rows(self, blocks: Blocks) -> Tensor:
         """Rows [A, P, h] at the places of ``labels``, given the text's own tokens before them."""
 
-    @abstractmethod
     def save(self, folder: Path) -> None:
         """Write the checkpoint in its official form."""
+        self.form.save_model(self.model, folder)
 
     def labels(self, blocks: Blocks, top_k: int, rng: torch.Generator, gamma: float) -> Labels:
         """Return the labels of these blocks: by default the target's distribution at depths 1 … L.
@@ -167,14 +171,17 @@ class DrafterTraining(Training):
     builders    that judge it: each at several budgets, a chain at its one length
     ships_with  drafters, listed before it, on whose checkpoints its own is read: all of them are
                 replaced together
+    form        of its checkpoint, for the default ``ship``
     """
 
+    form: Form[Any, Any]
     builders: tuple[str, ...] = ("best-first",)
     ships_with: tuple[str, ...] = ()
 
-    @abstractmethod
     def ship(self, trained: Path, folder: Path) -> None:
         """Write a trained checkpoint to ``folder`` as it ships: int8, what is shared only once."""
+        model = self.form.load_model(trained, torch.float32, "cpu")
+        self.form.save_model(model, folder, small=True)
 
     def variants(self, layers: tuple[int, ...]) -> Mapping[str, Mapping[str, Any]]:
         """Options of the trainings that ``ablate`` compares, the first being the base.

@@ -8,13 +8,15 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.drafting.session import Drafter
+from core.drafting.network import own_head
+from core.drafting.session import Covered, Drafter
 from core.errors import UserError
 from core.files import sha256
 from core.methods.layouts import naming
 from core.methods.method import DrafterInfo, lazy
 from core.methods.registry import find_drafter, shipped
 from core.models import checkpoint
+from core.models.fast_layers import use_fast_layers
 from core.models.hub import WEIGHTS, Source
 from core.models.language import Language
 
@@ -60,6 +62,18 @@ def check_fits(folder: Path, language: Language, config: Any) -> None:
     """Raises UserError for a drafter, by its config, that was made for a target of other sizes or
     of more layers."""
     _check_target(str(folder), language.name, language.model.config, config)
+
+
+def loaded(
+    kind: str, form: checkpoint.Form[Any, Any], language: Language, folder: Path | None
+) -> tuple[Any, Any, Any, Covered | None]:
+    """The network of a kind of drafters at work on the target's device, the target's embedding, the
+    head and the tokens that it scores (None: all). Raises UserError."""
+    folder = drafter_folder(kind, language, folder)
+    found = form.load_checkpoint(folder, language.model.dtype, language.device)
+    check_fits(folder, language, found.model.config)
+    use_fast_layers(found.model, language.model.dtype, language.device)
+    return found.model, language.embedding, *own_head(found, language, folder)
 
 
 def load_drafter(

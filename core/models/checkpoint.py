@@ -39,6 +39,9 @@ MOST = {  # what a config's field may say
     **dict.fromkeys(SIZES, MAX_SIZE),
     "vocab_size": MAX_TOKENS,
 }
+# What a published file may hold beside the network: a head, its token maps, parts of the target.
+BESIDE = ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight",
+          "verifier_lm_head.weight", "verifier_norm.weight")  # fmt: skip
 Shapes = Mapping[str, tuple[int, ...]]
 T = TypeVar("T")
 C = TypeVar("C")

@@ -8,7 +8,7 @@ and their own block, causally or all of it (``Shape.causal``).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -24,9 +24,8 @@ OF_LENGTH = ("llama3", "longrope", "yarn")
 SCALED = ("dynamic", "linear", *OF_LENGTH)
 # Older names. Of text alone, mrope's three positions of a token are one, and it turns plainly.
 RENAMED = {"mrope": "default", "su": "longrope"}
-
-
 WIDEST_HEAD = 1 << 14  # numbers of a head: beyond them nothing is published
+Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,15 @@ from core.rounds.draft import Draft
 from core.rounds.round import Round
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
+from tests.engines.ngram import looked_up
 from tests.engines.prompts import encoded
+from tests.engines.serve import LONGEST
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("DRAFTSCOPE_VLLM", "")
 DRAFTERS = os.environ.get("DRAFTSCOPE_DRAFTERS", "")
 TOKENS = 32
+LOOKED_UP = 4  # last tokens, at most, by ``ngram``
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,13 @@ class Kind:
 
 KINDS = {
     "ngram": Kind(
-        "pld+chain", 4, {"longest": 4, "copied": 4, "whole": "no"},
-        {"prompt_lookup_max": 4, "prompt_lookup_min": 1},
+        "pld+chain", 4, {"longest": LOOKED_UP, "copied": 4, "whole": "no"},
+        {"prompt_lookup_max": LOOKED_UP, "prompt_lookup_min": 1},
     ),
     "eagle3": Kind("eagle3+chain", 3),
     "draft_model": Kind("sps+chain", 3, {"depth": 3}),
     "medusa": Kind("medusa+chain", 4, far=2.0),
-    "dflash": Kind("dflash+chain", 7, far=3.0),
+    "dflash": Kind("dflash+chain", 7),
 }  # fmt: skip
 # (how many at once, temperature), one after another in one process
 PHASES = ((1, 0.0), (8, 0.0), (1, 1.0), (8, 1.0))
@@ -70,19 +74,29 @@ PHASES = ((1, 0.0), (8, 0.0), (1, 1.0), (8, 1.0))
 @dataclass(frozen=True)
 class Bounds:
     """How far vLLM's numbers may be from ours: log p and log q on average and at most, TVD at most,
-    all in nats but the last; and ``tie``, how far below our best a token of its chain may lie.
+    all in nats but the last; ``tie``, how far below our best a token of its chain may lie; and
+    ``same``, the least share of chains that are ours.
 
     In bfloat16, with its 8 bits, a logit of 20 is known to about 0.1. A drafter adds its own error
     to that of the target's states.
+
+    In float32 a number has an error of 2⁻²⁴ of its size, and a sum of 1536 products, the longest
+    here, about √1536 times as much, 2e-6. So a logit of 20 is known to about 5e-5: on average twice
+    that is allowed, and at most 40 times, for places where 30 layers make more of an error. Chains
+    then part at ties alone, which are rare.
     """
 
     mean: float
     most: float
     tvd: float
     tie: float
+    same: float
 
 
-BOUNDS = {"float32": Bounds(1e-4, 2e-3, 1e-3, 1e-3), "bfloat16": Bounds(0.1, 1.0, 0.2, 0.5)}
+BOUNDS = {
+    "float32": Bounds(1e-4, 2e-3, 1e-3, 1e-3, 0.95),
+    "bfloat16": Bounds(0.1, 1.0, 0.2, 0.5, 1 / 3),
+}
 
 
 @dataclass(frozen=True)
@@ -96,7 +110,8 @@ class Phase:
 
 @dataclass(frozen=True)
 class Served:
-    """A process of vLLM. ``totals``: the recorder's own sums; ``drafter``: its checkpoint."""
+    """A process of vLLM. ``totals``: the recorder's own sums; {}: it was off. ``drafter``: its
+    checkpoint."""
 
     kind: Kind
     phases: list[Phase]
@@ -108,12 +123,14 @@ class Served:
 class Computed:
     """A recorded round, and what we compute of it.
 
+    text   until the root
     log_p  float32 [n + 1, V], after the root and every drafted token
     log_q  float32 [n, V], after the root and every drafted token but the last
     chain  what our drafter drafts after the root
     """
 
     record: Round
+    text: list[int]
     log_p: Tensor
     log_q: Tensor
     chain: list[int]
@@ -134,9 +151,14 @@ def engine() -> Engine:
 
 
 def serve(
-    folder: Path, method: str, dtype: str, phases: list[dict[str, Any]], **fields: Any
+    folder: Path,
+    method: str,
+    dtype: str,
+    phases: list[dict[str, Any]],
+    recorded: bool = True,
+    **fields: Any,
 ) -> Served:
-    """Serve phases by vLLM with the recorder on. Skips without vLLM."""
+    """Serve phases by vLLM, with the recorder or without. Skips without vLLM."""
     if not PYTHON:
         pytest.skip("DRAFTSCOPE_VLLM names no Python with vLLM")
     kind = KINDS[method]
@@ -151,12 +173,14 @@ def serve(
     folder.mkdir(exist_ok=True)
     out = folder / "out.json"
     command = [PYTHON, str(ROOT / "tests/engines/serve.py"), json.dumps(task), str(out)]
-    more = {"DRAFTSCOPE_RECORD": str(folder / "traces"), "PYTHONPATH": str(ROOT / "recorders")}
+    record = str(folder / "traces") if recorded else ""
+    more = {"DRAFTSCOPE_RECORD": record, "PYTHONPATH": str(ROOT / "recorders")}
     done = subprocess.run(
         command, env=os.environ | more, capture_output=True, text=True, timeout=1800
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    (totals,) = (folder / "traces").glob("*.json")
+    totals = [json.loads(path.read_text()) for path in (folder / "traces").glob("*.json")]
+    assert len(totals) == recorded
     traces: list[dict[int, Trace]] = [{} for _ in phases]
     for path in (folder / "traces").glob("*.jsonl.gz"):
         trace = read_trace(path)
@@ -164,7 +188,7 @@ def serve(
         traces[int(phase)][int(number)] = trace
     said = json.loads(out.read_text())
     heard = [Phase(s["texts"], s["counts"], t) for s, t in zip(said, traces, strict=True)]
-    return Served(kind, heard, json.loads(totals.read_text()), drafter)
+    return Served(kind, heard, totals[0] if recorded else {}, drafter)
 
 
 def checkpoint(folder: Path, method: str, ours: str) -> Path | None:
@@ -211,13 +235,13 @@ def computed(served: Served, trace: Trace) -> Iterator[Computed]:
         assert isinstance(record.draft, Draft)
         tokens = record.draft.tokens.tolist()
         session = drafter.begin(tokens[0], MIN_LISTED)
-        chain = builder(session, text[: record.position + 1], served.kind.places)
+        before = text[: record.position + 1]
+        chain = builder(session, before, served.kind.places).tokens[1:].tolist()
         log_q = session.log_q(tokens[:-1]) if len(tokens) > 1 else torch.empty(0, 0)
         scores = target.score(record.draft)
         assert log_q is not None
-        yield Computed(
-            record, scores.logits.float().log_softmax(-1), log_q.float(), chain.tokens[1:].tolist()
-        )
+        log_p = scores.logits.float().log_softmax(-1)
+        yield Computed(record, before, log_p, log_q.float(), chain)
         path = target.commit(record.verdict)
         accepted = [tokens[row] for row in record.verdict.path]
         drafter.extend(accepted, scores.features[path])
@@ -271,7 +295,7 @@ def test_p_q_and_chains_are_ours(run):
         log_p.append(np.abs(probs.top_log_p - best.numpy())[:, 0])
         same += each.chain == each.tokens[1:]
         if served.drafter is None:
-            assert each.chain == each.tokens[1:] and record.proposal is None
+            check_looked_up(each)
             continue
         if not len(each.drafted):
             continue
@@ -283,17 +307,42 @@ def test_p_q_and_chains_are_ours(run):
         own_tvd = (each.log_p[seen].exp() - each.log_q[seen].exp()).abs().sum(-1) / 2
         tvd.append(np.abs(record.probe.tvd - own_tvd.numpy()))
     print(f"\n{len(rounds)} rounds, {same} chains the same", end="")
+    least = 0 if served.drafter is None else bounds.same  # ``check_looked_up`` says which are not
     for name, found, most in (
         ("log p", log_p, bounds.most), ("log q", log_q, bounds.most), ("TVD", tvd, bounds.tvd),
         ("below our best", below, bounds.tie),
     ):  # fmt: skip
         if not found:
             continue
-        far, times = np.concatenate(found), 1 if name == "log p" else served.kind.far
+        rough = name != "log p" and bounds is BOUNDS["bfloat16"]
+        far, times = np.concatenate(found), served.kind.far if rough else 1
         print(f"; {name}: {len(far)} places, mean {far.mean():.5f}, most {far.max():.5f}", end="")
         assert far.max() < times * most, name
         assert far.mean() < times * bounds.mean, name
-    assert rounds and same > len(rounds) / 3
+    assert rounds and same > len(rounds) * least
+
+
+def check_looked_up(each: Computed) -> None:
+    """A draft of ``ngram`` is what vLLM's rule copies. Ours is the same, but it ends before a stop
+    token, as transformers' does; vLLM copies that token and those after it."""
+    drafted = each.tokens[1:]
+    assert drafted == looked_up(each.text, 1, LOOKED_UP, KINDS["ngram"].places, LONGEST)
+    stops = engine().prepare().stop_ids
+    assert each.chain == list(takewhile(lambda token: token not in stops, drafted))
+    assert each.record.proposal is None
+
+
+def test_recording_changes_no_text(tmp_path):
+    """With p and q recorded and without a recorder, the same seeds give the same texts and counts,
+    at temperature 1, too."""
+    phases = [phase(8, 0.0), phase(8, 1.0)]
+    recorded, plain = (
+        serve(tmp_path / name, "eagle3", "float32", phases, name == "recorded").phases
+        for name in ("recorded", "plain")
+    )
+    assert [(p.texts, p.counts) for p in recorded] == [(p.texts, p.counts) for p in plain]
+    assert all(p.traces for p in recorded) and not any(p.traces for p in plain)
+    assert recorded[0].texts != recorded[1].texts
 
 
 def test_block_verification_is_not_this_runners(tmp_path):

@@ -4,7 +4,7 @@
 
 A phase has prompts (token ids), batch (how many at once), tokens, temperature, and seed. Its
 requests are tagged ``PHASE/NUMBER``. The recorder is told by its variable. All of vLLM runs in this
-process, so that ``mend_sampling`` reaches its worker.
+process, so that what is mended here is mended in its worker.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ SET = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
 }
+LONGEST = 1024  # tokens of a text
 COUNTS = "vllm:spec_decode_num_"
 
 
@@ -45,10 +46,11 @@ def engine(task: dict[str, Any], batch: int) -> Any:
     from vllm import LLM  # pyright: ignore[reportMissingImports]
 
     mend_sampling()
+    mend_norms()
     return LLM(
         model=task["model"],
         dtype=task["dtype"],
-        max_model_len=1024,
+        max_model_len=LONGEST,
         enforce_eager=True,
         max_num_seqs=batch,
         speculative_config=task["speculative"],
@@ -75,6 +77,29 @@ def mend_sampling() -> None:
         return torch.where(x == replace_from, replace_to, x).repeat_interleave(times)
 
     rejection_sampler.expand_batch_to_tokens = expand
+
+
+def mend_norms() -> None:
+    """Norm the context's keys of each layer of DFlash by that layer's weights.
+
+    Given weights of all layers at once, ``rms_norm`` of vLLM 0.32.0 for CPUs takes the first
+    layer's for all, so that q is of another network. XPU's did the same (vLLM's pull request
+    56431).
+    """
+    import torch
+    from vllm import _custom_ops as ops  # pyright: ignore[reportMissingImports]
+    from vllm.model_executor.models import (  # pyright: ignore[reportMissingImports]
+        qwen3_dflash,
+    )
+
+    def normalize(model: Any, keys: Any) -> Any:
+        """keys [layers, context, heads, width], normed."""
+        normed = torch.empty_like(keys)
+        for made, own, weight in zip(normed, keys, model._k_norm_weights, strict=True):
+            ops.rms_norm(made, own, weight, model._rms_norm_eps)
+        return normed
+
+    qwen3_dflash.DFlashQwen3Model._normalize_context_k = normalize
 
 
 def counts(llm: Any) -> dict[str, int]:

@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from core.drafting.session import MIN_LISTED, Covered, Drafter, DraftSession, FactorisedSession
+from core.drafting.network import NetworkDrafter
+from core.drafting.session import Covered, DraftSession
 from core.drafting.work import DraftWork
 from core.methods.dart import DartOptions
-from core.methods.dart.model import FORM, DartModel, Head, PrefixRows, feature_layers
-from core.methods.loading import check_fits, drafter_folder
+from core.methods.dart.model import FORM, DartModel, PrefixRows
+from core.methods.loading import loaded
 from core.models.cuda_graphs import CaptureError, DrafterInputs, PaddedDrafterPass
-from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
 from core.models.layers import LayerContext
 
@@ -24,22 +24,12 @@ def load(language: Language, folder: Path | None, options: DartOptions) -> DartD
 
     Raises UserError when there is none or it was made for another target.
     """
-    folder = drafter_folder("dart", language, folder)
-    found = FORM.load_checkpoint(folder, language.model.dtype, language.device)
-    check_fits(folder, language, found.model.config)
-    head = Head(language.head)
-    if found.head is not None:
-        module = nn.Linear(*reversed(found.head.shape), bias=False, device="meta")
-        module.weight = nn.Parameter(found.head, requires_grad=False)
-        wrapped = nn.ModuleList([module])
-        use_fast_layers(wrapped, language.model.dtype, language.device)
-        head = Head(wrapped[0], found.ids)
-    use_fast_layers(found.model, language.model.dtype, language.device)
-    layers = feature_layers(language.model.config.get_text_config().num_hidden_layers)
-    return DartDrafter(found.model, language.embedding, head, layers, options.temperature)
+    model, embedding, head, covered = loaded("dart", FORM, language, folder)
+    layers = model.config.feature_layers(language.model.config.get_text_config().num_hidden_layers)
+    return DartDrafter(model, embedding, head, layers, options.temperature, covered=covered)
 
 
-class DartDrafter(Drafter):
+class DartDrafter(NetworkDrafter):
     """The network with the target's embedding, a head, and one text's projected prefix.
 
     A prefix row needs the token after it, so a committed token's feature waits for the next one.
@@ -50,13 +40,14 @@ class DartDrafter(Drafter):
         self,
         model: DartModel,
         embedding: nn.Module,
-        head: Head,
+        head: nn.Module,
         layers: tuple[int, ...],
         temperature: float = 1.0,
         padded: bool | None = None,
+        covered: Covered | None = None,
     ):
         self.model, self.embedding, self.head = model, embedding, head
-        self.layers, self.temperature = layers, temperature
+        self.layers, self.temperature, self.covered = layers, temperature, covered
         self._padded = model.norm.weight.device.type == "cuda" if padded is None else padded
         self._context: LayerContext | None = None
         self._pass: PaddedDrafterPass | None = None  # on this context
@@ -72,18 +63,13 @@ class DartDrafter(Drafter):
         return self.model.config.max_depth
 
     @property
-    def covered(self) -> Covered | None:
-        ids = self.head.ids
-        return None if ids is None else Covered(ids, self.model.config.vocab_size)
-
-    @property
     def work(self) -> DraftWork:
         rows = self.max_depth
         return DraftWork(
             network=self.model,
             context=self.model.fc,
             block=self.model.midlayer,
-            head=self.head.module,
+            head=self.head,
             rows=rows,
             pairs=rows * (rows + 1) / 2,
             scored=rows,
@@ -105,7 +91,7 @@ class DartDrafter(Drafter):
     @torch.inference_mode()
     def begin(self, root: int, width: int) -> DraftSession:
         """One pass over the waiting prefix rows and the masks."""
-        return self._session(self._rows(root), width)
+        return self.by_depth(self._log_q(self._rows(root)), width)
 
     @torch.inference_mode()
     def begin_each(
@@ -114,25 +100,18 @@ class DartDrafter(Drafter):
         """Sessions with roots at A places of one text, from one pass."""
         features = features.to(self.model.norm.weight.dtype)
         for rows in self.model.rows_at(self.embedding, tokens, features, anchors):
-            yield self._session(rows, width)
+            yield self.by_depth(self._log_q(rows), width)
 
     @torch.inference_mode()
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
         """log q [A, L, V] along one text from A places, in one pass."""
         features = features.to(self.model.norm.weight.dtype)
         rows = self.model.rows_at(self.embedding, tokens, features, anchors)
-        return self._log_q(rows.flatten(0, 1)).unflatten(0, rows.shape[:2])
+        return self.whole(self._log_q(rows.flatten(0, 1))).unflatten(0, rows.shape[:2])
 
     def _log_q(self, rows: Tensor) -> Tensor:
-        """log q [N, V] of rows [N, h]; what the head does not cover has q = 0."""
-        log_q = (self.head.module(rows).float() / self.temperature).log_softmax(-1)
-        return log_q if self.covered is None else self.covered.whole(log_q)
-
-    def _session(self, rows: Tensor, width: int) -> DraftSession:
-        """The session of rows [L, h]."""
-        log_q, part = self._log_q(rows), None if self.covered is None else len(self.covered.ids)
-        every = part or log_q.shape[-1]
-        return FactorisedSession.of(log_q, min(max(width, MIN_LISTED), every), part)
+        """log q [N, C] of rows [N, h]."""
+        return self.log_softmax(self.head(rows))
 
     def _rows(self, root: int) -> Tensor:
         """Rows [L, h] for the head; prefix rows whose next token is committed join the context.

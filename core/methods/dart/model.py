@@ -25,6 +25,7 @@ from core.models.layers import (
     MLP,
     PLAIN_ROPE,
     Attention,
+    Embed,
     LayerContext,
     RMSNorm,
     Rope,
@@ -36,7 +37,6 @@ from core.models.layers import (
 # What a published file holds beside the network: a head and its token maps, and the target's
 # embedding, which was frozen in training.
 BESIDE = ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight")
-Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
 
 
 @dataclass(frozen=True)
@@ -194,17 +194,6 @@ class DartModel(nn.Module):
         context, ends = self.project(prefix, positions), anchors - 1
         own = PrefixRows(prefix.inputs[ends], prefix.residual[ends])
         return self(own, ends, context, positions[None] < ends[:, None])
-
-
-@dataclass(frozen=True, eq=False)
-class Head:
-    """The drafter's head: its own matrix, or the target's module; and what its rows stand for.
-
-    ids  int64 [C]: the target's token of each row, None when it is the same
-    """
-
-    module: nn.Module
-    ids: Tensor | None = None
 
 
 FORM = checkpoint.Form("DART", DartConfig.from_json, DartModel, beside=BESIDE)

@@ -6,7 +6,6 @@ The head is the target's, frozen: training one over the whole vocabulary would d
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,22 +37,16 @@ class DartTrainingOptions:
 
 class DartStudent(Student[DartModel]):
     gamma = 1.9576  # exp(−1/γ) = 0.6
+    form = FORM
 
     def __init__(self, model: DartModel, target: Any):
         super().__init__(model, target)
         self.layers = feature_layers(target.config.get_text_config().num_hidden_layers)
 
-    @property
-    def max_depth(self) -> int:
-        return self.model.config.max_depth
-
     def rows(self, blocks: Blocks) -> Tensor:
         features = self.features(blocks, self.layers)
         tokens = blocks.document.tokens.long().to(self.device)
         return self.model.rows_at(self.embed, tokens, features, blocks.anchors.to(self.device))
-
-    def save(self, folder: Path) -> None:
-        FORM.save_model(self.model, folder)
 
 
 def new_config(language: Language, options: DartTrainingOptions) -> DartConfig:
@@ -84,7 +77,7 @@ def initial_model(config: DartConfig, target: Any) -> DartModel:
 
 
 class DartTraining(DrafterTraining):
-    name, options = "dart", DartTrainingOptions
+    name, options, form = "dart", DartTrainingOptions, FORM
 
     def layers(self, run: TrainingRun, options: DartTrainingOptions) -> tuple[int, ...]:
         return feature_layers(run.language.model.config.get_text_config().num_hidden_layers)
@@ -103,9 +96,6 @@ class DartTraining(DrafterTraining):
         else:
             model = initial_model(new_config(language, options), language.model)
         return DartStudent(model, language.model)
-
-    def ship(self, trained: Path, folder: Path) -> None:
-        FORM.save_model(FORM.load_model(trained, torch.float32, "cpu"), folder, small=True)
 
 
 TRAINING = DartTraining()

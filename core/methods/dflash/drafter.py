@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from core.drafting.own_head import own_head
-from core.drafting.session import (
-    MIN_LISTED,
-    Covered,
-    Drafter,
-    DraftSession,
-    FactorisedSession,
-    tokens_after,
-)
+from core.drafting.network import NetworkDrafter
+from core.drafting.session import Covered, DraftSession, tokens_after
 from core.drafting.work import DraftWork
 from core.methods.dflash import DFlashOptions
 from core.methods.dflash.model import FORM, DFlashModel
-from core.methods.loading import check_fits, drafter_folder
-from core.models.checkpoint import Form
+from core.methods.loading import loaded
 from core.models.cuda_graphs import CaptureError, DrafterInputs, PaddedDrafterPass
-from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
 from core.models.layers import LayerContext
 
@@ -40,25 +30,12 @@ def load(language: Language, folder: Path | None, options: DFlashOptions) -> DFl
     return DFlashDrafter(model, embedding, head, options.temperature, covered=covered)
 
 
-def loaded(
-    kind: str, form: Form[Any, Any], language: Language, folder: Path | None
-) -> tuple[Any, nn.Module, nn.Module, Covered | None]:
-    """The network of a kind of drafters at work on the target's device, the target's embedding, the
-    head and the tokens that it scores (None: all). Raises UserError."""
-    folder = drafter_folder(kind, language, folder)
-    found = form.load_checkpoint(folder, language.model.dtype, language.device)
-    check_fits(folder, language, found.model.config)
-    use_fast_layers(found.model, language.model.dtype, language.device)
-    return found.model, language.embedding, *own_head(found, language, folder)
-
-
-class DFlashDrafter(Drafter):
+class DFlashDrafter(NetworkDrafter):
     """The network with the target's embedding and head, and one text's projected context.
 
     Context keys and values are kept across rounds: each round projects only what was committed.
-    ``temperature`` divides the logits of q; the published methods use 1. ``padded``: draft in
-    shapes that never change, which a GPU replays as a CUDA graph (the default there). ``covered``:
-    the tokens that the head scores; None: all.
+    ``padded``: draft in shapes that never change, which a GPU replays as a CUDA graph (the default
+    there).
     """
 
     def __init__(
@@ -150,17 +127,7 @@ class DFlashDrafter(Drafter):
     def session(self, hidden: Tensor, ends: tuple[int, int], width: int) -> DraftSession:
         """The session of a pass's residual rows [b, h], after the last committed token and the
         root."""
-        log_q = self.whole(self.log_softmax(self.head(self.model.norm(hidden))))
-        part = None if self.covered is None else len(self.covered.ids)
-        return FactorisedSession.of(log_q, max(width, MIN_LISTED), part)
-
-    def log_softmax(self, logits: Tensor) -> Tensor:
-        """log q [..., C] in float32, at the drafter's temperature."""
-        return (logits.float() / self.temperature).log_softmax(-1)
-
-    def whole(self, log_q: Tensor) -> Tensor:
-        """log q [N, C] → [N, V]."""
-        return log_q if self.covered is None else self.covered.whole(log_q)
+        return self.by_depth(self.log_softmax(self.head(self.model.norm(hidden))), width)
 
     def hidden(self, root: int) -> Tensor:
         """The residual stream [b, h] of the rows that are read; takes in the context that waits."""

@@ -24,6 +24,7 @@ from core.models.layer_fields import FULL, SLIDING, layer_fields, sliding_layers
 from core.models.layers import (
     PLAIN_ROPE,
     DecoderLayer,
+    Embed,
     LayerContext,
     RMSNorm,
     Rope,
@@ -37,9 +38,6 @@ Model = TypeVar("Model", bound="DFlashModel")
 
 # What some checkpoints do to embeddings and logits, and the values that do nothing.
 SCALES = {"input_embedding_scale": 1, "output_multiplier": 1, "final_logit_softcapping": 0}
-# What a file may hold beside the network: a head, its token maps, and parts of the target.
-BESIDE = ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight",
-          "verifier_lm_head.weight", "verifier_norm.weight")  # fmt: skip
 MASK = "mask_embedding"  # a tensor, or a pickle of one, that stands for the mask token
 # Beginnings of tensors' names, and those of the network's.
 NAMES = {
@@ -48,7 +46,6 @@ NAMES = {
     "encoder.output_norm_enc.": "hidden_norm.",
     "midlayer.": "layers.0.",
 }
-Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
 
 
 @dataclass(frozen=True)
@@ -354,7 +351,7 @@ def form(
         parse,
         network,
         sizes=_told_by_tensors,
-        beside=BESIDE,
+        beside=checkpoint.BESIDE,
         rename=network_name,
         pickles=(f"{MASK}.pt",),
     )

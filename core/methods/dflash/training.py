@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,15 +43,10 @@ class DFlashTrainingOptions:
 
 
 class DFlashStudent(Student[DFlashModel]):
-    @property
-    def max_depth(self) -> int:
-        return self.model.config.max_depth
+    form = FORM
 
     def rows(self, blocks: Blocks) -> Tensor:
         return self.model.norm(backbone_rows(self, self.model, blocks))
-
-    def save(self, folder: Path) -> None:
-        FORM.save_model(self.model, folder)
 
 
 def backbone_rows(student: Student, model: DFlashModel, blocks: Blocks) -> Tensor:
@@ -127,7 +121,7 @@ def _head_rms(target: Any, layers: Any, text: Tensor) -> list[tuple[float, float
 
 
 class DFlashTraining(DrafterTraining):
-    name, options = "dflash", DFlashTrainingOptions
+    name, options, form = "dflash", DFlashTrainingOptions, FORM
     builders = ("chain", "best-first")
 
     def layers(self, run: TrainingRun, options: DFlashTrainingOptions) -> tuple[int, ...]:
@@ -146,9 +140,6 @@ class DFlashTraining(DrafterTraining):
             random = options.random_start
             model = DFlashModel(config) if random else initial_model(config, language.model, text)
         return DFlashStudent(model, language.model)
-
-    def ship(self, trained: Path, folder: Path) -> None:
-        FORM.save_model(FORM.load_model(trained, torch.float32, "cpu"), folder, small=True)
 
     def variants(self, layers: tuple[int, ...]) -> Mapping[str, Mapping[str, Any]]:
         changes: dict[str, dict[str, Any]] = {

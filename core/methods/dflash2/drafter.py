@@ -11,8 +11,9 @@ from torch import Tensor
 from core.drafting.work import DraftWork
 from core.methods.dflash import DFlashOptions
 from core.methods.dflash.before import BeforeSession, BlockOutput, before
-from core.methods.dflash.drafter import DFlashDrafter, loaded
+from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.dflash2.model import FORM, DFlash2Model
+from core.methods.loading import loaded
 from core.models.language import Language
 
 

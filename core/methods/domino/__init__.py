@@ -1,7 +1,7 @@
 """Domino (arXiv 2605.29707): DFlash's block, and a recurrent network over the path that corrects
 its logits.
 
-Light. ``model`` is the network and its checkpoint form, ``drafter`` loads it.
+Light. ``model`` is the network, its checkpoint form and how it is loaded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from core.methods.method import BY_PATH, Checkpoint, DrafterInfo, Method
 DRAFTER = DrafterInfo(
     "domino",
     "q for every depth from one pass, corrected by a recurrent network over the path",
-    "core.methods.domino.drafter:load",
+    "core.methods.domino.model:load",
     DFlashOptions,
     states=BY_PATH,
     checkpoint=Checkpoint(

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from core.errors import UserError
-from core.methods.dflash.before import Correction
-from core.methods.dflash.model import DFlashConfig, DFlashModel, Embed, form
+from core.methods.dflash.before import Correction, loader
+from core.methods.dflash.model import DFlashConfig, DFlashModel, form
+from core.models.layers import Embed
 
 _OWN = ("emb_dim", "gru_hidden_dim")
 
@@ -89,3 +90,4 @@ class DominoModel(DFlashModel):
 
 
 FORM = form("Domino", DominoConfig.from_json, DominoModel)
+load = loader("domino", FORM)

@@ -9,9 +9,9 @@ from torch import nn
 from core.drafting.session import Covered
 from core.errors import UserError
 from core.methods.dflash.before import CorrectedDrafter
-from core.methods.dflash.drafter import loaded
 from core.methods.dspark import DSparkOptions
 from core.methods.dspark.model import FORM, DSparkModel
+from core.methods.loading import loaded
 from core.models.language import Language
 
 

@@ -22,7 +22,8 @@ from torch.nn import functional as F
 
 from core.errors import UserError
 from core.methods.dflash.before import Correction
-from core.methods.dflash.model import DFlashConfig, DFlashModel, Embed, form, of_speculators
+from core.methods.dflash.model import DFlashConfig, DFlashModel, form, of_speculators
+from core.models.layers import Embed
 
 VANILLA, GATED, RECURRENT = HEADS = ("vanilla", "gated", "rnn")
 

@@ -9,15 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from core.drafting.best import scaled, worth_a_batch
-from core.drafting.own_head import own_head
-from core.drafting.session import MIN_LISTED, Covered, Drafter, DraftSession, PathSession
+from core.drafting.best import worth_a_batch
+from core.drafting.network import NetworkDrafter
+from core.drafting.session import MIN_LISTED, Covered, DraftSession, PathSession
 from core.drafting.work import DraftWork
 from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.model import FORM, Contexts, EagleModel
-from core.methods.loading import check_fits, drafter_folder
+from core.methods.loading import loaded
 from core.models.checkpoint import Form
-from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
 
 
@@ -39,19 +38,13 @@ def of_folder(
 ) -> EagleDrafter:
     """The drafter of a kind whose network is an ``EagleModel``; ``drafter`` makes it of the parts
     that an ``EagleDrafter`` has (None: that). Raises UserError as ``load``."""
-    folder = drafter_folder(kind, language, folder)
-    found = form.load_checkpoint(folder, language.model.dtype, language.device)
-    check_fits(folder, language, found.model.config)
-    use_fast_layers(found.model, language.model.dtype, language.device)
-    head, covered = own_head(found, language, folder)
-    count = language.model.config.get_text_config().num_hidden_layers
-    layers = found.model.config.feature_layers(count)
+    model, embedding, head, covered = loaded(kind, form, language, folder)
+    layers = model.config.feature_layers(language.model.config.get_text_config().num_hidden_layers)
     ids = None if covered is None else covered.ids
-    made = drafter or EagleDrafter
-    return made(found.model, language.embedding, head, layers, ids, options)
+    return (drafter or EagleDrafter)(model, embedding, head, layers, ids, options)
 
 
-class EagleDrafter(Drafter):
+class EagleDrafter(NetworkDrafter):
     """The layers with the target's embedding and a head, and one text's keys and values.
 
     A prefix row needs the token after it, so a committed token's feature waits for the next one.
@@ -70,7 +63,7 @@ class EagleDrafter(Drafter):
         options: EagleOptions = EagleOptions(),  # noqa: B008 (frozen)
     ):
         self.model, self.embedding, self.head = model, embedding, head
-        self.layers, self.options = layers, options
+        self.layers, self.options, self.temperature = layers, options, options.temperature
         self.covered = None if ids is None else Covered(ids, model.config.vocab_size)
         self._context: Contexts | None = None
         self._forget()
@@ -149,13 +142,8 @@ class EagleDrafter(Drafter):
         """log q [A, L, V] along one text from A places, in one pass."""
         features = features.to(self.model.like.dtype)
         rows = self.model.rows_at(self.embedding, tokens, features, anchors, self.max_depth)
-        log_q = self.log_softmax(self.head(rows.flatten(0, 1)))
-        log_q = log_q if self.covered is None else self.covered.whole(log_q)
+        log_q = self.whole(self.log_softmax(self.head(rows.flatten(0, 1))))
         return log_q.unflatten(0, rows.shape[:2])
-
-    def log_softmax(self, logits: Tensor) -> Tensor:
-        """log q at the drafter's temperature."""
-        return scaled(logits, self.options.temperature).log_softmax(-1)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """The target's embeddings [N, h]."""

@@ -30,6 +30,7 @@ from core.models.layers import (
     PLAIN_ROPE,
     Attention,
     DecoderLayer,
+    Embed,
     LayerContext,
     RMSNorm,
     Rope,
@@ -37,13 +38,9 @@ from core.models.layers import (
     Shape,
 )
 
-# What a file may hold beside the network: a head, its token maps, and parts of the target.
-BESIDE = ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight",
-          "verifier_lm_head.weight", "verifier_norm.weight")  # fmt: skip
 _SWITCHES = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 _IDS = "eagle_aux_hidden_state_layer_ids"
 PREFIX_CHUNK = 128  # rows of a text that pass through several layers at once
-Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
 Contexts = tuple[LayerContext, ...]  # one of each layer
 
 
@@ -407,7 +404,7 @@ def official_name(name: str) -> str:
 
 
 FORM = checkpoint.Form(
-    "EAGLE-3", EagleConfig.from_json, EagleModel, beside=BESIDE, rename=official_name
+    "EAGLE-3", EagleConfig.from_json, EagleModel, beside=checkpoint.BESIDE, rename=official_name
 )
 
 

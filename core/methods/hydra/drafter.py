@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from core.drafting.best import scaled, worth_a_batch
-from core.drafting.session import MIN_LISTED, Drafter, PathSession, tokens_after
+from core.drafting.best import worth_a_batch
+from core.drafting.network import NetworkDrafter
+from core.drafting.session import MIN_LISTED, PathSession, tokens_after
 from core.methods.hydra import HydraOptions
 from core.methods.hydra.model import FORM, HydraModel, HydraPlusModel, form_for
 from core.methods.loading import check_fits, drafter_folder
@@ -35,7 +36,7 @@ def load(language: Language, folder: Path | None, options: HydraOptions) -> Hydr
     return HydraDrafter(model, *parts)
 
 
-class HydraDrafter(Drafter):
+class HydraDrafter(NetworkDrafter):
     """The heads, and the hidden state of the last committed token.
 
     head    the target's, where the heads have none of their own
@@ -87,10 +88,6 @@ class HydraDrafter(Drafter):
         last = self._read_at(features, anchors).to(paths.dtype)
         rows = [self.model(last, paths[:, :depth]) for depth in range(1, self.max_depth + 1)]
         return self.log_softmax(self.head(torch.stack(rows, 1)))
-
-    def log_softmax(self, logits: Tensor) -> Tensor:
-        """log q at the drafter's temperature."""
-        return scaled(logits, self.temperature).log_softmax(-1)
 
     def _read_at(self, features: Tensor, anchors: Tensor) -> Tensor:
         """Return the features [A, h] of the token before each anchor, which the heads read."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
@@ -20,27 +18,23 @@ from core.methods.medusa.heads_training import (
 
 
 class HydraStudent(HeadsStudent[HydraModel]):
+    form = FORM
+
     def rows(self, blocks: Blocks) -> Tensor:
         hidden, tokens = self.hidden(blocks), blocks.document.tokens.long()
         index = blocks.anchors[:, None] + torch.arange(self.max_depth)
         path = self.embed(tokens[index.clamp(max=len(tokens) - 1)])
         return torch.stack([self.model(hidden, path[:, : i + 1]) for i in range(path.shape[1])], 1)
 
-    def save(self, folder: Path) -> None:
-        FORM.save_model(self.model, folder)
-
 
 class HydraTraining(HeadsTraining):
-    name = "hydra"
+    name, form = "hydra", FORM
 
     def student(self, run: TrainingRun, options: HeadsOptions, corpus: Corpus) -> HydraStudent:
         model = start_heads(run, FORM, lambda width: HydraModel(HydraConfig(options.heads, width)))
         if model.config.prefix is not None:
             raise UserError(f"{run.start}: Hydra++'s layer before the heads is not trained here")
         return HydraStudent(model, run.language.model)
-
-    def ship(self, trained: Path, folder: Path) -> None:
-        FORM.save_model(FORM.load_model(trained, torch.float32, "cpu"), folder, small=True)
 
 
 TRAINING = HydraTraining()

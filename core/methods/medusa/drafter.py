@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from core.drafting.session import MIN_LISTED, Drafter, DraftSession, FactorisedSession
+from core.drafting.network import NetworkDrafter
+from core.drafting.session import DraftSession
 from core.methods.loading import check_fits, drafter_folder
 from core.methods.medusa import MedusaOptions
 from core.methods.medusa.model import FORM, MedusaModel
@@ -35,7 +36,7 @@ def load(language: Language, folder: Path | None, options: MedusaOptions) -> Med
     )
 
 
-class MedusaDrafter(Drafter):
+class MedusaDrafter(NetworkDrafter):
     """The heads, and the hidden state of the last committed token.
 
     head    the target's, where the heads have none of their own
@@ -88,8 +89,7 @@ class MedusaDrafter(Drafter):
     def _log_q(self, last: Tensor) -> Tensor:
         """log q [A, L, V] after tokens of hidden states [A, h]."""
         rows = self.model(last.to(self.dtype))
-        logits = rows if self.model.config.vocab_size else self.head(rows)
-        return (logits.float() / self.temperature).log_softmax(-1)
+        return self.log_softmax(rows if self.model.config.vocab_size else self.head(rows))
 
     def _session(self, last: Tensor, width: int) -> DraftSession:
-        return FactorisedSession.of(self._log_q(last[None])[0], max(width, MIN_LISTED))
+        return self.by_depth(self._log_q(last[None])[0], width)

@@ -30,6 +30,8 @@ JUDGES = 16  # held-out texts that accuracies are measured on
 class MedusaStudent(HeadsStudent[MedusaModel]):
     """A checkpoint holds the accuracies on held-out texts too."""
 
+    form = FORM
+
     def __init__(self, model: MedusaModel, target: Any, held_out: Sequence[Document] = ()):
         super().__init__(model, target)
         self.held_out = held_out
@@ -53,13 +55,13 @@ class MedusaStudent(HeadsStudent[MedusaModel]):
         return (right / seen.clamp_min(1)).numpy()
 
     def save(self, folder: Path) -> None:
-        FORM.save_model(self.model, folder)
+        super().save(folder)
         if self.held_out:
             write_accuracies(folder / ACCURACIES, self.accuracies())
 
 
 class MedusaTraining(HeadsTraining):
-    name = "medusa"
+    name, form = "medusa", FORM
     builders = ("static", "best-first")
 
     def student(self, run: TrainingRun, options: HeadsOptions, corpus: Corpus) -> MedusaStudent:
@@ -67,7 +69,7 @@ class MedusaTraining(HeadsTraining):
         return MedusaStudent(made, run.language.model, corpus.test[:JUDGES])
 
     def ship(self, trained: Path, folder: Path) -> None:
-        FORM.save_model(FORM.load_model(trained, torch.float32, "cpu"), folder, small=True)
+        super().ship(trained, folder)
         if (trained / ACCURACIES).is_file():
             copyfile(trained / ACCURACIES, folder / ACCURACIES)
 

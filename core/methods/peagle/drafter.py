@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from core.drafting.session import MIN_LISTED, DraftSession, FactorisedSession
+from core.drafting.session import DraftSession
 from core.drafting.work import DraftWork
 from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.drafter import EagleDrafter, of_folder
@@ -52,7 +52,4 @@ class ParallelDrafter(EagleDrafter):
         rows = self.model.block(
             self.embedding, roots, last, roots.new_tensor([count]), context, visible, self.max_depth
         )
-        log_q = self.log_softmax(self.head(rows[0]))
-        whole = log_q if self.covered is None else self.covered.whole(log_q)
-        part = None if self.covered is None else len(self.covered.ids)
-        return FactorisedSession.of(whole, max(width, MIN_LISTED), part)
+        return self.by_depth(self.log_softmax(self.head(rows[0])), width)

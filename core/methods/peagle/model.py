@@ -19,15 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from core.methods.eagle3.model import (
-    BESIDE,
     Contexts,
     EagleConfig,
     EagleModel,
-    Embed,
     official_name,
 )
 from core.models import checkpoint
-from core.models.layers import drawn
+from core.models.layers import Embed, drawn
 
 EMBEDDING = "embed_tokens.weight"
 MASKS = ("mask_token_id", "pard_token", "ptd_token_id")  # what engines and trainers call it
@@ -122,6 +120,6 @@ FORM = checkpoint.Form(
     ParallelConfig.from_json,
     ParallelModel,
     sizes=_told_by_tensors,
-    beside=tuple(name for name in BESIDE if name != EMBEDDING),
+    beside=tuple(name for name in checkpoint.BESIDE if name != EMBEDDING),
     rename=official_name,
 )

@@ -50,10 +50,6 @@ class TreeFlashStudent(Student[TreeFlashModel]):
         self.joint = joint
         model.model.requires_grad_(joint is not None)
 
-    @property
-    def max_depth(self) -> int:
-        return self.model.config.max_depth
-
     def labels(self, blocks: Blocks, top_k: int, rng: torch.Generator, gamma: float) -> Labels:
         once = super().labels(blocks, top_k, rng, gamma)
         if self.joint is None:

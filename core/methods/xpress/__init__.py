@@ -4,7 +4,7 @@ the tokens before.
 The publisher settles a block by a few parallel passes over its own guesses. Here q is asked for
 along paths: along its own best tokens both draft the same.
 
-Light. ``model`` is the network and its checkpoint form, ``drafter`` loads it.
+Light. ``model`` is the network, its checkpoint form and how it is loaded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from core.methods.method import BY_PATH, Checkpoint, DrafterInfo, Method
 DRAFTER = DrafterInfo(
     "xpress",
     "q for every depth from one pass, refined by the path in the block",
-    "core.methods.xpress.drafter:load",
+    "core.methods.xpress.model:load",
     DFlashOptions,
     states=BY_PATH,
     checkpoint=Checkpoint(

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from core.errors import UserError
-from core.methods.dflash.before import Correction
-from core.methods.dflash.model import DFlashConfig, DFlashModel, Embed, form, of_speculators
+from core.methods.dflash.before import Correction, loader
+from core.methods.dflash.model import DFlashConfig, DFlashModel, form, of_speculators
+from core.models.layers import Embed
 
 _OWN = ("xpress_rank", "xpress_mlp_ratio")
 
@@ -89,3 +90,4 @@ class XPressModel(DFlashModel):
 
 
 FORM = form("XPress", XPressConfig.from_json, XPressModel)
+load = loader("xpress", FORM)
