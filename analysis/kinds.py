@@ -132,7 +132,10 @@ _MAGIC: tuple[tuple[re.Pattern[bytes], FileKind], ...] = tuple(
         (rb"\x80[\x02-\x05][\x00-\xff]", _PICKLE),
         (
             rb"GGUF",
-            FileKind("a target as GGUF: `run --model FILE` and `model doctor FILE` read it"),
+            FileKind(
+                "a model as GGUF: `model doctor FILE` says whether it is a target, for "
+                "`run --model FILE`, or a drafter, for `--drafter FILE`"
+            ),
         ),
         (rb"\x93NUMPY", FileKind("an array of NumPy (.npy)")),
         (rb"\x89HDF\r\n", FileKind("an HDF5 file")),

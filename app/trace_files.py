@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import UserError, WrongKind
-from core.files import by_name
+from core.files import by_name, distinct
 from core.lines import LIMITS, Limits, open_regular
 from core.traces.reader import TraceReader, read_trace
 from core.traces.schema import ENDINGS, Header, Trace
@@ -120,7 +120,7 @@ def read_tables(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) 
             files += map(str, own)
             parts.append(RecordedPart(list(_read(own, report, limits))))
     often = Counter(map(os.path.realpath, files))
-    if len(often) < len(files) and len(parts) > 1:
+    if len(often) < len(files):
         twice = next(file for file, count in often.items() if count > 1)
         raise UserError(
             f"{twice} would count twice: by itself and in a pack, in two, or in one whose packing "
@@ -130,8 +130,8 @@ def read_tables(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) 
 
 
 def trace_paths(paths: Sequence[Path]) -> Iterable[Path]:
-    """The traces at these paths, in folders by their endings. Raises UserError for a folder without
-    any."""
+    """The traces at these paths, in folders by their endings; each once, also where a link leads to
+    it. Raises UserError for a folder without any."""
     files: list[Path] = []
     for path in paths:
         some = (file for ending in ENDINGS for file in path.glob(f"*{ending}"))
@@ -139,7 +139,7 @@ def trace_paths(paths: Sequence[Path]) -> Iterable[Path]:
         if path.is_dir() and not found:
             raise WrongKind(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)", path)
         files += sorted(found) or [path]
-    return dict.fromkeys(files)
+    return distinct(files).values()
 
 
 def _read(files: Sequence[Path], report: Report, limits: Limits) -> Iterator[Trace]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -112,6 +113,23 @@ def by_name(name: str) -> tuple[list[str | int], str]:
     """Sort by this: numbers in a name are compared as numbers, B16 comes before B128."""
     parts = re.split(r"([0-9]{1,18})", name.casefold())
     return [int(part) if at % 2 else part for at, part in enumerate(parts)], name
+
+
+def distinct(files: Iterable[Path]) -> dict[str, Path]:
+    """The files by the place where their links lead; of several at one place the first."""
+    found: dict[str, Path] = {}
+    for file in files:
+        found.setdefault(os.path.realpath(file), file)
+    return found
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a whole folder, as far as that can be done."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 def sha256(path: Path) -> str:

@@ -86,14 +86,11 @@ def open_journal(
     folder: Path,
     what: str,
     made_of: Any,
-    differs: Callable[[Any, Any], str] = lambda old, new: "it is made of other things",
     anew: bool = False,
 ) -> Iterator[Journal]:
     """The journal of the work ``what`` in its folder, made if need be, for this process alone.
 
     made_of  plain data that says what the work is made of
-    differs  (what other work is made of, ``made_of``) → why this one cannot go on there, in a few
-             words; "": it can
     anew     other work goes, and what cannot be read
 
     Raises UserError for a folder that holds other work, where another process is at work, or that
@@ -103,8 +100,10 @@ def open_journal(
         new = json.loads(json.dumps(made_of))
         journal = _fresh(folder / FILE, new) if anew else Journal(folder / FILE)
         old = journal.get(MADE_OF)
-        if old not in (None, new) and (why := differs(old, new)):
-            raise UserError(f"{folder} holds another {what} ({why}): name another folder")
+        if old not in (None, new):
+            raise UserError(
+                f"{folder} holds another {what} (it is made of other things): name another folder"
+            )
         if old != new:
             journal.add(MADE_OF, new)
         yield journal

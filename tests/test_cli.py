@@ -76,14 +76,6 @@ def is_one_sentence(err: str) -> bool:
 # ── what is there ────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["trace", "show", GOLDEN]])
-def test_light_commands_never_import_torch(words):
-    code = "import sys; from app.cli import main; main(sys.argv[1:]); print('torch' in sys.modules)"
-    command = [sys.executable, "-c", code, *map(str, words)]
-    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert shown.stdout.splitlines()[-1] == "False"
-
-
 def test_what_goes_into_a_file_gets_there_while_a_bar_shows(toy, tmp_path):
     """A terminal for stderr and a file for stdout: a bar must not take the answers."""
     pty = pytest.importorskip("pty")

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from analysis.measures.probe import observe
-from core.methods.dart.model import PrefixRows, feature_layers
+from core.methods.dart.model import DartConfig, PrefixRows
 from core.models.layers import Rope
 from tests import toys
 from tests.test_dflash import assert_close, listed, log_q, mlp, norm, numbers, rotate
 from tests.toys import PROMPT, run, tree
 
-TARGET_LAYERS = feature_layers(4)
+TARGET_LAYERS = DartConfig.feature_layers(4)
 
 
 # ── the method, plainly ──────────────────────────────────────────────────────────────────────────

@@ -170,6 +170,20 @@ def numbers(seed, *shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+def committed(drafter, width):
+    """Rounds of a drafter: (the text that is committed, its features [n, ``width``], the root)."""
+    rng, text, features, root = np.random.default_rng(3), [], numbers(0, 0, width), 7
+    drafter.reset(40)
+    for size in (5, 1, 3):  # tokens that a round commits, in one extension or two
+        fresh = [root, *rng.integers(0, 47, size - 1).tolist()]
+        own = numbers(len(text) + 1, size, width)
+        drafter.extend(fresh[:1], own[:1])
+        if size > 1:
+            drafter.extend(fresh[1:], own[1:])
+        text, features, root = text + fresh, torch.cat([features, own]), int(rng.integers(0, 47))
+        yield text, features, root
+
+
 MASKS = [
     {"causal": True},
     {"sliding": (True, False), "window": 5},

@@ -1,9 +1,8 @@
 """The EAGLE-1 layer against the method recomputed token by token, and its published files."""
 
 import json
-import math
+from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -13,30 +12,21 @@ from core.errors import UserError
 from core.methods.eagle2.model import FORM, FeatureConfig
 from core.models.layers import Rope
 from tests import toys
-from tests.test_dflash import assert_close, mlp, norm, numbers, rotate
+from tests.test_dflash import assert_close, committed, mlp, norm, numbers
+from tests.test_eagle3 import check_draft, slow_attention
 
 
 def slow_log_q(drafter, tokens, features, path):
     """log q [V] after a path that begins with the root, as ``test_eagle3.slow_log_q``."""
     config, eps = drafter.model.config, drafter.model.config.rms_norm_eps
     w = {n.removeprefix("midlayer."): t for n, t in drafter.model.state_dict().items()}
-    width, share = config.head_dim, config.num_attention_heads // config.num_key_value_heads
     whole = [*tokens, *path]
     embedded = toys.model().get_input_embeddings().weight
     keys, values, out = [], [], None
     for i in range(len(whole) - 1):
         feature = features[i] if i < len(tokens) else out
         x = w["fc.weight"] @ torch.cat([embedded[whole[i + 1]], feature]) + w.get("fc.bias", 0)
-        query, key, value = (w[f"self_attn.{n}_proj.weight"] @ x for n in "qkv")
-        query, key, value = (part.view(-1, width) for part in (query, key, value))
-        keys.append(torch.stack([rotate(row, i, config.rope) for row in key]))
-        values.append(value)
-        mixed = []
-        for head, row in enumerate(query):
-            seen = torch.stack([k[head // share] for k in keys])
-            odds = (seen @ rotate(row, i, config.rope) / math.sqrt(width)).softmax(-1)
-            mixed.append(odds @ torch.stack([v[head // share] for v in values]))
-        x = x + w["self_attn.o_proj.weight"] @ torch.cat(mixed)
+        x = x + slow_attention(config, w, x, keys, values, i)
         out = x + mlp(norm(x, w["post_attention_layernorm.weight"], eps), w)
     head = toys.model().get_output_embeddings().weight
     return (head @ out / drafter.options.temperature).log_softmax(-1)
@@ -48,22 +38,12 @@ CHANGES = [{}, {"bias": False, "temperature": 0.5}, {"num_key_value_heads": 4, "
 @pytest.mark.parametrize("changes", CHANGES)
 @pytest.mark.parametrize("builder", [DynamicTree(4), best_first])
 def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(changes, builder):
-    drafter, rng = toys.feature_drafter(**changes), np.random.default_rng(3)
-    tokens, features, root = [], numbers(0, 0, 32), 7
-    drafter.reset(40)
-    for size in (5, 1, 3):  # rounds that commit so many tokens
-        fresh = [root, *rng.integers(0, 48, size - 1).tolist()]
-        own = numbers(len(tokens) + 1, size, 32)
-        drafter.extend(fresh, own)
-        tokens, features = tokens + fresh, torch.cat([features, own])
-        root = int(rng.integers(0, 48))
+    drafter = toys.feature_drafter(**changes)
+    for tokens, features, root in committed(drafter, 32):
         session = drafter.begin(root, 16)
         draft = builder(session, [*tokens, root], 14)
         assert draft.nodes == 14 and draft.depths.max() > 1
-        for row in range(1, len(draft)):
-            *before, token = (int(draft.tokens[r]) for r in draft.path(row))
-            expected = slow_log_q(drafter, tokens, features, before)
-            assert draft.log_q[row] == pytest.approx(float(expected[token]), abs=2e-5)
+        check_draft(draft, partial(slow_log_q, drafter, tokens, features))
     assert_close(session.log_q([2])[0], slow_log_q(drafter, tokens, features, [2]), 2e-5)
 
 
@@ -74,13 +54,6 @@ def test_it_reads_the_targets_last_hidden_state_after_the_final_norm():
     features = toys.full_forward(tokens, layers=drafter.layers).features
     head = toys.model().get_output_embeddings().weight
     assert_close(features @ head.T, toys.full_forward(tokens).logits)
-
-
-@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT])
-@pytest.mark.parametrize("budget", [1, 59])
-def test_the_text_is_plain_decodings(budget, sampling):
-    decoder = toys.Decoder("eagle2", toys.feature_drafter(), DynamicTree())
-    assert toys.run(decoder, 30, sampling, budget).tokens == toys.plain(30, sampling)
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────

@@ -2,8 +2,8 @@
 
 import json
 import math
+from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -20,7 +20,7 @@ from core.models.checkpoint import WithHead
 from core.models.layers import Rope
 from core.train.fit import Fit, FitSettings
 from tests import toys
-from tests.test_dflash import assert_close, mlp, norm, numbers, rotate
+from tests.test_dflash import assert_close, committed, mlp, norm, numbers, rotate
 
 IDS = torch.tensor([1, 4, 5, 9, 11, 17, 20, 21, 28, 30, 33, 40, 44, 46])
 SWITCHES = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
@@ -85,7 +85,7 @@ def slow_layers(config, w, x, embedding, kept, i, count):
     return x
 
 
-def slow_attention(config, layer, x, keys, values, position, before):
+def slow_attention(config, layer, x, keys, values, position, before=0):
     """Compute what a row reads of itself and of the rows from ``before`` on; it joins these."""
     width, share = config.head_dim, config.num_attention_heads // config.num_key_value_heads
     query, key, value = (layer[f"self_attn.{n}_proj.weight"] @ x for n in "qkv")
@@ -109,12 +109,11 @@ def tokens_after(draft, row):
     return [int(draft.tokens[r]) for r in draft.path(row)]
 
 
-def check_draft(drafter, draft, tokens, features):
-    """log q of every drafted node, and the whole of q along the deepest path."""
+def check_draft(draft, slow):
+    """log q of every drafted node is ``slow``'s log q [V] after the path before it."""
     for row in range(1, len(draft)):
         *before, token = tokens_after(draft, row)
-        expected = slow_log_q(drafter, tokens, features, before)
-        assert draft.log_q[row] == pytest.approx(float(expected[token]), abs=2e-5)
+        assert draft.log_q[row] == pytest.approx(float(slow(before)[token]), abs=2e-5)
 
 
 CHANGES = [
@@ -136,22 +135,12 @@ CHANGES = [
 @pytest.mark.parametrize("builder", [DynamicTree(4), best_first])
 def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(changes, builder, monkeypatch):
     monkeypatch.setattr("core.methods.eagle3.model.PREFIX_CHUNK", 2)
-    drafter, rng = toys.eagle_drafter(**changes), np.random.default_rng(3)
-    width = drafter.model.fc.in_features
-    tokens, features, root = [], numbers(0, 0, width), 7
-    drafter.reset(40)
-    for size in (5, 1, 3):  # rounds that commit so many tokens
-        fresh = [root, *rng.integers(0, 48, size - 1).tolist()]
-        own = numbers(len(tokens) + 1, size, width)
-        drafter.extend(fresh[:1], own[:1])
-        if size > 1:
-            drafter.extend(fresh[1:], own[1:])
-        tokens, features = tokens + fresh, torch.cat([features, own])
-        root = int(rng.integers(0, 48))
+    drafter = toys.eagle_drafter(**changes)
+    for tokens, features, root in committed(drafter, drafter.model.fc.in_features):
         session = drafter.begin(root, 16)
         draft = builder(session, [*tokens, root], 14)
         assert draft.nodes == 14 and draft.depths.max() > 1
-        check_draft(drafter, draft, tokens, features)
+        check_draft(draft, partial(slow_log_q, drafter, tokens, features))
     path = tokens_after(draft, int(draft.depths.argmax()))[: drafter.max_depth]
     for depth, row in enumerate(session.log_q(path)):  # nodes of another path are not seen
         assert_close(row, slow_log_q(drafter, tokens, features, path[: depth + 1]), 2e-5)

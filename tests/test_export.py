@@ -25,7 +25,6 @@ from core.rounds.round import Times
 from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
 from tests.fakes import HOSTILE, make_header, make_run
-from tests.test_imports import HEAVY, loaded_by
 from tests.test_offline import made
 
 
@@ -204,19 +203,6 @@ def test_a_trace_is_never_overwritten(trace_file: Path, capsys):
     assert export(trace_file, trace_file, "--to", "csv") == 2
     assert trace_file.read_bytes() == before
     capsys.readouterr()
-
-
-def test_exports_never_import_torch():
-    names = ("offline", "graphs", "timeline", "report_page")
-    code = ", ".join(
-        [
-            "import app.notebook",
-            "analysis.measures.rows",
-            "analysis.table_files",
-            "app.commands.trace.export",
-        ]
-    )
-    assert not loaded_by(code + "".join(f", app.export.{n}" for n in names)) & (HEAVY | {"gradio"})
 
 
 def test_table_bytes_knows_both_forms():

@@ -16,6 +16,7 @@ from analysis.experiments.prompts import Prompt
 from analysis.experiments.variants import Variant
 from analysis.measures.probe import observe
 from app import cli
+from app.studio.tabs.results_answers import method_table
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -108,6 +109,14 @@ def probed(record: Round, depth: int) -> tuple[float, float] | None:
     if probe is None or depth > len(probe.tvd) or depth > record.accepted + 1:
         return None
     return float(probe.tvd[depth - 1]), float(probe.coverage[depth - 1][15])
+
+
+def test_few_prompts_have_no_interval_and_their_table_opens(folder: Path):
+    opened = method_table(folder / "out" / "table.json")["rows"]
+    assert [row["tau"] for row in opened] == [row["tau"] for row in rows(folder)]
+    for row in opened:
+        spans = row["source"] == "code" and row["low"] is not None  # of one prompt's rounds
+        assert spans or (row["low"], row["high"]) == (None, None)
 
 
 def test_times_are_ratios_on_the_same_prompt():

@@ -8,9 +8,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from analysis.collected.collect import CollectionPlan, collect
-from analysis.collected.whatif import simulate
-from core.decoding.decode import Decoder
 from core.drafting.builders import best_first, grow
 from core.errors import UserError
 from core.learning.corpus import Blocks, Corpus
@@ -34,7 +31,6 @@ from core.train.fit import Fit, FitSettings
 from tests import toys
 from tests.test_dflash import assert_close, log_q, numbers
 from tests.test_eagle3 import document
-from tests.test_whatif import source
 
 HOMES = {"medusa": (medusa, medusa_training), "hydra": (hydra, hydra_training)}
 DRAFTERS = {"medusa": toys.medusa_drafter, "hydra": toys.hydra_drafter}
@@ -96,16 +92,6 @@ def test_every_node_of_hydras_tree_has_the_q_of_its_own_path(own, res):
     path = [9, 3, 7]
     for depth, row in enumerate(session.log_q(path)):
         assert_close(row, expected(path[: depth + 1]), 1e-5)
-
-
-@both
-@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT])
-@pytest.mark.parametrize("budget", [1, 7, 63])
-def test_the_text_is_plain_decodings(kind, budget, sampling):
-    for builder in (published(), best_first):
-        found = toys.run(toys.Decoder(kind, DRAFTERS[kind](), builder), 24, sampling, budget)
-        assert found.tokens == toys.plain(24, sampling)
-        assert all(r.draft.nodes <= budget for r in found.rounds)
 
 
 # ── the static tree ──────────────────────────────────────────────────────────────────────────────
@@ -186,6 +172,12 @@ def test_a_published_config_need_not_know_the_sizes(config, tmp_path):
     save_file(dict(model.state_dict()), tmp_path / "medusa_lm_head.safetensors")
     found = medusa.FORM.load_model(tmp_path, torch.float64, "cpu")
     assert found.config.heads == 5 and found.config.of_target["vocabulary size"] == 48
+
+
+def test_vllm_is_told_of_medusas_biases(tmp_path):
+    """Without the field it builds the blocks without them."""
+    medusa.FORM.save_model(toys.medusa_drafter(own=True).model, tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["medusa_fc_bias"] is True
 
 
 @both
@@ -281,16 +273,3 @@ def test_a_medusa_checkpoint_holds_the_accuracies_on_held_out_texts(shards, tmp_
     assert found[1] == pytest.approx(torch.stack(right).float().mean(0).numpy(), abs=1e-4)
     medusa_training.TRAINING.ship(fit.checkpoint, tmp_path / "small")
     assert (tmp_path / "small" / ACCURACIES).is_file()
-
-
-@pytest.mark.parametrize("method", ["medusa+best-first", "medusa"])
-@pytest.mark.parametrize("budget", [1, 7, 40])
-def test_a_simulated_run_is_the_real_one(method, budget, tmp_path):
-    """Medusa's lists depend on the depth alone, so a collected file holds all of them."""
-    drafter, path = toys.medusa_drafter(), tmp_path / "x.safetensors"
-    made = collect(source({"medusa": drafter}), toys.PROMPT, path, CollectionPlan(40, 48))
-    options = {"published": True} if method == "medusa" else {}
-    found = simulate(made, method, budget, options)
-    builder = published() if method == "medusa" else best_first
-    rounds = toys.run(Decoder("medusa", drafter, builder), 40, budget=budget).rounds
-    assert found.exact and found.lengths == tuple(r.accepted + 1 for r in rounds if r.committed)

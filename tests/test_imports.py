@@ -35,7 +35,7 @@ def loaded_by(code: str) -> set[str]:
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    return set(run.stdout.split())
+    return set(run.stdout.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,49 @@ def loaded_by(code: str) -> set[str]:
 )
 def test_light_modules_load_no_torch(code):
     assert not loaded_by(code) & (HEAVY | VIEWS | {"app", "analysis", "safetensors"})
+
+
+GOLDEN = "tests/golden/trace-v1.jsonl"
+WHAT_IF = """
+import analysis.collected.calibration, analysis.experiments.cost
+from pathlib import Path
+from analysis.collected.collection import Collection
+from analysis.collected.whatif import Simulation
+c = Collection.load(Path("assets/collected/fibonacci.safetensors"))
+for method in ("ddtree", "treeflash"):
+    s = Simulation(c, method, {})
+    s.curve([4, 16]), s.round(c.answer, 9)
+"""
+REPORT = f"""
+import tempfile
+from app.cli import main
+with tempfile.TemporaryDirectory() as folder:
+    main(["report", {GOLDEN!r}, "--out", folder, "--html"])
+"""
+EXPORTS = """
+import app.notebook, analysis.measures.rows, analysis.table_files, app.commands.trace.export
+import app.export.offline, app.export.graphs, app.export.timeline, app.export.report_page
+"""
+LIGHT = {
+    "run --help": "from app.cli import main; main(['run', '--help'])",
+    "trace show": f"from app.cli import main; main(['trace', 'show', {GOLDEN!r}])",
+    "report": REPORT,
+    "what-if": WHAT_IF,
+    "exports": EXPORTS,
+    "course": "from app.learn.course import course; course()",
+    "presets": "from core.models import presets; presets.find('qwen3-4b'), presets.find('a/b')",
+}
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_no_model_is_needed(name):
+    compiled = {"numba"} if name == "what-if" else set()  # a builder's search
+    assert not loaded_by(LIGHT[name]) & (HEAVY | {"gradio", "huggingface_hub"}) - compiled
+
+
+def test_the_overview_needs_no_reader_of_options():
+    loaded = loaded_by("from app.cli import main; main(['--help'])")
+    assert not loaded & (HEAVY | {"cyclopts"})
 
 
 def test_decoding_loads_nothing_of_the_views():

@@ -279,6 +279,23 @@ def test_a_trace_counts_once(call, folder, tmp_path):
     assert code == 2 and is_one_sentence(err) and "would count twice" in err
 
 
+def test_a_link_to_a_trace_beside_it_counts_once(call, folder, tmp_path):
+    expected, into = tables(*sorted(folder.iterdir())), tmp_path / "pack"
+    link = folder / "link.jsonl.gz"
+    shutil.copy2(folder / "dart.jsonl.gz", link)
+    update(folder, into)
+    link.unlink()
+    link.symlink_to(folder / "dart.jsonl.gz")
+    assert "would count twice" in call("report", into)[2]
+    same(tables(folder), expected)
+    update(folder, into)
+    found = tables(into)
+    assert len(found.names) == len(expected.names)
+    assert found.rounds["accepted"].sum() == expected.rounds["accepted"].sum()
+    update(folder, tmp_path / "new")
+    same(tables(tmp_path / "new"), expected)
+
+
 def test_other_commands_say_that_it_is_a_pack(call, folder, tmp_path):
     pack([folder / "dart.jsonl.gz"], tmp_path / "pack", read_trace)
     code, _, err = call("trace", "export", tmp_path / "pack", "--to", "profile")

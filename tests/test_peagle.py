@@ -2,15 +2,11 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from analysis.collected.collect import CollectionPlan, collect
-from analysis.collected.whatif import simulate
 from analysis.drafters.lint import lint
-from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, best_first
 from core.errors import UserError
 from core.methods.eagle3 import EagleOptions
@@ -21,9 +17,8 @@ from core.methods.peagle.model import FORM
 from core.models.checkpoint import WithHead
 from core.models.language import Language
 from tests import toys
-from tests.test_dflash import assert_close, log_q, norm, numbers
+from tests.test_dflash import assert_close, committed, log_q, norm, numbers
 from tests.test_eagle3 import IDS, slow_layers, write
-from tests.test_whatif import source
 
 # ── the method, plainly ──────────────────────────────────────────────────────────────────────────
 
@@ -71,15 +66,8 @@ CHANGES = [
 @pytest.mark.parametrize("builder", [Chain(), best_first])
 def test_every_drafted_nodes_q_is_a_fresh_forwards_at_its_depth(changes, builder, monkeypatch):
     monkeypatch.setattr("core.methods.eagle3.model.PREFIX_CHUNK", 2)
-    drafter, rng = toys.parallel_drafter(**changes), np.random.default_rng(3)
-    tokens, features, root = [], numbers(0, 0, 96), 7
-    drafter.reset(40)
-    for size in (5, 1, 3):  # rounds that commit so many tokens
-        fresh = [root, *rng.integers(0, 47, size - 1).tolist()]
-        own = numbers(len(tokens) + 1, size, 96)
-        drafter.extend(fresh, own)
-        tokens, features = tokens + fresh, torch.cat([features, own])
-        root = int(rng.integers(0, 47))
+    drafter = toys.parallel_drafter(**changes)
+    for tokens, features, root in committed(drafter, 96):
         session = drafter.begin(root, 16)
         draft = builder(session, [*tokens, root], 14)
         assert draft.nodes >= drafter.max_depth and draft.depths.max() <= drafter.max_depth
@@ -225,14 +213,3 @@ def test_a_mask_that_is_near_zero_in_its_own_embedding_is_said(tmp_path):
 
     wrong = [remark.text for remark in looked_through(tmp_path, True, shrink) if remark.wrong]
     assert [text[:35] for text in wrong] == ["the mask token 47 has an embedding "]
-
-
-@pytest.mark.parametrize("budget", [1, 7, 40])
-def test_a_simulated_run_is_the_real_one(budget, tmp_path):
-    """Its lists depend on the depth alone, so a collected file holds all of them."""
-    drafter = toys.parallel_drafter()
-    path, plan = tmp_path / "x.safetensors", CollectionPlan(40, 48)
-    made = collect(source({"peagle": drafter}), toys.PROMPT, path, plan)
-    found = simulate(made, "peagle+best-first", budget, {})
-    rounds = toys.run(Decoder("peagle", drafter, best_first), 40, budget=budget).rounds
-    assert found.exact and found.lengths == tuple(r.accepted + 1 for r in rounds if r.committed)

@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
 
-from analysis.collected.collect import CollectionPlan, collect
-from analysis.collected.whatif import simulate
 from analysis.measures.probe import observe
 from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, SampledChain
@@ -21,7 +19,6 @@ from core.verification.rules import SpeculativeSampling
 from tests import toys
 from tests.engines.ngram import looked_up
 from tests.fakes import round_from_json
-from tests.test_whatif import source
 from tests.toys import PROMPT, plain, run
 
 TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=40)  # few tokens: most n-grams repeat
@@ -106,17 +103,3 @@ def test_a_copy_can_be_verified_by_speculative_sampling():
     found = run(Decoder("m", drafter, SampledChain(), SpeculativeSampling), 80, toys.HOT, 5)
     assert len(found.tokens) == 80 and len(set(found.tokens)) > 10
     assert {r.draft.nodes for r in found.rounds} == {0, 3}
-
-
-@pytest.mark.parametrize("budget", [1, 3, 10])
-def test_a_simulated_run_is_the_real_one(budget, tmp_path):
-    """Its lists depend on the text alone, so a collected file holds all of it."""
-    drafter = toys.pld_drafter(copied=4)
-    path, collected = tmp_path / "x.safetensors", source({"pld": drafter})
-    collected.options["pld"] = {"longest": 3, "copied": 4, "whole": True}
-    found = simulate(
-        collect(collected, PROMPT, path, CollectionPlan(60, 8)), "pld", budget, {"copied": 4}
-    )
-    rounds = run(Decoder("pld", drafter, Chain()), 60, budget=budget).rounds
-    assert found.exact and found.lengths == tuple(r.accepted + 1 for r in rounds if r.committed)
-    assert max(found.lengths) > 1

@@ -461,13 +461,6 @@ def test_a_hub_files_name_cannot_leave_the_cache_folder(cache):
     assert path.parent == cache / "ngram" and "/" not in path.name and path.name[0] != "."
 
 
-def test_presets_are_found_without_torch():
-    from tests.test_imports import loaded_by
-
-    statement = "from core.models import presets\npresets.find('qwen3-4b')\npresets.find('a/b')"
-    assert not loaded_by(statement) & {"torch", "transformers", "numba", "huggingface_hub"}
-
-
 # ── the command line ─────────────────────────────────────────────────────────────────────────────
 
 

@@ -19,7 +19,6 @@ from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests import fakes
-from tests.test_imports import HEAVY, loaded_by
 from tests.test_metrics import fake_trace, plain_round
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -142,11 +141,6 @@ def test_bad_input_is_one_sentence(call, tmp_path):
         code, _, err = call(*words)
         assert code == 2, words
         assert err.splitlines()[-1].startswith("draftscope: ") and "Traceback" not in err
-
-
-def test_it_never_imports_torch(tmp_path):
-    words = ["report", str(GOLDEN), "--out", str(tmp_path), "--html"]
-    assert not loaded_by(f"from app.cli import main; main({words!r})") & HEAVY
 
 
 def test_every_engines_name_is_computed_as_it_says(folder):

@@ -41,7 +41,7 @@ from core.drafting.session import (
 )
 from core.methods.dart import ContinuityOptions
 from core.methods.dart.drafter import DartDrafter
-from core.methods.dart.model import DartConfig, DartModel, feature_layers
+from core.methods.dart.model import DartConfig, DartModel
 from core.methods.dart.search import ContinuitySearch
 from core.methods.dflash.before import CorrectedDrafter
 from core.methods.dflash.drafter import DFlashDrafter
@@ -678,7 +678,7 @@ def dart_drafter(
         dart_model(seed, **changes),
         owner.get_input_embeddings(),
         owner.get_output_embeddings() if ids is None else random_head(len(ids)),
-        feature_layers(4),
+        DartConfig.feature_layers(4),
         temperature,
         covered=None if ids is None else Covered(torch.tensor(list(ids)), VOCABULARY),
     )
@@ -906,6 +906,11 @@ def run(method: Decoder, count: int = 40, sampling: Sampling = GREEDY, budget: i
 def random_parents(rng: np.random.Generator, rows: int) -> list[int]:
     """Parents of a random tree in which every parent stands before its children."""
     return [-1, *(int(rng.integers(0, row)) for row in range(1, rows))]
+
+
+def random_draft(seed: int | np.random.Generator, rows: int = 40) -> Draft:
+    rng = np.random.default_rng(seed)
+    return draft_of(random_parents(rng, rows), rng.integers(0, VOCABULARY, rows))
 
 
 def draft_of(parents: Sequence[int], tokens: Sequence[int]) -> Draft:

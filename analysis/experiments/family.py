@@ -6,6 +6,7 @@ was accepted is known for every prompt, times for some of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
@@ -40,7 +41,6 @@ class Accepted:
     coverage: list[float] = field(default_factory=list)
 
     def add(self, length: int, probe: Probe | None) -> None:
-        """Count one round."""
         self.lengths.append(length)
         if probe is None:
             return
@@ -87,7 +87,8 @@ class Entry:
     source       of the prompts, or "all"
     texts        prompts that τ, TVD and coverage are of
     ran          whether those are of real runs; else they follow from the target's texts
-    tau, low, high  block efficiency Σ (accepted + 1) ÷ rounds and its 95 % bootstrap interval
+    tau, low, high  block efficiency Σ (accepted + 1) ÷ rounds and its 95 % bootstrap interval;
+                 None for fewer than 5 prompts, or rounds of a single one
     tvd          mean ½ Σ_v |q − p| at depth 1, 2, …, where accepted paths came by
     coverage     mean p of the drafter's 16 best tokens, by depth
     timed        prompts that all that follows is of; without any it is None or 0
@@ -108,8 +109,8 @@ class Entry:
     texts: int
     ran: bool
     tau: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     tvd: tuple[float, ...]
     coverage: tuple[float, ...]
     timed: int
@@ -164,7 +165,8 @@ def _entry(
 ) -> Entry:
     units = [cell.accepted.lengths for cell in own.values() if cell.accepted.lengths]
     total, rounds, texts = sum(map(sum, units)), sum(map(len, units)), len(units)
-    low, high = bootstrap(units if texts > 1 else [[length] for length in units[0]])
+    span = bootstrap(units if texts > 1 else [[length] for length in units[0]])
+    low, high = (None if math.isnan(end) else end for end in span)
     some = [cell.accepted for cell in own.values()]
     ran = variant in found.ran
     return Entry(

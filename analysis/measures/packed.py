@@ -30,7 +30,7 @@ from analysis.measures.parts import CAUSES, Name, RecordedPart, RunFacts
 from analysis.measures.tokens import CLASSES
 from core.declared import convert
 from core.errors import UserError
-from core.files import replacing
+from core.files import distinct, replacing
 from core.journal import LOCK, alone
 from core.json_input import parse_json
 from core.lines import check_regular
@@ -297,14 +297,14 @@ def _pack(
     found, kept, waiting = Done(gone=_gone(parts)), set[str](), dict[str, Path]()
     stale: list[PackedPart] = []
     for part in parts:
-        current = [source.file for source in part.sources if source.current(folder)]
+        current = distinct(folder / each.file for each in part.sources if each.current(folder))
         if len(current) == len(part.sources) and kept.isdisjoint(current):
             kept.update(current)
         else:
             stale.append(part)
-            waiting |= {file: folder / file for file in current}
-    waiting |= {_from(folder, file): file for file in files}
-    some = [file for name, file in waiting.items() if name not in kept]
+            waiting |= current
+    waiting |= distinct(files)
+    some = [file for place, file in waiting.items() if place not in kept]
     found.kept = len(kept)
     writer, sizes = _Writer(folder), np.array([_size(file) for file in some], float)
     shares = np.cumsum(sizes) / max(1.0, sizes.sum())

@@ -46,14 +46,14 @@ def template_of(args: Model) -> dict[str, Value]:
 
 
 def check_drafter(name: str | None) -> str | None:
-    """A drafter's folder or hub id. Raises UserError for what can be neither."""
+    """A drafter's folder, GGUF file or hub id. Raises UserError for what can be none of them."""
     if name is not None and not _here_or_on_hub(Source.checked(name)):
         raise UserError(f"there is no drafter folder {name}")
     return name
 
 
 def check_weights(methods: Sequence[str]) -> None:
-    """Raises UserError for a method with a checkpoint that is neither a folder nor a hub id."""
+    """Raises UserError for a method with a checkpoint that can be none, as ``check_drafter``."""
     for method in methods:
         check_drafter(split(method)[1] or None)
 
@@ -74,8 +74,9 @@ def find_preset(name: str) -> presets.Preset:
 
 
 def _here_or_on_hub(source: Source) -> bool:
-    """Whether it is a folder here or ORG/NAME; a bare word is neither, though the hub has some."""
-    return source.folder is not None or "/" in source.name
+    """Whether it is a folder or GGUF file here, or ORG/NAME; a bare word is none of them, though
+    the hub has some."""
+    return source.is_local or "/" in source.name
 
 
 def load_engine(args: Model, methods: Sequence[str] = (), ends: bool = False) -> Engine:

@@ -12,9 +12,7 @@ run stays good when the site is made again.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from app.trace_files import TraceFile
 from app.view.comparison import CAUTIONS
 from app.view.rounds import method_name
 from core.errors import UserError
-from core.files import sha256
+from core.files import remove, sha256
 from core.journal import LOCK, alone, writing
 from core.lines import Limits
 from core.methods.names import PLAIN
@@ -69,9 +67,7 @@ def write_site(
     _check(folder)
     made = folder / UNFINISHED
     with alone(made, "export"), writing(folder):
-        for entry in made.iterdir():
-            if entry.name != LOCK:
-                _remove(entry)
+        _empty(made)
         (made / RUNS).mkdir()
         found, left_out = dict[str, dict[str, Any]](), list[str]()
         headers = dict[str, Header]()
@@ -93,7 +89,8 @@ def write_site(
             line["apart"] = visible(apart[name], APART) if apart[name] else ""
         _write_pages(made, list(found.values()))
         _publish(made, folder)
-    _remove(made)
+        _empty(made)
+        remove(made)  # the lock last: once it is gone, another export may begin
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return WrittenSite(len(found), size, tuple(left_out))
 
@@ -195,6 +192,12 @@ def _others(folder: Path) -> Iterator[Path]:
             yield entry
 
 
+def _empty(made: Path) -> None:
+    for entry in made.iterdir():
+        if entry.name != LOCK:
+            remove(entry)
+
+
 def _publish(made: Path, folder: Path) -> None:
     """Move what is whole to its place, the index last; then remove runs that it names no more."""
     names = {file.name for file in (made / RUNS).iterdir()}
@@ -204,11 +207,3 @@ def _publish(made: Path, folder: Path) -> None:
     for old in (folder / RUNS).iterdir():
         if old.name not in names:
             old.unlink()
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink()

@@ -19,7 +19,7 @@ from core.errors import UserError
 from core.files import sha256
 from core.methods import loading
 from core.methods.fetch import ngram_store
-from core.methods.method import DrafterInfo, lazy, made_options
+from core.methods.method import DrafterInfo, drafter_source, lazy, made_options
 from core.methods.registry import Chosen, check_preset, choose, find, split
 from core.models import embedded, presets
 from core.models.ends import load_ends
@@ -118,20 +118,21 @@ class Engine:
 
     def checkpoint(self, drafter: DrafterInfo) -> Source | None:
         """Where a drafter's weights come from: as its method's name or the caller asks, as the
-        preset says, or as it ships."""
+        preset says, as it ships, or the target's own files."""
         if drafter.checkpoint is None:
             return None
         asked = Source.of(drafter.weights) if drafter.weights else self._drafter
         named = asked or self.preset.drafters.get(drafter.name)
-        folder = loading.shipped(drafter.name, self.model) if named is None else None
-        return Source(str(folder)) if folder is not None else named
+        if named is not None:
+            return drafter_source(drafter, named)
+        if (folder := loading.shipped(drafter.name, self.model)) is not None:
+            return Source(str(folder))
+        return self.preset.target if loading.lies_inside(drafter, self.preset.target) else None
 
     def method(self, name: str, options: Mapping[str, Value] | None = None) -> Decoder:
-        """The method, loaded."""
         return self.load(choose(name, options))
 
     def load(self, chosen: Chosen) -> Decoder:
-        """The method, loaded."""
         language, drafter = self.prepare(), self.load_drafter(chosen)
         if drafter is None:
             return Decoder(chosen.name)

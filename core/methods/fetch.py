@@ -10,6 +10,7 @@ from pathlib import Path
 
 from core.errors import UserError
 from core.files import cache_root
+from core.methods.method import drafter_source, find_drafter
 from core.models import embedded
 from core.models.hub import GGUF, SMALL_FILES, WEIGHTS, Source
 from core.models.presets import Ngram, Preset
@@ -43,7 +44,9 @@ def fetch(preset: Preset, report: Report = lambda _: None) -> None:
 def _checkpoints(preset: Preset) -> Iterator[tuple[str, Source]]:
     """Its target and drafters. A drafter in the target's own files is fetched with it."""
     yield "target", preset.target
-    yield from ((kind, each) for kind, each in preset.drafters.items() if each != preset.target)
+    for kind, each in preset.drafters.items():
+        if each != preset.target:
+            yield kind, drafter_source(find_drafter(kind), each)
 
 
 def _store_path(ngram: Ngram) -> Path:

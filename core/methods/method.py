@@ -19,6 +19,7 @@ from typing import Any, Protocol, cast
 from core.drafting.session import Builder, as_builder
 from core.errors import UserError
 from core.methods.names import BUILDERS, DRAFTERS
+from core.models.hub import Source
 from core.models.presets import Value
 
 Options = Mapping[str, Value]
@@ -241,6 +242,8 @@ class Checkpoint:
     told    a pattern of the lines (``methods.layouts.marks``) by which a published config tells its
             kind; of several kinds that are told, the last that is listed counts
     inside  whether it may lie among the target's own tensors
+    gguf    lazy reference to how it lies in llama.cpp's files, a
+            ``core.models.gguf_layout.GgufLayout``; "": it is not read of them
     """
 
     module: str
@@ -248,6 +251,7 @@ class Checkpoint:
     layouts: str = "its authors' layout"
     told: str = "$^"
     inside: bool = False
+    gguf: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,6 +420,14 @@ def find_drafter(name: str, weights: str = "") -> DrafterInfo:
     if weights and found.checkpoint is None:
         raise UserError(f"the drafter {name} has no weights: it takes no checkpoint {weights!r}")
     return dataclasses.replace(found, weights=weights) if weights else found
+
+
+def drafter_source(drafter: DrafterInfo, source: Source) -> Source:
+    """Where a drafter lies: a GGUF file with how it is read."""
+    own = drafter.checkpoint
+    if own is None or not own.gguf or source.gguf is None:
+        return source
+    return dataclasses.replace(source, layout=lazy(own.gguf))
 
 
 @cache

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from core.errors import UserError
 from core.methods.layouts import looks_like, named_drafter, told_kind
 from core.methods.loading import check, form, read
-from core.methods.method import find_drafter
+from core.methods.method import drafter_source, find_drafter, lazy
+from core.methods.names import DRAFTERS
 from core.models import checkpoint, embedded, presets
-from core.models.hub import WEIGHTS, Source
+from core.models.gguf import check_header
+from core.models.gguf_layout import GgufHeader
+from core.models.hub import CONFIG, WEIGHTS, Source, cannot_load
 from core.models.language import load_vocabulary, target_config
 from core.models.outline import Outline, names_language_model, outline
 from core.models.presets import Preset
@@ -114,9 +119,44 @@ def opening(name: str, *dtypes: Any) -> Opening:
     Raises UserError when a config cannot be read.
     """
     preset = presets.find(name)
-    if preset != presets.Preset(name, preset.target) or preset.target.gguf is not None:
+    if preset != presets.Preset(name, preset.target):
         return _of_preset(name, preset, dtypes)
-    folder = preset.target.with_config()
+    if preset.target.gguf is not None:
+        return _of_file(name, preset.target.gguf, dtypes)
+    return _of_folder(name, preset.target.with_config(), dtypes)
+
+
+def _of_file(name: str, file: Path, dtypes: tuple[Any, ...]) -> Opening:
+    """Open a GGUF file by its header: a drafter of llama.cpp, or a target."""
+    try:
+        config = _config_of(name, file)
+    except UserError as error:
+        return Opening(refused=(str(error),))
+    with TemporaryDirectory() as made:
+        (Path(made) / CONFIG[0]).write_text(config)
+        found = _of_folder(name, Path(made), dtypes)
+    refused = tuple(each.replace(made, name) for each in found.refused)
+    return replace(found, refused=refused, head=found.head.replace(made, name))
+
+
+def _config_of(name: str, file: Path) -> str:
+    """The config.json that a GGUF file's header gives. Raises UserError."""
+    check_header(file)
+    try:
+        header = GgufHeader.of(file)
+    except Exception as error:  # the library raises many types for a broken file
+        raise cannot_load(name, error) from error
+    for kind in DRAFTERS:
+        own = find_drafter(kind).checkpoint
+        layout = lazy(own.gguf) if own is not None and own.gguf else None
+        if layout is not None and layout.architecture == header.architecture:
+            return json.dumps(layout.read_config(file, header))
+    config = target_config(name)
+    assert config is not None  # only the embedded target may be missing
+    return config.to_json_string(use_diff=False)
+
+
+def _of_folder(name: str, folder: Path, dtypes: tuple[Any, ...]) -> Opening:
     checkpoint.read_config(folder, "model")
     kind, found, why = told_kind(folder), (), ""
     if kind is not None:
@@ -146,10 +186,10 @@ def _of_preset(name: str, preset: Preset, dtypes: tuple[Any, ...]) -> Opening:
         except UserError as error:
             refused.append(str(error))
     for kind, source in preset.drafters.items():
-        if (folder := _config_folder(source)) is None:
-            unknown.append(kind)
-            continue
         try:
+            if (folder := _config_folder(drafter_source(find_drafter(kind), source))) is None:
+                unknown.append(kind)
+                continue
             drafter = drafts(kind, folder, _with_tokens(preset.target))
             if config is not None:
                 check(kind, Source(str(folder)), name, config)
@@ -175,10 +215,13 @@ def _with_tokens(target: Source) -> str | None:
 
 
 def _config_folder(source: Source) -> Path | None:
-    """The folder of its config; None: the hub does not answer."""
+    """The folder of its config; None: the hub does not answer. Raises UserError for a GGUF file
+    that cannot be read."""
     try:
         return source.with_config()
     except UserError:
+        if source.gguf is not None:
+            raise
         return None
 
 

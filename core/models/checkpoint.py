@@ -118,8 +118,12 @@ def plain(value: Any) -> Any:
 def load_config(folder: Path, kind: str, parse: Callable[[dict[str, Any]], T]) -> T:
     """The folder's config, parsed. Raises UserError when it cannot be read or parsed, or has a
     value that no network can be made of."""
-    raw = read_config(folder, kind)
-    with as_user_error(folder, kind):
+    return parsed(read_config(folder, kind), folder, kind, parse)
+
+
+def parsed(raw: dict[str, Any], where: Path, kind: str, parse: Callable[[dict[str, Any]], T]) -> T:
+    """A config, parsed. Raises UserError as ``load_config``, with ``where`` for the folder."""
+    with as_user_error(where, kind):
         config = parse(raw)
         check_config(config)
         return config
@@ -355,17 +359,33 @@ class Form(Generic[C, Model]):
         with on_meta(folder, self.kind):
             return self.network(config)
 
+    def check(self, raw: dict[str, Any], found: Shapes, where: Path) -> None:
+        """Raises UserError for a config and tensors that are no checkpoint of this kind.
+
+        found  names and shapes of all tensors that lie in the file ``where``
+        """
+        check_numbers(raw, f"{where} holds no {self.kind} checkpoint")
+        config, own = parsed(raw, where, self.kind, self.parse), self._own(found)
+        with on_meta(where, self.kind):
+            network = self.network(config if self.sizes is None else self.sizes(own, config))
+        check_shapes(shapes(network), own, where)
+
     def folders(self, folder: Path) -> list[Path]:
         """Every folder that holds the checkpoint's weights."""
         return [folder]
 
     def read_shapes(self, folder: Path) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the network's tensors, from the files' headers. Raises UserError."""
-        found, others = read_shapes(folder), (*self.beside, *self.unread)
+        found = read_shapes(folder)
         for name in self.pickles:
             if (folder / name).exists() and Path(name).stem not in found:
                 raise pickle_error(folder / name, f"{Path(name).stem}.safetensors")
-        return {self.rename(name): s for name, s in found.items() if name not in others}
+        return self._own(found)
+
+    def _own(self, found: Shapes) -> dict[str, tuple[int, ...]]:
+        """Of a file's tensors those of the network, by its names."""
+        others = (*self.beside, *self.unread)
+        return {self.rename(name): shape for name, shape in found.items() if name not in others}
 
     def load_checkpoint(
         self, folder: Path, dtype: torch.dtype, device: torch.device | str

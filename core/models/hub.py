@@ -9,10 +9,14 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.errors import UserError, first_line
 from core.json_input import read_json
 from core.progress import Report, silent
+
+if TYPE_CHECKING:
+    from core.models.gguf import FileLayout
 
 # Config and tokenizer: fetched and checked first.
 SMALL_FILES = ("*.json", "*.jinja", "*.txt", "tokenizer.model", "mask_embedding.pt")
@@ -28,10 +32,12 @@ class Source:
     """A folder, a GGUF file, or a hub id with a revision.
 
     revision  a branch, tag or commit; None: the newest
+    layout    how a drafter lies in a GGUF file; None: it holds what transformers reads
     """
 
     name: str
     revision: str | None = None
+    layout: FileLayout | None = None
 
     @staticmethod
     def of(text: str | Path) -> Source:
@@ -84,7 +90,7 @@ class Source:
 
     def with_config(self) -> Path:
         """The folder with the config alone, fetched if it is not here. Raises UserError."""
-        return self.folder or self.fetch(CONFIG)
+        return self.made() or self.fetch(CONFIG)
 
     def full_folder(self) -> Path:
         """The folder with the weights too, fetched if they are not here. Raises UserError."""
@@ -98,7 +104,7 @@ class Source:
         from core.models import gguf
 
         try:
-            return gguf.prepare(self.gguf, report)
+            return gguf.prepare(self.gguf, report, self.layout)
         except UserError:
             raise
         except Exception as error:  # a broken file, or an architecture that is not known
@@ -122,7 +128,7 @@ class Source:
         if self.gguf is not None:
             from core.models import gguf
 
-            made = gguf.folder_of(self.gguf)
+            made = gguf.folder_of(self.gguf, self.layout)
             return made if gguf.is_whole(made) else None
         if self.folder is not None:
             return self.folder

@@ -5,7 +5,6 @@ Shapes: N rows of a draft, P positions of a block, R masked positions, J tokens 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .draft import Array, DraftRows
@@ -119,11 +118,4 @@ class Block:
         state = self.state.copy()
         for step in self.steps[:steps]:
             state[step.positions] = step.tokens
-        return state
-
-    def with_edits(self, edits: Sequence[Edit]) -> Array:
-        """The block state that a draft with these edits stands for: int64 [P]."""
-        state = self.state.copy()
-        for edit in edits:
-            state[edit.position] = edit.token
         return state

@@ -15,6 +15,7 @@ from playwright.sync_api import Page, expect
 from app.studio.tabs.results import SHIPPED, table
 from core.methods.names import METHODS
 from tests.browser.steps import Open, tab
+from tests.browser.test_drop import drag
 
 pytestmark = pytest.mark.browser
 
@@ -51,6 +52,27 @@ def test_the_table_is_sorted_and_filtered(visit: Open):
     texts, timed = (max(r[name] for r in shipped) for name in ("texts", "timed"))
     expect(place).to_contain_text(f"{texts} prompts")
     expect(place).to_contain_text(f"times of {timed}, on one machine")
+
+
+def test_rows_without_an_interval_have_their_bars_and_dots(visit: Open):
+    page = visit()
+    tab(page, "results")
+    expect(page.locator(".ds-scatter .dot").first).to_be_visible()
+    whole = json.loads(SHIPPED.read_text())
+    rows = [row | {"low": None, "high": None} for row in whole["rows"]]
+    drag(page, "drop", ("few.json", "", json.dumps(whole | {"rows": rows}).encode()))
+    place = page.locator("#ds-results")
+    expect(place.locator("h2 + span").last).to_have_text("few.json")
+    told = place.locator(".ds-tau").evaluate_all(
+        "all => all.map((each) => [Number(each.firstChild.textContent), ...['bar', 'whisker'].map("
+        "(name) => each.querySelector(`.ds-tau-${name}`).getBoundingClientRect().width)])"
+    )
+    most = max(told)
+    for tau, bar, whisker in told:
+        assert bar == pytest.approx(most[1] * tau / most[0], rel=0.02) and bar > 0 == whisker
+    lines = place.locator(".ds-scatter .whisker")
+    paths = lines.evaluate_all("all => all.map((each) => each.getAttribute('d'))")
+    assert paths and all(re.fullmatch(r"M([\d.]+) [\d.]+H\1", path) for path in paths)
 
 
 def test_what_ships_is_lossless_and_of_methods_that_exist():

@@ -116,7 +116,9 @@ def _write(path: Path, work: Tabulation, found: Sequence[Entry]) -> None:
     }  # fmt: skip
     with replacing(path) as file:
         rows = [entry.to_json() for entry in found]
-        file.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", "utf-8")
+        file.write_text(
+            json.dumps({**about, "rows": rows}, indent=1, allow_nan=False) + "\n", "utf-8"
+        )
 
 
 def _conclude(shown: Sequence[Entry]) -> int:

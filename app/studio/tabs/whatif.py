@@ -95,8 +95,8 @@ class LastUsed(OrderedDict[Any, T], Generic[T]):
 class Simulations:
     """Open files and the simulations made of them."""
 
-    def __init__(self, examples: Examples, folder: Path = SHIPPED):
-        self._examples, self._folder, self._lock = examples, folder, threading.Lock()
+    def __init__(self, examples: Examples):
+        self._examples, self._lock = examples, threading.Lock()
         self._files: LastUsed[Collection] = LastUsed(OPEN_FILES)
         self._simulations: LastUsed[Simulation] = LastUsed(OPEN_SIMULATIONS)
         self._costs: LastUsed[Cost] = LastUsed(OPEN_FILES)
@@ -113,14 +113,15 @@ class Simulations:
 
     # ── files ────────────────────────────────────────────────────────────────────────────────────
 
-    def add(self, file: Path) -> str:
-        """Open an uploaded file; its name from now on. Raises UserError for any other file."""
+    def add(self, file: Path, name: str = "") -> str:
+        """Open a file, unless one is open by this name; its name from now on, which is a new one
+        where none is given. Raises UserError for a file that is no collected text."""
         from analysis.collected.collection import Collection
 
-        opened = Collection.load(file)
+        name = name or secrets.token_urlsafe(12)
         with self._lock:
-            name = secrets.token_urlsafe(12)
-            self._files.put(name, opened)
+            if self._files.find(name) is None:
+                self._files.put(name, Collection.load(file))
         return name
 
     def add_cost(self, file: Path) -> dict[str, str]:
@@ -135,7 +136,7 @@ class Simulations:
         return {"cost": name, "of": costs_of(cost)}
 
     def _shipped(self) -> dict[str, Path]:
-        return {file.stem: file for file in sorted(self._folder.glob("*.safetensors"))}
+        return {file.stem: file for file in sorted(SHIPPED.glob("*.safetensors"))}
 
     def _list(self) -> list[dict[str, str]]:
         return [{"name": name, "title": _titled(name)} for name in self._shipped()]

@@ -11,7 +11,8 @@ const TOP = 14;
 const BOTTOM = 40;
 const LINE = 14; // between two names
 
-/** rows: {title, tau, speed, low, high}; those without a speed are not drawn. null: too few. */
+/** rows: {title, tau, speed, low, high}; those without a speed are not drawn; low and high may be
+ * null. null: too few. */
 export function scatter(rows) {
   const points = rows.filter((row) => row.speed && row.tau);
   if (points.length < 2) return null;
@@ -29,13 +30,13 @@ export function scatter(rows) {
   const ticks = Array.from({ length: widest }, (_, i) =>
     text(String(i + 1), { x: x(i + 1), y: H - BOTTOM + 16 }, { "text-anchor": "middle" }),
   );
-  const places = apart(points.map((row) => ({ row, x: x(row.high), y: y(row.speed) })));
+  const places = apart(points.map((row) => ({ row, x: x(row.high ?? row.tau), y: y(row.speed) })));
   const dots = places.map(({ row, x: end, y: up, name }) =>
     s(
       "g",
       { class: `dot ${row.speed === 1 ? "" : row.speed > 1 ? "faster" : "slower"}` },
       s("title", {}, `${row.title}: τ ${number(row.tau)}, ${ratio(row.speed)} plain decoding`),
-      s("path", { class: "whisker", d: `M${x(row.low)} ${up}H${x(row.high)}` }),
+      s("path", { class: "whisker", d: `M${x(row.low ?? row.tau)} ${up}H${end}` }),
       s("circle", { cx: x(row.tau), cy: up, r: 5 }),
       Math.abs(name - up) > 3
         ? s("path", { class: "lead", d: `M${end + 2} ${up}L${end + 6} ${name}` })

@@ -67,7 +67,6 @@ class DartConfig:
 
     @property
     def of_target(self) -> dict[str, int]:
-        """The sizes that the target must have, by name."""
         hidden = self.target_hidden_size or self.hidden_size
         return {"hidden size": hidden, "vocabulary size": self.vocab_size}
 
@@ -76,9 +75,10 @@ class DartConfig:
         """The shape of its layer: attention reads an embedding beside a feature, causally."""
         return Shape.of(self, 2 * self.hidden_size, qk_norm=False, causal=True)
 
-    def feature_layers(self, target_layers: int) -> tuple[int, ...]:
-        """The target layers after which it reads, of a target with so many."""
-        return feature_layers(target_layers)
+    @staticmethod
+    def feature_layers(target_layers: int) -> tuple[int, ...]:
+        """The layers *after* which it reads: states entering layers 2, n//2 and n − 3."""
+        return 1, target_layers // 2 - 1, target_layers - 4
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> DartConfig:
@@ -106,11 +106,6 @@ class DartConfig:
             **self.rope.to_older_json(),
             **plain,
         }
-
-
-def feature_layers(num_target_layers: int) -> tuple[int, int, int]:
-    """The layers *after* which DART reads: states entering layers 2, n//2 and n − 3."""
-    return 1, num_target_layers // 2 - 1, num_target_layers - 4
 
 
 class DartLayer(nn.Module):

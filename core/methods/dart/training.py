@@ -24,7 +24,6 @@ from core.methods.dart.model import (
     FORM,
     DartConfig,
     DartModel,
-    feature_layers,
 )
 from core.methods.method import Range, option
 from core.models.language import Language
@@ -41,7 +40,7 @@ class DartStudent(Student[DartModel]):
 
     def __init__(self, model: DartModel, target: Any):
         super().__init__(model, target)
-        self.layers = feature_layers(target.config.get_text_config().num_hidden_layers)
+        self.layers = DartConfig.feature_layers(target.config.get_text_config().num_hidden_layers)
 
     def rows(self, blocks: Blocks) -> Tensor:
         features = self.features(blocks, self.layers)
@@ -80,7 +79,9 @@ class DartTraining(DrafterTraining):
     name, options, form = "dart", DartTrainingOptions, FORM
 
     def layers(self, run: TrainingRun, options: DartTrainingOptions) -> tuple[int, ...]:
-        return feature_layers(run.language.model.config.get_text_config().num_hidden_layers)
+        return DartConfig.feature_layers(
+            run.language.model.config.get_text_config().num_hidden_layers
+        )
 
     def student(
         self, run: TrainingRun, options: DartTrainingOptions, corpus: Corpus

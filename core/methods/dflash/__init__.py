@@ -46,6 +46,7 @@ DRAFTER = DrafterInfo(
         "core.methods.dflash.model:export",
         layouts="the layouts of z-lab, JetSpec and speculators",
         told=r"^=DFlash|^=dflash$|^dflash_config\.",
+        gguf="core.methods.dflash.gguf:LAYOUT",
     ),
     training="core.methods.dflash.training:TRAINING",
     vllm="dflash",

@@ -54,6 +54,7 @@ DRAFTER = DrafterInfo(
         "core.methods.eagle3.model:export",
         layouts="the layouts of SafeAILab, SpecForge and speculators",
         told=r"(?i)^=.*eagle-?3|\A(?s:.*)^=\w+ForCausalLM$(?s:.*)^draft_vocab_size=",
+        gguf="core.methods.eagle3.gguf:LAYOUT",
     ),
     training="core.methods.eagle3.training:TRAINING",
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),

@@ -39,7 +39,7 @@ from core.models.layers import (
 )
 
 _SWITCHES = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-_IDS = "eagle_aux_hidden_state_layer_ids"
+IDS = "eagle_aux_hidden_state_layer_ids"
 PREFIX_CHUNK = 128  # rows of a text that pass through several layers at once
 Contexts = tuple[LayerContext, ...]  # one of each layer
 
@@ -84,7 +84,6 @@ class EagleConfig:
 
     @property
     def of_target(self) -> dict[str, int]:
-        """The sizes that the target must have, by name."""
         hidden = self.target_hidden_size or self.hidden_size
         return {"hidden size": hidden, "vocabulary size": self.vocab_size}
 
@@ -107,7 +106,7 @@ class EagleConfig:
         _check_layer(layer)
         count = layer.get("num_hidden_layers", 1)
         slides = sliding_layers(layer, count)
-        ids = raw.get(_IDS) or (raw.get("eagle_config") or {}).get(_IDS) or ()
+        ids = raw.get(IDS) or (raw.get("eagle_config") or {}).get(IDS) or ()
         if any(i < 0 for i in ids):
             raise UserError("an EAGLE drafter that reads a state before the target's embeddings")
         switches: dict[str, Any] = {name: bool(raw.get(name, False)) for name in _SWITCHES}
@@ -140,7 +139,7 @@ class EagleConfig:
             "tie_word_embeddings": False,
             "dtype": "bfloat16",
             **self.rope.to_older_json(),
-            **({_IDS: [i + 1 for i in layers]} if layers else {}),
+            **({IDS: [i + 1 for i in layers]} if layers else {}),
             **slides,
             **plain,
         }

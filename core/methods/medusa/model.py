@@ -56,10 +56,11 @@ class MedusaConfig(OnLastHidden):
         return MedusaConfig(count_heads(shapes), first[0], len(blocks), own[0])
 
     def to_json(self) -> dict[str, Any]:
-        """The published form, and the sizes."""
+        """The published form, the sizes, and for vLLM that the blocks have biases: it leaves them
+        out unless it is told."""
         plain = asdict(self)
         names = {"medusa_num_heads": plain.pop("heads"), "medusa_num_layers": plain.pop("layers")}
-        return {"model_type": "medusa", **names, **plain}
+        return {"model_type": "medusa", **names, "medusa_fc_bias": True, **plain}
 
 
 class ResBlock(nn.Module):

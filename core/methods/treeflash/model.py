@@ -63,13 +63,10 @@ class ArApproximation(nn.Module):
         self.norm = RMSNorm(hidden, EPS)
         nn.init.zeros_(self.d.weight)
 
-    def forward(self, before: Tensor, normed: Tensor, which: Tensor | None = None) -> Tensor:
+    def forward(self, before: Tensor, normed: Tensor) -> Tensor:
         """Embeddings [..., h] and normed rows [..., h], which broadcast → what is added to the
-        rows, [..., h]. With ``which``, int64 [..., M], the embeddings are those of T different
-        tokens, [T, h], which the first layer, most of the work, then sees once each.
-        """
-        left = self.ug.left(self.norm(before))
-        u, g = ((left if which is None else left[which]) + self.ug.right(normed)).chunk(2, -1)
+        rows, [..., h]."""
+        u, g = (self.ug.left(self.norm(before)) + self.ug.right(normed)).chunk(2, -1)
         return self.d(F.silu(g) * u)
 
     def halve(self) -> None:
@@ -87,13 +84,10 @@ class TreeFlashModel(nn.Module):
         self.model = DFlashModel(config)
         self.ar_approximation = ArApproximation(config.hidden_size, intermediate)
 
-    def conditioned(self, hidden: Tensor, before: Tensor, which: Tensor | None = None) -> Tensor:
+    def conditioned(self, hidden: Tensor, before: Tensor) -> Tensor:
         """Residual rows [..., h] and the embeddings of the tokens before them [..., h] → rows for
-        the target's head. The two broadcast. ``which``: see ``ArApproximation.forward``.
-        """
-        return self.model.norm(
-            hidden + self.ar_approximation(before, self.model.norm(hidden), which)
-        )
+        the target's head. The two broadcast."""
+        return self.model.norm(hidden + self.ar_approximation(before, self.model.norm(hidden)))
 
 
 def initial_model(backbone: DFlashModel) -> TreeFlashModel:
