@@ -33,7 +33,12 @@ from core.visible import flowing
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
 
 SCRIPT, SHEET = "web/page.js", "web/page.css"  # all of app/web that the page needs, in one file
-HEAD = f'<link rel="stylesheet" href="{SHEET}"><script type="module" src="{SCRIPT}"></script>'
+EARLY_HEAD = (
+    f'<link rel="preload" as="style" href="{SHEET}"><script type="module" src="{SCRIPT}"></script>'
+)
+# When Gradio's own style is there, which ours changes. Not by its ``css``: that rewrites what
+# passes through, and loses container queries.
+HEAD = f'<link rel="stylesheet" href="{SHEET}">'
 MODULES_JS = f"import(new URL('{SCRIPT}', document.baseURI)).then(({{modules}}) => modules)"
 NO_TABS = ("early.js", "theme.js", "present.js", "goto.js", "memory.js", "form.js")
 

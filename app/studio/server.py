@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.page_files import PLOTLY
-from app.studio.components import HEAD, MODULES_JS, SCRIPT, SHEET, Studio, script, sheet
+from app.studio.components import EARLY_HEAD, HEAD, MODULES_JS, SCRIPT, SHEET, Studio, script, sheet
 from app.studio.engine import LiveEngine, ModelChoice
 from app.studio.examples import Examples, TraceList, address_end
 from app.studio.faults import UPLOAD, Faults, failed
@@ -96,6 +96,7 @@ def application(page: gr.Blocks, runs: Runs, access: Access) -> Guard:
         page,
         "/",
         theme=_theme(),
+        head=HEAD,
         allowed_paths=[],
         max_file_size=MAX_UPLOAD,
         show_error=False,
@@ -128,10 +129,8 @@ async def plotly_script(_: Request) -> Response:
 
 
 class FromTheStart:
-    """Puts the page's own script and style at the head of its HTML.
-
-    Not by Gradio's ``head`` and ``css``: they come when its scripts have run, and its rewriting of
-    style loses container queries."""
+    """Puts the page's own script at the head of its HTML: what Gradio is given for the head comes
+    when its scripts have run."""
 
     def __init__(self, app: ASGIApp):
         self.app = app
@@ -152,7 +151,7 @@ class FromTheStart:
             parts.append(message.get("body", b""))
             if message.get("more_body"):
                 return
-            body = b"".join(parts).replace(b"<head>", b"<head>" + HEAD.encode(), 1)
+            body = b"".join(parts).replace(b"<head>", b"<head>" + EARLY_HEAD.encode(), 1)
             if "content-length" in (headers := MutableHeaders(raw=begun["headers"])):
                 headers["content-length"] = str(len(body))
             await send(begun)
