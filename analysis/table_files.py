@@ -31,7 +31,6 @@ def _plain(text: str) -> str:
 
 
 def table_parquet(frame: pd.DataFrame) -> bytes:
-    """The table with its types, as Parquet."""
     out = io.BytesIO()
     frame.to_parquet(out, index=False)
     return out.getvalue()

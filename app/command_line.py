@@ -39,18 +39,19 @@ SENTENCES = {
 }
 METAVARS = {int: "N", float: "X", Path: "PATH"}
 
-# What options were called, and what they are called now.
-RENAMED = {
-    "--method": "--methods",
-    "--draft-model": "--drafter",
-    "--seeds": "--repeats",
-    "--temperatures": "--temperature",
-    "--format": "--to",
-    "--kept": "--width",
-    "--work": "--out",
-    "--asks": "--tasks",
-    "--more": "no option: name all files one after the other",
-}
+# What options were called, and what they are called now, in the commands that have the new name.
+RENAMED = (
+    ("--method", "--methods"),
+    ("--draft-model", "--drafter"),
+    ("--seeds", "--repeats"),
+    ("--seeds", "--seed"),
+    ("--temperatures", "--temperature"),
+    ("--format", "--to"),
+    ("--kept", "--width"),
+    ("--work", "--out"),
+    ("--asks", "--tasks"),
+    ("--more", "--files"),
+)
 
 
 def option(
@@ -145,7 +146,7 @@ def parse(kind: type[T], words: Sequence[str], name: str, examples: Sequence[str
             list(words), exit_on_error=False, print_error=False, console=console
         )
     except CycloptsError as error:
-        raise UserError(f"{_sentence(error)} (see {name} --help)") from None
+        raise UserError(f"{_sentence(error, declared)} (see {name} --help)") from None
     if call is not command:
         call(*bound.args, **bound.kwargs)
         return None
@@ -204,12 +205,13 @@ def _flowing(text: str) -> str:
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
-def _sentence(error: Exception) -> str:
+def _sentence(error: Exception, declared: Mapping[str, Declared]) -> str:
     """A sentence of the parser, begun small and without its stop; an old name gets its new one."""
     text, _, more = " ".join(str(error).split()).rstrip(".").partition(". ")
     old = text.removeprefix("Unknown option: ")
-    if old in RENAMED:
-        return f"{old} is {RENAMED[old]} now"
+    for was, new in RENAMED:
+        if was == old and new.removeprefix("--") in declared:
+            return f"{old} is {new} now"
     for said, ours in SENTENCES.items():
         text = re.sub(said, ours, text)
     parts = (text, more) if more else (text,)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -120,6 +121,15 @@ def distinct(files: Iterable[Path]) -> dict[str, Path]:
     for file in files:
         found.setdefault(os.path.realpath(file), file)
     return found
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a whole folder, as far as that can be done."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 def sha256(path: Path) -> str:

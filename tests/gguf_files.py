@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -234,3 +234,102 @@ def _write_fields(made: gguf.GGUFWriter, arch: str, fields: dict[str, Any]) -> N
             made.add_string(name, value)
         else:
             made.add_array(name, value)
+
+
+# ── Qwen3.5 with a head behind its layers ────────────────────────────────────────────────────────
+
+QWEN = {
+    **BLOCK, "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
+    "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm",
+    "linear_attn.out_proj": "ssm_out", "linear_attn.A_log": "ssm_a",
+    "linear_attn.dt_bias": "ssm_dt.bias", "post_attention_layernorm": "post_attention_norm",
+    "mlp.gate": "ffn_gate_inp", "mlp.experts.down_proj": "ffn_down_exps.weight",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+}  # fmt: skip
+NEXTN = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm",
+         "norm": "shared_head_norm"}  # fmt: skip
+
+
+def write_qwen(folder: Path, file: Path, tokenizer: Any, heads: int = 1) -> None:
+    """A folder of Qwen3.5 whose head is in Qwen's layout, as llama.cpp's converter writes it."""
+    raw = json.loads((folder / "config.json").read_text())
+    arch = "qwen35moe" if "moe" in raw["model_type"] else "qwen35"
+    made, layers = gguf.GGUFWriter(file, arch), raw["num_hidden_layers"]
+    rope, width = raw["rope_parameters"], raw["head_dim"]
+    fields = {
+        "block_count": layers + heads, "context_length": raw["max_position_embeddings"],
+        "embedding_length": raw["hidden_size"], "attention.head_count": raw["num_attention_heads"],
+        "attention.head_count_kv": raw["num_key_value_heads"], "attention.key_length": width,
+        "attention.value_length": width, "nextn_predict_layers": heads,
+        "attention.layer_norm_rms_epsilon": float(raw["rms_norm_eps"]),
+        "full_attention_interval": 2, "ssm.conv_kernel": raw["linear_conv_kernel_dim"],
+        "ssm.state_size": raw["linear_key_head_dim"],
+        "ssm.group_count": raw["linear_num_key_heads"],
+        "ssm.time_step_rank": raw["linear_num_value_heads"],
+        "ssm.inner_size": raw["linear_value_head_dim"] * raw["linear_num_value_heads"],
+        "rope.freq_base": float(rope["rope_theta"]),
+        "rope.dimension_sections": [*rope.get("mrope_section", [11, 11, 10]), 0],
+        "rope.dimension_count": int(width * rope["partial_rotary_factor"]),
+    }  # fmt: skip
+    if arch == "qwen35":
+        fields["feed_forward_length"] = raw["intermediate_size"]
+    else:
+        fields |= {
+            "expert_feed_forward_length": raw["moe_intermediate_size"],
+            "expert_shared_feed_forward_length": raw["shared_expert_intermediate_size"],
+            "expert_count": raw["num_experts"], "expert_used_count": raw["num_experts_per_tok"],
+        }  # fmt: skip
+    _write_fields(made, arch, fields)
+    _write_vocabulary(made, tokenizer)
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        for theirs, values in _qwen_tensors(name, tensor.float(), raw):
+            made.add_tensor(theirs, values.contiguous().numpy())
+    made.write_header_to_file()
+    made.write_kv_data_to_file()
+    made.write_tensors_to_file()
+    made.close()
+
+
+def _qwen_tensors(name: str, tensor: Tensor, raw: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    if (name.endswith("norm.weight") and "linear_attn" not in name) or "pre_fc_norm" in name:
+        tensor = tensor + 1
+    last = raw["num_hidden_layers"]
+    name = name.removeprefix("model.").replace("mtp.layers.0.", f"layers.{last}.")
+    if name.startswith("mtp."):
+        yield f"blk.{last}.nextn.{NEXTN[name.split('.')[1]]}.weight", tensor
+    elif name.endswith("experts.gate_up_proj"):
+        block = name.split(".")[1]
+        for part, half in zip(("gate", "up"), tensor.chunk(2, 1), strict=True):
+            yield f"blk.{block}.ffn_{part}_exps.weight", half
+    else:
+        yield _qwen_name(name), _tiled(name, tensor, raw)
+
+
+def _qwen_name(name: str) -> str:
+    stem = name.removesuffix(".weight")
+    block, inner = re.fullmatch(r"(?:layers\.(\d+)\.)?(.*)", stem).groups()
+    theirs = {**QWEN, **ENDS}.get(inner, inner) + ".weight" * name.endswith(".weight")
+    return f"blk.{block}.{theirs}" if block else theirs
+
+
+def _tiled(name: str, tensor: Tensor, raw: dict[str, Any]) -> Tensor:
+    """The heads of values as llama.cpp repeats them: the first of each group, then the second."""
+    groups, width = raw["linear_num_key_heads"], raw["linear_value_head_dim"]
+    each, before = raw["linear_num_value_heads"] // groups, 2 * raw["linear_key_head_dim"] * groups
+
+    def turned(rows: Tensor, size: int) -> Tensor:
+        return rows.unflatten(0, (groups, each, size)).transpose(0, 1).flatten(0, 2)
+
+    if "A_log" in name:
+        return turned(-tensor.exp(), 1)
+    if "dt_bias" in name or "in_proj_a" in name or "in_proj_b" in name:
+        return turned(tensor, 1)
+    if "in_proj_z" in name:
+        return turned(tensor, width)
+    if "in_proj_qkv" in name or "conv1d" in name:
+        tensor = tensor.squeeze(1) if "conv1d" in name else tensor
+        return torch.cat([tensor[:before], turned(tensor[before:], width)])
+    return turned(tensor.T, width).T if "linear_attn.out_proj" in name else tensor

@@ -108,35 +108,6 @@ def test_best_first_pops_in_the_order_of_algorithm_1(seed, budget):
     np.testing.assert_allclose(draft.scores[1:], [score for _, score in expected], rtol=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_drafts_are_prefix_closed_and_best_first(seed):
-    draft = best_first(FactorisedSession(table(seed, 7, 40)), [0], 500)
-    assert draft.nodes == 500
-    for row in range(1, 501):
-        assert draft.scores[row] <= draft.scores[draft.parents[row]]
-    assert (np.diff(draft.scores) <= 0).all()
-
-
-def test_siblings_share_the_same_child_order():
-    """Nested: below a worse sibling hangs nothing that does not hang below a better one."""
-    draft = best_first(FactorisedSession(table(5, 6, 30)), [0], 300)
-    paths = set(rank_paths(draft))
-    for ranks in paths:
-        assert all((*ranks[:-1], better) in paths for better in range(ranks[-1]))
-        for place in range(len(ranks)):
-            for better in range(ranks[place]):
-                assert (*ranks[:place], better, *ranks[place + 1 :]) in paths
-
-
-def test_a_larger_budget_only_appends():
-    candidates = table(3, 6, 20)
-    large = best_first(FactorisedSession(candidates), [0], 256)
-    for budget in (1, 2, 3, 50, 255):
-        small = best_first(FactorisedSession(candidates), [0], budget)
-        np.testing.assert_array_equal(small.tokens, large.tokens[: budget + 1])
-        np.testing.assert_array_equal(small.parents, large.parents[: budget + 1])
-
-
 @pytest.mark.parametrize(
     ("depths", "width", "all_of_them"), [(1, 1, 1), (3, 2, 14), (5, 1, 5), (1, 9, 9)]
 )
@@ -702,14 +673,6 @@ def test_the_mask_equals_a_parent_walk_on_200_random_trees():
         mask = ancestor_mask(draft_of(parents, range(len(parents))))
         assert mask.dtype == bool
         np.testing.assert_array_equal(mask, walked_mask(parents))
-
-
-@settings(max_examples=200)
-@given(st.lists(st.integers(0, 10**6), max_size=40))
-def test_any_tree_has_its_mask(numbers):
-    parents = [-1, *(number % row for row, number in enumerate(numbers, 1))]
-    mask = ancestor_mask(draft_of(parents, range(len(parents))))
-    np.testing.assert_array_equal(mask, walked_mask(parents))
 
 
 def test_a_chains_mask_is_causal():

@@ -129,26 +129,6 @@ def test_a_drafter_whose_states_are_paths_is_measured_too(tmp_path):
     assert line["tvd"] == pytest.approx(np.mean(far), abs=1e-4)
 
 
-def test_it_goes_on_where_it_was_and_is_the_same(measured, tmp_path):
-    table, _ = measured
-    seen = []
-
-    def stop(done, what):
-        seen.append(what)
-        if done > 0.4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        calibrate(source(), PROMPTS, tmp_path, PLAN, stop)
-    before = (tmp_path / FILE).read_bytes()
-    assert 0 < before.count(b"anchor") < PLAN.anchors
-    again = calibrate(source(), PROMPTS, tmp_path, PLAN)
-    assert (tmp_path / FILE).read_bytes().startswith(before)
-    pd.testing.assert_frame_equal(again, table)
-    with pytest.raises(UserError, match="another measurement"):
-        calibrate(source(), PROMPTS, tmp_path, CalibrationPlan(7, 5, 2, 12))
-
-
 def test_other_weights_are_another_measurement(tmp_path):
     """Work that is kept is one drafter's, as its weights stand; a file tells which they were."""
     target, drafter = save_toys(tmp_path)
@@ -160,6 +140,8 @@ def test_other_weights_are_another_measurement(tmp_path):
     first = source()
     calibrate(first, PROMPTS, tmp_path / "measured", asked)
     calibrate(source(), PROMPTS, tmp_path / "measured", asked)  # the same, whoever loaded it
+    with pytest.raises(UserError, match="another measurement"):
+        calibrate(first, PROMPTS, tmp_path / "measured", CalibrationPlan(2, 2, 1, 9))
     path = tmp_path / "x.safetensors"
     with pytest.raises(KeyboardInterrupt):
         collecting.collect(

@@ -143,13 +143,16 @@ def traces(seeds=(1, 2, 3, 4, 6)) -> dict[str, Trace]:
 def test_numbers_by_depth_are_paired_by_text():
     """Every value and interval by a slow reading of the rounds themselves."""
     made = traces()
+    made["bad 3"] = replace(made["bad 3"], rounds=made["bad 3"].rounds[:4])  # never at depth 3
     tables = Tables.of(made)
     (pair,) = checkpoints.pairs(tables)
     found = checkpoints.by_depth(tables).set_index(["measure", "depth"])
 
-    def counted(name: str, depth: int, measure: str) -> tuple[list[float], list[int]]:
+    runs = tables.runs.set_index(tables.runs["run"].astype(str))["text"]
+
+    def counted(name: str, depth: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         sums, counts = [], []
-        for key in made:  # texts are drawn in the order of the runs
+        for key in sorted(made, key=runs.get):  # texts are drawn in the order of their keys
             if not key.startswith(name):
                 continue
             values = []
@@ -168,15 +171,27 @@ def test_numbers_by_depth_are_paired_by_text():
                             values.append(q - (row in r.verdict.path))
             sums.append(sum(values))
             counts.append(len(values))
-        return sums, counts
+        return np.array(sums), np.array(counts)
 
-    for measure, depth in (("acceptance", 1), ("acceptance", 2), ("tvd", 2), ("bias", 1)):
+    for measure, depth, texts in (
+        ("acceptance", 3, 4), ("tvd", 3, 4), ("acceptance", 4, 0),
+        ("acceptance", 1, 5), ("acceptance", 2, 5), ("tvd", 2, 5), ("bias", 1, 5),
+    ):  # fmt: skip
+        both = [counted(name, depth, measure) for name in ("good", "bad")]
+        deep = np.all([counts for _, counts in both], axis=0)  # texts where both came so deep
+        assert deep.sum() == texts and ((measure, depth) in found.index) == (texts > 0)
+        if not texts:
+            continue
         row = found.loc[(measure, depth)]
-        (a, n), (b, m) = (counted(name, depth, measure) for name in ("good", "bad"))
+        (a, n), (b, m) = ((sums[deep], counts[deep]) for sums, counts in both)
+        assert row["texts"] == texts
         assert row["value"] == pytest.approx(sum(a) / sum(n), abs=1e-6)
         assert row["other_value"] == pytest.approx(sum(b) / sum(m), abs=1e-6)
+        if texts < 5:
+            assert np.isnan(row["low"]) and np.isnan(row["high"])
+            continue
         picks = np.random.default_rng(0).integers(0, len(a), (2000, len(a)))
-        drawn = [np.array(s)[picks].sum(1) / np.array(c)[picks].sum(1) for s, c in ((a, n), (b, m))]
+        drawn = [s[picks].sum(1) / c[picks].sum(1) for s, c in ((a, n), (b, m))]
         low, high = np.quantile(drawn[0] - drawn[1], [0.025, 0.975])
         assert (row["low"], row["high"]) == pytest.approx((low, high), abs=1e-6)
     assert found["texts"].max() == 5

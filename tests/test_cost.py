@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,10 +17,12 @@ from analysis.experiments.cost import (
     PIECEWISE,
     QUADRATIC,
     Cost,
+    Estimate,
     ForwardTime,
     Stage,
     best,
     bushy,
+    check,
     cost_from_json,
     estimate,
     fit,
@@ -26,6 +30,7 @@ from analysis.experiments.cost import (
     stages,
     verify_times,
 )
+from app.commands.cost import _conclude
 from core.decoding.decode import Decoder
 from core.errors import UserError
 from core.models.target import Target
@@ -80,7 +85,8 @@ def test_expected_speed_is_tokens_over_seconds_and_the_best_is_named():
 
 
 def test_sizes_and_drafts_are_as_asked():
-    assert sizes_up_to(2) == [1, 2]
+    assert sizes_up_to(2) == sizes_up_to(3) == [1, 2, 3]
+    assert fit([ForwardTime(n, n, n, n) for n in sizes_up_to(2)]).sizes == (1, 2, 3)
     assert sizes_up_to(40) == [1, 2, 3, 5, 9, 13, 17, 25, 33, 40]
     for rows in (1, 2, 40, 300):
         draft = bushy(rows, 48)
@@ -125,6 +131,26 @@ def test_the_stages_that_are_timed_are_a_real_rounds(kind, collected, monkeypatc
     decodings = sum(rows is None for rows in replayed)
     assert len(replayed) - 2 * decodings == 20 and len(committed) == len(replayed)
     assert 1 <= decodings <= 5 and min(staged.draft, staged.build, staged.commit) > 0
+
+
+def test_a_real_run_of_one_round_has_no_speed_and_is_not_the_fastest(capsys):
+    def checked(*committed):
+        records = [SimpleNamespace(accepted=n - 1, committed=range(n)) for n in committed]
+        engine = SimpleNamespace(start=lambda request: SimpleNamespace(rounds=records))
+        header = SimpleNamespace(prompt_text="why?", sampling={})
+        simulation = SimpleNamespace(
+            collection=SimpleNamespace(header=header), method="ddtree", options={},
+            run=lambda budget: what(budget, committed),
+        )  # fmt: skip
+        return check(engine, simulation, len(committed))
+
+    short, long = checked(4), checked(3, 1)
+    assert (short.tokens_per_second, short.rounds_equal) == (None, True)
+    assert long.tokens_per_second > 0
+    assert json.dumps(asdict(short), allow_nan=False)
+    for chosen, said in ((1, "at 1 took a single round"), (2, "fastest of 2: 2")):
+        _conclude(Estimate(chosen, 3.0, 1.0, 0.1, 0.1, 0.8, True), 1.0, [short, long])
+        assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_text_of_one_round_can_be_timed(tmp_path):

@@ -145,32 +145,6 @@ def test_calibration_writes_readable_graphs_that_the_next_command_takes(capsys, 
     assert spiffy["nfe"] < 16
 
 
-def test_an_interrupted_calibration_goes_on_where_it_stopped(language, tmp_path):
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text("\n".join(f"prompt number {n}" for n in range(4)))
-    words = ["model", "graph", "--out", str(tmp_path / "g"), "--prompts", str(prompts), *SHORT]
-    encode, language.encode_chat = language.encode_chat, None
-
-    def stops(prompt):
-        if prompt.endswith("2"):
-            raise KeyboardInterrupt
-        return encode(prompt)
-
-    language.encode_chat = stops
-    assert main(words) == 130
-    (kept,) = (tmp_path / "g").glob("collected-*.jsonl")
-    assert len(kept.read_text().splitlines()) == 2
-    kept.write_text(kept.read_text() + '{"steps": 3, "se')
-    language.encode_chat, before = encode, language.target.forwards
-    assert main(words) == 0
-    resumed = language.target.forwards - before
-    whole = tmp_path / "whole"
-    assert main(["model", "graph", "--out", str(whole), *words[4:]]) == 0
-    assert resumed * 2 == language.target.forwards - before - resumed
-    for name in ("k1-d3.json", "k1-d10.json"):
-        assert (whole / name).read_text() == (tmp_path / "g" / name).read_text()
-
-
 def test_counts_that_are_kept_survive_a_disk_that_is_full(language, tmp_path, monkeypatch, capsys):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join(f"prompt number {n}" for n in range(3)))

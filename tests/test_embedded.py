@@ -5,25 +5,30 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from analysis.drafters import wiring
-from analysis.drafters.measuring import Kept
+from analysis.drafters.measuring import Kept, unheard
+from analysis.drafters.signatures import NAMED
 from analysis.drafters.wiring import ProbePlan, WiringProbe
 from analysis.experiments.drafted import Text, accepted, observed
 from core.decoding.along import Setup, read
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
+from core.learning.shards import Document
 from core.methods.loading import shipped
+from core.methods.mtp import MtpOptions
 from core.methods.mtp.drafter import MtpDrafter
 from core.methods.mtp.model import load_head
+from core.methods.mtp.training import fit_projection
 from core.methods.registry import choose, find
 from core.models import embedded
 from core.models.fast_layers import use_fast_layers
-from core.models.language import load_language
+from core.models.language import final_norm, load_language
 from core.models.target import Target
 from core.rounds.round import Sampling, new_tokens
 from core.verification.sampling import TargetSampler
@@ -182,20 +187,72 @@ def test_a_shipped_drafter_with_its_layers_in_reverse_is_told_so(engine):
     assert found.nearest.trial.name == "layers in reverse order"
 
 
-def hidden_first(drafter):
+def hidden_first(drafter, text):
     weight = drafter.model.eh_proj.weight
     weight.data = torch.cat([*reversed(weight.data.chunk(2, 1))], 1)
 
 
-def one_layer_less(drafter):
+def one_layer_less(drafter, text):
     drafter.layers = tuple(layer - 1 for layer in drafter.layers)
+
+
+def given(change):
+    """It gets other features than those it is handed."""
+
+    def plant(drafter, text):
+        plain = drafter.extend
+        drafter.extend = lambda tokens, features: plain(tokens, change(features, text.norm))
+
+    return plant
+
+
+def late(states=0, tokens=0):
+    """Its hidden states, or its tokens, come so much later than they are handed to it."""
+
+    def plant(drafter, text):
+        plain = drafter.log_q_at
+
+        def log_q_at(ids, features, roots):
+            row = torch.arange(len(ids))
+            return plain(
+                ids[(row - tokens).clamp(min=0)], features[(row - states).clamp(min=0)], roots
+            )
+
+        drafter.log_q_at = log_q_at
+
+    return plant
+
+
+def fitted(states=0, tokens=0):
+    """Its projection learnt the texts by heart, from inputs that are so much late."""
+
+    def plant(drafter, text):
+        documents = []
+        for reading in text.readings:
+            row = torch.arange(len(reading.tokens))
+            before, last = reading.states[28], reading.states[29]
+            hidden = last[(row - states).clamp(0, len(row) - 1)]
+            ids = reading.tokens[(row - tokens).clamp(min=0)].int()
+            parts = torch.cat([before, hidden], -1)
+            documents.append(Document(ids, reading.answer, parts, ids, ids, (28, 29)))
+        fit_projection(drafter.model, drafter.embedding.weight, documents * 100, 29)
+
+    return plant
 
 
 MISWIRED = {
     "embedding and feature exchanged": hidden_first,
     "layers [28] + 1": one_layer_less,
+    "features before the target's final norm": given(lambda x, norm: norm(x)),
+    "features through the target's final norm twice": given(lambda x, norm: x / norm.weight),
+    "features of the token before": fitted(states=1),
+    "tokens one late": fitted(tokens=1),
+    "first row without the newest state": late(states=1),
+    "first row with another root": late(tokens=1),
 }
+DEPTHS = {"features through the target's final norm twice": 4}  # less at two than chance may do
 AMONG = ("feature layers", "shifted features", "norms of features", "embedding and feature")
+PLAN = ProbePlan(64, 2)
 
 
 @pytest.fixture(scope="module")
@@ -204,16 +261,37 @@ def kept():
     return Kept()
 
 
-@pytest.mark.parametrize("name", MISWIRED)
-def test_the_shipped_mtp_head_is_told_how_it_is_miswired(engine, kept, monkeypatch, name):
-    """As people meet it: the hidden state first, and another layer's."""
+@pytest.fixture
+def probed(engine, kept, monkeypatch):
+    """The wiring of a copy of the shipped MTP head, by the mistakes that people make with one."""
     some = tuple(mistake for mistake in wiring.MISTAKES if mistake.name in AMONG)
     assert len(some) == len(AMONG)
     monkeypatch.setattr(wiring, "MISTAKES", some)
     language = engine.prepare()
-    head = load_head(language, shipped("mtp", language.name), fast=False)
-    drafter = MtpDrafter(head, language.embedding, (29,))
-    MISWIRED[name](drafter)
-    plan = ProbePlan(64, 4)
-    found = WiringProbe(language, drafter, WIRING_PROMPTS, plan, kept=kept, who=name).run()
-    assert found.nearest is not None and found.nearest.trial.name == name
+
+    def probe(name, plant, depth=2):
+        texts = [kept.text(language, each, PLAN.new_tokens, unheard) for each in WIRING_PROMPTS]
+        readings = [kept.passage(language, each) for each in texts]
+        head = load_head(language, shipped("mtp", language.name), fast=False)
+        drafter = MtpDrafter(head, language.embedding, (29,), MtpOptions(depth))
+        with torch.no_grad():
+            plant(drafter, SimpleNamespace(readings=readings, norm=final_norm(language)))
+        return WiringProbe(language, drafter, WIRING_PROMPTS, PLAN, kept=kept, who=name).run()
+
+    return probe
+
+
+@pytest.mark.parametrize("name", MISWIRED)
+def test_the_shipped_mtp_head_is_told_how_it_is_miswired(probed, name):
+    """As people meet it: the hidden state first, another layer's, normed or not, one token off."""
+    found = probed(name, MISWIRED[name], DEPTHS.get(name, 2))
+    assert found.verdict == NAMED and len(found.faults) == 1
+    assert found.faults[0].startswith(name) and not found.notes
+
+
+def test_an_mtp_head_beside_its_own_state_is_not_told_and_the_diagnosis_says_so(probed):
+    """A healthy head and one that learnt so do alike."""
+    for name, plant in (("as it ships", lambda *_: None), ("own state", fitted(states=-1))):
+        found = probed(name, plant)
+        assert found.nearest is None and not found.faults, name
+        assert "cannot be told" in found.notes[-1], name

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.numbers import percent
 from app.learn import graph, measured, steps, words
 from app.learn.course import course
 from app.learn.drawn import DrawnWalks, Draws
@@ -96,7 +97,7 @@ def made() -> dict:
 
 
 def test_the_runs_are_small_and_of_one_text(shipped: Material):
-    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 260_000
+    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 300_000
     texts = set()
     for name in METHODS:
         trace, record = shipped.traces[name], shipped.first(name)
@@ -178,6 +179,24 @@ def test_the_whole_path_changes_the_list_after_a_token(shipped: Material):
     lists = [record.candidates_after(row) for row in twins]
     assert len({tuple(listed.log_q.tolist()) for listed in lists if listed}) == len(twins)
     assert sum(bool(draft.children[row]) for row in twins) == 1
+
+
+def test_the_target_s_own_layer_drafts_at_the_same_place(made: dict, shipped: Material):
+    records = {name: shipped.paths[name] for name in ("eagle3", "mtp")}
+    assert len({(each.position, int(each.draft.tokens[0])) for each in records.values()}) == 1
+    step = made["chapters"][7]["steps"][-1]
+    views = [made["trees"][spec["name"]] for spec in step["trees"]]
+    assert [view["accepted"] for view in views] == [each.accepted for each in records.values()]
+    numbers = [
+        span["num"]
+        for spans in step["text"]
+        for span in spans
+        if isinstance(span, dict) and "num" in span
+    ]
+    best = records["mtp"].draft.children[0][0]
+    assert numbers[:2] == [percent(views[1][each][best]) for each in ("q", "p")]
+    assert numbers[2:4] == [str(records[name].accepted) for name in ("mtp", "eagle3")]
+    assert numbers[4:] == [str(len(shipped.traces[name].rounds)) for name in ("mtp", "eagle3")]
 
 
 def test_spiffy_s_example_accepts_by_any_order_of_a_drafted_set():

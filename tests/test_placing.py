@@ -179,6 +179,21 @@ def test_targets_are_scored_apart(tmp_path: Path):
     assert sheet["rows"][0][5] == "1"
 
 
+def test_variants_with_long_names_keep_what_differs(tmp_path: Path):
+    one = grid_rows()[0] | {"method": f"ddtree@{'/long' * 30}/first"}
+    options = [json.dumps({"candidates": n, "note": "x" * 90, "more": "y" * 60}) for n in (4, 8, 9)]
+    rows = [one, one | {"method": one["method"].replace("first", "second")},
+            one | {"temperature": 1.0}, *(one | {"options": each} for each in options),
+            one | {"options": options[0].replace("x" * 90, "z" * 90)}]  # fmt: skip
+    frame = results([row | {"run": str(n)} for n, row in enumerate(rows)])
+    frame.to_parquet(tmp_path / "results.parquet", index=False, schema=SCHEMA)
+    (sheet,) = opened(tmp_path / "results.parquet")["sheets"]
+    names = [row[0] for row in sheet["rows"]]
+    assert len(set(names)) == len(rows) and all(len(name) < 120 for name in names)
+    assert names[0].endswith("/long/first B=16") and names[1].endswith("/long/second B=16")
+    assert names[2].endswith("first B=16 T=1")
+
+
 @pytest.mark.parametrize("change", [{"seed": -3}, {"seed": 1 << 40}, {"temperature": 500.0}])
 def test_what_a_grid_can_write_is_read(change: dict, tmp_path: Path):
     frame = results([row | change for row in grid_rows()])

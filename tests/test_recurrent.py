@@ -6,7 +6,6 @@ in a float64 model, so results agree to single precision.
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from transformers import DynamicCache, Qwen3_5Config, Qwen3_5ForConditionalGeneration
@@ -35,11 +34,6 @@ def walked(tokens, family):
     return logits[0, -1]
 
 
-def random_draft(seed, rows=9):
-    rng = np.random.default_rng(seed)
-    return toys.draft_of(toys.random_parents(rng, rows), rng.integers(0, toys.VOCABULARY, rows))
-
-
 def check_nodes(where, draft, text, family):
     logits = where.score(draft).logits
     for row in range(len(draft)):
@@ -54,7 +48,7 @@ def test_each_node_equals_its_path_read_token_by_token(family, monkeypatch):
     where, text = toys.target(family), list(CONTEXT)
     where.prefill(text, 60)
     for seed in range(3):
-        draft = random_draft(seed)
+        draft = toys.random_draft(seed, 9)
         check_nodes(where, draft, text, family)
         monkeypatch.setattr(recurrent, "KEPT", 0)
         path = draft.path(len(draft) - 1)
@@ -77,10 +71,10 @@ def test_a_run_writes_what_plain_decoding_writes(family, sampling):
 def test_a_scored_draft_that_is_not_committed_leaves_no_trace():
     where = toys.target("qwen3_5_text")
     where.prefill(CONTEXT, 60)
-    where.score(random_draft(5))
-    check_nodes(where, random_draft(6), CONTEXT, "qwen3_5_text")
+    where.score(toys.random_draft(5, 9))
+    check_nodes(where, toys.random_draft(6, 9), CONTEXT, "qwen3_5_text")
     where.prefill(CONTEXT[:4], 60)  # a new text starts from nothing
-    check_nodes(where, random_draft(7), CONTEXT[:4], "qwen3_5_text")
+    check_nodes(where, toys.random_draft(7, 9), CONTEXT[:4], "qwen3_5_text")
 
 
 def test_states_are_kept_only_for_layers_that_carry_one():
@@ -122,5 +116,5 @@ def test_a_checkpoint_for_text_and_images_loads_as_its_text_model(tmp_path):
     toys.tokenizer().save_pretrained(tmp_path)
     where = Target(load_language(str(tmp_path), "cpu").model)
     where.prefill(CONTEXT, 60)
-    assert where.score(random_draft(0)).logits.shape == (9, toys.LANGUAGE_SIZE)
+    assert where.score(toys.random_draft(0, 9)).logits.shape == (9, toys.LANGUAGE_SIZE)
     assert isinstance(where._kv, RecurrentKV)

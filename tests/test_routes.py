@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("gradio")
 
-from app.studio import files
+from app.studio import background, files
 from app.studio.background import Collecting, Diagnosing
 from app.studio.components import for_upload
 from app.studio.engine import CollectRequest
@@ -26,7 +26,7 @@ from app.studio.questions import check
 from app.studio.routes import GONE, Route, Routes, named
 from app.studio.runs import Runs
 from app.studio.server import build
-from app.studio.tabs import calibration
+from app.studio.tabs import calibration, whatif
 from app.studio.tabs.run import of_runs
 from app.studio.tabs.whatif import LastUsed, Simulations
 from core.decoding.engine import other_target
@@ -257,7 +257,7 @@ def test_stop_is_switched_within_the_page():
 
 def test_a_run_s_text_is_collected_once_and_only_from_a_finished_ticket(runs: Runs):
     opened: list[Path] = []
-    collecting = Collecting(runs, Methods.of(), lambda path: opened.append(path) or "name")
+    collecting = Collecting(runs, Methods.of(), lambda path, name: opened.append(path))
     ask = {name: named(name, route) for name, route in collecting.routes().items()}
     ticket = runs.open(trace("dart"))
     begun = [ask["collect"]({"ticket": ticket}) for _ in range(2)]
@@ -273,11 +273,54 @@ def test_a_run_s_text_is_collected_once_and_only_from_a_finished_ticket(runs: Ru
         while ask["updates"]({"ticket": each["ticket"], "since": 0})["run"]["state"] != "done":
             time.sleep(0.01)
         answer = ask["collected"]({"ticket": each["ticket"]})
-        assert (answer["file"], answer["title"]) == ("name", "why?")
+        assert (answer["file"], answer["title"]) == (requests[0].path.stem, "why?")
         assert "leaves the run's at new token 1." in answer["apart"]  # a fake writes another text
-    assert opened == [requests[0].path] and requests[0].path.is_file()
+    assert opened == [requests[0].path] * 2 and requests[0].path.is_file()
     assert ask["collect"]({"ticket": "nobody"}) == GONE
     runs.close()
+
+
+def test_a_collected_text_is_there_again_after_many_others(runs: Runs):
+    simulations = Simulations(Examples())
+    ask = checked(Collecting(runs, Methods.of(), simulations.add).routes() | simulations.routes())
+    runs.start()
+    done = finished(ask, ask["collect"]({"ticket": runs.open(trace("dart"))})["ticket"])
+    found = [ask["collected"](done)["file"] for _ in range(2)]
+    assert found[0] == found[1] and ask["about"]({"file": found[0]})["text"]
+    for file in [next(whatif.SHIPPED.glob("*.safetensors"))] * whatif.OPEN_FILES:
+        simulations.add(file)
+    with pytest.raises(UserError, match="no longer on the server"):
+        ask["about"]({"file": found[0]})
+    assert ask["about"]({"file": ask["collected"](done)["file"]})["text"]
+    runs.close()
+
+
+def test_the_last_used_collected_texts_stay_on_disk(runs: Runs, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(background, "KEPT", 2)
+    simulations = Simulations(Examples())
+    ask = checked(Collecting(runs, Methods.of(), simulations.add).routes())
+    runs.start()
+    done = list[dict[str, str]]()
+    for number, prompt in enumerate(("one", "two", "three", "four")):
+        other = replace(trace(), header=make_header(prompt, "dart"))
+        ticket = ask["collect"]({"ticket": runs.open(other)})["ticket"]
+        done.append(finished(ask, ticket))
+        run = runs.get(ticket)
+        assert run is not None and isinstance(run.request, CollectRequest)
+        os.utime(run.request.path, (number, number))
+        if prompt == "three":
+            ask["collected"](done[0])  # it is used: the second is the oldest
+    for number, ticket in enumerate(done):
+        with pytest.raises(UserError, match="ask for it") if number == 1 else nullcontext():
+            ask["collected"](ticket)
+    runs.close()
+
+
+def finished(ask: dict[str, Route], ticket: str) -> dict[str, str]:
+    """The question about work, which has ended well."""
+    while ask["updates"]({"ticket": ticket, "since": 0})["run"]["state"] != "done":
+        time.sleep(0.01)
+    return {"ticket": ticket}
 
 
 @pytest.mark.parametrize(

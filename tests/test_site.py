@@ -13,7 +13,9 @@ from app.export import site
 from app.export.site import element_script, write_site
 from app.trace_files import find
 from app.view.comparison import CAUTIONS, cautions, comparison_view, facts
+from core import files
 from core.errors import UserError
+from core.journal import alone
 from core.lines import LIMITS
 from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
@@ -104,6 +106,22 @@ def test_a_site_is_replaced_and_keeps_the_links_of_runs_that_stay(runs: Path, tm
     written = write_site(out, find([runs]).files, LIMITS)
     after = {file.name for file in (out / "runs").iterdir()}
     assert written.runs == 2 and after < before and not (out / "unfinished").exists()
+
+
+def test_what_is_removed_is_removed_before_another_export_may_begin(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made, removed = tmp_path / "site" / "unfinished", list[Path]()
+
+    def remove(path: Path) -> None:
+        with pytest.raises(UserError, match="at work"), alone(made, "export"):
+            pass
+        removed.append(path)
+        files.remove(path)
+
+    monkeypatch.setattr(site, "remove", remove)
+    write_site(tmp_path / "site", find([runs]).files, LIMITS)
+    assert removed[-1] == made and not made.exists()
 
 
 def test_a_stopped_call_leaves_the_site_that_was_there(runs: Path, tmp_path: Path, monkeypatch):

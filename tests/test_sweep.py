@@ -32,7 +32,7 @@ from analysis.experiments.sweep import (
     scores,
     with_same_as_plain,
 )
-from analysis.experiments.sweep_folder import Folder, open_folder
+from analysis.experiments.sweep_folder import Folder
 from analysis.experiments.variants import Variant, variants_of
 from analysis.measures.acceptance import tau
 from analysis.measures.tables import Tables
@@ -344,20 +344,6 @@ def test_folders_that_are_no_sweep_s(call, words, whole, tmp_path):
     assert code == 2 and "its plan cannot be read" in err
 
 
-def test_one_sweep_at_a_time(call, words, tmp_path):
-    plan = Plan(Terms("m"), (Variant("plain", "ar"),), (Prompt("a"),))
-    with open_folder(tmp_path / "s", plan):
-        with (
-            pytest.raises(UserError, match="another sweep is at work"),
-            open_folder(tmp_path / "s", plan),
-        ):
-            pass
-        code, _, err = call(*words(tmp_path / "s"))
-        assert code == 2 and is_one_sentence(err)
-    with open_folder(tmp_path / "s", plan):
-        pass
-
-
 # ── killed, stopped, broken ──────────────────────────────────────────────────────────────────────
 
 
@@ -366,13 +352,13 @@ import signal, sys
 from pathlib import Path
 from app import cli
 
-number, sent, *words = sys.argv[1:]
+number, *words = sys.argv[1:]
 left, real = int(number), Path.replace
 
 def replaced(self, target):
     global left
     if self.parent.name == "unfinished" and (left := left - 1) < 0:
-        signal.raise_signal(int(sent))  # it strikes here, not some instructions later
+        signal.raise_signal(signal.SIGINT)  # it strikes here, not some instructions later
     return real(self, target)
 
 Path.replace = replaced
@@ -380,31 +366,15 @@ sys.exit(cli.main(words))
 """
 
 
-def struck(number: int, sent: signal.Signals, words: list[str]) -> tuple[int, str]:
-    """The command in a process that a signal strikes when it has kept `number` traces and is about
+def struck(number: int, words: list[str]) -> tuple[int, str]:
+    """The command in a process that Ctrl-C strikes when it has kept `number` traces and is about
     to keep the next: its exit code and what it said. No clock decides when."""
     ended = subprocess.run(
-        [sys.executable, "-c", STRUCK, str(number), str(int(sent)), *words],
+        [sys.executable, "-c", STRUCK, str(number), *words],
         cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
         timeout=300, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     return ended.returncode, ended.stderr
-
-
-def test_killed_and_resumed_is_the_same_as_uninterrupted(call, words, whole, tmp_path):
-    out = tmp_path / "s"
-    for kept, number in ((1, 1), (6, 5)):
-        assert struck(number, signal.SIGKILL, words(out))[0] == -signal.SIGKILL
-        assert len(traces_of(out)) == kept
-    before = traces_of(out)
-    for name in before:
-        assert read_trace(out / "traces" / name).complete
-    code, _, err = call(*words(out))
-    assert code == 0 and f"{len(before)} of 16 runs are there already" in err
-    after = traces_of(out)
-    assert before.items() <= after.items() and len(after) == 16  # none lost, none run again
-    assert not (out / "unfinished").exists()
-    assert_same(table_of(out), table_of(whole))
 
 
 class Killed(BaseException):
@@ -458,7 +428,7 @@ def test_a_trace_that_is_broken_or_another_s_is_made_again(call, words, whole, t
 
 def test_ctrl_c_keeps_what_is_done_and_a_second_call_goes_on(call, words, whole, tmp_path):
     out = tmp_path / "s"
-    code, err = struck(2, signal.SIGINT, words(out))
+    code, err = struck(2, words(out))
     assert code == 130
     assert err.splitlines()[-1] == "draftscope: stopped" and "the same command continues" in err
     done = table_of(out)

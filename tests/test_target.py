@@ -22,11 +22,6 @@ def prefilled(family, context=CONTEXT, reserve=200):
     return where
 
 
-def random_draft(seed, rows=40):
-    rng = np.random.default_rng(seed)
-    return toys.draft_of(toys.random_parents(rng, rows), rng.integers(0, toys.VOCABULARY, rows))
-
-
 def check_cache(where, text, family):
     """Committed keys (rotated, so positions too) and values equal a fresh forward's."""
     assert where.length == len(text)
@@ -38,7 +33,7 @@ def check_cache(where, text, family):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_each_nodes_logits_equal_its_path_decoded_as_a_chain(family, seed):
-    where, draft = prefilled(family), random_draft(seed)
+    where, draft = prefilled(family), toys.random_draft(seed)
     scores = where.score(draft)
     for row in range(len(draft)):
         text = CONTEXT + draft.tokens[list(draft.path(row))].tolist()
@@ -72,7 +67,7 @@ def test_layer_minus_one_is_what_enters_the_first_layer(family):
     scores, alone = where.prefill(CONTEXT, 60), toys.full_forward(CONTEXT, family, layers)
     torch.testing.assert_close(scores.features, alone.features, **CLOSE)
     assert torch.equal(scores.features[:, :32], table[torch.tensor(CONTEXT)])
-    draft = random_draft(1)
+    draft = toys.random_draft(1)
     features = where.score(draft).features
     assert torch.equal(features[:, :32], table[torch.from_numpy(draft.tokens)])
 
@@ -97,7 +92,7 @@ def test_a_prompt_longer_than_the_real_chunk(family):
     scores = where.prefill(text, 40)
     assert where.forwards == 2
     torch.testing.assert_close(scores.logits[0], alone.logits[-1], **CLOSE)
-    draft = random_draft(1, 20)
+    draft = toys.random_draft(1, 20)
     last = text + draft.tokens[list(draft.path(19))].tolist()
     expected = toys.full_forward(last, family).logits[-1]
     torch.testing.assert_close(where.score(draft).logits[19], expected, **CLOSE)
@@ -125,7 +120,7 @@ def test_many_random_commits_keep_the_cache_a_fresh_prefill(family):
     rng = np.random.default_rng(4)
     where, text = prefilled(family, reserve=400), list(CONTEXT)
     for step in range(30):
-        draft = random_draft(100 + step, 25)
+        draft = toys.random_draft(100 + step, 25)
         scores = where.score(draft)
         path = draft.path(int(rng.integers(0, 25)))
         row_text = text + draft.tokens[list(path)].tolist()
@@ -138,7 +133,7 @@ def test_many_random_commits_keep_the_cache_a_fresh_prefill(family):
 
 def test_masking_the_first_key_changes_every_row(family):
     """The mask reaches the attention, and the context's first token is really read."""
-    where, draft = prefilled(family), random_draft(0)
+    where, draft = prefilled(family), toys.random_draft(0)
     before = where.score(draft).logits
 
     def hide_first(_, args, kwargs):
@@ -154,7 +149,7 @@ def test_masking_the_first_key_changes_every_row(family):
 
 
 def test_hiding_an_ancestor_changes_its_descendants_only(family, monkeypatch):
-    where, draft = prefilled(family), random_draft(2)
+    where, draft = prefilled(family), toys.random_draft(2)
     before = where.score(draft).logits
     victim = next(row for row in range(1, 40) if draft.children[row])
     allowed = target_module.ancestor_mask(draft)
@@ -178,17 +173,17 @@ def test_a_chain_as_a_tree_is_byte_identical_to_a_causal_pass(family, monkeypatc
 
 def test_scoring_does_not_commit(family):
     where = prefilled(family)
-    first = where.score(random_draft(1)).logits
-    where.score(random_draft(2, 60))
+    first = where.score(toys.random_draft(1)).logits
+    where.score(toys.random_draft(2, 60))
     assert where.length == len(CONTEXT)
-    assert torch.equal(where.score(random_draft(1)).logits, first)
+    assert torch.equal(where.score(toys.random_draft(1)).logits, first)
     check_cache(where, CONTEXT, family)
 
 
 def test_a_second_text_does_not_see_the_first(family):
     where = prefilled(family)
-    where.score(random_draft(1))
-    where.commit(toys.verdict_of(random_draft(1), (0,)))
+    where.score(toys.random_draft(1))
+    where.commit(toys.verdict_of(toys.random_draft(1), (0,)))
     other = [1, 2, 3]
     scores = where.prefill(other, 50)
     torch.testing.assert_close(
@@ -209,7 +204,7 @@ def test_features_are_optional(family):
 def test_every_forward_is_counted(family):
     where = prefilled(family)
     assert where.forwards == 1
-    where.score(random_draft(0))
+    where.score(toys.random_draft(0))
     where.score(Draft.root_only(1))
     assert where.forwards == 3
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, replace
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -413,27 +411,6 @@ def test_a_recorded_session_answers_as_the_live_one(tmp_path, width):
 # ── collecting ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_interrupted_work_goes_on_where_it_was(tmp_path, collected):
-    path, asked = tmp_path / "x.safetensors", []
-
-    def stop(done, what):
-        asked.append((done, what))
-        if what == "treeflash" and done > 0.5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        collect(source(), toys.PROMPT, path, CollectionPlan(NEW, 48), "hello", stop)
-    assert not path.exists() and (tmp_path / "x.safetensors.partial").is_dir()
-    asked.clear()
-    again = collect(
-        source(), toys.PROMPT, path, CollectionPlan(NEW, 48), "hello", lambda *at: asked.append(at)
-    )
-    assert "dflash" not in {what for _, what in asked[1:] if what}  # that one was finished
-    assert not (tmp_path / "x.safetensors.partial").exists()
-    for name, array in collected.arrays.items():
-        np.testing.assert_array_equal(array, again.arrays[name])
-
-
 def test_other_work_starts_anew(tmp_path, collected):
     path = tmp_path / "x.safetensors"
     with pytest.raises(ZeroDivisionError):
@@ -562,36 +539,6 @@ def test_sizes_that_would_break_a_search_are_refused_before_one(change, tmp_path
     corrupt(path, change)
     with pytest.raises(UserError, match="header cannot be read"):
         Collection.load(path)
-
-
-@settings(max_examples=60)
-@given(st.binary(max_size=300), st.integers(0, 2**32))
-def test_any_bytes_are_a_file_or_one_sentence(noise, at):
-    """Bytes of a good file overwritten anywhere: an answer or a UserError, never anything else."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "x.safetensors"
-        whole = bytearray(good_bytes())
-        at %= len(whole)
-        whole[at : at + len(noise)] = noise
-        path.write_bytes(bytes(whole))
-        try:
-            made = Collection.load(path)
-            simulate(made, "ddtree", 8)
-            simulate(made, "treeflash", 8)
-            made.piece(1)
-        except UserError as error:
-            assert "\n" not in str(error)
-
-
-@cache
-def good_bytes() -> bytes:
-    """A small good file's bytes."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "x.safetensors"
-        some = drafters()
-        made = {k: some[k] for k in ("dflash", "treeflash")}
-        collect(source(made), toys.PROMPT, path, CollectionPlan(4, 6), "hi")
-        return path.read_bytes()
 
 
 # ── without the model, and from the command line ─────────────────────────────────────────────────

@@ -748,7 +748,7 @@ def seen(right, features=None):
     right, at = np.array(right, bool), np.arange(len(right))
     none = np.array(right if features is None else features, bool)
     parts = [Measured(at, each, 1 - each.astype(np.float32)) for each in (right, none)]
-    trial = Trial(NO_FEATURES, "", "")
+    trial = Trial(NO_FEATURES, "they are wrong")
     own, other = Signature("", CONFIGURED, parts[0]), Signature("features unused", trial, parts[1])
     return Wiring(own, (other,), at // 4, np.zeros(3), np.zeros(3))
 

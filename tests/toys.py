@@ -908,6 +908,11 @@ def random_parents(rng: np.random.Generator, rows: int) -> list[int]:
     return [-1, *(int(rng.integers(0, row)) for row in range(1, rows))]
 
 
+def random_draft(seed: int | np.random.Generator, rows: int = 40) -> Draft:
+    rng = np.random.default_rng(seed)
+    return draft_of(random_parents(rng, rows), rng.integers(0, VOCABULARY, rows))
+
+
 def draft_of(parents: Sequence[int], tokens: Sequence[int]) -> Draft:
     """A draft of any shape: depths follow, scores and ranks are placeholders."""
     depths = [0] * len(parents)

@@ -399,7 +399,6 @@ def _limits(place: _Place, plan: CollectionPlan) -> DrafterLimits:
 
 
 def _listed(session: DraftSession, limits: DrafterLimits, plan: CollectionPlan) -> dict[str, Array]:
-    """One position's arrays."""
     assert session.by_depth is not None
     ids = np.zeros((limits.max_depth, limits.width), np.int32)
     log_q = np.full(ids.shape, -np.inf, np.float32)

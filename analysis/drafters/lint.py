@@ -92,7 +92,6 @@ def _keys(made: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Remark]
 
 
 def _named(names: list[str]) -> str:
-    """The first of them."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 
@@ -172,7 +171,6 @@ def _typical(lengths: Tensor) -> Tensor:
 
 
 def _rows(some: Tensor) -> str:
-    """How many rows are meant, bool [n], and which."""
     at = some.nonzero().flatten().tolist()
     together = len(at) > SHOWN and at[-1] - at[0] == len(at) - 1
     which = f"{at[0]} to {at[-1]}" if together else _named([str(row) for row in at])

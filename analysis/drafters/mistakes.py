@@ -55,6 +55,7 @@ TEMPLATES = {
     "Vicuna": ("USER: ", " ASSISTANT:"),
 }
 NO_FEATURES = "features all zero"
+OWN_STATE = "hidden state of the token itself"
 FEW = 4  # feature layers, of which all orders are tried
 THINKING = re.compile(r"\b(?:enable_)?thinking\b")  # a chat template's own variable
 
@@ -113,21 +114,58 @@ def _read(name: str, cause: str, layers: tuple[int, ...]) -> Trial:
 def _shifted_features(subject: Subject) -> Iterator[Trial]:
     """Each token gets the features of the one before or after it.
 
-    Not those after for an MTP head: beside a token it would read that token's own last state, of
-    which the target's head makes p.
+    Beside a token's own last state an MTP head reads what p is made of, healthy or not: a trial
+    without a cause.
     """
     layers = tuple(subject.drafter.layers)
-    steps = (
-        ((1, "before"),) if hasattr(subject.network, "eh_proj") else ((1, "before"), (-1, "after"))
-    )
-    for step, word in steps if layers else ():
+    joined = hasattr(subject.network, "eh_proj")
+    for step, word in ((1, "before"), (-1, "after")) if layers else ():
 
         def shifted(passage: Reading, step: int = step) -> Tensor:
             rows = torch.arange(len(passage.tokens), device=passage.tokens.device)
             return passage.after(layers)[(rows - step).clamp(0, len(rows) - 1)]
 
         cause = f"it was trained beside the features of the token {word}: inputs shifted by one"
-        yield Trial(f"features of the token {word}", cause, features=shifted)
+        named = (f"features of the token {word}", cause)
+        yield Trial(*((OWN_STATE, "") if joined and step < 0 else named), features=shifted)
+    if joined:
+        yield from _late(subject)
+
+
+def _late(subject: Subject) -> Iterator[Trial]:
+    """An MTP head's rows with the tokens one late; its first row without what is newest, which one
+    whose inputs come late does not read."""
+    drafter = subject.drafter
+    plain, size = drafter.log_q_at, subject.language.vocabulary
+
+    def late(tokens: Tensor, features: Tensor, roots: Tensor) -> Tensor | None:
+        return plain(torch.cat([tokens[:1], tokens[:-1]]), features, roots)
+
+    def stateless(tokens: Tensor, features: Tensor, root: Tensor) -> Tensor | None:
+        known = torch.arange(len(features), device=features.device) < root - 1
+        return plain(tokens, features * known[:, None], root)
+
+    def rootless(tokens: Tensor, features: Tensor, root: Tensor) -> Tensor | None:
+        here = torch.arange(len(tokens), device=tokens.device) == root
+        return plain(torch.where(here, (tokens + 1) % size, tokens), features, root)
+
+    yield Trial(
+        "tokens one late",
+        "in training each hidden state stood beside its own token, not the next one",
+        change=patched((drafter, "log_q_at", late)),
+    )
+    for name, row, what in (
+        ("first row without the newest state", stateless, "the newest hidden state"),
+        ("first row with another root", rootless, "the root"),
+    ):
+
+        def each(tokens: Tensor, features: Tensor, roots: Tensor, row: Any = row) -> Tensor | None:
+            found = [row(tokens, features, root) for root in roots.split(1)]
+            return None if any(one is None for one in found) else torch.cat(found)
+
+        moot = f"q stays, so {what} is not read: inputs are shifted by one, or do not arrive"
+        parts = ((drafter, "log_q_at", each), (drafter, "max_depth", 1))
+        yield Trial(name, "", moot, change=patched(*parts))
 
 
 def _no_features(subject: Subject) -> Iterator[Trial]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from analysis.drafters.expected import CHANCE, Expected, Shortfall, errors, mean_of
 from analysis.drafters.measuring import Measured
-from analysis.drafters.mistakes import NO_FEATURES
+from analysis.drafters.mistakes import NO_FEATURES, OWN_STATE
 from analysis.drafters.trials import Trial
 from analysis.numbers import percent
 from core.rounds.draft import Array
@@ -108,7 +108,11 @@ class Wiring:
         return np.nanmean(self.configured.tvd[self._places(other)] - other.tvd, axis=1)
 
     def better(self, other: Signature) -> bool:
-        """Whether it fits the target better: nearer in TVD beyond chance, and more accepted."""
+        """Whether it fits the target better, and would be a cause."""
+        return bool(other.trial.cause) and self._nearer(other)
+
+    def _nearer(self, other: Signature) -> bool:
+        """Whether it is nearer in TVD beyond chance, and more is accepted."""
         gain = self.gain(other)
         worth = gain.mean() >= self._deserving(other)
         return bool(worth and self._lives(other) and self._beyond(self._chance, gain, other.at))
@@ -116,7 +120,7 @@ class Wiring:
     def near(self) -> tuple[Signature, ...]:
         """The mistakes that more places could make the one that is named, and those whose
         indifference says something. All have the same places."""
-        alive = [each for each in self.mistakes if self._lives(each)]
+        alive = [each for each in self.mistakes if each.trial.cause and self._lives(each)]
         best = max(alive, key=lambda each: self.gain(each).mean(), default=None)
         return tuple(m for m in self.mistakes if m.trial.moot or not self._ruled_out(m, best))
 
@@ -160,7 +164,10 @@ class Wiring:
 
     @cached_property
     def nearest(self) -> Signature | None:
-        """The mistake that fits best, if one fits better than the configuration."""
+        """The mistake that fits best, if one fits better than the configuration; None where an
+        input is not read: better is then by chance what mends nothing."""
+        if any(not each.trial.cause for each in self.moot):
+            return None
         found = [each for each in self.mistakes if self.better(each)]
         return max(found, key=lambda each: self.gain(each).mean(), default=None)
 
@@ -247,7 +254,7 @@ class Wiring:
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks on the numbers beside the named mistakes, a sentence each. None is a fault."""
-        found = (self._hardly_follows(), self._cliff(), self._features())
+        found = (self._hardly_follows(), self._cliff(), self._features(), self._own_state())
         return tuple(note for note in found if note)
 
     def _hardly_follows(self) -> str:
@@ -278,8 +285,11 @@ class Wiring:
                 )
         return ""
 
+    def _named(self, name: str) -> Signature | None:
+        return next((each for each in self.mistakes if each.trial.name == name), None)
+
     def _features(self) -> str:
-        none = next((m for m in self.mistakes if m.trial.name == NO_FEATURES), None)
+        none = self._named(NO_FEATURES)
         if (
             none is None
             or self.unchanged(none)
@@ -289,4 +299,16 @@ class Wiring:
         return (
             f"the features help little: with all of them zero it accepts {kept:.2f}× as much. It "
             "was hardly trained on them, or what arrives is not what it was trained on"
+        )
+
+    def _own_state(self) -> str:
+        """Of an MTP head that is not known to be good or miswired."""
+        own = self._named(OWN_STATE)
+        if self.verdict in (NAMED, GOOD) or own is None or not self._nearer(own):
+            return ""
+        return (
+            f"beside the {OWN_STATE}, which decoding does not know yet, it accepts "
+            f"{self.ratio(own):.1f}× as much. Healthy heads do so too, since p is made of that "
+            "state: whether this one was trained beside it, its inputs shifted by one, cannot be "
+            "told here"
         )

@@ -77,7 +77,7 @@ class Trial:
     """One way to run a drafter.
 
     name      what differs from the configuration
-    cause     what is wrong if the drafter does better so
+    cause     what is wrong if the drafter does better so; "": nothing can be told of it
     moot      what is wrong if it does not matter at all; "": nothing
     features  what it is given of a text, [T, F·h]; None: as configured
     frame     the prompt's token ids in another frame

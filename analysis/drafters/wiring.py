@@ -171,7 +171,6 @@ class WiringProbe:
 
 
 def _part(report: Report, low: float, high: float) -> Report:
-    """The report of a part of the work."""
     return lambda done, what: report(low + (high - low) * done, what)
 
 

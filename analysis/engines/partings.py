@@ -152,7 +152,6 @@ class Partings:
 
 
 def counted(pairs: Sequence[TextPair], bound: float, unmatched: int = 0) -> Partings:
-    """The counts."""
     kinds = [pair.kind(bound) for pair in pairs]
     known = (TIE, NO_TIE, DISPUTED)
     judged = [p.difference for p, k in zip(pairs, kinds, strict=True) if k in known]
@@ -166,7 +165,6 @@ def counted(pairs: Sequence[TextPair], bound: float, unmatched: int = 0) -> Part
 
 
 def verdict(found: Partings) -> str:
-    """One sentence that follows from the counts."""
     within, parted = f"{found.bound:g} nats", plural(found.parted, "parting")
     whole = found.same + found.shorter
     open_ = f"; of {found.unknown} more p is not known" if found.unknown else ""

@@ -161,7 +161,6 @@ def _conditions(header: Header, runs: Sequence[Sequence[Round]]) -> dict[str, An
 
 
 def profile_bytes(traces: Sequence[Trace]) -> bytes:
-    """The file that ``made`` describes."""
     return (json.dumps(made(traces), indent=2, allow_nan=False) + "\n").encode()
 
 

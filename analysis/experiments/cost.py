@@ -264,7 +264,9 @@ def _seconds(value: Any) -> float:
 
 
 def sizes_up_to(rows: int) -> list[int]:
-    """1, 2, 3, 5, 9, 13, 17, 25, 33, … up to ``rows``, which is among them."""
+    """1, 2, 3, 5, 9, 13, 17, 25, 33, … up to ``rows``, which is among them; at least the three
+    that a fit needs."""
+    rows = max(rows, 3)
     steps = [1, 2, 3, 5, 9]
     while steps[-1] < rows:
         double = 2 * (steps[-1] - 1) + 1
@@ -348,11 +350,12 @@ def _some(simulation: Simulation) -> Sequence[int]:
 class RealRun:
     """A real run beside what was expected of it.
 
-    rounds_equal  whether it took exactly the simulated rounds
+    tokens_per_second  None where the run took a single round
+    rounds_equal       whether it took exactly the simulated rounds
     """
 
     budget: int
-    tokens_per_second: float
+    tokens_per_second: float | None
     rounds: int
     rounds_equal: bool
 
@@ -384,4 +387,4 @@ def check(engine: Engine, simulation: Simulation, budget: int, repeats: int = 3)
         rounds, equal = len(lengths), equal and tuple(lengths) == run.lengths
         if rounds > 1:
             rates.append(sum(tokens[1:]) / (stamps[-1] - stamps[0]))
-    return RealRun(budget, median(rates) if rates else float("nan"), rounds, equal)
+    return RealRun(budget, median(rates) if rates else None, rounds, equal)

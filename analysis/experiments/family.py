@@ -41,7 +41,6 @@ class Accepted:
     coverage: list[float] = field(default_factory=list)
 
     def add(self, length: int, probe: Probe | None) -> None:
-        """Count one round."""
         self.lengths.append(length)
         if probe is None:
             return

@@ -261,7 +261,6 @@ class RoundWork:
 
     @property
     def passes(self) -> tuple[Work, ...]:
-        """One after the other."""
         return (*self.draft, self.verify, self.commit)
 
     def stage(self, name: str) -> tuple[Work, ...]:
@@ -355,7 +354,6 @@ class Gauge:
         self._sample()  # the first warms up
 
     def sample(self) -> None:
-        """Measure once more."""
         copy, product = self._sample()
         self._copies.append(copy)
         self._products.append(product)

@@ -193,7 +193,6 @@ def row_of(job: Job, ends: Trace) -> Row | None:
 
 
 def failed_row(job: Job, terms: Terms, sentence: str) -> Row:
-    """The line of a run that failed."""
     rule = {k: getattr(terms, k) for k in ("temperature", "top_k", "top_p", "max_new_tokens")}
     return {**dict.fromkeys(SCHEMA.names), **_request(job), **rule, "error": sentence}
 
@@ -297,7 +296,6 @@ def scores(plan: Plan, rows: Sequence[Row]) -> list[VariantScore]:
 
 
 def score(name: str, rows: Sequence[Row]) -> VariantScore:
-    """The score of a variant from its rows."""
     good = [row for row in rows if row["error"] is None]
     texts: dict[tuple[str, int], list[int]] = {}
     for row in good:

@@ -20,7 +20,7 @@ MAX_CSV = 64 << 20  # bytes
 MAX_UNPACKED = 512 << 20  # bytes of a Parquet file's columns
 MAX_VALUES = 1 << 24  # in them, those of lists one by one
 BATCH, BATCH_BYTES = 256, 64 << 20  # rows that are read at once, and what they may unpack to
-MAX_NAME = 80
+MAX_NAME, LINE = 80, 60  # characters; of a name in a line of a table
 
 Temperature = Annotated[float, Meta(ge=0, le=1000)]
 
@@ -128,8 +128,15 @@ def _said(terms: _Terms | None, differing: list[bool]) -> str:
 
 def _name(method: str, budget: int, options: str, temperature: float, own: str) -> str:
     more = "" if options in ("", "{}") else f" {options}"
-    heat = f" T={temperature:g}" if temperature else ""
-    return visible(f"{method} B={budget}{own}{more}{heat}", MAX_NAME)
+    terms = f" B={budget}{f' T={temperature:g}' if temperature else ''}{own}"
+    if len(whole := f"{method}{terms}{more}") > LINE:
+        whole = f"{_ends(method)}{terms}{_ends(more)}"
+    return visible(whole, MAX_NAME)
+
+
+def _ends(text: str, most: int = 24) -> str:
+    """A long text without its middle: checkpoints differ at the ends of their paths."""
+    return text if len(text) <= most else f"{text[: most // 3]}…{text[most // 3 + 1 - most :]}"
 
 
 def _places(runs: list[_GridRun]) -> list[str]:

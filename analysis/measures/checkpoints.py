@@ -53,11 +53,10 @@ def by_depth(
     for measure in MEASURES:
         sums = _sums(tables, measure, texts) if labels else {}
         for one, other in labels:
-            depths = {depth for label, depth in sums if label in (one, other)}
+            depths = (depth for label, depth in sums if label == one and (other, depth) in sums)
             for depth in sorted(depths):
-                a, b = (_every(sums.get((n, depth)), texts, n) for n in (one, other))
-                found = paired(a, b, draws)
-                if found["texts"] and np.isfinite(found["difference"]):
+                found = paired(sums[one, depth], sums[other, depth], draws)
+                if found["texts"]:
                     row = {"method": one, "other": other, "measure": measure, "depth": depth}
                     rows.append(row | found)
     return pd.DataFrame(rows)
@@ -91,13 +90,6 @@ def _lines(tables: Tables, measure: str, texts: Frame) -> Iterator[Frame]:
             value=values, text=lines["run"].astype(object).map(texts["text"])
         )
         yield lines[lines["value"].notna()]
-
-
-def _every(found: Frame | None, texts: Frame, label: str) -> Frame:
-    """A line for every text of a label: nothing was counted in those that never came so deep."""
-    own = texts.loc[texts["method"] == label, "text"].unique()
-    empty = pd.DataFrame({"sum": 0.0, "count": 0}, index=pd.Index(own, name="text"))
-    return empty if found is None else found.reindex(empty.index, fill_value=0)
 
 
 # ── where one lives and the other dies ───────────────────────────────────────────────────────────
@@ -162,7 +154,6 @@ class WrittenText:
 
 
 def written(tables: Tables, run: str) -> WrittenText:
-    """The text of a run, by its name."""
     rounds = tables.rounds[tables.rounds["run"] == run]
     columns = (rounds[name].to_numpy() for name in ("round", "position", "accepted"))
     return WrittenText(tables.about[run].start, tables.about[run].text, *columns)

@@ -15,7 +15,7 @@ import pandas as pd
 
 from analysis.frames import Frame, declared
 from analysis.measures.tables import INTERRUPTED, Tables
-from core.stats import FEW, difference
+from core.stats import difference
 
 
 @declared("compare")
@@ -43,22 +43,20 @@ def compare(
 
 def paired(one: Frame, other: Frame, draws: int = 2000) -> dict[str, float]:
     """A ratio Σ sum ÷ Σ count less another, on the texts that both have: the one definition of a
-    paired difference in tables. Each frame has a line per text, with the columns sum and count.
+    paired difference in tables. Each frame has a line per text, with the columns sum and count,
+    which is above 0.
 
-    Gives texts (in which both counted anything), value, other_value, difference, low and high
+    Gives texts (how many both have), and over these value, other_value, difference, low and high
     (95 %, texts drawn alike for both; NaN for fewer than ``FEW``), and better: the share of the
     texts where ``one`` is higher.
     """
     common = one.index.intersection(other.index)
     a, b = one.loc[common], other.loc[common]
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore"):
         value, other_value = (np.divide(x["sum"].sum(), x["count"].sum()) for x in (a, b))
-        better = (a["sum"] / a["count"] > b["sum"] / b["count"]).mean()
-    both = (a["count"] > 0) & (b["count"] > 0)
-    texts, low, high = int(both.sum()), np.nan, np.nan
-    if texts >= FEW:
-        low, high = difference(a["sum"], a["count"], b["sum"], b["count"], draws)
-    found = {"texts": texts, "value": float(value), "other_value": float(other_value)}
+    better = (a["sum"] / a["count"] > b["sum"] / b["count"]).mean()
+    low, high = difference(a["sum"], a["count"], b["sum"], b["count"], draws)
+    found = {"texts": len(common), "value": float(value), "other_value": float(other_value)}
     found |= {"difference": float(value - other_value), "low": low, "high": high}
     return found | {"better": float(better)}
 

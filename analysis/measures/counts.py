@@ -134,7 +134,6 @@ class Counts:
 
 
 def summed(records: Sequence[Served], kind: str, notes: Sequence[str] = ()) -> Counts:
-    """The records of one file together."""
     rounds, drafted, accepted, tokens = (
         _sum([getattr(each, name) for each in records])
         for name in ("rounds", "drafted", "accepted", "tokens")

@@ -53,7 +53,6 @@ class Finding:
 
 
 def findings(tables: Tables, by: By = "method") -> list[Finding]:
-    """All findings, label by label."""
     found = [finding for make in _MAKERS for finding in make(tables, by)]
     order = tables.rounds[by].unique().tolist()
     return sorted(found, key=lambda finding: order.index(finding.label))

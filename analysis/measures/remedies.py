@@ -130,7 +130,6 @@ class Walks:
 
 
 def walks(tables: Tables, by: By = "method") -> list[Walks]:
-    """Of every label that drafted anything."""
     rounds = tables.rounds
     drafting = rounds.groupby("run", observed=True)["nodes"].transform("sum") > 0
     return [Walks(str(label), part) for label, part in rounds[drafting].groupby(by, observed=True)]

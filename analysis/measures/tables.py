@@ -89,7 +89,6 @@ class Tables:
             yield pd.concat([own, frame.drop(columns="run")], axis=1)
 
     def whole(self, table: Name, names: Sequence[str] | None = None) -> Frame:
-        """The same of all parts."""
         return pd.concat([*self.each(table, names)], ignore_index=True)
 
     @cached_property

@@ -93,7 +93,6 @@ def _kept(
 
 
 def _show_texts(found: pd.DataFrame) -> None:
-    """The same across texts, if there are several."""
     from analysis.collected.many_texts import several_texts
 
     texts: Any = several_texts(found)

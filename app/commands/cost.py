@@ -81,7 +81,7 @@ def main(args: Options) -> int:
         rows = [asdict(e) | {"tokens_per_second": e.tokens_per_second} for e in found]
         facts = {"plain": plain, "best": chosen.budget, "points": [asdict(p) for p in points]}
         facts |= {"expected": rows, "checked": [asdict(run) for run in real]}
-        print(json.dumps(cost.to_json() | facts))
+        print(json.dumps(cost.to_json() | facts, allow_nan=False))
     else:
         _show(verify, found, plain, real)
         _conclude(chosen, plain, real)
@@ -98,7 +98,6 @@ def _engine(args: Options, collection: Collection) -> Engine:
 
 
 def _neighbours(budgets: Sequence[int], budget: int) -> Sequence[int]:
-    """The budget and those beside it."""
     at = budgets.index(budget)
     return budgets[max(0, at - 1) : at + 2]
 
@@ -140,12 +139,15 @@ def _conclude(chosen: Estimate, plain: float, real: Sequence[RealRun]) -> None:
     )
     if not real:
         return
-    rates = {run.budget: run.tokens_per_second for run in real}
-    fastest, got = max(rates, key=rates.__getitem__), rates[chosen.budget]
-    say(
-        f"real runs: {rate(got)} tokens/s at {chosen.budget} ({share(got / expected, 0)} of what "
-        f"was expected); fastest of {', '.join(map(str, rates))}: {fastest}"
-    )
+    rates = {run.budget: speed for run in real if (speed := run.tokens_per_second) is not None}
+    if got := rates.get(chosen.budget):
+        say(
+            f"real runs: {rate(got)} tokens/s at {chosen.budget} ({share(got / expected, 0)} of "
+            f"what was expected); fastest of {', '.join(map(str, rates))}: "
+            f"{max(rates, key=rates.__getitem__)}"
+        )
+    else:
+        say(f"the real run at {chosen.budget} took a single round, too few for tokens/s")
     wrong = [str(run.budget) for run in real if not run.rounds_equal]
     say(
         f"rounds other than simulated at budget {', '.join(wrong)}"

@@ -125,7 +125,6 @@ class Options(Prompts, Denoising, DiffusionModel, TableOptions):
 
 
 def load(args: DiffusionModel) -> DiffusionLanguage:
-    """The diffusion model, progress shown."""
     with ProgressBar("preparing " + args.model) as progress:
         progress.at(None, "loading libraries")
         quiet_libraries()

@@ -102,7 +102,6 @@ def main(args: Options) -> int:
 
 
 def _layers(engine: Engine, method: str, options: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the target's layers that a method's drafter reads."""
     drafter = engine.load_drafter(choose(method, options))
     assert drafter is not None  # main refuses a method without one
     return drafter.layers
@@ -137,7 +136,6 @@ def _show(found: Wiring) -> None:
 
 
 def _next(found: Diagnosis) -> None:
-    """Say what to run next."""
     if found.code:
         say("docs/wiring.md says how each mistake comes about, and how to mend it")
         return

@@ -51,7 +51,6 @@ class Set(CommandOptions):
 
     @property
     def values(self) -> dict[str, str]:
-        """The values that --set gives, by option."""
         return {name.replace("-", "_"): value for name, value in self.set}
 
 
@@ -170,5 +169,4 @@ class Large(CommandOptions):
 
     @property
     def limits(self) -> Limits:
-        """The limits on the size of a trace."""
         return UNLIMITED if self.large else LIMITS

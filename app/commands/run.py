@@ -164,7 +164,6 @@ def _line(index: int, result: Mapping[str, Any]) -> str:
 
 
 def _total(results: Sequence[Mapping[str, Any]]) -> str:
-    """All prompts together."""
     tokens, seconds = (sum(r[name] for r in results) for name in ("tokens", "seconds"))
     lengths = [length for r in results for length in r["acceptance_lengths"]]
     whole = sum(lengths) / len(lengths) if lengths else 1.0

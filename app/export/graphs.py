@@ -89,7 +89,6 @@ def _known(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def graphml(record: Round) -> bytes:
-    """The draft as a GraphML file."""
     out = io.BytesIO()
     nx.write_graphml(draft_graph(record), out, named_key_ids=False)
     return out.getvalue()

@@ -2,7 +2,7 @@
 
 It holds what the studio's server would answer of the run: the view of every round and node, made by
 ``app.view.rounds`` as the server makes them, and what the run measures by itself and beside others.
-An offline file, a site and an embedded run all hold packs; app/web/packs.js reads them.
+An offline file, a site and an embedded run all hold packs; app/web/offline/packs.js reads them.
 
     {"each": 64, "run": BLOCK, "nodes": [BLOCK, …]}
 
@@ -105,7 +105,7 @@ class Packer:
     """JSON values, each stored once: nodes of one tree share their paths, lists and labels.
 
     ``table`` holds scalars as they are, lists as [-1, place, …] and objects as [shape, place, …],
-    where ``shapes`` names an object's keys. app/web/packs.js unfolds them.
+    where ``shapes`` names an object's keys. app/web/offline/packs.js unfolds them.
     """
 
     def __init__(self) -> None:

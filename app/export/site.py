@@ -12,9 +12,7 @@ run stays good when the site is made again.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,12 +20,12 @@ from typing import Any
 from analysis.labels import sampling, set_apart
 from app.export.offline import STYLES, data_block, frame, page
 from app.export.packs import DETAILED, inert, pack, weight
-from app.page_files import css, joined
+from app.page_files import css, enclosed
 from app.trace_files import TraceFile
 from app.view.comparison import CAUTIONS
 from app.view.rounds import method_name
 from core.errors import UserError
-from core.files import sha256
+from core.files import remove, sha256
 from core.journal import LOCK, alone, writing
 from core.lines import Limits
 from core.methods.names import PLAIN
@@ -69,9 +67,7 @@ def write_site(
     _check(folder)
     made = folder / UNFINISHED
     with alone(made, "export"), writing(folder):
-        for entry in made.iterdir():
-            if entry.name != LOCK:
-                _remove(entry)
+        _empty(made)
         (made / RUNS).mkdir()
         found, left_out = dict[str, dict[str, Any]](), list[str]()
         headers = dict[str, Header]()
@@ -93,7 +89,8 @@ def write_site(
             line["apart"] = visible(apart[name], APART) if apart[name] else ""
         _write_pages(made, list(found.values()))
         _publish(made, folder)
-    _remove(made)
+        _empty(made)
+        remove(made)  # the lock last: once it is gone, another export may begin
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return WrittenSite(len(found), size, tuple(left_out))
 
@@ -139,7 +136,7 @@ def _write_pages(made: Path, lines: Sequence[dict[str, Any]]) -> None:
     told = {"runs": lines, "cautions": CAUTIONS, "course": True}
     before, after = page(
         "Runs",
-        joined("offline/site.js"),
+        enclosed("offline/site.js"),
         css(SITE),
         '<nav aria-label="Parts of this site"></nav><p>recorded runs</p>'
         '<button type="button" id="ds-theme" aria-label="Dark or light"></button>',
@@ -163,7 +160,8 @@ def element_script() -> str:
         "after": closed + after,
         "told": {"runs": 1, "apart": [""], "cautions": CAUTIONS},
     }
-    return joined("offline/embed.js", f"defineRun({inert(parts)});")
+    define = f'modules["offline/embed.js"].defineRun({inert(parts)});'
+    return enclosed("offline/embed.js", define)
 
 
 # ── the folder ───────────────────────────────────────────────────────────────────────────────────
@@ -194,6 +192,12 @@ def _others(folder: Path) -> Iterator[Path]:
             yield entry
 
 
+def _empty(made: Path) -> None:
+    for entry in made.iterdir():
+        if entry.name != LOCK:
+            remove(entry)
+
+
 def _publish(made: Path, folder: Path) -> None:
     """Move what is whole to its place, the index last; then remove runs that it names no more."""
     names = {file.name for file in (made / RUNS).iterdir()}
@@ -203,11 +207,3 @@ def _publish(made: Path, folder: Path) -> None:
     for old in (folder / RUNS).iterdir():
         if old.name not in names:
             old.unlink()
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink()

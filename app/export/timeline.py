@@ -22,7 +22,6 @@ LONGEST = 3600.0  # seconds a stage may take here: a trace may hold any number
 
 
 def perfetto(trace: Trace) -> str:
-    """The whole file, as JSON."""
     about = header_view(trace.header)
     events = list(_events(trace.rounds, f"{about['method']} · {about['model']}"))
     other = {"made by": "Draftscope", "time": "rounds follow each other; gaps are not recorded"}

@@ -18,7 +18,6 @@ RUNS = (MAIN, MAIN, MAIN, MAIN, MAIN, MAIN, "treeflash", WHOLE_PATH, "dart")  # 
 
 
 def course(material: Material | None = None) -> Json:
-    """Trees and chapters, as plain JSON."""
     material = material or Material.shipped()
     chapters = [make(material) for make in CHAPTERS]
     for chapter, name in zip(chapters, RUNS, strict=False):

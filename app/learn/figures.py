@@ -20,6 +20,7 @@ NAMES = {
     "treeflash": "TreeFlash",
     "dart": "DART",
     "eagle3": "EAGLE-3",
+    "mtp": "MTP head",
 }
 Marks = Mapping[int, str]
 

@@ -1,4 +1,4 @@
-"""The recordings of the course: four runs of one prompt, and two of another.
+"""The recordings of the course: five runs of one prompt, and two of another.
 
 Every number and every token in the chapters is read from ``assets/learn`` and ``assets/measured``.
 ``app.maintainers.recording`` makes the runs.
@@ -39,8 +39,9 @@ from core.visible import flowing
 FOLDER = ASSETS / "learn"
 MAIN = "ddtree"  # the method that most chapters look at
 WHOLE_PATH = "eagle3"
+OWN_LAYER = "mtp"
 RACED = (MAIN, "treeflash", "dart")
-METHODS = (*RACED, WHOLE_PATH)
+METHODS = (*RACED, WHOLE_PATH, OWN_LAYER)
 PAIR = (MAIN, "treeflash")  # whose trees chapter 7 compares, at another text too
 
 PROMPT = "Write one sentence about the night sky."
@@ -176,15 +177,17 @@ class Material:
 
     @cached_property
     def paths(self) -> Mapping[str, Round]:
-        """The rounds of chapter 8, by method, of the places that both runs come to where one token
+        """The rounds of chapter 8, by method, of the places that its runs come to where one token
         has several parents in the tree of ``WHOLE_PATH`` and goes on after one of them: the place
         where what follows differs most between the parents."""
-        one, two = ({r.position: r for r in self.traces[n].rounds} for n in (MAIN, WHOLE_PATH))
-        told = {at: _contrast(two[at]) for at in sorted(one.keys() & two.keys())}
+        names = (MAIN, WHOLE_PATH, OWN_LAYER)
+        at_place = {n: {r.position: r for r in self.traces[n].rounds} for n in names}
+        shared = set.intersection(*map(set, at_place.values()))
+        told = {at: _contrast(at_place[WHOLE_PATH][at]) for at in sorted(shared)}
         best = max(told, key=lambda position: told[position])
         if not told[best]:
             raise ValueError("no tree of the whole path is as chapter 8 says")
-        return {MAIN: one[best], WHOLE_PATH: two[best]}
+        return {name: rounds[best] for name, rounds in at_place.items()}
 
     @cached_property
     def rivals(self) -> Round:

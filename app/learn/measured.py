@@ -52,7 +52,6 @@ class Rate:
 
     @staticmethod
     def of(row: Json) -> Rate:
-        """From a line of the report."""
         method, _, budget = row["method"].partition(" ")
         weight = row["options"].get("ngram_weight")
         return Rate(

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from analysis.numbers import percent
 from app.learn.figures import CHOSEN, HOT, NAMES, NEW, bars, columns, marks_of, pairs, tree
-from app.learn.material import MAIN, PATHS, WHOLE_PATH, Material
+from app.learn.material import MAIN, OWN_LAYER, PATHS, WHOLE_PATH, Material
 from app.learn.predict import asked
 from app.learn.steps import same_token
-from app.learn.words import Json, Wording, chapter, plain, scene
+from app.learn.words import ChapterStep, Json, Wording, chapter, plain, scene
 from core.rounds.round import Round
 
 LISTED = 5  # tokens of a list
@@ -40,7 +40,7 @@ def whole_path(m: Material) -> Json:
         for row in range(1, len(draft))
     }
     scenes = [
-        scene("two", *(tree(f"{PATHS}{each}?", title=NAMES[each]) for each in m.paths)),
+        scene("two", *_beside(MAIN, WHOLE_PATH, untold="?")),
         scene("same", tree(name + "?", marks=marks_of(hot=twins)),
               side=_after(record, twins, token)),
         scene("order", tree(name + "?", marks=marks_of(hot=twins, new=[kept]), select=kept)),
@@ -48,6 +48,7 @@ def whole_path(m: Material) -> Json:
         scene("tree", tree(name + "?", labels=labels)),
         asked("asked", record, name),
         scene("target", tree(name)),
+        _own_layer(m),
     ]  # fmt: skip
     return chapter(
         "08-the-whole-path", scenes,
@@ -59,6 +60,23 @@ def whole_path(m: Material) -> Json:
         accepted=record.accepted, taken=words.nodes(record.verdict.path[1:], " and "),
         bonus=words.token(record.verdict.bonus),
         rounds=len(m.traces[WHOLE_PATH].rounds), rounds2=len(m.traces[MAIN].rounds),
+    )  # fmt: skip
+
+
+def _beside(*methods: str, untold: str = "") -> list[Json]:
+    """The trees of methods beside each other; ``untold``: "?" before the target's answer."""
+    return [tree(f"{PATHS}{each}{untold}", title=NAMES[each]) for each in methods]
+
+
+def _own_layer(m: Material) -> ChapterStep:
+    """A drafter of the target's own kind at the same place."""
+    record, words = m.paths[OWN_LAYER], Wording.of(m.paths[OWN_LAYER])
+    best = record.draft.children[0][0]
+    return scene(
+        "own", *_beside(WHOLE_PATH, OWN_LAYER),
+        best=words.node(best), q=record.node(best).q, p=record.node(best).p,
+        own=record.accepted, own_taken=words.nodes(record.verdict.path[1:], " and "),
+        own_rounds=len(m.traces[OWN_LAYER].rounds),
     )  # fmt: skip
 
 

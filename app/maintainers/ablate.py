@@ -159,7 +159,6 @@ class Ablation:
     texts: Sequence[HeldOutText]
 
     def train(self, variant: TrainingVariant, folder: Path) -> Fit:
-        """The variant's training, to its end."""
         settings = replace(self.settings, **variant.fit)
         corpus = corpus_of(variant, self.shards, settings.held_out)
         torch.manual_seed(settings.seed)

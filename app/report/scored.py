@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 from typing import TYPE_CHECKING
 
 from analysis.numbers import interval, rate, tau
@@ -18,12 +20,20 @@ HEADS = ("", "τ", "95 %", "texts", "runs", "failed", "tokens/s", "tokens as pla
 def score_sheet(found: Sequence[VariantScore]) -> Sheet:
     """A row per variant; the last column only where some run could be compared with plain."""
     heads = HEADS if any(score.judged for score in found) else HEADS[:-1]
-    return Sheet("", heads, [_cells(score)[: len(heads)] for score in found])
+    names = _numbered([one_line(score.name, 60) for score in found])
+    rows = [_cells(name, score) for name, score in zip(names, found, strict=True)]
+    return Sheet("", heads, [row[: len(heads)] for row in rows])
 
 
-def _cells(score: VariantScore) -> tuple[str, ...]:
+def _numbered(names: Sequence[str]) -> list[str]:
+    """The names; of those that are alike as they are cut, each with its number."""
+    often, numbers = Counter(names), {name: count(1) for name in names}
+    return [f"{name} ({next(numbers[name])})" if often[name] > 1 else name for name in names]
+
+
+def _cells(name: str, score: VariantScore) -> tuple[str, ...]:
     return (
-        one_line(score.name, 60),
+        name,
         tau(score.tau),
         interval(score.low, score.high),
         str(score.texts),

@@ -8,9 +8,11 @@ folder of the server's, at the request's ``path``.
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +26,7 @@ from app.studio.routes import GONE, Route
 from app.studio.run import DONE
 from app.studio.runs import Runs
 from core.errors import UserError
+from core.files import remove
 from core.json_input import read_json
 from core.methods.registry import find
 from core.rounds.round import new_tokens
@@ -32,8 +35,9 @@ from core.visible import flowing
 
 MOST_TOKENS = 64  # of the collected text: a minute on two cores
 MAX_TITLE = 40  # characters
+KEPT = 32  # files of a kind that stay when another one is begun
 
-T = TypeVar("T")
+T = TypeVar("T", bound=CollectRequest | DiagnoseRequest)
 
 
 class Background:
@@ -51,15 +55,24 @@ class Background:
         }
 
     def begin(self, request: Request) -> str:
-        """The work's ticket. Raises UserError when too much waits."""
+        """The work's ticket; of what was made before, the last used stays. Raises UserError when
+        too much waits."""
+        with suppress(FileNotFoundError):  # the worker gives one its name
+            for old in sorted(self.folder.iterdir(), key=os.path.getmtime)[:-KEPT]:
+                remove(old)
         (ticket,) = self.runs.submit(request)
         return ticket
 
     def finished(self, question: Question, kind: type[T], otherwise: str) -> T:
-        """The request of finished work. Raises UserError, with ``otherwise``, for anything else."""
+        """The request of finished work whose file is there. Raises UserError, with ``otherwise``,
+        for anything else."""
         run = self.runs.get(question.ticket)
         if run is None or not isinstance(run.request, kind) or run.state != DONE:
             raise UserError(otherwise)
+        try:
+            os.utime(run.request.path)  # it was used
+        except OSError:
+            raise UserError(otherwise) from None
         return run.request
 
     def _stop(self, question: Question) -> Any:
@@ -71,13 +84,13 @@ class Background:
 class Collecting:
     """Collect the prompt of a run on view for What-if. A second question about it finds the file.
 
-    ``add`` opens a finished file and returns the name by which What-if knows it.
+    ``add`` opens a finished file in What-if, if it is not open there, by the name that it has here:
+    nobody can guess it.
     """
 
-    def __init__(self, runs: Runs, methods: Methods, add: Callable[[Path], str]):
+    def __init__(self, runs: Runs, methods: Methods, add: Callable[[Path, str], object]):
         self._runs, self._methods, self._add = runs, methods, add
-        self._work = Background(runs, "collected")
-        self._names: dict[Path, str] = {}  # of files that are open
+        self._work, self._secret = Background(runs, "collected"), secrets.token_hex(16)
 
     def routes(self) -> dict[str, Route]:
         return self._work.routes() | {"collect": self._collect, "collected": self._collected}
@@ -105,7 +118,7 @@ class Collecting:
         tokens = min(MOST_TOKENS, max(2, header.stated("max_new_tokens", int) or MOST_TOKENS))
         methods = tuple(_listable([header.method, *shipped.COLLECTED], self._methods))
         of = (header.prompt_text, header.prompt_ids, dict(header.model), header.tokenizer_hash)
-        key = repr((of, astuple(rule), tokens, methods))
+        key = repr((self._secret, of, astuple(rule), tokens, methods))
         name = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:20]
         path = self._work.folder / f"{name}.safetensors"
         return CollectRequest(header, path, methods, tokens, rule, tuple(text))
@@ -115,11 +128,10 @@ class Collecting:
         leaves the run's."""
         otherwise = "this text is not collected: ask for it again"
         request = self._work.finished(question, CollectRequest, otherwise)
-        path = request.path
-        if path not in self._names:
-            self._names[path] = self._add(path)
+        name = request.path.stem
+        self._add(request.path, name)
         title = flowing(request.prompt, MAX_TITLE) or "the run's text"
-        return {"file": self._names[path], "title": title, "apart": _apart(request)}
+        return {"file": name, "title": title, "apart": _apart(request)}
 
 
 def _apart(request: CollectRequest) -> str:

@@ -169,8 +169,18 @@ def checked_prompt(prompt: Any) -> str:
     return prompt
 
 
+def is_number(value: object) -> bool:
+    """Whether it is a number, and finite as a float."""
+    try:
+        return (
+            isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        )
+    except OverflowError:  # an int of any length
+        return False
+
+
 def number(value: Any, whole: bool = False) -> Any:
     """Raises UserError for a value that is not a finite number."""
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
+    if not is_number(value):
         raise UserError("fill in every number of the settings")
     return int(value) if whole else float(value)

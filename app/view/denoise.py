@@ -40,7 +40,6 @@ def is_denoising(trace: Trace) -> bool:
 
 
 def run_view(header: Header) -> dict[str, Any]:
-    """Return the page's view of a denoising run's header."""
     graph = graph_of(header.settings)
     return {
         "method": visible(header.method),

@@ -3,6 +3,7 @@
 // Whoever wrote a hash is not believed: a value that is not of its kind is as good as absent.
 
 import { GHOST } from "./tree/boxes.js";
+import { Turns } from "./turns.js";
 
 const TRACES = /^[a-z0-9][a-z0-9-]{0,59}(,[a-z0-9][a-z0-9-]{0,59}){0,3}$/,
   TICKET = /^[A-Za-z0-9_-]{20,60}$/;
@@ -147,9 +148,9 @@ export class ViewInAddress {
    *    runs(): names that only this server knows, of its runs or its file,
    *    show(state, runs, atStart, isWanted): show a state; null: the address is another tab's.
    *      `runs`: as they were written, null where somebody else wrote the address. isWanted():
-   *      no newer state was asked for meanwhile }; only state must be. */
+   *      nothing newer was asked for meanwhile }; only state must be. */
   constructor(view, element, hear) {
-    Object.assign(this, { view, element, showing: null, isShown: false });
+    Object.assign(this, { view, element, turns: new Turns(), isShown: false });
     this.hear = { runs: () => [], show: () => {}, ...hear };
     const back = () => {
       if (!element.isConnected) window.removeEventListener("popstate", back);
@@ -163,9 +164,7 @@ export class ViewInAddress {
 
   async _show(state, atStart) {
     clearTimeout(this.timer);
-    const turn = {};
-    this.showing = turn;
-    const isWanted = () => this.showing === turn,
+    const isWanted = this.turns.take(),
       runs = state && (ownEntry()?.runs ?? null);
     try {
       await this.hear.show(state, runs, atStart, isWanted);
@@ -173,8 +172,14 @@ export class ViewInAddress {
       console.error(error); // an address may hold anything: the tab goes on writing its own
     }
     if (!isWanted()) return;
-    Object.assign(this, { showing: null, isShown: state !== null });
+    this.turns.end();
+    this.isShown = state !== null;
     this.write();
+  }
+
+  /** Somebody opens something else: what the address asked for is not wanted any more. */
+  leave() {
+    this.turns.end();
   }
 
   /** Something on view is another. */
@@ -186,7 +191,7 @@ export class ViewInAddress {
   /** Write what is on view, as far as it is known and in sight. */
   write() {
     clearTimeout(this.timer);
-    if (this.showing || !this.element.getClientRects().length) return;
+    if (this.turns.isTaken || !this.element.getClientRects().length) return;
     const state = this.hear.state();
     if (!state) return;
     const view = this.view === "run" || state.learn ? undefined : this.view;

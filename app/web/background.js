@@ -1,13 +1,14 @@
 // Work of the server's worker that has no rounds: how far it is, and Stop.
 
 import { button, h, plural } from "./dom.js";
-import { answered, Feed } from "./feed.js";
+import { answered, Feed, letGo } from "./feed.js";
+import { Turns } from "./turns.js";
 
 export class Background {
-  /** title: what is done, in words. hear: {done(ticket), complain(sentence)}: a sentence when it
-   *  came to nothing, "" when it begins. */
+  /** title: what is done, in words. hear: {result(ticket) asks what finished work made,
+   *  done(result), complain(sentence)}: a sentence when it came to nothing, "" when it begins. */
   constructor(source, title, hear) {
-    Object.assign(this, { source, title, hear });
+    Object.assign(this, { source, title, hear, turns: new Turns() });
     this.words = h("span", {});
     this.bar = h("i", {});
     this.element = h(
@@ -21,27 +22,43 @@ export class Background {
       model: () => {},
       rounds: () => {},
       state: (feed, ended) => this._state(feed.run, ended),
-      lost: () => this.end("the work is no longer on the server"),
+      lost: () => this._end("the work is no longer on the server"),
       silent: () => this._say("the server does not answer"),
     });
   }
 
-  /** Begin what a route begins; its answer, or null where it complained. */
+  /** Begin what a route begins, in the place of what was begun before; its answer, or null where
+   *  it complained, or other work was begun meanwhile. */
   async begin(asked) {
-    this.hear.complain("");
-    const answer = await answered(asked);
-    if (answer.error) {
-      this.hear.complain(answer.error);
+    const isWanted = this.turns.take();
+    this.feed.leave();
+    this._end("");
+    const answer = await answered(asked),
+      { ticket, error } = answer;
+    if (!isWanted()) {
+      if (ticket) letGo(this.source, ticket);
+      return null;
+    }
+    if (error) {
+      this.hear.complain(error);
       return null;
     }
     this._say("waiting");
-    this.feed.open(answer.ticket);
+    this.feed.open(ticket);
     return answer;
   }
 
-  end(sentence) {
+  async _done(ticket) {
+    const isWanted = this.turns.take(),
+      answer = await answered(this.hear.result(ticket));
+    if (!isWanted()) return;
+    this._end(answer.error ?? "");
+    if (!answer.error) this.hear.done(answer);
+  }
+
+  _end(sentence) {
     this.element.hidden = true;
-    if (sentence) this.hear.complain(sentence);
+    this.hear.complain(sentence);
   }
 
   _say(words, percent = 0) {
@@ -54,8 +71,8 @@ export class Background {
     const [, percent] = /: (\d+)%/.exec(run.reading) ?? [];
     if (run.state === "waiting") this._say(`${plural(run.ahead, "run")} ahead`);
     else if (!ended) this._say(run.reading || "beginning", Number(percent ?? 0));
-    if (run.state === "failed") this.end(run.message);
-    else if (run.state === "stopped") this.end(run.message || "stopped: ask again to go on");
-    else if (ended) this.hear.done(run.ticket);
+    if (run.state === "failed") this._end(run.message);
+    else if (run.state === "stopped") this._end(run.message || "stopped: ask again to go on");
+    else if (ended) this._done(run.ticket);
   }
 }

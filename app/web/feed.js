@@ -13,6 +13,12 @@ export async function sent({ upload, server }, route, file) {
   return (await place.catch(() => null)) || { error: "the file could not be sent" };
 }
 
+/** Nobody waits for a run any more: it is stopped, unless this page or another one shows it. */
+export function letGo(source, ticket) {
+  const isKept = [...FEEDS].some((feed) => feed.ticket === ticket);
+  if (!isKept) answered(source.stop({ ticket, left: true }));
+}
+
 export class Feed {
   /** source: {updates, stop}, and news (see News) where runs go on.
    *  hear: {model(model), rounds(feed, first), state(feed, ended), lost(feed), silent()}. */
@@ -63,11 +69,10 @@ export class Feed {
   /** Let go of the run; once nobody on this page or on another shows it any more, it is stopped. */
   leave() {
     this.source.news?.drop(this);
-    const { ticket, active, source } = this,
-      kept = () => [...FEEDS].some((feed) => feed.ticket === ticket);
+    const { ticket, active, source } = this;
     this.forget();
     // Not at once: what opens several runs may give this one to another of its feeds.
-    if (active) queueMicrotask(() => kept() || answered(source.stop({ ticket, left: true })));
+    if (active) queueMicrotask(() => letGo(source, ticket));
   }
 
   /** Somebody pressed Stop. */

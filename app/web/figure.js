@@ -29,17 +29,14 @@ function plotly() {
   return script;
 }
 
-const drawn = new Set();
+const drawn = new WeakMap(); // element → its figure, which goes with the page's part
 let theme = null;
 /** Figures take the colours of the theme that somebody changes to. */
 function followTheme(figure) {
-  drawn.add(figure);
+  drawn.set(figure.element, figure);
   if (theme) return;
   theme = new MutationObserver(() => {
-    for (const each of drawn) {
-      if (each.element.isConnected) each.again();
-      else drawn.delete(each);
-    }
+    for (const each of document.querySelectorAll(".ds-figure")) drawn.get(each)?.again();
   });
   theme.observe(document.body, { attributes: true, attributeFilter: ["class"] });
 }
@@ -248,7 +245,7 @@ export class Figure {
     } catch (error) {
       return this.say(error.message);
     }
-    if (!drawn.has(this) && this.onPick)
+    if (!drawn.has(this.element) && this.onPick)
       this.box.on("plotly_click", ({ points: [{ data, pointIndex }] }) =>
         this.pick(data.meta, data.meta.points[pointIndex].x),
       );

@@ -3,6 +3,7 @@
 
 import { button, h, number, plural } from "./dom.js";
 import { compareTicked, wordFilter } from "./parts.js";
+import { Turns } from "./turns.js";
 
 const SHELF = "draftscope-shelf",
   SHELVED = 24;
@@ -29,18 +30,19 @@ export function shelve(tickets) {
 }
 
 export class Gallery {
-  /** onPick(tickets): what a person chose. `all` offers a prompt's runs together. */
+  /** onPick(tickets): what a person chose. `all` offers a prompt's runs together; then one that is
+   *  picked does not take the place of another. */
   constructor(source, onPick, all) {
-    Object.assign(this, { source, onPick, all });
+    Object.assign(this, { source, onPick, all, drawing: new Turns(), picking: new Turns() });
     this.element = h("div", { class: "ds-gallery" });
   }
 
   /** Show what there is; asked for anew each time, since runs come and go. */
   async draw() {
-    const [examples, runs] = await Promise.all([
-      this._ask("examples"),
-      this._ask("runs", { tickets: shelved() }),
-    ]);
+    const isWanted = this.drawing.take(),
+      asked = [this._ask("examples"), this._ask("runs", { tickets: shelved() })],
+      [examples, runs] = await Promise.all(asked);
+    if (!isWanted()) return;
     const sections = (examples.prompts || []).map((entry) =>
       entry.files ? this._given(entry) : this._prompt(entry),
     );
@@ -163,7 +165,10 @@ export class Gallery {
     const name = run.method + (run.budget ? `, B = ${run.budget}` : ""),
       rounds = plural(run.rounds, "round"),
       [title, words] = run.file ? [run.file, `${name}, ${rounds}`] : [name, rounds];
-    return this._card(title, words, `${name}: ${run.prompt}`, () => this.onPick([run.ticket]));
+    return this._card(title, words, `${name}: ${run.prompt}`, () => {
+      this.picking.end(); // an example that was clicked before
+      this.onPick([run.ticket]);
+    });
   }
 
   _section(title, words, cards) {
@@ -182,9 +187,10 @@ export class Gallery {
   }
 
   async _examples(names) {
-    const answers = await Promise.all(names.map((name) => this._ask("example", { name })));
+    const isWanted = this.picking.take(),
+      answers = await Promise.all(names.map((name) => this._ask("example", { name })));
     answers.forEach(({ error }, at) => error && this._tell(names[at], error));
     const tickets = answers.map((answer) => answer.ticket).filter(Boolean);
-    if (tickets.length) this.onPick(tickets);
+    if (tickets.length && (this.all || isWanted())) this.onPick(tickets);
   }
 }

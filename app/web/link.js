@@ -11,8 +11,7 @@ export class Permalink {
   constructor(studio) {
     this.studio = studio;
     this.view = studio.where.view; // its tab
-    this.wanted = null; // the round, place and node that the address names
-    this.look = null; // what else it names of the view
+    this._forget();
     this.button = button(
       "Link",
       {
@@ -39,17 +38,29 @@ export class Permalink {
   async _show(state, runs, atStart, isWanted) {
     const { studio } = this;
     if (!state) return this.begin(atStart);
-    const { tickets, said, lacks } = await ticketsOf(studio.source, state, runs);
+    const { tickets, said, lacks } = await ticketsOf(studio.source, state, runs, isWanted);
     if (!isWanted()) return;
     this.wanted = placeNamed(state);
-    if (this.wanted) this.wanted.lacks = lacks && !tickets.length;
+    this.lacks = !!lacks && !tickets.length;
     if (runs || hasLook(state)) this.look = state;
-    if (tickets.length || (runs && !atStart)) studio.open(...tickets);
+    if (tickets.length || (runs && !atStart)) studio.runs.open(tickets);
     if (said) studio.complain(said);
     if (!tickets.length && !lacks) await this.begin(atStart);
     if (!isWanted()) return;
-    if (!studio.panes[0].feed.run && !this.wanted?.lacks) this.wanted = null;
+    if (!studio.panes[0].feed.run && !this.lacks) this.wanted = null;
     this.moved();
+  }
+
+  _forget() {
+    this.wanted = null; // the round, place and node that the address names
+    this.look = null; // what else it names of the view
+    this.lacks = false; // whether both are of a file that is not here yet
+  }
+
+  /** Somebody opens other runs: what the address names is not of them, except of a file. */
+  leave() {
+    this.address?.leave();
+    if (!this.lacks) this._forget();
   }
 
   /** The round and node that the page's address names for this view, if it does. */
@@ -58,15 +69,18 @@ export class Permalink {
     return viewOf(state) === this.view ? placeNamed(state) : null;
   }
 
-  /** Go to a round and a node as soon as they are there. */
+  /** Somebody goes to a round and a node: as soon as they are there. */
   seek(state) {
-    this.wanted = state;
+    this.address?.leave();
+    Object.assign(this, { wanted: state, lacks: false });
     this.moved();
   }
 
   /** Something on the page has moved, or rounds have come. */
   moved() {
-    if (this.look && this.studio.panes[0].rounds.length) {
+    const { rounds, feed } = this.studio.panes[0];
+    if (this.lacks && feed.made) this._forget(); // another run was opened
+    if (this.look && rounds.length) {
       const { look } = this;
       this.look = null;
       this.studio.look.restore(look);
@@ -82,14 +96,18 @@ export class Permalink {
 
   _seek() {
     const { guide, panes, comparing } = this.studio,
-      { round, node, place, who, lacks } = this.wanted,
+      { wanted } = this,
+      { round, node, place, who } = wanted,
       pane = (comparing && panes.find(({ letter }) => letter === who)) || panes[0],
       busy = panes.some(({ feed }) => feed.active),
       at = (round || 1) - 1;
-    if (lacks && pane.feed.made) this.wanted = null; // another run was opened
     const isThere = comparing && place ? place <= guide.reachable : at < panes[0].rounds.length;
-    if (!isThere || !this.wanted) {
-      if (panes[0].rounds.length && !busy) this.wanted = null; // there is no such round
+    if (!isThere) {
+      if (!panes[0].rounds.length) return;
+      const byHand = wanted.followed && !guide.follow;
+      if (byHand || !busy)
+        this.wanted = null; // somebody stays elsewhere, or it does not come
+      else wanted.followed = guide.follow;
       return;
     }
     this.wanted = null;

@@ -2,7 +2,7 @@
 // again. The server says which (`made`, see app/studio/requested.py); null is a file, false a run
 // that no address can hold.
 
-import { answered } from "./feed.js";
+import { answered, letGo } from "./feed.js";
 
 export const NEEDS_FILE =
   "This address is of a file that was opened on another page: open that file here to see it.";
@@ -36,12 +36,13 @@ export async function sharedNames(source, tickets) {
 
 /** The tickets of what an address names: {tickets, said: a sentence on what is not there, lacks:
  *  whether it needs a file}. `runs`: tickets as this page wrote them, or null. `state`:
- *  null where the address is another tab's. */
-export async function ticketsOf(source, state, runs) {
+ *  null where the address is another tab's. isWanted(): nothing newer was asked for. */
+export async function ticketsOf(source, state, runs, isWanted) {
   if (!state) return { tickets: [], said: "" };
   if (runs?.length && !(state.trace && (await areGone(source, runs)))) return { tickets: runs };
-  if (state.trace && source.example) return openNamed(source, state.trace.split(","));
-  if (Array.isArray(state.made) && source.start) return openNamed(source, state.made.slice(0, 4));
+  if (state.trace && source.example) return openNamed(source, state.trace.split(","), isWanted);
+  if (Array.isArray(state.made) && source.start)
+    return openNamed(source, state.made.slice(0, 4), isWanted);
   if (state.run && source.share)
     return { tickets: LINKS.map((name) => state[name]).filter(Boolean) };
   const named = /[#&](run|trace|made)=/.test(window.location.hash);
@@ -66,8 +67,9 @@ async function areGone(source, tickets) {
   return !!runs && runs.length < tickets.length;
 }
 
-/** Open the examples and start the requests, each in its place: all of them or, said why, none. */
-export async function openNamed(source, made) {
+/** Open the examples and start the requests, each in its place: all of them or, said why, none.
+ *  What was started goes on only where it is still wanted. */
+export async function openNamed(source, made, isWanted = () => true) {
   const requests = made.filter(isRequest),
     begun = requests.length ? await answered(source.start({ asked: requests })) : { tickets: [] },
     started = [...(begun.tickets ?? [])];
@@ -77,6 +79,7 @@ export async function openNamed(source, made) {
       return isRequest(each) ? { ticket: started.shift() } : {};
     }),
   );
+  if (!isWanted()) for (const ticket of begun.tickets ?? []) letGo(source, ticket);
   const tickets = answers.map(({ ticket }) => ticket).filter(Boolean),
     failed = [begun, ...answers].find(({ error }) => error),
     lacks = made.includes(null);

@@ -144,10 +144,9 @@ export class Pane {
   /** The tree on view with the children of these rows; null where it can only be shown whole. */
   async _fold(open) {
     if (!this.source.fold) return null;
-    const answer = await answered(
-      this.source.fold({ ticket: this.feed.ticket, round: this.at, open }),
-    );
-    if (answer.error) this.hear.complain(answer.error);
+    const { ticket } = this.feed,
+      answer = await answered(this.source.fold({ ticket, round: this.at, open }));
+    if (answer.error && this.feed.ticket === ticket) this.hear.complain(answer.error);
     return answer.error ? null : answer;
   }
 
@@ -246,9 +245,9 @@ export class Pane {
   }
 
   async _detail(row) {
-    const key = `${this.at}/${row}`,
-      at = this.at,
-      ticket = this.feed.ticket;
+    const { at } = this,
+      { ticket } = this.feed,
+      key = `${ticket} ${at} ${row}`; // of a run: its answer may come when another is on view
     const wanted = () =>
       this.feed.ticket === ticket && this.at === at && this.row === row && this.inspector.open;
     if (!this.details.has(key)) {

@@ -24,17 +24,18 @@ import { Search } from "./studio/search.js";
 import { emptyView, Shelf } from "./studio/shelf.js";
 import { StatusLine, setChip } from "./studio/status.js";
 import { Toolbar } from "./studio/toolbar.js";
+import { Turns } from "./turns.js";
 
 const CUT = "The run before was stopped. Its rounds are in Examples, under “Runs of this tab”.";
 
 export class Studio {
-  /** where: {view, places, stop, bar}: its tab, how many runs it shows at once, whose Stop,
-   * and the line of the form above it, where there is one. */
+  /** where: {view, places, stop, bar}: its tab, how many runs, whose Stop, any form's line. */
   constructor(element, source, trigger, where = {}) {
     this.source = source;
     this.trigger = trigger;
     this.where = { view: "run", places: 4, stop: "ds", ...where };
     this.look = new Look(this);
+    this.arranged = new Turns();
     this.runs = new RunsOnView(this.where, {
       made: (letter, name) => this._pane(letter, name),
       began: () => this._began(),
@@ -122,17 +123,18 @@ export class Studio {
   /** Show the panes there are: one run by itself, or several side by side. */
   _arrange() {
     this.player.pause();
-    const { panes, source } = this;
-    const changed = () => this._draw();
+    const { panes, source } = this,
+      isWanted = this.arranged.take(),
+      changed = () => this._draw();
     panes.forEach((pane, at) => pane.rename(LETTERS[at]));
     this.guide = this.comparing
-      ? new Together(panes, changed, source)
+      ? new Together(panes, changed, source, isWanted)
       : new Alone(panes[0], changed, source);
     this.frame.arrange(panes, this.guide, (pane) => this.runs.part(pane));
     for (const pane of panes)
       if (!pane.chip.hidden && pane.feed.run) this.status.run(pane, this.comparing);
     this.guide.enter();
-    this.rounds.stale();
+    this.rounds.stale(true);
   }
 
   get panes() {
@@ -150,13 +152,15 @@ export class Studio {
 
   // ── runs ───────────────────────────────────────────────────────────────────────────────────
 
-  /** Show the run of a ticket, and beside it other ones. */
+  /** Somebody opens a run, and beside it other ones. */
   open(...tickets) {
+    this.link.leave();
     this.runs.open(tickets);
   }
 
   /** Put a run beside what is shown, or in the place of what the page itself opened. */
   beside(ticket) {
+    this.link.leave();
     this.opening.alone ? this.open(ticket) : this.runs.beside(ticket);
   }
 
@@ -232,10 +236,6 @@ export class Studio {
   }
 
   // ── stepping ───────────────────────────────────────────────────────────────────────────────
-
-  step(by) {
-    this.guide.step(by);
-  }
 
   /** Go to a round of a run, of the first unless another is named; gives whether it is shown. */
   reach(at, pane = this.panes[0]) {

@@ -12,6 +12,7 @@ import { Pointing } from "./tree/pointing.js";
 import { TreeScene } from "./tree/scene.js";
 import { Spine } from "./tree/spine.js";
 import { TreeWindow } from "./tree/window.js";
+import { Turns } from "./turns.js";
 
 const SPOKEN = "Draft tree of this round";
 const SPOKEN_KEYS =
@@ -25,11 +26,11 @@ export class TreeView {
    * another round of the run was pressed. */
   constructor(name, onSelect, onPoint, onOpen, onRound) {
     Object.assign(this, { name, onSelect, onPoint: onPoint || (() => {}), onOpen, onRound });
-    this.plan = null;
     this.onMove = null; // called when a person moved it
     this.folded = !!onOpen; // what a person last chose
     this.opened = new Set(); // rows whose folded children are drawn
-    this.selected = this.marked = null;
+    this.folds = new Turns();
+    this.plan = this.selected = this.marked = null;
     this.hits = new Set(); // rows that hold what is searched
     this._build();
     listenToHands(this);
@@ -57,9 +58,8 @@ export class TreeView {
     );
     this.map = new TreeMap((x, y) => this.window.jump(x, y));
     this.pointing = new Pointing(this);
-    const keys = h("span", { id: `${this.name}-keys`, class: "ds-unseen" }, SPOKEN_KEYS);
-    const parts = [this.svg, this.map.svg, this.pointing.tip, keys];
-    this.element = h("div", { class: "ds-canvas" }, parts);
+    const how = h("span", { id: `${this.name}-keys`, class: "ds-unseen" }, SPOKEN_KEYS);
+    this.element = h("div", { class: "ds-canvas" }, this.svg, this.map.svg, this.pointing.tip, how);
   }
 
   get round() {
@@ -125,8 +125,7 @@ export class TreeView {
   }
 
   clear() {
-    this.plan = this.window.plan = null;
-    this.selected = null;
+    this.plan = this.window.plan = this.selected = null;
     this.spine.clear();
     this.scene.clear();
     this.axis.clear();
@@ -165,8 +164,9 @@ export class TreeView {
   async open(rows) {
     const { round } = this;
     for (const row of rows) this.opened.add(row);
-    const fold = await this.onOpen([...this.opened]);
-    if (this.round !== round || !this.folded) return;
+    const isWanted = this.folds.take(),
+      fold = await this.onOpen([...this.opened]);
+    if (this.round !== round || !this.folded || !isWanted()) return;
     if (!fold) return this.setFolded(false);
     this._draw(round, fold);
     if (this.window.holdsAll) this.fit();

@@ -118,22 +118,21 @@ class Engine:
 
     def checkpoint(self, drafter: DrafterInfo) -> Source | None:
         """Where a drafter's weights come from: as its method's name or the caller asks, as the
-        preset says, or as it ships."""
+        preset says, as it ships, or the target's own files."""
         if drafter.checkpoint is None:
             return None
         asked = Source.of(drafter.weights) if drafter.weights else self._drafter
         named = asked or self.preset.drafters.get(drafter.name)
         if named is not None:
             return drafter_source(drafter, named)
-        folder = loading.shipped(drafter.name, self.model)
-        return None if folder is None else Source(str(folder))
+        if (folder := loading.shipped(drafter.name, self.model)) is not None:
+            return Source(str(folder))
+        return self.preset.target if loading.lies_inside(drafter, self.preset.target) else None
 
     def method(self, name: str, options: Mapping[str, Value] | None = None) -> Decoder:
-        """The method, loaded."""
         return self.load(choose(name, options))
 
     def load(self, chosen: Chosen) -> Decoder:
-        """The method, loaded."""
         language, drafter = self.prepare(), self.load_drafter(chosen)
         if drafter is None:
             return Decoder(chosen.name)

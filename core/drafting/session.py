@@ -341,7 +341,6 @@ class FactorisedSession(DraftSession):
         return FactorisedSession(lists, lambda d: spread(lists, vocabulary)[:d], spaced)
 
     def expand(self, states: Array) -> Children:
-        """Everything: the lists are there already."""
         ids, log_q = self.by_depth.ids, self.by_depth.log_q
         depths = np.arange(len(ids), dtype=np.int32)
         leads = np.where(depths + 1 < len(ids), depths + 1, NO_STATE).astype(np.int32)

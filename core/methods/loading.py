@@ -12,7 +12,7 @@ from core.drafting.network import own_head
 from core.drafting.session import Covered, Drafter
 from core.errors import UserError
 from core.files import sha256
-from core.methods.layouts import naming
+from core.methods.layouts import naming, told_kind
 from core.methods.method import DrafterInfo, lazy
 from core.methods.registry import find_drafter, shipped
 from core.models import checkpoint
@@ -34,6 +34,15 @@ def drafter_folder(kind: str, language: Language, folder: Path | None) -> Path:
 
 def none_ships(kind: str, target: str) -> UserError:
     return UserError(f"no {kind} drafter ships for {target!r}: name a checkpoint with --drafter")
+
+
+def lies_inside(drafter: DrafterInfo, target: Source) -> bool:
+    """Whether the config of a target on this machine says that a drafter of this kind lies among
+    its own tensors. Raises UserError for a GGUF file that cannot be read."""
+    own = drafter.checkpoint
+    if own is None or not own.inside or not target.is_local:
+        return False
+    return told_kind(target.config_folder()) == drafter.name
 
 
 def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> None:

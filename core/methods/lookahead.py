@@ -142,7 +142,6 @@ class PoolSession(DraftSession):
                 self._notes[SHARED][at], self._notes[NEWEST][at] = through[child], newest[child]
 
     def expand(self, states: Array) -> Children:
-        """Everything: the pool's n-grams are there already."""
         every = np.arange(len(self._ids), dtype=np.int32)
         return Children(every, self._ids, self._log_q, self._leads, self._notes)
 

@@ -25,11 +25,16 @@ from core.lines import open_regular
 from core.progress import Progress, Report, silent
 
 if TYPE_CHECKING:
+    from gguf import GGUFReader
     from transformers import PreTrainedConfig
 
 LAYOUT = 1  # raised when the conversion changes: files are then dequantised again
 MAX_TENSORS, MAX_FIELDS = 1 << 16, 1 << 14  # the largest published files have some thousands
 SCRATCH = ".making-"  # what the names of folders begin with in which models are made
+WITH_HEAD = ("qwen35", "qwen35moe")  # architectures whose heads are read
+HEAD = "mtp.safetensors"  # beside the target's own files
+NEXTN = {"eh_proj": "fc", "enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_norm_hidden",
+         "shared_head_norm": "norm"}  # fmt: skip
 ORIGIN = "draftscope.json"  # written last: a folder that has it is whole
 
 
@@ -67,7 +72,7 @@ def check_header(file: Path) -> None:
 def folder_of(file: Path, layout: FileLayout | None = None) -> Path:
     """Where the model of a file is kept. Another file under the same name has another folder."""
     found, kind = file.resolve().stat(), "" if layout is None else f"\0{layout.architecture}"
-    identity = f"{file.resolve()}\0{found.st_size}\0{found.st_mtime_ns}\0{LAYOUT}{kind}"
+    identity = f"{file.resolve()}\0{found.st_size}\0{found.st_mtime_ns}\0{LAYOUT}.1{kind}"
     key = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]
     return cache_root() / "models" / f"gguf-{key}"
 
@@ -97,10 +102,14 @@ def prepare(file: Path, report: Report = silent, layout: FileLayout | None = Non
 
 def read_config(file: Path) -> PreTrainedConfig:
     """The config that a GGUF file's fields give; no weight is read. Raises as ``prepare``."""
+    from gguf import GGUFReader
     from transformers import AutoConfig
 
     check_header(file)
-    return AutoConfig.from_pretrained(str(file.parent), gguf_file=file.name)
+    config = AutoConfig.from_pretrained(str(file.parent), gguf_file=file.name)
+    if heads := heads_behind(GGUFReader(str(file))):
+        config.mtp_num_hidden_layers = heads
+    return config
 
 
 @contextmanager
@@ -149,33 +158,58 @@ def dequantise(
 
     name    the model's, in its config
     origin  what is noted of where it is from, for ``draftscope.json``
+
+    Raises UserError for a file that lacks some of the model's tensors.
     """
     report(Progress("dequantising", None))
     import torch
     from gguf import GGUFReader
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from safetensors.torch import save_file
+    from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
-    dtype = torch.float32 if holds_floats(GGUFReader(str(file)).tensors) else torch.bfloat16
+    reader = GGUFReader(str(file))
+    dtype = torch.float32 if holds_floats(reader.tensors) else torch.bfloat16
+    heads = heads_behind(reader)
+    more: dict[str, Any] = {"config": with_head_as_layer(file)} if heads == 1 else {}
     with _bar_of_transformers(report):
-        packed = AutoModelForCausalLM.from_pretrained(
-            **source, dtype=dtype, quantization_config=GgufConfig(dequantize=True)
-        )
-    config: Any = packed.config
+        packed = _whole(file, {**source, **more, "dtype": dtype})
+    config, state, head = packed.config, packed.state_dict(), dict[str, Any]()
+    if more:
+        head = {n: each.to(dtype) for n, each in split_head(reader, config, state).items()}
     # A model loaded from GGUF refuses save_pretrained; one of the same config does not.
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     config._name_or_path, config.dtype = name, dtype
+    if heads:
+        config.mtp_num_hidden_layers = heads
     with torch.device("meta"):
         plain = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    plain.load_state_dict(packed.state_dict(), assign=True)
+    plain.load_state_dict(state, assign=True)
     plain.tie_weights()
     plain.generation_config = packed.generation_config
     plain.save_pretrained(made)
+    if head:
+        save_file(head, made / HEAD, metadata={"format": "pt"})
     AutoTokenizer.from_pretrained(**source).save_pretrained(made)
     (made / ORIGIN).write_text(json.dumps({**origin, "layout": LAYOUT}, indent=1))
+
+
+def _whole(file: Path, source: Mapping[str, Any]) -> Any:
+    """The model that transformers makes of a file. Raises UserError where it would fill tensors
+    that are missing with random numbers."""
+    from transformers import AutoModelForCausalLM, GgufConfig
+
+    load: Any = AutoModelForCausalLM.from_pretrained
+    packed, told = load(
+        **source, quantization_config=GgufConfig(dequantize=True), output_loading_info=True
+    )
+    if missing := sorted(told["missing_keys"]):
+        few = f"{len(missing)} of its tensors, {missing[0]} among them"
+        raise UserError(f"{file} holds no whole model: it lacks {few}")
+    return packed
 
 
 def holds_floats(tensors: Iterable[Any]) -> bool:
@@ -184,6 +218,49 @@ def holds_floats(tensors: Iterable[Any]) -> bool:
 
     floats = (GGMLQuantizationType.F32, GGMLQuantizationType.F16)
     return all(each.tensor_type in floats for each in tensors if len(each.shape) > 1)
+
+
+# ── a head of multi-token prediction behind the last layer ──────────────────────────────────────
+
+
+def heads_behind(reader: GGUFReader) -> int:
+    """How many blocks of a GGUF file stand behind the layers of an architecture whose heads are
+    read."""
+    kind = reader.get_field("general.architecture")
+    if kind is None or kind.contents() not in WITH_HEAD:
+        return 0
+    count = reader.get_field(f"{kind.contents()}.nextn_predict_layers")
+    return 0 if count is None else int(count.contents())
+
+
+def with_head_as_layer(file: Path) -> PreTrainedConfig:
+    """The config under which transformers reads a file's one head as the target's last layer, of
+    full attention."""
+    config: Any = read_config(file)
+    config.num_hidden_layers += 1
+    config.layer_types = [*config.layer_types, "full_attention"]
+    return config
+
+
+def split_head(reader: GGUFReader, config: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """Take a head out of a state that ``with_head_as_layer`` made, and its layer out of the config.
+
+    Returns its tensors by Qwen's names. llama.cpp's converter adds 1 to the gains of norms.
+    """
+    import torch
+    from gguf import dequantize
+
+    config.num_hidden_layers -= 1
+    config.layer_types = config.layer_types[:-1]
+    last = config.num_hidden_layers
+    layer, stored = f"model.layers.{last}.", {each.name: each for each in reader.tensors}
+    names = [name for name in state if name.startswith(layer)]
+    found = {f"mtp.layers.0.{n.removeprefix(layer)}": state.pop(n) for n in names}
+    for theirs, ours in NEXTN.items():
+        if (one := stored.get(f"blk.{last}.nextn.{theirs}.weight")) is not None:
+            values = torch.from_numpy(dequantize(one.data, one.tensor_type).copy())
+            found[f"mtp.{ours}.weight"] = values - 1 if values.ndim == 1 else values
+    return {name: each.contiguous() for name, each in found.items()}
 
 
 @contextmanager

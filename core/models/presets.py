@@ -70,7 +70,6 @@ def _select(presets: Mapping[str, Preset], path: str, name: str | None) -> Prese
 
 @cache
 def shipped() -> Mapping[str, Preset]:
-    """The presets that ship, by name."""
     return read_presets(SHIPPED)
 
 

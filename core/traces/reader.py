@@ -206,7 +206,6 @@ class TraceReader:
         self.footer = {k: v for k, v in line.items() if k != "kind"} | own
 
     def trace(self) -> Trace:
-        """All of it."""
         rounds = tuple(self)
         return Trace(self.header, rounds, self.footer, self.lies)
 

@@ -92,7 +92,6 @@ class Sources:
         return read_samples(self.held_out) if self.held_out else []
 
     def settings(self, layers: tuple[int, ...]) -> CollectSettings:
-        """How the collector makes the text."""
         return CollectSettings(layers, tuple(self.temperature), batch=self.batch, seed=self.seed)
 
     def samples(self, language: Language) -> list[Sample]:

@@ -40,6 +40,35 @@ def with_modules(page: Page, at: str = "", style: str = "") -> Page:
     return page
 
 
+def asks(request: Request, name: str) -> bool:
+    """Whether a request is a question to this route of the server."""
+    return "/component_server/" in request.url and f'"{name}"' in (request.post_data or "")
+
+
+@contextmanager
+def holding(page: Page, name: str) -> Iterator[list[Route]]:
+    """Within, this route of the server is asked; the first question is answered by ``let_go``."""
+    held: list[Route] = []
+
+    def asked(route: Route) -> None:
+        if not held and asks(route.request, name):
+            held.append(route)
+        else:
+            route.continue_()
+
+    with page.expect_request(lambda request: asks(request, name)):
+        page.route("**/component_server/**", asked)
+        yield held
+
+
+def let_go(page: Page, held: list[Route], answer: object = None) -> None:
+    """Answer a question that was held: as the server does, or with ``answer``."""
+    (route,) = held
+    with page.expect_response(lambda told: told.request == route.request) as told:
+        route.continue_() if answer is None else route.fulfill(json=answer)
+    told.value.finished()
+
+
 def from_menu(place: Page | Locator, name: str, at: int = 0) -> Locator:
     """A button behind a "⋯", which is opened if it is not."""
     made = place.get_by_role("button", name=name, include_hidden=True).nth(at)

@@ -13,7 +13,7 @@ pytest.importorskip("playwright")
 pytest.importorskip("pandas")
 
 import pandas as pd
-from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from analysis.charts.palette import SERIES, colour
 from analysis.charts.parts import FEW
@@ -25,7 +25,17 @@ from app.studio.shipped import FIRST
 from core import ASSETS
 from core.rounds.causes import Cause
 from core.traces.reader import read_trace
-from tests.browser.steps import Open, at_round, from_menu, open_file, serving, tab, title
+from tests.browser.steps import (
+    Open,
+    at_round,
+    from_menu,
+    holding,
+    let_go,
+    open_file,
+    serving,
+    tab,
+    title,
+)
 from tests.fakes import FakeEngine
 
 SCOPE = "#ds-k-scope"
@@ -127,22 +137,12 @@ def test_a_run_keeps_the_letter_and_colour_that_it_has_in_compare(visit: Open, a
 def test_a_late_answer_is_no_other_run_s(visit: Open):
     page = visit()
     begin(page)
-    held: list[Route] = []  # the numbers of the first four come last
-
-    def asked(route: Route) -> None:
-        if not held and '"calibrate"' in (route.request.post_data or ""):
-            held.append(route)
-        else:
-            route.continue_()
-
-    page.route("**/component_server/**", asked)
-    with page.expect_request(lambda request: '"calibrate"' in (request.post_data or "")):
+    with holding(page, "calibrate") as held:  # the numbers of the first four come last
         choose_four(page)
     page.get_by_role("button", name="Leave A out").click()
     expect(runs(page)).to_have_count(3)
     right = runs(page).all_inner_texts()
-    with page.expect_response(lambda answer: '"calibrate"' in (answer.request.post_data or "")):
-        held[0].continue_()
+    let_go(page, held)
     from_menu(figure(page, "Acceptance by depth"), "As a table").click()
     assert runs(page).all_inner_texts() == right
     expect(page.locator(f"{SCOPE} [role=status]", has_text="measuring")).to_be_hidden()

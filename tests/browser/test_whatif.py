@@ -11,12 +11,22 @@ import pytest
 pytest.importorskip("gradio")
 pytest.importorskip("playwright")
 
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Page, expect
 
 from app.studio.tabs.whatif_answers import curve_figures, lengths_figure
 from app.view.rounds import round_view
 from core.traces.record import Recorder
-from tests.browser.steps import NODE, Open, from_menu, open_file, run, tab, with_modules
+from tests.browser.steps import (
+    NODE,
+    Open,
+    from_menu,
+    holding,
+    let_go,
+    open_file,
+    run,
+    tab,
+    with_modules,
+)
 from tests.fakes import make_round
 
 SCOPE = "#ds-w-scope"
@@ -218,20 +228,11 @@ def test_what_comes_later_moves_no_button(visit: Open):
     page = visit()
     saves = page.locator(SCOPE).get_by_role("button", name="Fit the whole tree")
     best = page.locator(f"{SCOPE} .ds-best")
-    held: list[Route] = []  # the curve comes when it is let in
-
-    def asked(route: Route) -> None:
-        if not held and '"curve"' in (route.request.post_data or ""):
-            held.append(route)
-        else:
-            route.continue_()
-
-    with page.expect_request(lambda request: '"curve"' in (request.post_data or "")):
-        page.route("**/component_server/**", asked)
+    with holding(page, "curve") as held:
         begin(page)
     before = saves.bounding_box()
     assert before and best.inner_text() == ""
-    held[0].continue_()
+    let_go(page, held)
     expect(best).to_contain_text("Best budget")
     assert saves.bounding_box() == before
 
@@ -248,6 +249,9 @@ FAKE = """async ({ round, figures }) => {
       about: async ({ file }) => late(file, { model: "fake", prompt: texts[file], text: ["a", "b", "c", "d", "e"], methods, figures }),
       simulate: async ({ budget }) => late("simulate", { ...told(budget), round, starts: [0, 2] }),
       curve: async () => ({ figures, cost: null }),
+      collect: async () => ({ ticket: "work", setting: {}, made: null }),
+      updates: async () => ({ model: {}, run: { ticket: "work", state: "done", first: 0, rounds: [] } }),
+      collected: async () => late("collected", { file: "three", title: "the run's text", apart: "" }),
     },
   });
 }"""  # noqa: E501
@@ -276,6 +280,24 @@ def test_an_opened_text_takes_the_other_s_curves_away(browser: Browser):
     page.evaluate("window.held[0]()")
     expect(page.get_by_text("fake: the second text")).to_be_visible()
     expect(files).to_have_value("two")
+    page.close()
+
+
+def test_a_text_that_is_collected_late_takes_no_view(browser: Browser):
+    page = with_modules(browser.new_page())
+    page.evaluate(FAKE, ANSWERS)
+    expect(page.get_by_text("fake: the first text")).to_be_visible()
+    page.evaluate("window.late = 'collected'")
+    page.evaluate("import('/web/goto.js').then((to) => to.goTo({ view: 'whatif', ticket: 't' }))")
+    page.wait_for_function("window.held.length === 1")
+    expect(page.get_by_text("fake: the first text")).to_be_hidden()
+    files = page.get_by_label("Collected text", exact=True).and_(page.locator("select"))
+    files.select_option("two")
+    expect(page.get_by_text("fake: the second text")).to_be_visible()
+    page.evaluate("window.held[0]()")
+    expect(files.locator("option")).to_have_text(["one", "two", "the run's text"])
+    expect(files).to_have_value("two")
+    expect(page.get_by_text("fake: the second text")).to_be_visible()
     page.close()
 
 

@@ -24,11 +24,6 @@ def pair(family="llama", layers=toys.LAYERS):
     return Target(model, layers, padded=False), Target(model, layers)
 
 
-def a_draft(rng, nodes):
-    parents = toys.random_parents(rng, nodes + 1)
-    return toys.draft_of(parents, rng.integers(0, toys.VOCABULARY, nodes + 1))
-
-
 @pytest.mark.parametrize("family", toys.FAMILIES)
 def test_replays_equal_plain_forwards_over_rounds_and_texts(family):
     plain, graphed = pair(family)
@@ -39,7 +34,7 @@ def test_replays_equal_plain_forwards_over_rounds_and_texts(family):
         for where in (plain, graphed):
             where.prefill(prompt, 800)
         for nodes in (0, 5, 8, 16, 16, 40, 64, 64, 3):
-            draft = a_draft(rng, nodes)
+            draft = toys.random_draft(rng, nodes + 1)
             one, two = plain.score(draft), graphed.score(draft)
             torch.testing.assert_close(two.logits, one.logits, **CLOSE)
             torch.testing.assert_close(two.features, one.features, **CLOSE)
@@ -63,7 +58,7 @@ def test_a_capture_is_made_once_per_size():
     rng = np.random.default_rng(1)
     graphs = set()
     for nodes in (3, 8, 5, 8):
-        graphed.score(a_draft(rng, nodes))
+        graphed.score(toys.random_draft(rng, nodes + 1))
         graphs.add(id(graphed.padded_forwards[9]._run._graph))
     assert len(graphs) == 1 and set(graphed.padded_forwards) == {9}
 
@@ -96,7 +91,7 @@ def test_another_gpu_than_the_first_captures_on_itself():
     for where in (plain, graphed):
         where.prefill(PROMPT, 400)
     for nodes in (5, 7, 3):  # a graph on another GPU's stream would repeat the first
-        draft = a_draft(rng, nodes)
+        draft = toys.random_draft(rng, nodes + 1)
         torch.testing.assert_close(graphed.score(draft).logits, plain.score(draft).logits, **CLOSE)
     assert_captured(graphed)
 

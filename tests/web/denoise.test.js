@@ -32,7 +32,7 @@ test("a step that a run ends before is not waited for", () => {
     nothing = () => {},
     status = { state: nothing, draw: nothing, working: nothing };
   const ended = (steps, wanted) => {
-    const player = { go: (at) => went.push(at) },
+    const player = { go: (at) => went.push(at), follow: true },
       view = Object.create(DenoiseView.prototype),
       runs = [{ feed: { active: true }, steps: Array(steps) }],
       parts = { graph: {}, ranking: {}, address: { moved: nothing }, _mark: nothing };

@@ -4,6 +4,7 @@ import { ViewInAddress } from "../../app/web/address.js";
 import { unopened } from "../../app/web/drop.js";
 import { ticketsOf, whenEnded } from "../../app/web/named.js";
 import { Look } from "../../app/web/studio/look.js";
+import { Turns } from "../../app/web/turns.js";
 import { showLinked } from "../../app/web/whatif/linked.js";
 
 let back; // what hears the browser's Back
@@ -79,7 +80,7 @@ test("an older state is not wanted once a newer one is shown; an error ends one"
   assert.ok(asked[1].isWanted());
   asked[1].fail(new Error("of the address"));
   await tick();
-  assert.equal(view.showing, null); // what is on view is written again
+  assert.ok(!view.turns.isTaken); // what is on view is written again
   assert.equal(said.mock.callCount(), 1);
   said.mock.restore();
 });
@@ -107,7 +108,8 @@ function whatIf() {
     source: {},
     complain: () => {},
     open: async (name) => done.push(name) && name !== "gone",
-    awaiting: (on) => done.push(on),
+    texts: new Turns(),
+    settle: () => done.push("settled"),
   };
 }
 
@@ -117,7 +119,7 @@ test("where the server lost a file, the text that the address names is shown", a
   assert.deepEqual(view.done, ["gone", "fibonacci"]);
   const another = whatIf();
   await showLinked(another, {}, ["gone"], always);
-  assert.deepEqual(another.done, ["gone", false]); // then a text to begin with
+  assert.deepEqual(another.done, ["gone", "settled"]); // then a text to begin with
   const old = whatIf();
   await showLinked(old, { text: "fibonacci" }, [], () => false);
   assert.deepEqual(old.done, []);

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { goTo } from "../../app/web/goto.js";
 import { choicesOf, rowsOf, sorted } from "../../app/web/results/rows.js";
 import { Results } from "../../app/web/results/view.js";
+import { Turns } from "../../app/web/turns.js";
 
 const row = (method, budget, temperature = 0, source = "all") => ({
   method,
@@ -20,6 +21,15 @@ const ROWS = [
 test("budgets that several methods have can be chosen", () => {
   const found = choicesOf(ROWS);
   assert.deepEqual(found, { temperature: [0, 1], source: ["all", "code"], budget: [16, 64] });
+});
+
+test("in a table of few methods every budget that was measured can be chosen", () => {
+  const tree = [row("ddtree", 16), { ...row("ddtree", 64), own: true }],
+    few = [row("ar", 1), ...tree, row("pld", 10)];
+  assert.deepEqual(choicesOf(few).budget, [16, 64]);
+  const other = [row("eagle3", 16), row("eagle3", 64), { ...row("eagle3", 59), own: true }];
+  assert.deepEqual(choicesOf([...few, ...other]).budget, [16, 64, "own"]);
+  assert.deepEqual(choicesOf([row("ar", 1), row("ddtree", 64)]).budget, [64]);
 });
 
 test("methods with a budget of their own are in the table at every budget", () => {
@@ -60,6 +70,7 @@ test("of two opened files the later one is shown, whichever is answered first", 
   const answers = [],
     shown = [],
     view = {
+      files: new Turns(),
       opened: { wait: () => {}, show: (name) => shown.push(name) },
       source: { open: () => new Promise((resolve) => answers.push(resolve)) },
     };

@@ -4,7 +4,6 @@ the place in the text. Both are a form in a bar and the same view below it."""
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import gradio as gr
 
 from app.studio.components import (
+    MODULES_JS,
     QUIET,
     FormPlaces,
     Studio,
@@ -27,7 +27,7 @@ from app.studio.components import (
     view,
 )
 from app.studio.forms import MethodInputs, RunForm, compare_form, run_form
-from app.studio.methods import BUDGETS, MAX_PROMPT, NONE, OWN, SHARED, Methods
+from app.studio.methods import BUDGETS, MAX_PROMPT, NONE, OWN, SHARED, Methods, is_number
 from app.studio.placing import place
 from app.studio.questions import check
 from app.studio.routes import Route
@@ -37,8 +37,7 @@ from core.traces.schema import Header
 
 MakeForm = Callable[[Methods, FormPlaces], RunForm]
 Filling = Mapping[str, Any]  # what is in a form, by the names of ``RunForm.named``
-FILL_JS = """(filled) => import(new URL('web/form.js', document.baseURI))
-  .then((form) => form.filling('{0}', filled))"""
+FILL_JS = "(filled) => %s.then((all) => all['form.js'].filling('%s', filled))"
 MOST_BUDGET = 1024  # what a form offers at most
 
 
@@ -122,7 +121,7 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
     budgets = {inputs.budget for inputs in form.methods}
     filled = gr.Textbox(visible=False)
     asked = view.refill(refill, None, [filled, *budgets], **QUIET)
-    asked.success(None, filled, parts, js=FILL_JS.format(prefix), **QUIET)
+    asked.success(None, filled, parts, js=FILL_JS % (MODULES_JS, prefix), **QUIET)
     remember(prefix, form.named, [form.start.click])
 
 
@@ -160,7 +159,7 @@ def updates(form: RunForm, methods: Methods, filling: Filling) -> dict[Any, Any]
         found[form.prompt] = prompt
     for name in SHARED:
         value, part = filling.get(name), form.shared[name]
-        if _is_number(value) and _within(value, part):
+        if is_number(value) and _within(value, part):
             found[part] = value
     for at, inputs in enumerate(form.methods):
         own = {k.removeprefix(f"{at}."): v for k, v in filling.items() if k.startswith(f"{at}.")}
@@ -191,13 +190,9 @@ def _value(option: Option, own: Filling) -> Any:
     """The option's value in a filling, None where there is none that it may have."""
     value: Any = own.get(f"{option.name}:{option.type.__name__}")
     try:
-        return option.read(value) if isinstance(value, bool) or _is_number(value) else None
+        return option.read(value) if isinstance(value, bool) or is_number(value) else None
     except UserError:
         return None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _within(value: Any, part: Any) -> bool:

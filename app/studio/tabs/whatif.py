@@ -113,14 +113,15 @@ class Simulations:
 
     # ── files ────────────────────────────────────────────────────────────────────────────────────
 
-    def add(self, file: Path) -> str:
-        """Open an uploaded file; its name from now on. Raises UserError for any other file."""
+    def add(self, file: Path, name: str = "") -> str:
+        """Open a file, unless one is open by this name; its name from now on, which is a new one
+        where none is given. Raises UserError for a file that is no collected text."""
         from analysis.collected.collection import Collection
 
-        opened = Collection.load(file)
+        name = name or secrets.token_urlsafe(12)
         with self._lock:
-            name = secrets.token_urlsafe(12)
-            self._files.put(name, opened)
+            if self._files.find(name) is None:
+                self._files.put(name, Collection.load(file))
         return name
 
     def add_cost(self, file: Path) -> dict[str, str]:

@@ -7,6 +7,7 @@ import { Figure } from "../figure.js";
 import { goTo } from "../goto.js";
 import { card, choice, LETTERS, optionsOf, sheet } from "../parts.js";
 import { savers } from "../save/buttons.js";
+import { Turns } from "../turns.js";
 import { describe } from "./summaries.js";
 
 /** figure → [what its x is, what is counted] */
@@ -20,7 +21,7 @@ const MOST = 40; // examples that the server names
 export class CausesCard {
   /** changed(): another run's causes are shown, or another part's examples. */
   constructor(source, complain, changed) {
-    Object.assign(this, { source, complain, changed, picked: null });
+    Object.assign(this, { source, complain, changed, picked: null, finding: new Turns() });
     this.figures = Object.keys(COUNTED).map((name) => this._figure(name));
     this.who = choice("Run whose causes are shown", [], () => {
       this._draw();
@@ -53,7 +54,8 @@ export class CausesCard {
   _draw() {
     const run = this._run;
     if (!run) return;
-    this.finding = this.picked = null;
+    this.finding.end();
+    this.picked = null;
     this.examples.replaceChildren();
     for (const { figure } of this.figures) figure.choose(this.found.names[run.letter]);
     this._siblings(run);
@@ -94,9 +96,9 @@ export class CausesCard {
   /** Examples of one part, each opens in Run. */
   async _find(run, wanted, title) {
     const asked = { ticket: run.ticket, ...wanted };
-    this.finding = asked;
-    const answer = await answered(this.source.find(asked));
-    if (this.finding !== asked) return; // another part was picked meanwhile, or another run
+    const isWanted = this.finding.take(),
+      answer = await answered(this.source.find(asked));
+    if (!isWanted()) return;
     if (answer.error) return this.complain(answer.error);
     const count = answer.examples.length,
       words = plural(count, "example") + (count === MOST ? " (the first ones)" : "");

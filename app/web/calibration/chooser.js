@@ -5,15 +5,16 @@ import { answered } from "../feed.js";
 import { Gallery, shelve, shelved } from "../gallery.js";
 import { sign } from "../parts.js";
 import { lettersFor } from "../studio/shelf.js";
+import { Turns } from "../turns.js";
 
 const MOST = 4;
 const CHOOSE = "Examples that ship, and runs of this browser tab: one click adds them, up to four";
 
 export class RunChooser {
-  /** hear: {chosen(runs, missing sentence), complain(sentence)}.
+  /** hear: {leave() somebody chooses, chosen(runs, missing sentence), complain(sentence)}.
    * A run is {ticket, letter, title, prompt}. */
   constructor(source, hear) {
-    Object.assign(this, { source, hear, runs: [] });
+    Object.assign(this, { source, hear, runs: [], turns: new Turns() });
     this.list = h("span", { class: "ds-chosen" });
     this.empty = h("p", { class: "ds-tell", role: "status" });
     this.shelf = new Gallery(source, (tickets) => this.add(tickets), true);
@@ -40,22 +41,23 @@ export class RunChooser {
   }
 
   async _begin() {
-    const kept = await answered(this.source.runs({ tickets: shelved().slice(0, MOST) }));
-    if (this.choosing) return; // somebody was quicker
+    const isWanted = this.turns.take(),
+      kept = await answered(this.source.runs({ tickets: shelved().slice(0, MOST) }));
+    if (!isWanted()) return; // somebody was quicker
     if (kept.error) {
       this.begun = false;
       return this.hear.complain(kept.error);
     }
     const done = kept.runs.filter((run) => run.rounds);
     if (done.length) await this._take(done);
-    else await this._example();
+    else await this._example(isWanted);
   }
 
-  async _example() {
+  async _example(isWanted) {
     const { first } = await answered(this.source.examples({})),
       { ticket } = await answered(this.source.example({ name: first?.run?.[0] })),
       { runs } = await answered(this.source.runs({ tickets: ticket ? [ticket] : [] }));
-    if (!this.choosing) await this._take(runs || [], ticket);
+    if (isWanted()) await this._take(runs || [], ticket);
   }
 
   /** Measure these runs and no others. */
@@ -65,7 +67,9 @@ export class RunChooser {
     return this._choose(tickets.slice(0, MOST));
   }
 
+  /** Somebody chose these runs: they are measured beside those that were chosen before. */
   add(tickets) {
+    this.hear.leave();
     this.begun = true;
     shelve(tickets);
     const held = this.runs.map((run) => run.ticket).filter((ticket) => ticket !== this.example);
@@ -74,9 +78,9 @@ export class RunChooser {
 
   /** The runs of these tickets, as far as the server still has them. */
   async _choose(tickets) {
-    this.choosing = tickets;
-    const answer = await answered(this.source.runs({ tickets }));
-    if (this.choosing !== tickets) return; // others were chosen meanwhile
+    const isWanted = this.turns.take(),
+      answer = await answered(this.source.runs({ tickets }));
+    if (!isWanted()) return;
     if (answer.error) return this.hear.complain(answer.error);
     const gone = answer.runs.length < tickets.length;
     await this._take(
@@ -106,14 +110,17 @@ export class RunChooser {
   }
 
   _entry(run) {
-    const rest = () => this.runs.map((each) => each.ticket).filter((each) => each !== run.ticket);
+    const leaveOut = () => {
+      this.hear.leave();
+      return this._choose(this.runs.map(({ ticket }) => ticket).filter((it) => it !== run.ticket));
+    };
     const about = { "aria-label": `Leave ${run.letter} out`, title: "Leave this run out" };
     return h(
       "span",
       { title: run.prompt },
       sign(run.letter),
       run.title,
-      button("×", { class: "ds-small", ...about }, () => this._choose(rest())),
+      button("×", { class: "ds-small", ...about }, leaveOut),
     );
   }
 }

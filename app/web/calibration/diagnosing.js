@@ -15,7 +15,8 @@ export class DiagnosisCard {
   constructor(source) {
     this.source = source;
     this.work = new Background(source, "Diagnosing the drafter", {
-      done: (ticket) => this._found(ticket),
+      result: (ticket) => source.diagnosed({ ticket }),
+      done: (found) => this.found.replaceChildren(...diagnosisOf(found)),
       complain: (sentence) => this._complain(sentence),
     });
     this.method = choice("Drafter to diagnose", [], () => {});
@@ -42,12 +43,6 @@ export class DiagnosisCard {
   _complain(sentence) {
     this.said.hidden = !sentence;
     this.said.textContent = sentence || "";
-  }
-
-  async _found(ticket) {
-    const answer = await answered(this.source.diagnosed({ ticket }));
-    this.work.end(answer.error);
-    if (!answer.error) this.found.replaceChildren(...diagnosisOf(answer));
   }
 }
 

@@ -9,6 +9,7 @@ import { awaits, onGoTo, taken } from "../goto.js";
 import { NEEDS_FILE, namesOf, ticketsOf, whenEnded } from "../named.js";
 import { News } from "../news.js";
 import { card, opener } from "../parts.js";
+import { Turns } from "../turns.js";
 import { CausesCard } from "./causes.js";
 import { RunChooser } from "./chooser.js";
 import { DiagnosisCard } from "./diagnosing.js";
@@ -40,8 +41,11 @@ export class Calibration {
     this.source = source;
     this.send = send;
     this.runs = [];
+    this.looks = new Turns();
+    this.files = new Turns();
     const complain = (sentence) => this.complain(sentence);
     this.chooser = new RunChooser(source, {
+      leave: () => this.address?.leave(),
       chosen: (runs, missing) => this._look(runs, missing),
       complain,
     });
@@ -56,7 +60,7 @@ export class Calibration {
       runs: () => this.runs.map(({ ticket }) => ticket),
       show: (state, runs, _, isWanted) => this._show(state, runs, isWanted),
     });
-    onShown(this.scope, () => this.address.showing || this.chooser.begin());
+    onShown(this.scope, () => this.address.turns.isTaken || this.chooser.begin());
   }
 
   /** The runs, and what is chosen in their figures. */
@@ -73,7 +77,7 @@ export class Calibration {
   /** Measure the runs that an address names, or something to begin with. */
   async _show(state, runs, isWanted) {
     if (awaits("calibration")) return this._goTo();
-    const { tickets, said } = await ticketsOf(this.source, state, runs);
+    const { tickets, said } = await ticketsOf(this.source, state, runs, isWanted);
     if (!isWanted()) return;
     this.complain(said);
     await whenEnded(this.source, tickets, isWanted);
@@ -91,7 +95,7 @@ export class Calibration {
   _build(element) {
     const about = "calibration.parquet or .csv, as the command calibrate writes it",
       opens = { class: "ds-button ds-opens", title: about },
-      open = opener("Open a calibrate result…", opens, (file) => this._open(file));
+      open = opener("Open a calibrate result…", opens, (file) => this._open(this.send(file)));
     const spring = h("span", { class: "ds-spring" }),
       soft = { class: "ds-soft", role: "status", hidden: true };
     this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
@@ -144,20 +148,17 @@ export class Calibration {
   async _goTo() {
     const asked = taken("calibration");
     if (asked?.ticket) await this.chooser.add([asked.ticket]);
-    if (asked?.path) {
-      const answer = await answered(this.source.open({ path: asked.path }));
-      await this.chooser.begin(); // which clears what was said
-      this._opened(answer);
-    }
+    if (asked?.path) await this._open(this.source.open({ path: asked.path }), this.chooser.begin());
   }
 
   async _look(runs, missing) {
     const tickets = runs.map((run) => run.ticket),
       letters = runs.map((run) => run.letter).join("");
+    const isWanted = this.looks.take();
     this.runs = runs;
     this._working(runs.length > 0);
     const answer = runs.length ? await answered(this.source.calibrate({ tickets, letters })) : null;
-    if (this.runs !== runs) return; // others were chosen meanwhile
+    if (!isWanted()) return;
     this._working(false);
     this.complain(answer?.error || missing);
     this.found = answer && !answer.error ? answer : null;
@@ -188,11 +189,12 @@ export class Calibration {
     this.causes.draw(runs, found);
   }
 
-  async _open(file) {
-    this._opened(await this.send(file));
-  }
-
-  _opened(answer) {
+  /** Show the file that the server is opening; `begun`: runs, which clear what was said. */
+  async _open(opening, begun) {
+    const isWanted = this.files.take(),
+      answer = await answered(opening);
+    await begun;
+    if (!isWanted()) return;
     this.complain(answer.error);
     if (answer.error) return;
     this.measured.draw(answer.figures);

@@ -24,7 +24,7 @@ export class BandStrip {
         this._add(place, sides.map((tokens) => tokens[place]).find(Boolean));
       this.tokens[place].lines.forEach((mark, side) => this._line(mark, side, sides[side], place));
     }
-    if (parts !== null && !this.parted) this._part(sides, parts, panes);
+    if (parts !== null) this._part(sides, parts, panes);
   }
 
   _clear() {
@@ -66,8 +66,8 @@ export class BandStrip {
     const said = sides.flatMap((tokens, side) =>
       place < tokens.length ? [` · ${panes[side].letter} `, h("b", {}, tokens[place].text)] : [],
     );
-    this.parted = h("span", { class: "ds-parted" }, "⑂ here the texts part", ...said);
-    this.element.append(this.parted);
+    this.parted ??= this.element.appendChild(h("span", { class: "ds-parted" }));
+    this.parted.replaceChildren("⑂ here the texts part", ...said);
   }
 
   mark(place, sides) {

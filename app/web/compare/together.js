@@ -14,9 +14,10 @@ import { markTwins, sayShared, twinWords } from "./links.js";
 import { BandStrip } from "./text.js";
 
 export class Together {
-  /** changed() is called when another place is shown, or could be. */
-  constructor(panes, changed, source) {
-    Object.assign(this, { panes, changed, source });
+  /** changed() is called when another place is shown, or could be. isWanted(): these are the runs
+   *  on view. */
+  constructor(panes, changed, source, isWanted) {
+    Object.assign(this, { panes, changed, source, isWanted });
     this.follow = panes.some((pane) => pane.feed.active);
     this.sides = panes.map(() => []);
     this.cautions = null;
@@ -152,6 +153,7 @@ export class Together {
     const answer = await answered(
       this.source.compare({ tickets: this.panes.map((pane) => pane.feed.ticket) }),
     );
+    if (!this.isWanted()) return;
     this.cautions = answer.error
       ? [`it is not known whether these runs can be compared: ${answer.error}`]
       : answer.cautions;

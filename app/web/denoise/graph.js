@@ -7,6 +7,7 @@ import { pictureButtons, saveButton } from "../save/buttons.js";
 import { handOut, takeAnswer } from "../save/files.js";
 import { wholeTree } from "../tree/whole.js";
 import { TreeView } from "../tree.js";
+import { Turns } from "../turns.js";
 
 const NO_DRAFTS = "The first call of a block drafts nothing: no ranking of it is known yet.";
 const NOTES = {
@@ -32,7 +33,7 @@ const READABLE = 480; // narrower, the whole graph's boxes could not be read
 export class GraphCard {
   /** hear: {picked(row), turned(), complain(sentence)}. */
   constructor(source, hear) {
-    Object.assign(this, { source, hear, whole: null });
+    Object.assign(this, { source, hear, whole: null, turns: new Turns() });
     this.tree = new TreeView("dn-graph", hear.picked);
     this.title = h("h2", {});
     this.note = h("p", { class: "dn-note" });
@@ -100,14 +101,27 @@ export class GraphCard {
       : takeAnswer(this.source.export(asked));
   }
 
-  /** To the formulas of the run's calibrated graph, or back to this call's drafts. */
+  /** To the formulas of the run's calibrated graph, or back to this call's drafts. Gives whether
+   *  it is drawn. */
   async turn(whole) {
-    const asked = { ticket: this.run.feed.ticket };
-    const answer = whole ? await answered(this.source.outline(asked)) : null;
-    if (answer?.error) return this.hear.complain(answer.error);
+    const isWanted = this.turns.take(),
+      asked = { ticket: this.run.feed.ticket },
+      answer = whole ? await answered(this.source.outline(asked)) : null;
+    if (!isWanted()) return false;
+    if (answer?.error) {
+      this.hear.complain(answer.error);
+      return false;
+    }
     this.whole = answer;
     this.forget();
     this.hear.turned();
+    return true;
+  }
+
+  /** Other runs are on view. */
+  leave() {
+    this.turns.end();
+    this.whole = null;
   }
 
   /** Draw anew the next time: the drawing is of a run that has gone, or of another graph. */

@@ -37,23 +37,33 @@ async function begin(view) {
 export async function showLinked(view, state, runs, atStart, isWanted) {
   if (awaits("denoise")) return view.goTo();
   if (!state) return begin(view);
-  const { tickets, said } = await ticketsOf(view.source, state, runs);
+  const { tickets, said } = await ticketsOf(view.source, state, runs, isWanted);
   if (!isWanted()) return;
   if (tickets.length) {
     if (tickets.join() !== view.tickets.join()) view.open(tickets);
     view.wanted = state;
-    view.seek();
+    seek(view);
   } else if (runs && !atStart) view.open([]);
   else if (atStart && !said) await begin(view);
   if (said && isWanted()) view.complain(said);
 }
 
-/** The step that an address names, as soon as it is there. */
-export async function goToWanted(view, { round, node, show, best }) {
+/** Go to what the address names, once it is there; where nothing comes, or somebody has stepped by
+ *  hand meanwhile, forget it. */
+export function seek(view) {
+  const { wanted, reach, runs, player } = view,
+    comes = runs.some(({ feed, steps }) => feed.active && steps.length < (wanted?.round ?? 1));
+  if (!wanted || (comes && (player.follow || !reach))) return;
+  view.wanted = null;
+  if (reach && !comes) goTo(view, wanted).then(() => view.address.moved());
+}
+
+async function goTo(view, { round, node, show, best }) {
   const { graph, ranking, player } = view;
   if (best) player.go(bestStep(view.main.steps));
   else if (round) player.go(round - 1);
-  if (!!graph.whole !== (show === "graph")) await graph.turn(show === "graph");
+  const isWhole = show === "graph";
+  if (!!graph.whole !== isWhole && !(await graph.turn(isWhole))) return;
   if (node !== undefined) view.pick(namedRow(node));
   if (show === "before") ranking.turn(true);
 }

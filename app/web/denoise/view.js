@@ -10,11 +10,12 @@ import { onGoTo, taken } from "../goto.js";
 import { News } from "../news.js";
 import { keepTickets } from "../studio/shelf.js";
 import { GHOST } from "../tree/boxes.js";
+import { Turns } from "../turns.js";
 import { DraftCard } from "./draft.js";
 import { GraphCard } from "./graph.js";
 import { BlockGrid } from "./grid.js";
 import { Guide } from "./guide.js";
-import { goToWanted, showLinked, stateOf } from "./linked.js";
+import { seek, showLinked, stateOf } from "./linked.js";
 import { Player } from "./player.js";
 import { RankingTable } from "./ranking.js";
 import { DenoiseRun } from "./run.js";
@@ -36,14 +37,14 @@ export async function mount(page) {
     if (value.error) view.complain(value.error);
     else if (value.tickets) {
       hasStarted("ds-d");
-      view.open(value.tickets);
+      view.choose(value.tickets);
     }
   });
 }
 
 export class DenoiseView {
   constructor(element, source, trigger) {
-    Object.assign(this, { source, trigger, row: null, unlike: null });
+    Object.assign(this, { source, trigger, row: null, unlike: null, asking: new Turns() });
     const about = { reach: () => this.reach, busy: () => this.busy };
     this.runs = ["A", "B"].map(
       (letter) => new DenoiseRun(letter, source, (run) => this._hear(run)),
@@ -63,7 +64,7 @@ export class DenoiseView {
   _build(element) {
     const go = (at) => this.player.go(at),
       pick = (row) => this.pick(row);
-    this.status = new StatusLine(this.runs, this.source, (tickets) => this.open(tickets));
+    this.status = new StatusLine(this.runs, this.source, (tickets) => this.choose(tickets));
     this.guide = new Guide(this.player);
     this.text = new TextSoFar(go);
     this.graph = new GraphCard(this.source, {
@@ -109,12 +110,20 @@ export class DenoiseView {
     };
   }
 
+  /** Somebody opens these runs. */
+  choose(tickets) {
+    this.address?.leave();
+    this.open(tickets);
+  }
+
   open(tickets) {
     this.player.restart();
     this.complain("");
     for (const run of this.runs) run.forget();
     for (const grid of this.grids) grid.clear();
-    this.graph.whole = this.unlike = this.row = null;
+    this.graph.leave();
+    this.asking.end();
+    this.unlike = this.row = null;
     this.draft.close();
     this.ranking.read = false;
     this.scope.classList.add("nothing");
@@ -129,9 +138,11 @@ export class DenoiseView {
   async _ask() {
     if (this.unlike || !this.runs.every((run) => run.header)) return;
     this.unlike = [];
-    const tickets = this.runs.map((run) => run.feed.ticket),
+    const isWanted = this.asking.take(),
+      tickets = this.runs.map((run) => run.feed.ticket),
       answer = await answered(this.source.differences({ tickets })),
       unknown = "the server did not say whether these runs can be compared";
+    if (!isWanted()) return;
     this.unlike = answer.error ? [unknown] : answer.unlike || [];
     if (this.unlike.length) this._drawAll();
   }
@@ -139,15 +150,6 @@ export class DenoiseView {
   /** The runs on view. */
   get tickets() {
     return this.runs.map(({ feed }) => feed.ticket).filter(Boolean);
-  }
-
-  /** Go to what the address names, once it is there; where nothing comes, forget it. */
-  seek() {
-    const { wanted, reach } = this,
-      comes = ({ feed, steps }) => feed.active && steps.length < (wanted?.round ?? 1);
-    if (!wanted || this.runs.some(comes)) return;
-    this.wanted = null;
-    if (reach) goToWanted(this, wanted).then(() => this.address.moved());
   }
 
   complain(sentence) {
@@ -162,7 +164,7 @@ export class DenoiseView {
     this.status.tell(this.main);
     this._ask();
     this._drawAll();
-    this.seek();
+    seek(this);
   }
 
   _state(run, ended) {
@@ -171,7 +173,7 @@ export class DenoiseView {
     this._working();
     if (ended && !this.busy) this.player.follow = false;
     this._mark();
-    this.seek();
+    seek(this);
   }
 
   _working() {
@@ -287,9 +289,8 @@ export class DenoiseView {
 
   /** Open the run that somebody on the page asked for. */
   goTo() {
-    const asked = taken("denoise");
-    if (asked?.tickets) this.open(asked.tickets);
-    else if (asked?.ticket) this.open([asked.ticket]);
+    const { ticket, tickets = ticket && [ticket] } = taken("denoise") ?? {};
+    if (tickets) this.choose(tickets);
   }
 
   /** Whether the key meant something here. */

@@ -2,13 +2,17 @@
 
 export const OWN = "own"; // a method's own budget; a chain has no other, at any choice
 
-/** The choices: temperatures, sources, and budgets that several methods have. The methods'
- * own budgets are a choice where they are others. */
+/** The choices: temperatures, sources, and budgets that several methods have, or all that were
+ * measured at more than one. The methods' own budgets are a choice where they are others. */
 export function choicesOf(rows) {
   const all = (name) => [...new Set(rows.map((row) => row[name]))],
-    methods = (budget) =>
-      new Set(rows.filter((r) => r.budget === budget).map((r) => r.method)).size,
-    common = all("budget").filter((budget) => budget > 1 && methods(budget) > 2),
+    methods = (keep) => new Set(rows.filter(keep).map(({ method }) => method)),
+    choosing = [...methods((row) => several(rows, row))],
+    isCommon = (budget) => {
+      const having = methods((row) => row.budget === budget);
+      return having.size > 2 || choosing.every((method) => having.has(method));
+    },
+    common = all("budget").filter((budget) => budget > 1 && isCommon(budget)),
     others = rows.some((row) => row.own && !common.includes(row.budget) && several(rows, row));
   return {
     temperature: all("temperature").sort((a, b) => a - b),

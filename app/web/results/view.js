@@ -6,6 +6,7 @@ import { button, clear, estimate, h, number, ratio } from "../dom.js";
 import { answered } from "../feed.js";
 import { awaits, onGoTo, taken } from "../goto.js";
 import { card, choice } from "../parts.js";
+import { Turns } from "../turns.js";
 import { OpenedFile } from "./opened.js";
 import { choicesOf, OWN, rowsOf, sorted } from "./rows.js";
 import { scatter } from "./scatter.js";
@@ -95,6 +96,7 @@ export class Results {
     this.chosen = {};
     this.order = BY_SPEED;
     this.source = source;
+    this.files = new Turns();
     this.opened = new OpenedFile();
     this.place = h("div", { class: "ds-scope" }, this.opened.element);
     clear(element).append(this.place);
@@ -102,9 +104,9 @@ export class Results {
     onGoTo(element, () => this._take());
     this.address = new ViewInAddress("results", this.place, {
       state: () => this.rows && this._state(),
-      show: async (state) => {
+      show: async (state, _runs, _atStart, isWanted) => {
         await made;
-        if (this.rows) this._show(state ?? {});
+        if (this.rows && isWanted()) this._show(state ?? {});
         if (awaits("results")) this._take();
       },
     });
@@ -121,7 +123,7 @@ export class Results {
     this.order = sortable.find(({ name }) => name === sort) ?? BY_SPEED;
     for (const [name, values] of Object.entries(this.options)) {
       const sizes = values.filter((value) => value !== OWN),
-        usual = name === "budget" ? sizes.at(-1) : values[0];
+        usual = (name === "budget" && sizes.at(-1)) || values[0];
       this.chosen[name] = values.find((value) => String(value) === String(named[name])) ?? usual;
       this.picks[name].value = values.indexOf(this.chosen[name]);
     }
@@ -130,6 +132,7 @@ export class Results {
 
   async _open(source) {
     const answer = await answered(source.table({}));
+    if (this.rows) return; // of a file that was opened meanwhile
     if (answer.error)
       this.place.append(h("p", { class: "ds-banner", role: "alert" }, answer.error));
     else this._make(answer, "");
@@ -170,15 +173,16 @@ export class Results {
   async _take() {
     const { path, name } = taken("results") ?? {};
     if (!path) return;
-    const turn = {};
-    this.taking = turn; // a later file is the one to be shown
     this.opened.wait(name);
-    const answer = await answered(this.source.open({ path }));
-    if (this.taking !== turn) return;
+    const isWanted = this.files.take(),
+      answer = await answered(this.source.open({ path }));
+    if (!isWanted()) return;
     if (!answer.table) return this.opened.show(name, answer);
+    this.address.leave();
     this.opened.element.hidden = true;
     this._make(answer.table, name);
     this._show({});
+    this.address.moved();
   }
 
   _draw() {

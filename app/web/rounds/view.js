@@ -84,9 +84,10 @@ export class RoundsTable {
 
   // ── which rows ─────────────────────────────────────────────────────────────────────────────
 
-  /** Rounds have come, or other runs are on view. */
-  stale() {
+  /** Rounds have come. isOther: of other runs than those whose lines an address named. */
+  stale(isOther = false) {
     this.old = true;
+    if (isOther) this.wanted = null;
     if (!this.isSeen) return;
     this.waiting ||= requestAnimationFrame(() => {
       this.waiting = null;

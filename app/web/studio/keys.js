@@ -9,8 +9,8 @@ export function actsOf(studio, shift) {
     node = (by) => tree.round && studio.select(tree.neighbour(by)),
     trees = (act) => () => studio.look.trees(act);
   return {
-    ArrowLeft: () => (shift ? node("parent") : studio.step(-1)),
-    ArrowRight: () => (shift ? node("child") : studio.step(1)),
+    ArrowLeft: () => (shift ? node("parent") : guide.step(-1)),
+    ArrowRight: () => (shift ? node("child") : guide.step(1)),
     ArrowUp: () => node("up"),
     ArrowDown: () => node("down"),
     Home: () => guide.home(),

@@ -44,7 +44,7 @@ export class Opening {
     if (!tickets.length || !this.may) return;
     this.coming = new Set(tickets);
     this.shown = tickets.join();
-    studio.open(...tickets);
+    studio.runs.open(tickets);
   }
 
   /** The rounds of a run have come, all of them. */

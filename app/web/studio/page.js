@@ -53,7 +53,7 @@ export function restore(studio) {
   const said = studio.status.complaint;
   const tickets = keptTickets(studio.where.view);
   if (asked || !tickets.length) return asked;
-  studio.open(...tickets);
+  studio.runs.open(tickets);
   if (said) studio.complain(said); // of the link that was followed in vain
   return true;
 }

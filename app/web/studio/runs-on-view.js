@@ -50,7 +50,7 @@ export class RunsOnView {
   /** Put a run beside what is shown; without any it is shown alone. */
   beside(ticket) {
     const { panes, places } = this;
-    if (!panes[0].feed.run) return this.open([ticket]);
+    if (panes.length === 1 && !panes[0].feed.run) return this.open([ticket]);
     if (panes.some((pane) => pane.feed.ticket === ticket)) return;
     if (panes.length >= places) {
       const full = `${panes.length} runs are on view: take one out (×) to add another`;

@@ -26,7 +26,9 @@ export class Toolbar {
 
   _transport(studio) {
     const step = (sign, label, keys, by) =>
-      button(sign, { "aria-label": label, title: `${label} (${keys})` }, () => studio.step(by));
+      button(sign, { "aria-label": label, title: `${label} (${keys})` }, () =>
+        studio.guide.step(by),
+      );
     this.previous = step("‹", "Round before", "←", -1);
     this.next = step("›", "Round after", "→", 1);
     this.play = button("▶", { "aria-label": "Play", title: "Play (space)" }, () =>

@@ -30,6 +30,7 @@ export function listenToHands(tree) {
     if (fingers.size === 1) moved = 0;
   });
   svg.addEventListener("pointermove", (event) => {
+    if (!event.buttons) lift(event); // it was let go outside of the tree
     const last = fingers.get(event.pointerId);
     if (!last) return pointing.hover(event);
     const other = [...fingers].find(([id]) => id !== event.pointerId)?.[1];

@@ -1,22 +1,40 @@
 // Files that What-if opens: a collected text, and a result of the command cost.
 
+import { answered } from "../feed.js";
+import { optionsOf } from "../parts.js";
+
 /** A file that was dropped on the page: the server has it, and says which route opens it. */
 export function showPlaced(view, { route, path, name }) {
-  const opening = view.ask(route, { path });
+  const opening = answered(view.source[route]({ path }));
   return route === "open" ? showText(view, opening, name) : showCosts(view, opening);
 }
 
 /** Show a text that the server is opening. */
 export async function showText(view, opening, title) {
-  view.awaiting(true);
-  const answer = await opening;
+  view.leave();
+  const isWanted = view.expect(),
+    answer = await view.hear(opening, isWanted);
   if (answer) await view.turnTo(answer.file, title);
-  else view.awaiting(false);
+  else if (isWanted()) await view.settle();
+}
+
+/** A text can be chosen from now on. Of one that was collected for a run: `apart`, where it leaves
+ *  the run's text, and `made`, what an address says of the run. */
+export function offerText(view, name, title, { apart, made }) {
+  const { files } = view,
+    listed = [...files.options].some((each) => each.value === name);
+  if (title && !listed) files.append(...optionsOf([[name, title]]));
+  files.hidden = false;
+  if (apart !== undefined) view.apart.set(name, apart);
+  if (made !== undefined) view.made.set(name, made);
+  const texts = [...files.options].map((each) => [each.value, each.text]);
+  view.more.show(texts, view.file);
+  view.present();
 }
 
 /** The times of a result of cost in place of the estimate's. */
 export async function showCosts(view, opening) {
-  const answer = await opening;
+  const answer = await view.hear(opening, view.costs.take());
   if (!answer) return;
   Object.assign(view, answer); // cost: its name on the server; of: whose times these are
   if (view.about) view.turned(true);

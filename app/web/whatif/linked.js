@@ -34,6 +34,7 @@ export function stateOf(view) {
  *  where it names none; `files`: by the server's own name, one that does not ship, as long as the
  *  server has it. isWanted(): no newer state was asked for. */
 export async function showLinked(view, state, files, isWanted) {
+  view.texts.end(); // a file that was being opened is not awaited any more
   await view.list();
   if (!isWanted()) return;
   if (awaits("whatif")) return view.goTo();
@@ -42,13 +43,13 @@ export async function showLinked(view, state, files, isWanted) {
   if (file && (await view.open(file, "the opened file", state))) return;
   if (!isWanted()) return;
   if (named) return view.open(named, null, state);
-  const { tickets, said } = await ticketsOf(view.source, state, null);
+  const { tickets, said } = await ticketsOf(view.source, state, null, isWanted);
   if (!isWanted()) return;
-  if (tickets.length) view.awaiting(true);
+  if (tickets.length) view.expect();
   view.complain(said);
   await whenEnded(view.source, tickets, isWanted);
   if (!isWanted()) return;
   if (tickets.length) await view.collecting.begin(tickets[0], state);
-  else await view.awaiting(false);
+  else await view.settle();
   if (said && isWanted()) view.complain(said);
 }

@@ -7,10 +7,11 @@ import { answered, sent } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
 import { News } from "../news.js";
 import { card, choice, opener, optionsOf, tile } from "../parts.js";
+import { Turns } from "../turns.js";
 import { Collecting } from "./collecting.js";
 import { Curves } from "./curves.js";
 import { DraftCard } from "./draft.js";
-import { showCosts, showPlaced, showText } from "./files.js";
+import { offerText, showCosts, showPlaced, showText } from "./files.js";
 import { Knobs, settingOf } from "./knobs.js";
 import { showLinked, stateOf } from "./linked.js";
 import { MoreTexts } from "./texts.js";
@@ -29,14 +30,15 @@ export function mount(page) {
 export class WhatIf {
   /** send(route, file): what a route of the server makes of a file. */
   constructor(element, source, send) {
-    this.source = source;
-    this.send = send;
-    this.place = 0;
+    Object.assign(this, { source, send, place: 0 });
+    this.texts = new Turns();
+    this.costs = new Turns();
+    this.curving = new Turns();
     this.knobs = new Knobs((curve) => this.turned(curve));
     this.curves = new Curves(
       source,
       () => this._others(),
-      (file) => showCosts(this, this._sent("open_cost", file)),
+      (file) => showCosts(this, send("open_cost", file)),
     );
     this.draft = new DraftCard(source, {
       go: (place) => this.go(place),
@@ -46,9 +48,10 @@ export class WhatIf {
     });
     this.more = new MoreTexts(() => this._others());
     this.collecting = new Collecting(source, {
-      begun: () => this.awaiting(true),
-      collected: (file, title, setting) => this.open(file, title, setting),
-      failed: () => this.awaiting(false),
+      begun: () => this.expect(),
+      collected: (file, title, setting, isWanted) =>
+        isWanted() ? this.open(file, title, setting) : offerText(this, file, title, setting),
+      failed: (isWanted) => isWanted() && this.settle(),
     });
     this._build(element);
     onGoTo(this.scope, () => this.goTo());
@@ -62,6 +65,7 @@ export class WhatIf {
   /** A run was asked about: its text is collected, and then shown. Or a file was opened. */
   goTo() {
     const asked = taken("whatif");
+    if (asked) this.leave();
     if (asked?.ticket) this.collecting.begin(asked.ticket);
     if (asked?.path) return showPlaced(this, asked);
   }
@@ -78,7 +82,7 @@ export class WhatIf {
       title: "A .safetensors file of the command collect",
     };
     const open = opener("Open a collected text…", opens, (file) =>
-      showText(this, this._sent("open", file), "the opened file"),
+      showText(this, this.send("open", file), "the opened file"),
     );
     this.files = choice("Collected text", [], (name) => this.turnTo(name));
     this.method = choice("Method", [], (name) => this._choose(name));
@@ -117,23 +121,17 @@ export class WhatIf {
   }
 
   /** An answer, or null with a sentence said; null alone where nobody waits for it any more. */
-  async ask(name, asked, isWanted = () => true) {
-    const answer = await answered(this.source[name](asked));
+  async hear(asked, isWanted = () => true) {
+    const answer = await answered(asked);
     if (!isWanted()) return null;
-    this.complain(answer.error);
-    return answer.error ? null : answer;
-  }
-
-  /** An uploaded file as an answer, or null with a sentence said. */
-  async _sent(route, file) {
-    const answer = await this.send(route, file);
     this.complain(answer.error);
     return answer.error ? null : answer;
   }
 
   async list() {
     if (this.listed) return;
-    const files = (await this.ask("files", {}))?.files ?? [];
+    const files = (await this.hear(this.source.files({})))?.files ?? [];
+    if (this.listed) return; // an address was followed meanwhile
     this.files.replaceChildren(...optionsOf(files.map(({ name, title }) => [name, title])));
     this.files.hidden = !files.length;
     this.listed = files.map((each) => each.name);
@@ -141,20 +139,32 @@ export class WhatIf {
 
   /** Somebody chose a text. */
   turnTo(name, title) {
-    this.collecting.forget();
+    this.leave();
     return this.open(name, title, { more: this.more.chosen.join(",") });
   }
 
-  /** The text of a run is awaited: until it is there, nothing of another may look as if it were
-   *  its. */
-  awaiting(on) {
-    this.awaited = on;
-    this._present();
-    if (!on && !this.file && this.listed?.length) return this.open(this.listed[0]);
+  /** Somebody asks for another text than the one that is on its way. */
+  leave() {
+    this.address?.leave();
+    this.collecting.forget();
+  }
+
+  /** A text is on its way: until it is there, nothing of another may look as if it were its. Gives
+   *  whether it is still wanted. */
+  expect() {
+    this.awaited = true;
+    this.present();
+    return this.texts.take();
+  }
+
+  /** None comes: the one before is shown, or one to begin with. */
+  settle() {
+    this._kept();
+    if (!this.file && this.listed?.length) return this.open(this.listed[0]);
   }
 
   /** Show the words about the text on view. */
-  _present() {
+  present() {
     const shown = this.file && !this.awaited;
     this.body.hidden = this.words.hidden = !shown;
     this.files.value = shown ? this.file : "";
@@ -164,26 +174,19 @@ export class WhatIf {
   /** Show a text; `title` of one that is not in the list yet, `setting`: what to begin with, by the
    *  names of an address, as far as the text answers for it. Gives false where it does not open. */
   async open(name, title, setting = {}) {
-    this.opening = name;
+    const isWanted = this.texts.take();
     this._stale(true);
-    const about = await this.ask("about", { file: name });
-    if (this.opening !== name) return true; // another one was asked for
+    const about = await this.hear(this.source.about({ file: name }), isWanted);
+    if (!isWanted()) return true;
     if (!about) return this._kept();
-    const listed = [...this.files.options].some((each) => each.value === name);
-    if (title && !listed) this.files.append(...optionsOf([[name, title]]));
-    this.files.hidden = false;
     Object.assign(this, { file: name, about, found: null, awaited: false });
     this.place = Math.max(0, Math.min(about.text.length, setting.place ?? 1) - 1);
     this.row = namedRow(setting.node);
     this.more.chosen = setting.more?.split(",") ?? [];
-    const texts = [...this.files.options].map((each) => [each.value, each.text]);
-    this.more.show(texts, name);
+    offerText(this, name, title, setting);
     this.prompt.textContent = `${about.model}: ${about.prompt}`;
-    if (setting.apart !== undefined) this.apart.set(name, setting.apart);
-    if (setting.made !== undefined) this.made.set(name, setting.made);
     this.given.textContent = about.given || this.apart.get(name) || "";
     this.given.hidden = !this.given.textContent;
-    this._present();
     this.method.replaceChildren(...optionsOf(about.methods.map((each) => [each.name, each.title])));
     this.draft.read(about.text);
     this.curves.clear(usualOf(about.methods), about.figures);
@@ -204,8 +207,8 @@ export class WhatIf {
   /** Another text could not be opened: this one stays. */
   _kept() {
     this.awaited = false;
-    this._stale(!this.found);
-    this._present();
+    this._stale(this.busy || !this.found);
+    this.present();
     return false;
   }
 
@@ -225,6 +228,7 @@ export class WhatIf {
   /** A knob was turned: what is on view is dimmed until its answer is there. Only the latest
    *  setting is asked for. */
   turned(curve) {
+    if (curve) this.curving.end();
     this.fresh = this.fresh || curve;
     this._stale(true);
     if (this.busy) this.again = true;
@@ -241,8 +245,9 @@ export class WhatIf {
     do {
       this.again = false;
       const asked = this.asked,
-        found = await this.ask("simulate", asked);
-      if (asked.file !== this.file || asked.method !== this.knobs.method.name) continue;
+        isWanted = () => asked.file === this.file && asked.method === this.knobs.method.name,
+        found = await this.hear(this.source.simulate(asked), isWanted);
+      if (!isWanted()) continue;
       if (found) this._draw(found, asked);
       else this._blank();
     } while (this.again);
@@ -270,9 +275,7 @@ export class WhatIf {
   async _curve() {
     this.fresh = false;
     const asked = { ...this.asked, kept: this.curves.kept, more: this.more.chosen };
-    this.curving = asked;
-    const isWanted = () => !this.fresh && this.curving === asked,
-      answer = await this.ask("curve", asked, isWanted);
+    const answer = await this.hear(this.source.curve(asked), this.curving.take());
     if (answer) this.curves.show(answer, this.of);
   }
 

@@ -104,7 +104,6 @@ class DartDrafter(NetworkDrafter):
 
     @torch.inference_mode()
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
-        """log q [A, L, V] along one text from A places, in one pass."""
         features = features.to(self.model.norm.weight.dtype)
         rows = self.model.rows_at(self.embedding, tokens, features, anchors)
         return self.whole(self._log_q(rows.flatten(0, 1))).unflatten(0, rows.shape[:2])

@@ -67,7 +67,6 @@ class DartConfig:
 
     @property
     def of_target(self) -> dict[str, int]:
-        """The sizes that the target must have, by name."""
         hidden = self.target_hidden_size or self.hidden_size
         return {"hidden size": hidden, "vocabulary size": self.vocab_size}
 

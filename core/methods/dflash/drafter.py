@@ -112,7 +112,6 @@ class DFlashDrafter(NetworkDrafter):
 
     @torch.inference_mode()
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
-        """log q [A, L, V] along one text from A places, in one pass."""
         features = features.to(self.model.norm.weight.dtype)
         rows = self.model.rows_at(self.embedding, tokens, features, anchors)
         paths = tokens_after(tokens, anchors - 1, 1 + self.max_depth)

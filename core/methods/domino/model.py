@@ -51,7 +51,6 @@ class DominoConfig(DFlashConfig):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The published form."""
         plain = super().to_json()
         own = {name: plain.pop(name) for name in (*_OWN, "pure_draft_prefix_len")}
         own |= {"projector_type": "domino", "shift_label": self.sample_from_anchor}

@@ -93,7 +93,6 @@ class EagleDrafter(NetworkDrafter):
         )
 
     def reset(self, capacity: int) -> None:
-        """Forget the text. Memory of the last text is used again if it is enough."""
         if self._context is None or self._context[0].rows < capacity:
             self._context = self.model.empty(-(-capacity // 256) * 256)
         self._forget()
@@ -139,7 +138,6 @@ class EagleDrafter(NetworkDrafter):
 
     @torch.inference_mode()
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
-        """log q [A, L, V] along one text from A places, in one pass."""
         features = features.to(self.model.like.dtype)
         rows = self.model.rows_at(self.embedding, tokens, features, anchors, self.max_depth)
         log_q = self.whole(self.log_softmax(self.head(rows.flatten(0, 1))))

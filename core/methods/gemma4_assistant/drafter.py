@@ -60,7 +60,6 @@ class AssistantDrafter(Drafter):
         return self.options.depth
 
     def reset(self, capacity: int) -> None:
-        """Forget the text."""
         self._forget()
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:

@@ -55,7 +55,6 @@ class AssistantConfig:
 
     @property
     def of_target(self) -> dict[str, int]:
-        """The sizes that the target must have, by name."""
         return {"hidden size": self.backbone_hidden_size, "vocabulary size": self.vocab_size}
 
     def feature_layers(self, target_layers: int) -> tuple[int, ...]:

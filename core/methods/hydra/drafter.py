@@ -61,7 +61,6 @@ class HydraDrafter(NetworkDrafter):
         return self.model.config.heads
 
     def reset(self, capacity: int) -> None:
-        """Forget the text."""
         self._last = None
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
@@ -76,14 +75,12 @@ class HydraDrafter(NetworkDrafter):
     def begin_each(
         self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
     ) -> Iterator[HydraSession]:
-        """Sessions with roots at A places of one text."""
         read = self._read_at(features, anchors)
         for last, root in zip(read.split(1), tokens[anchors].tolist(), strict=True):
             yield HydraSession(self, last, root, width)
 
     @torch.inference_mode()
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
-        """log q [A, L, V] along one text from A places, in one pass."""
         paths = self.embedding(tokens_after(tokens, anchors, self.max_depth))
         last = self._read_at(features, anchors).to(paths.dtype)
         rows = [self.model(last, paths[:, :depth]) for depth in range(1, self.max_depth + 1)]
@@ -106,7 +103,6 @@ class HydraPlusDrafter(HydraDrafter):
         self.reset(0)
 
     def reset(self, capacity: int) -> None:
-        """Forget the text. Memory of the last text is used again if it is enough."""
         super().reset(capacity)
         self._waiting: list[Tensor] = []
         self._length = 0  # tokens whose keys and values are there

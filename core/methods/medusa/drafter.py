@@ -60,7 +60,6 @@ class MedusaDrafter(NetworkDrafter):
         return len(self.model)
 
     def reset(self, capacity: int) -> None:
-        """Forget the text."""
         self._last = None
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
@@ -77,13 +76,11 @@ class MedusaDrafter(NetworkDrafter):
     def begin_each(
         self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
     ) -> Iterator[DraftSession]:
-        """Sessions with roots at A places of one text."""
         for last in features[anchors - 1]:
             yield self._session(last, width)
 
     @torch.inference_mode()
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
-        """log q [A, L, V] along one text from A places, in one pass."""
         return self._log_q(features[anchors - 1])
 
     def _log_q(self, last: Tensor) -> Tensor:

@@ -122,7 +122,6 @@ class MtpConfig:
 
     @property
     def of_target(self) -> dict[str, int]:
-        """The sizes that the target must have, by name."""
         found = {"hidden size": self.hidden_size, "vocabulary size": self.vocab_size}
         return found | ({} if self.layers is None else {"layer count": self.layers})
 

@@ -205,7 +205,6 @@ class SuffixSession(DraftSession):
                 self._notes[name][at] = value
 
     def expand(self, states: Array) -> Children:
-        """Everything: the draft is there already."""
         every = np.arange(len(self._ids), dtype=np.int32)
         return Children(every, self._ids, self._log_q, self._leads, self._notes)
 

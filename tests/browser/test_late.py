@@ -1,0 +1,104 @@
+"""Answers of the server that come when something else is on view: they change nothing there."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("gradio")
+pytest.importorskip("playwright")
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.steps import (
+    NODE,
+    Open,
+    asks,
+    at_round,
+    holding,
+    let_go,
+    run,
+    settle,
+    state,
+    tab,
+    title,
+)
+
+pytestmark = pytest.mark.browser
+
+
+def go_to(page: Page, address: str) -> None:
+    """Follow a link within the page."""
+    page.evaluate("(address) => { location.hash = address; }", address)
+
+
+def named(page: Page, part: str) -> None:
+    page.wait_for_function("(part) => location.hash.includes(part)", arg=part)
+
+
+def test_a_node_has_its_own_run_s_numbers(visit: Open, address: str):
+    page = visit(f"{address}/#trace=chat-dart&round=4")
+    expect(title(page)).to_have_text(at_round(4))
+    node = page.locator(f"#ds-scope {NODE}.ghost")
+    with holding(page, "inspect") as held:
+        node.click()
+    go_to(page, "trace=chat-treeflash&round=4")
+    expect(page.locator("#ds-view-run .ds-about")).to_contain_text("treeflash")
+    expect(title(page)).to_have_text(at_round(4))
+    let_go(page, held)
+    with page.expect_request(lambda request: asks(request, "inspect")):
+        node.click()
+    expect(page.locator("#ds-scope .ds-inspector")).to_contain_text("the target's token")
+
+
+def test_an_address_that_is_answered_late_replaces_no_run(visit: Open):
+    page = visit()
+    settle(page)
+    with holding(page, "example") as held:
+        go_to(page, "trace=chat-dart&round=4")
+    run(page, "started meanwhile")
+    let_go(page, held)
+    page.locator("#ds-scope .ds-tree").focus()
+    page.keyboard.press("Home")
+    named(page, "round=1")
+    expect(page.locator(".ds-about:visible q")).to_have_text("started meanwhile")
+    expect(title(page)).to_have_text(at_round(1))
+
+
+def test_a_round_of_an_address_is_not_gone_to_in_another_run(visit: Open):
+    page = visit()
+    run(page, "slow", wait="running")
+    named(page, "made=")
+    made = page.evaluate("location.hash.split('&').find((part) => /made=/.test(part))")
+    page.locator("#ds-stop").click()
+    expect(state(page)).to_have_attribute("data-state", "stopped")
+    go_to(page, f"{made.removeprefix('#')}&round=40")
+    expect(state(page)).to_have_attribute("data-state", "running")
+    expect(page.locator(".ds-band").nth(1)).to_be_attached()  # its first rounds are there
+    page.get_by_role("button", name="Examples").locator("visible=true").click()
+    page.locator("dialog[open] .ds-shelf", has_text="Story").locator(".ds-example").first.click()
+    expect(state(page)).to_have_attribute("data-state", "done")
+    named(page, "trace=story")
+    expect(page.locator(".ds-band").nth(45)).to_be_attached()  # it has that round
+    expect(title(page)).to_have_text(at_round(1))
+
+
+def test_what_two_runs_do_not_share_is_said_of_no_other_two(visit: Open):
+    page = visit()
+    tab(page, "denoise")
+    place = page.locator("#ds-d-scope")
+    expect(place.locator(".dn-card:visible")).to_have_count(2)
+    pairs = place.locator("dialog .ds-example", has_text="side by side")
+    with holding(page, "differences") as held:
+        place.get_by_role("button", name="Examples").click()
+        pairs.first.click()
+    asked, same = place.locator(".dn-asked"), place.locator(".dn-same")
+    before = asked.inner_text()
+    place.get_by_role("button", name="Examples").click()
+    pairs.last.click()
+    expect(asked).not_to_have_text(before)
+    expect(same).to_contain_text("the same tokens")
+    let_go(page, held, {"unlike": ["of two other runs"]})
+    page.keyboard.press("ArrowRight")
+    expect(place.locator(".dn-place")).to_contain_text("Step 2 of")
+    expect(place).not_to_contain_text("of two other runs")
+    expect(same).to_contain_text("the same tokens")
