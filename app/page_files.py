@@ -1,7 +1,7 @@
 """The page's files: modules of script and stylesheets in ``app/web`` and its folders.
 
-The studio serves them as they are. The offline file and a notebook's frame cannot load modules
-from disk, so there they are joined into one script. Nothing is fetched from anywhere else.
+A page gets one script and one stylesheet: the studio from its server, an offline file and a
+notebook's frame within their text. Nothing is fetched from anywhere else.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ STYLES = tuple(
     )
 )  # fmt: skip
 
-_IMPORT = re.compile(r'^import \{[^}]*\} from "(\.\.?/[a-z/-]+\.js)";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let)\b)", re.MULTILINE)
+_IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.\.?/[a-z/-]+\.js)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))", re.MULTILINE)
 
 
 def modules(*entries: str) -> list[str]:
@@ -42,23 +42,41 @@ def modules(*entries: str) -> list[str]:
         elif name not in seen:
             seen.add(name)
             waiting.append((name, True))
-            folder = posixpath.dirname(name)
-            written = _IMPORT.findall(_read(name))
-            needs = [posixpath.normpath(posixpath.join(folder, each)) for each in written]
+            needs = [_path(name, each) for _, each in _IMPORT.findall(_read(name))]
             waiting += [(each, False) for each in reversed(needs)]
     return found
 
 
-def joined(entry: str, last: str = "") -> str:
-    """A module with all that it imports, as the text of one script element; ``last``: a statement
-    after it.
-
-    The modules share one scope, so no two may declare the same name; a browser would say so.
-    """
-    code = "\n".join(_EXPORT.sub("", _IMPORT.sub("", _read(name))) for name in modules(entry))
+def joined(*entries: str, last: str = "") -> str:
+    """Modules with all that they import, as the text of one script. ``modules`` holds what each
+    exports, by its path below WEB; ``last``: a statement after them."""
+    parts = ["const modules = {};", *map(_scoped, modules(*entries)), last]
+    code = "\n".join(parts)
     assert "</script" not in code.lower() and "<!--" not in code
+    return code
+
+
+def enclosed(entry: str, last: str = "") -> str:
+    """A module with all that it imports, as the text of a script element that declares nothing."""
+    return f'(() => {{\n"use strict";\n{joined(entry, last=last)}\n}})();'
+
+
+def _scoped(name: str) -> str:
+    """A module as a function, called at once, whose names are its own."""
+    text = _read(name)
+    exported = ", ".join(_EXPORT.findall(text))
+    code = _EXPORT.sub("", _IMPORT.sub(lambda found: _taken(name, *found.groups()), text))
     assert not re.search(r"^(import|export)\b", code, re.MULTILINE), "a form that is not joined"
-    return f'(() => {{\n"use strict";\n{code}\n{last}}})();'
+    return f'modules["{name}"] = (() => {{\n{code}\nreturn {{ {exported} }};\n}})();'
+
+
+def _taken(name: str, names: str, path: str) -> str:
+    return f'const {names} = modules["{_path(name, path)}"];\n'
+
+
+def _path(importer: str, path: str) -> str:
+    """The path below WEB of what a module imports."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(importer), path))
 
 
 def css(more: Sequence[str] = ()) -> str:

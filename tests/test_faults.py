@@ -16,6 +16,7 @@ pytest.importorskip("gradio")
 from starlette.testclient import TestClient
 
 from app.studio import faults
+from app.studio.components import EARLY_HEAD, SCRIPT, SHEET
 from app.studio.guard import Access
 from app.studio.methods import Methods
 from app.studio.routes import Routes
@@ -198,3 +199,15 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(
         asked.log.clear()
     upload = asked.client.post(API + "/upload", files={"files": ("t.jsonl", b" " * 15_000)})
     assert upload.status_code == 200  # these have a limit of their own
+
+
+def test_the_page_has_its_script_from_the_start(studio):
+    client = studio[2]
+    text = client.get("/").text
+    assert text.count(EARLY_HEAD) == 1 and text.index(EARLY_HEAD) < text.index("<script>")
+    for name, kind in ((SCRIPT, "text/javascript"), (SHEET, "text/css")):
+        first = client.get(f"/{name}")
+        assert first.status_code == 200 and first.headers["content-type"].startswith(kind)
+        same = client.get(f"/{name}", headers={"If-None-Match": first.headers["etag"]})
+        assert same.status_code == 304 and not same.content
+        assert client.get(f"/{name}", headers={"If-None-Match": '"other"'}).text == first.text

@@ -28,7 +28,7 @@ from core.traces.writer import write_trace
 from tests.fakes import HOSTILE, make_header, make_run
 
 ENTRIES = (
-    "offline.js", "report.js", "offline/site.js", "offline/embed.js", "hands.js",
+    "offline.js", "report.js", "offline/site.js", "offline/embed.js", "early.js",
     *sorted(view.relative_to(WEB).as_posix() for view in WEB.glob("*/view.js")),
 )  # fmt: skip
 
@@ -173,14 +173,6 @@ def test_a_module_comes_after_those_it_imports():
             needs = re.findall(r'from "(\.[^"]+)";$', file.read_text("utf-8"), re.MULTILINE)
             before = {(WEB / each).resolve() for each in order[:at]}
             assert {(file.parent / each).resolve() for each in needs} <= before
-
-
-def test_no_two_modules_of_the_joined_script_declare_the_same_name():
-    declared = re.compile(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", re.M)
-    for entry in ("offline.js", "report.js", "offline/site.js", "offline/embed.js"):
-        texts = [(WEB / name).read_text("utf-8") for name in modules(entry)]
-        names = [each for text in texts for each in declared.findall(text)]
-        assert len(names) == len(set(names))
 
 
 def test_statistics_are_tables_of_the_same_numbers_and_no_script_draws_them():

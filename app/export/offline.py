@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from html import escape
 
 from app.export.packs import DETAILED, inert, pack, weight
-from app.page_files import css, joined
+from app.page_files import css, enclosed
 from app.view.comparison import CAUTIONS, apart
 from app.view.rounds import header_view
 from core.errors import UserError
@@ -49,7 +49,7 @@ def frame(title: str) -> tuple[str, str]:
     """Return what stands before and after the data blocks of a page of runs."""
     return page(
         title,
-        joined("offline.js"),
+        enclosed("offline.js"),
         css(STYLES),
         '<p>a recorded run, offline</p><button type="button" id="ds-theme" '
         'aria-label="Dark or light"></button>',

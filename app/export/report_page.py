@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.page_files import PLOTLY, css, joined
+from app.page_files import PLOTLY, css, enclosed
 from app.report.shown import ReportPart, as_html
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def html_page(tables: Tables, sections: Iterable[ReportPart], notes: Iterable[st
     style = Style("page", names={method: method for method in methods})
     figures = json.dumps([as_json(draw(tables, style)) for draw in FIGURES.values()])
     return _PAGE.format(
-        style=css(("offline.css",)), code=joined("report.js"),
+        style=css(("offline.css",)), code=enclosed("report.js"),
         plotly=PLOTLY.read_text(encoding="utf-8"),
         sections=as_html(sections, methods),
         notes="".join(f"<p>{html.escape(note)}</p>" for note in notes),

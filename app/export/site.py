@@ -20,7 +20,7 @@ from typing import Any
 from analysis.labels import sampling, set_apart
 from app.export.offline import STYLES, data_block, frame, page
 from app.export.packs import DETAILED, inert, pack, weight
-from app.page_files import css, joined
+from app.page_files import css, enclosed
 from app.trace_files import TraceFile
 from app.view.comparison import CAUTIONS
 from app.view.rounds import method_name
@@ -136,7 +136,7 @@ def _write_pages(made: Path, lines: Sequence[dict[str, Any]]) -> None:
     told = {"runs": lines, "cautions": CAUTIONS, "course": True}
     before, after = page(
         "Runs",
-        joined("offline/site.js"),
+        enclosed("offline/site.js"),
         css(SITE),
         '<nav aria-label="Parts of this site"></nav><p>recorded runs</p>'
         '<button type="button" id="ds-theme" aria-label="Dark or light"></button>',
@@ -160,7 +160,8 @@ def element_script() -> str:
         "after": closed + after,
         "told": {"runs": 1, "apart": [""], "cautions": CAUTIONS},
     }
-    return joined("offline/embed.js", f"defineRun({inert(parts)});")
+    define = f'modules["offline/embed.js"].defineRun({inert(parts)});'
+    return enclosed("offline/embed.js", define)
 
 
 # ── the folder ───────────────────────────────────────────────────────────────────────────────────

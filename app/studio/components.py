@@ -20,7 +20,7 @@ from gradio.components import Component
 from gradio.utils import get_upload_folder
 
 from analysis.kinds import explained
-from app.page_files import STYLES, modules, palette
+from app.page_files import css, joined
 from app.studio.examples import Examples
 from app.studio.files import open_upload, remove_leftovers, uploaded
 from app.studio.methods import Methods
@@ -32,17 +32,26 @@ from core.visible import flowing
 
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
 
+SCRIPT, SHEET = "web/page.js", "web/page.css"  # all of app/web that the page needs, in one file
+EARLY_HEAD = (
+    f'<link rel="preload" as="style" href="{SHEET}"><script type="module" src="{SCRIPT}"></script>'
+)
+# When Gradio's own style is there, which ours changes. Not by its ``css``: that rewrites what
+# passes through, and loses container queries.
+HEAD = f'<link rel="stylesheet" href="{SHEET}">'
+MODULES_JS = f"import(new URL('{SCRIPT}', document.baseURI)).then(({{modules}}) => modules)"
+NO_TABS = ("early.js", "theme.js", "present.js", "goto.js", "memory.js", "form.js")
+
 # Constant, but for the name. Gradio knows a component's events by these calls of `trigger`.
-MOUNT_JS = """const page = {{
+MOUNT_JS = """const page = {
   element, props, server, upload, watch,
   running: () => trigger('running'), settled: () => trigger('settled'),
   refill: (asked) => trigger('refill', asked), tab: () => trigger('tab'),
-}};
-import(new URL('web/{name}/view.js', document.baseURI)).then(({{mount}}) => mount(page));"""
-TAB_JS = """() => import(new URL('web/goto.js', document.baseURI))
-  .then((goto) => ({__type__: 'update', selected: goto.wantedTab()}))"""
-REMEMBER_JS = """(...values) => import(new URL('web/memory.js', document.baseURI))
-  .then((memory) => {{ memory.remember({prefix}, {names}, values); }});"""
+};
+%s.then((all) => all['%s/view.js'].mount(page));"""
+TAB_JS = f"""() => {MODULES_JS}
+  .then((all) => ({{__type__: 'update', selected: all['goto.js'].wantedTab()}}))"""
+REMEMBER_JS = """(...values) => %s.then((all) => { all['memory.js'].remember(%s, %s, values); });"""
 STOP_JS = "() => {{ window.dispatchEvent(new CustomEvent('draftscope-stop', {{detail: '{0}'}})); }}"
 
 
@@ -83,17 +92,13 @@ class Tab:
         return tuple(f"{self.name}/{sheet}" for sheet in self.styles)
 
 
-def head(tabs: Iterable[Tab]) -> str:
-    """Links to the views' stylesheets and scripts, which are loaded all at once.
+def script(tabs: Iterable[Tab]) -> str:
+    """The page's script: a module that exports ``modules``, by path."""
+    return joined(*NO_TABS, *(tab.script for tab in tabs), last="export { modules };")
 
-    Not by Gradio's ``css``: it rewrites what passes through, and loses container queries.
-    """
-    sheets = [*STYLES, *(sheet for tab in tabs for sheet in tab.sheets)]
-    styles = [f'<link rel="stylesheet" href="web/{name}">' for name in sheets]
-    needed = modules(*(tab.script for tab in tabs))
-    scripts = [f'<link rel="modulepreload" href="web/{name}">' for name in needed]
-    early = '<script type="module" src="web/hands.js"></script>'
-    return "".join([*styles, f"<style>{palette()}</style>", early, *scripts])
+
+def sheet(tabs: Iterable[Tab]) -> str:
+    return css([each for tab in tabs for each in tab.sheets])
 
 
 def view(name: str, elem_id: str, routes: Mapping[str, Route]) -> gr.HTML:
@@ -107,7 +112,7 @@ def view(name: str, elem_id: str, routes: Mapping[str, Route]) -> gr.HTML:
     return gr.HTML(
         value={},
         html_template='<div class="ds-mount"></div>',
-        js_on_load=MOUNT_JS.format(name=name),
+        js_on_load=MOUNT_JS % (MODULES_JS, name),
         apply_default_css=False,
         server_functions=[named(route, answer) for route, answer in routes.items()],
         elem_id=elem_id,
@@ -155,7 +160,7 @@ def remember(prefix: str, inputs: Mapping[str, Component], also: Sequence[Any] =
     """Keep the inputs' values in the browser when one of them changes, or ``also`` happens."""
     parts: list[Any] = list(inputs.values())
     changes = [part.change for part in parts if hasattr(part, "change")]
-    words = REMEMBER_JS.format(prefix=json.dumps(prefix), names=json.dumps(list(inputs)))
+    words = REMEMBER_JS % (MODULES_JS, json.dumps(prefix), json.dumps(list(inputs)))
     gr.on([*changes, *also], None, parts, None, js=words, **QUIET)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,13 +11,15 @@ import gradio as gr
 from fastapi.exceptions import RequestValidationError
 from gradio import themes
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.page_files import PLOTLY, WEB
-from app.studio.components import Studio, head
+from app.page_files import PLOTLY
+from app.studio.components import EARLY_HEAD, HEAD, MODULES_JS, SCRIPT, SHEET, Studio, script, sheet
 from app.studio.engine import LiveEngine, ModelChoice
 from app.studio.examples import Examples, TraceList, address_end
 from app.studio.faults import UPLOAD, Faults, failed
@@ -37,11 +40,8 @@ from core.models import presets
 LAST_ROUND = 10.0  # seconds that a round may take to end when the studio stops
 PATIENCE = 5.0  # seconds to wait for the first visitor before the model takes every core
 
-THEME_JS = "() => import(new URL('web/theme.js', document.baseURI)).then((m) => m.toggleTheme())"
-
-PRESENT_JS = (
-    "() => import(new URL('web/present.js', document.baseURI)).then((m) => m.presentOnView())"
-)
+THEME_JS = f"() => {MODULES_JS}.then((all) => all['theme.js'].toggleTheme())"
+PRESENT_JS = f"() => {MODULES_JS}.then((all) => all['present.js'].presentOnView())"
 
 BRAND = """<div class="ds-brand"><svg viewBox="0 0 34 34" aria-hidden="true">
 <path class="t" d="M6 17C14 17 14 7 22 7M6 17H28M6 17C14 17 14 27 22 27"/>
@@ -96,7 +96,7 @@ def application(page: gr.Blocks, runs: Runs, access: Access) -> Guard:
         page,
         "/",
         theme=_theme(),
-        head=head(TABS),
+        head=HEAD,
         allowed_paths=[],
         max_file_size=MAX_UPLOAD,
         show_error=False,
@@ -109,7 +109,7 @@ def application(page: gr.Blocks, runs: Runs, access: Access) -> Guard:
         app_kwargs={"exception_handlers": {Exception: failed, RequestValidationError: failed}},
     )
     page.app = outer.routes[-1].app  # whose streams end when the page is closed
-    return Guard(Faults(outer, {UPLOAD: MAX_UPLOADS}), access)
+    return Guard(Faults(FromTheStart(outer), {UPLOAD: MAX_UPLOADS}), access)
 
 
 def own_routes(runs: Runs) -> list[BaseRoute]:
@@ -117,7 +117,8 @@ def own_routes(runs: Runs) -> list[BaseRoute]:
     calls = partial(call_updates, runs)
     return [
         Route(f"/web/{PLOTLY.name}", plotly_script),
-        Mount("/web", PageFiles(directory=WEB)),
+        Route(f"/{SCRIPT}", PageFile(partial(script, TABS), "text/javascript")),
+        Route(f"/{SHEET}", PageFile(partial(sheet, TABS), "text/css")),
         Route("/events", Events(runs, {"rounds": runs.updates, "calls": calls}).answer),
     ]
 
@@ -127,14 +128,53 @@ async def plotly_script(_: Request) -> Response:
     return FileResponse(PLOTLY, headers={"Cache-Control": "no-cache"})
 
 
-class PageFiles(StaticFiles):
-    """``app/web``. A browser keeps the files and asks whether they are still the same, so that a
+class FromTheStart:
+    """Puts the page's own script at the head of its HTML: what Gradio is given for the head comes
+    when its scripts have run."""
+
+    def __init__(self, app: ASGIApp):
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != "/":
+            return await self.app(scope, receive, send)
+        parts: list[bytes] = []
+        begun: Message = {}
+
+        async def take(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = message
+                return
+            if message["type"] != "http.response.body":
+                return await send(message)
+            parts.append(message.get("body", b""))
+            if message.get("more_body"):
+                return
+            body = b"".join(parts).replace(b"<head>", b"<head>" + EARLY_HEAD.encode(), 1)
+            if "content-length" in (headers := MutableHeaders(raw=begun["headers"])):
+                headers["content-length"] = str(len(body))
+            await send(begun)
+            await send({"type": "http.response.body", "body": body})
+
+        await self.app(scope, receive, take)
+
+
+class PageFile:
+    """A text of ``app/web``. A browser keeps it and asks whether it is still the same, so that a
     newer version of Draftscope is never half an older one."""
 
-    def file_response(self, *args: Any, **kwargs: Any) -> Response:
-        response = super().file_response(*args, **kwargs)
-        response.headers["Cache-Control"] = "no-cache"
-        return response
+    def __init__(self, text: Callable[[], str], kind: str):
+        self.text, self.kind = text, kind
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = (await run_in_threadpool(self.text)).encode()
+        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        headers = {"Cache-Control": "no-cache", "ETag": tag}
+        known = Headers(scope=scope).get("if-none-match") == tag
+        answer = Response(status_code=304) if known else Response(body, media_type=self.kind)
+        answer.headers.update(headers)
+        await answer(scope, receive, send)
 
 
 def serve(

@@ -244,6 +244,21 @@ def test_the_tree_has_most_of_the_window(visit: Open, size: tuple[int, int]):
     assert page.evaluate("document.documentElement.scrollHeight") <= tall
 
 
+COUNT_FRAMES = """const own = window.requestAnimationFrame;
+window.asked = 0;
+window.requestAnimationFrame = (hear) => { window.asked += 1; return own(hear); };"""
+QUIET = "() => { const count = window.asked; window.asked = 0; return !count; }"
+
+
+def test_a_page_at_rest_asks_for_no_frames(visit: Open):
+    page = visit()
+    page.add_init_script(COUNT_FRAMES)
+    page.reload()
+    settle(page)
+    assert page.evaluate("window.asked")
+    page.wait_for_function(QUIET, polling=500)
+
+
 def test_a_long_prompt_leaves_room_for_what_can_be_done(visit: Open, address: str):
     wide = 1280
     page = visit(f"{address}/#trace=chat-eagle3", viewport={"width": wide, "height": 720})

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { goTo } from "../../app/web/goto.js";
 import { choicesOf, rowsOf, sorted } from "../../app/web/results/rows.js";
+import { named } from "../../app/web/results/scatter.js";
 import { Results } from "../../app/web/results/view.js";
 import { Turns } from "../../app/web/turns.js";
 
@@ -82,4 +83,21 @@ test("of two opened files the later one is shown, whichever is answered first", 
   answers[0]({ lines: [] });
   await Promise.all(took);
   assert.deepEqual(shown, ["second"]);
+});
+
+test("names stand beside their dots and on nothing else where there is room", () => {
+  const at = (title, x, y) => ({ row: { title }, from: x - 20, at: x, to: x + 20, y }),
+    placed = named([
+      at("DDTree", 500, 100),
+      at("EAGLE-3", 540, 104),
+      at("best-first", 520, 112),
+      at("Hydra", 90, 200),
+    ]);
+  const meet = (a, b) =>
+    a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  placed.forEach(({ name, from, to, y }, i) => {
+    assert.ok(!meet(name, { left: from, right: to, top: y - 5, bottom: y + 5 }));
+    for (const other of placed.slice(i + 1)) assert.ok(!meet(name, other.name));
+  });
+  assert.equal(placed[3].name.left, 117); // at the right, where nothing is in the way
 });

@@ -11,6 +11,7 @@ from typing import Any
 import gradio as gr
 
 from app.studio.components import (
+    MODULES_JS,
     QUIET,
     FormPlaces,
     Studio,
@@ -36,8 +37,7 @@ from core.traces.schema import Header
 
 MakeForm = Callable[[Methods, FormPlaces], RunForm]
 Filling = Mapping[str, Any]  # what is in a form, by the names of ``RunForm.named``
-FILL_JS = """(filled) => import(new URL('web/form.js', document.baseURI))
-  .then((form) => form.filling('{0}', filled))"""
+FILL_JS = "(filled) => %s.then((all) => all['form.js'].filling('%s', filled))"
 MOST_BUDGET = 1024  # what a form offers at most
 
 
@@ -121,7 +121,7 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
     budgets = {inputs.budget for inputs in form.methods}
     filled = gr.Textbox(visible=False)
     asked = view.refill(refill, None, [filled, *budgets], **QUIET)
-    asked.success(None, filled, parts, js=FILL_JS.format(prefix), **QUIET)
+    asked.success(None, filled, parts, js=FILL_JS % (MODULES_JS, prefix), **QUIET)
     remember(prefix, form.named, [form.start.click])
 
 

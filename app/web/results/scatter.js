@@ -3,13 +3,15 @@
 
 import { number, ratio, s } from "../dom.js";
 
-const W = 860;
+const W = 1100;
 const H = 300;
 const LEFT = 46;
-const RIGHT = 130; // for the names of what stands at the right
+const RIGHT = 160; // for the names of what stands at the right
 const TOP = 14;
 const BOTTOM = 40;
-const LINE = 14; // between two names
+const LINE = 15; // pixels of a name: its height,
+const LETTER = 7; // and the width of a letter
+const DOT = 7;
 
 /** rows: {title, tau, speed, low, high}; those without a speed are not drawn; low and high may be
  * null. null: too few. */
@@ -17,31 +19,38 @@ export function scatter(rows) {
   const points = rows.filter((row) => row.speed && row.tau);
   if (points.length < 2) return null;
   const most = (name) => Math.max(...points.map((row) => row[name]));
-  const [widest, fastest] = [Math.ceil(most("tau")), Math.max(1.2, 1.1 * most("speed"))];
-  const x = (tau) => LEFT + ((tau - 1) / (widest - 1 || 1)) * (W - LEFT - RIGHT);
-  const y = (speed) => TOP + (1 - speed / fastest) * (H - TOP - BOTTOM);
+  const widest = Math.max(2, ...points.map((row) => row.high ?? row.tau)),
+    fastest = Math.max(1.2, 1.1 * most("speed")),
+    slowest = Math.min(0.9, 0.8 * Math.min(...points.map((row) => row.speed)));
+  const x = (tau) => LEFT + ((tau - 1) / (widest - 1)) * (W - LEFT - RIGHT);
+  const y = (speed) => TOP + ((fastest - speed) / (fastest - slowest)) * (H - TOP - BOTTOM);
   const text = (words, at, more) => s("text", { ...at, ...more }, words);
-  const grid = [0.5, 1, 1.5, 2, 3, 4]
-    .filter((speed) => speed <= fastest)
+  const grid = [0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4]
+    .filter((speed) => speed >= slowest && speed <= fastest)
     .flatMap((speed) => [
       s("path", { class: speed === 1 ? "plain" : "grid", d: `M${LEFT} ${y(speed)}H${W - RIGHT}` }),
       text(ratio(speed), { x: LEFT - 6, y: y(speed) + 4 }, { "text-anchor": "end" }),
     ]);
-  const ticks = Array.from({ length: widest }, (_, i) =>
+  const ticks = Array.from({ length: Math.floor(widest) }, (_, i) =>
     text(String(i + 1), { x: x(i + 1), y: H - BOTTOM + 16 }, { "text-anchor": "middle" }),
   );
-  const places = apart(points.map((row) => ({ row, x: x(row.high ?? row.tau), y: y(row.speed) })));
-  const dots = places.map(({ row, x: end, y: up, name }) =>
+  const places = named(
+    points.map((row) => ({
+      row,
+      from: x(row.low ?? row.tau),
+      at: x(row.tau),
+      to: x(row.high ?? row.tau),
+      y: y(row.speed),
+    })),
+  );
+  const dots = places.map(({ row, from, at, to, y: up, name }) =>
     s(
       "g",
       { class: `dot ${row.speed === 1 ? "" : row.speed > 1 ? "faster" : "slower"}` },
       s("title", {}, `${row.title}: τ ${number(row.tau)}, ${ratio(row.speed)} plain decoding`),
-      s("path", { class: "whisker", d: `M${x(row.low ?? row.tau)} ${up}H${end}` }),
-      s("circle", { cx: x(row.tau), cy: up, r: 5 }),
-      Math.abs(name - up) > 3
-        ? s("path", { class: "lead", d: `M${end + 2} ${up}L${end + 6} ${name}` })
-        : null,
-      text(row.title, { x: end + 8, y: name + 4 }, { class: "name" }),
+      s("path", { class: "whisker", d: `M${from} ${up}H${to}` }),
+      s("circle", { cx: at, cy: up, r: 5 }),
+      text(row.title, { x: name.left, y: name.top + LINE - 4 }, { class: "name" }),
     ),
   );
   return s(
@@ -64,19 +73,39 @@ export function scatter(rows) {
   );
 }
 
-/** Names beside their dots, moved up or down where two would lie on each other. */
-function apart(points) {
-  const placed = [];
-  for (const point of [...points].sort((a, b) => a.y - b.y)) {
-    const near = (name) =>
-      placed.some(
-        (other) => Math.abs(other.x - point.x) < 120 && Math.abs(other.name - name) < LINE,
-      );
-    let name = point.y;
-    while (near(name)) name += 2;
-    placed.push({ ...point, name });
+/** The points {row, from, at, to, y}, each with the box of its `name`: right of its whisker where
+ * nothing is in the way, else left of it, above, below, or the place of these that covers least. */
+export function named(points) {
+  const taken = points.map(({ from, to, y }) => box(from, y - DOT, to - from, 2 * DOT));
+  return points.map((point) => {
+    const { row, from, at, to, y } = point,
+      wide = row.title.length * LETTER;
+    const places = [
+      box(to + DOT, y - LINE / 2, wide, LINE),
+      box(from - DOT - wide, y - LINE / 2, wide, LINE),
+      box(at - wide / 2, y - DOT - LINE, wide, LINE),
+      box(at - wide / 2, y + DOT, wide, LINE),
+      box(to, y - DOT - LINE, wide, LINE),
+      box(to, y + DOT, wide, LINE),
+    ].filter(({ left, right }) => left >= LEFT && right <= W);
+    const name = places.reduce((best, each) => (hidden(each) < hidden(best) ? each : best));
+    taken.push(name);
+    return { ...point, name };
+  });
+
+  function hidden(place) {
+    return taken.reduce((sum, other) => sum + overlap(place, other), 0);
   }
-  return placed;
+}
+
+function box(left, top, wide, tall) {
+  return { left, top, right: left + wide, bottom: top + tall };
+}
+
+function overlap(a, b) {
+  const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left),
+    tall = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+  return wide > 0 && tall > 0 ? wide * tall : 0;
 }
 
 function spoken(points) {
