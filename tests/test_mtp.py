@@ -23,6 +23,7 @@ from transformers import (
 )
 from transformers.modeling_layers import MtpModel
 
+from analysis.drafters.lint import lint
 from core.drafting.builders import Chain, DynamicTree, best_first
 from core.errors import UserError
 from core.learning.corpus import Blocks
@@ -30,6 +31,7 @@ from core.learning.shards import Document
 from core.learning.student import TrainingRun
 from core.methods.loading import check, load_drafter
 from core.methods.mtp import DRAFTER, MtpOptions, training
+from core.methods.mtp import model as mtp
 from core.methods.mtp.drafter import load
 from core.methods.mtp.model import export, load_config, load_head, outline, read_shapes
 from core.methods.mtp.training import TRAINING, MtpStudent, fit_projection, new_head
@@ -208,6 +210,27 @@ def test_a_wrong_file_is_refused_in_one_sentence(change, tmp_path):
         with pytest.raises(UserError) as error:
             action()
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_5_text"])
+def test_lint_looks_at_the_head_alone_and_reads_gains_as_the_target_s_class_does(family, tmp_path):
+    main, _ = published(family, tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    small = torch.randn(32, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    state["mtp.norm.weight"] = 0.2 * small
+    state["model.layers.0.mlp.up_proj.weight"][:2] = 0
+    save_file(state, tmp_path / "model.safetensors")
+    target: Any = language(main, tmp_path)
+    target.vocabulary = 48
+
+    def wrong():
+        return [each.text for each in lint(mtp, tmp_path, target).remarks if each.wrong]
+
+    gain = [text for text in wrong() if text.startswith("many gains of mtp.norm.weight are neg")]
+    assert wrong() == gain and bool(gain) == (family == "qwen3")
+    state["mtp.fc.weight"][:2] = 0
+    save_file(state, tmp_path / "model.safetensors")
+    assert wrong()[0].startswith("2 of 32 rows (0, 1) of mtp.fc.weight are near zero")
 
 
 # ── training ─────────────────────────────────────────────────────────────────────────────────────

@@ -5,9 +5,10 @@ Every remark is a sentence. Those that are ``wrong`` explain a bad drafter; the 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from analysis.drafters.computed_mistakes import target_theta
 from analysis.drafters.rounding import COARSE, mantissa_bits
@@ -61,18 +62,20 @@ def lint(form: Any, folder: Path, language: Language) -> Lint:
     Raises UserError where its config or files cannot be read.
     """
     made, found = checkpoint.shapes(form.outline(folder)), form.read_shapes(folder)
-    remarks = list(_keys(made, found))
+    remarks, config = list(_keys(made, found)), form.load_config(folder)
+    inside = hasattr(form, "wanted")  # it may lie in the target's files
+    wanted = form.wanted(folder, config) if inside else None
     state = dict[str, Tensor]()
     for part in form.folders(folder):
-        own = checkpoint.read_state(part)
-        remarks += _precision(part, own)
+        own = checkpoint.read_state(part, wanted)
+        remarks += _precision(part, own, wanted)
         state |= own
     state = {name: t for name, t in state.items() if name not in getattr(form, "unread", ())}
-    remarks += _values(state)
+    remarks += _values(state, int(inside and _adds_one(language.model.get_decoder().norm)))
     remarks += _maps(state.get("d2t"), state.get("t2d"), language.vocabulary)
     read = EMBEDDING in made  # it is a part of the network
     remarks += _tables(state, folder, language, read)
-    config, head = form.load_config(folder), state.get(HEAD)
+    head = state.get(HEAD)
     remarks += _config(config, language, state.get(EMBEDDING) if read else None)
     reads = hasattr(config, "draft_vocab_size")  # others draft with the target's head
     dead = _dead(head).nonzero().flatten().tolist() if head is not None and reads else ()
@@ -100,13 +103,18 @@ def _are(names: list[str]) -> str:
     return f"{_named(names)} {'is' if len(names) == 1 else 'are'}"
 
 
-def _precision(folder: Path, state: Mapping[str, Tensor]) -> Iterator[Remark]:
-    """Types of the stored numbers, from the files' headers, and how finely the numbers differ."""
+def _precision(
+    folder: Path, state: Mapping[str, Tensor], wanted: Callable[[str], bool] | None
+) -> Iterator[Remark]:
+    """Types of the stored numbers, from the files' headers, and how finely the numbers differ.
+    ``wanted``: as for ``checkpoint.read_state``."""
     sizes = Counter[str]()
     for file in checkpoint.weight_files(folder):
         with safe_open(file, "pt") as stored:
             for name in stored.keys():  # noqa: SIM118 (not a dict)
                 entry = stored.get_slice(name)
+                if wanted is not None and not wanted(name):
+                    continue
                 if (kind := str(entry.get_dtype())) not in MAPS:
                     sizes[kind] += math.prod(entry.get_shape())
     total = max(1, sizes.total())
@@ -136,13 +144,21 @@ def _rounding(measured: Sequence[tuple[int, float]]) -> str:
     )
 
 
-def _values(state: Mapping[str, Tensor]) -> Iterator[Remark]:
-    """Numbers that no training leaves behind."""
+def _adds_one(norm: Any) -> bool:
+    """Whether a norm multiplies by its weight + 1, as Gemma's and Qwen3.5's do."""
+    made = copy.deepcopy(norm).to_empty(device="cpu")
+    nn.init.zeros_(made.weight)
+    return bool(made(torch.ones_like(made.weight)).any())
+
+
+def _values(state: Mapping[str, Tensor], added: int = 0) -> Iterator[Remark]:
+    """Numbers that no training leaves behind. ``added``: what its norms add to their weights."""
     norms, lost, unused = dict[str, Tensor](), list[str](), list[str]()
     for name, tensor in sorted(state.items()):
         if not tensor.is_floating_point():
             continue
-        values = tensor.float()
+        gain = tensor.ndim == 1 and "norm" in name
+        values = tensor.float() + added if gain else tensor.float()
         if not values.isfinite().all():
             yield Remark(True, f"{name} holds NaN or infinity: nothing after it can be right")
         elif not values.any():
@@ -150,7 +166,7 @@ def _values(state: Mapping[str, Tensor]) -> Iterator[Remark]:
         elif values.ndim == 2 and name not in (HEAD, EMBEDDING) and (some := _dead(values)).any():
             text = f"{_rows(some)} of {name} are near zero: these outputs are dead"
             yield Remark(True, text)
-        elif values.ndim == 1 and "norm" in name:
+        elif gain:
             norms[name] = values
     if lost:
         yield Remark(True, f"{_are(lost)} all zero: what is computed there is lost")

@@ -235,7 +235,9 @@ class Checkpoint:
             like, and ``feature_layers(target_layers)``: the layers after which it reads),
             outline(folder) → module on the meta device, read_shapes(folder),
             folders(folder) → every folder that holds its weights. ``tokens_of(folder, target)``,
-            where it has one: how many of a target's tokens it drafts, if it has tokens of its own
+            where it has one: how many of a target's tokens it drafts, if it has tokens of its own.
+            ``wanted(folder, config)``, of one in the target's files and with norms of the target's
+            class: which stored names are its own
     export  lazy reference: (folder, out, a function that loads the target) → the model, which it
             wrote to ``out`` in the official form (``model export``)
     layouts the layouts it is read in, for messages

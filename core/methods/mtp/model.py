@@ -328,13 +328,21 @@ def folders(folder: Path) -> tuple[Path, ...]:
     return (folder,)
 
 
+def wanted(folder: Path, config: MtpConfig) -> Callable[[str], bool] | None:
+    """Whether a stored tensor of this name is the head's, where others lie beside it; None: all
+    are. Raises UserError."""
+    if config.rank:
+        return None
+    layout = _layout(folder, config)
+    return lambda name: layout.ours(name, config.layers or 0) is not None
+
+
 def read_state(folder: Path, config: MtpConfig) -> dict[str, Tensor]:
     """The head's tensors by our names; of a target's folder no other is read. Raises UserError."""
+    some = checkpoint.read_state(folder, wanted(folder, config))
     if config.rank:
-        return checkpoint.read_state(folder)
-    layout = _layout(folder, config)
-    some = checkpoint.read_state(folder, lambda n: layout.ours(n, config.layers or 0) is not None)
-    named = _named(some, layout, config)
+        return some
+    named = _named(some, _layout(folder, config), config)
     return _together(named, torch.stack, lambda a, b: torch.cat([a, b], 1))
 
 
