@@ -301,7 +301,7 @@ test("runs that somebody chooses end what the address asked for", async () => {
       return { error: "not on this server" };
     };
   const hear = { leave: () => done.push("left"), complain: nothing },
-    chooser = made(RunChooser, { source: { runs }, hear, runs: [], turns: new Turns() });
+    chooser = made(RunChooser, { source: { runs }, hear, runs: [], asked: [], turns: new Turns() });
   await chooser.only(["of the address"]);
   await chooser.add(["chosen"]);
   assert.deepEqual(done, [["of the address"], "left", ["chosen"]]);
