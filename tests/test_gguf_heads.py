@@ -93,20 +93,34 @@ def test_the_doctor_says_that_a_head_lies_in_it(tmp_path, capsys, cache):
         assert ("as a drafter" in printed) == bool(words) and not cache.exists()
 
 
-@pytest.mark.parametrize("what", ["lacks", "nextn"])
-def test_a_part_of_a_file_is_no_target(what, tmp_path, capsys):
-    """llama.cpp's converter writes a head with the ends alone, too (``--mtp``)."""
+def without(part, tmp_path):
+    """A file that counts a head, of a model without the tensors that have ``part`` in their
+    names."""
     folder, file = published("qwen3_5_text", tmp_path / "published"), tmp_path / "part.gguf"
     own = load_file(folder / "model.safetensors")
-    kept = {n: t for n, t in own.items()
-            if (n != "mtp.fc.weight" if what == "nextn" else "model.layers" not in n)}  # fmt: skip
-    save_file(kept, folder / "model.safetensors")
+    save_file({n: t for n, t in own.items() if part not in n}, folder / "model.safetensors")
     write_qwen(folder, file, tokenizer())
-    words = ["--model", str(file), "--prompt", "hi", "--max-new-tokens", "4", "--device", "cpu"]
-    assert main(["run", "mtp", *words]) == 2
+    return file, ["--model", str(file), "--prompt", "hi", "--max-new-tokens", "4"]
+
+
+def test_a_part_of_a_file_is_no_target(tmp_path, capsys):
+    """llama.cpp's converter writes a head with the ends alone, too (``--mtp``)."""
+    _, words = without("model.layers", tmp_path)
+    assert main(["run", "mtp", *words, "--device", "cpu"]) == 2
     said = capsys.readouterr().err.strip().splitlines()[-1]
-    wanted = "holds no whole model: it lacks" if what == "lacks" else "no tensor of an MTP head"
-    assert wanted in said
+    assert "holds no whole model: it lacks" in said
+
+
+@pytest.mark.parametrize("part", ["mtp.", "mtp.fc.weight"])
+def test_a_file_that_counts_a_head_and_lacks_it_is_a_target_alone(part, tmp_path, capsys):
+    """Fine-tunes that are saved again keep the count, and often not the head."""
+    file, words = without(part, tmp_path)
+    assert main(["model", "doctor", str(file)]) == 0
+    assert "as a drafter" not in capsys.readouterr().out
+    assert main(["run", "ar", *words, "--device", "cpu"]) == 0
+    capsys.readouterr()
+    assert main(["run", "mtp", *words, "--device", "cpu"]) == 2
+    assert "no mtp drafter ships for" in capsys.readouterr().err
 
 
 def test_the_command_line_finds_a_head_in_the_target(tmp_path, capsys):

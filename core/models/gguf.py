@@ -225,12 +225,16 @@ def holds_floats(tensors: Iterable[Any]) -> bool:
 
 def heads_behind(reader: GGUFReader) -> int:
     """How many blocks of a GGUF file stand behind the layers of an architecture whose heads are
-    read."""
+    read. 0 for a file that counts some and lacks the first: fine-tunes often keep the count."""
     kind = reader.get_field("general.architecture")
     if kind is None or kind.contents() not in WITH_HEAD:
         return 0
-    count = reader.get_field(f"{kind.contents()}.nextn_predict_layers")
-    return 0 if count is None else int(count.contents())
+    names = ("block_count", "nextn_predict_layers")
+    blocks, heads = (reader.get_field(f"{kind.contents()}.{name}") for name in names)
+    if blocks is None or heads is None:
+        return 0
+    first = f"blk.{int(blocks.contents()) - int(heads.contents())}.nextn.eh_proj.weight"
+    return int(heads.contents()) if any(each.name == first for each in reader.tensors) else 0
 
 
 def with_head_as_layer(file: Path) -> PreTrainedConfig:
