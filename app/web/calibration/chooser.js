@@ -82,7 +82,10 @@ export class RunChooser {
     const isWanted = this.turns.take(),
       answer = await answered(this.source.runs({ tickets }));
     if (!isWanted()) return;
-    if (answer.error) return this.hear.complain(answer.error);
+    if (answer.error) {
+      this.asked = this.runs.map((run) => run.ticket);
+      return this.hear.complain(answer.error);
+    }
     const gone = answer.runs.length < tickets.length;
     await this._take(
       answer.runs.filter((run) => run.rounds),
