@@ -33,6 +33,11 @@ def form(make: Any) -> RunForm:
 RUN, COMPARE = form(run_form), form(compare_form)
 
 
+def filled(form: RunForm, filling: Any, current: dict[Any, Any] | None = None) -> dict[Any, Any]:
+    """The updates of a form with these values; of one that was just made."""
+    return updates(form, METHODS, filling, current or values_after(form, {}))
+
+
 def values_after(form: RunForm, found: dict[Any, Any]) -> dict[Any, Any]:
     """The inputs' values with these updates."""
     values: dict[Any, Any] = {part: part.value for part in form.components}  # type: ignore[attr-defined]
@@ -64,7 +69,7 @@ def header(request: RunRequest) -> Any:
     ],
 )
 def test_a_run_s_settings_come_back(request_: RunRequest):
-    found = updates(RUN, METHODS, of_runs(METHODS, [header(request_)]))
+    found = filled(RUN, of_runs(METHODS, [header(request_)]))
     (again,) = RUN.requests(METHODS, values_after(RUN, found))
     assert header(again).settings == header(request_).settings
     assert again.method == request_.method and again.prompt == "why?"
@@ -72,7 +77,7 @@ def test_a_run_s_settings_come_back(request_: RunRequest):
 
 def test_compared_runs_come_back_with_empty_places():
     asked = [RunRequest("a", "dart", 4), RunRequest("a", "treeflash", 64)]
-    found = updates(COMPARE, METHODS, of_runs(METHODS, [header(each) for each in asked]))
+    found = filled(COMPARE, of_runs(METHODS, [header(each) for each in asked]))
     again = COMPARE.requests(METHODS, values_after(COMPARE, found))
     assert [(each.method, each.budget) for each in again] == [("dart", 4), ("treeflash", 64)]
 
@@ -90,12 +95,44 @@ JUNK = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_siz
 
 @given(st.dictionaries(NAMES, JUNK | st.sampled_from(["ar", "dart", "eagle3", "own", "chain"])))
 def test_whatever_a_browser_sends_leaves_a_form_that_can_be_started_or_says_why(filling: Any):
-    values = values_after(RUN, updates(RUN, METHODS, filling))
+    values = values_after(RUN, filled(RUN, filling))
     try:
         RUN.requests(METHODS, values)
     except UserError as error:
         assert "prompt" in str(error) or "top-p" in str(error) or "temperature" in str(error)
 
 
+CHOICES = st.sampled_from([
+    {"0.method": "dart", "0.builder": "own"}, {"0.method": "dart", "0.builder": "best-first"},
+    {"0.method": "ar"}, {"0.method": "eagle3", "0.builder": "chain"}, {"0.method": "none such"},
+])  # fmt: skip
+
+
+@given(st.lists(CHOICES, max_size=4), st.sampled_from([None, 3, "dart", "x y z", "dart x"]))
+def test_after_any_fillings_the_options_on_view_are_the_method_s(fillings: Any, junk: Any):
+    (inputs,) = RUN.methods
+    values = values_after(RUN, {})
+    seen = {part: part.visible for part in inputs.options.values()}  # type: ignore[attr-defined]
+    for filling in fillings:
+        found = filled(RUN, filling, values)
+        values |= {part: value for part, value in values_after(RUN, found).items() if part in found}
+        seen |= {part: found[part]["visible"] for part in seen if part in found}
+    method, builder = values[inputs.filled_for].rsplit(" ", 1)
+    wanted = METHODS.options(method, builder)
+    assert {key for key, part in inputs.options.items() if seen[part]} == {*wanted}
+    made_up = filled(RUN, SOME, {inputs.filled_for: junk})  # every input is set then
+    assert {*inputs.options.values()} <= {*made_up}
+
+
+SOME = {"0.method": "ddtree", "0.builder": "own"}
+
+
+def test_what_stays_hidden_is_left_out():
+    asked = of_runs(METHODS, [header(RunRequest("a", "dart", 4)), header(RunRequest("a", "ar", 1))])
+    found = filled(COMPARE, asked)
+    options = {part for inputs in COMPARE.methods for part in inputs.options.values()}
+    assert len(options & {*found}) < len(options) / 4
+
+
 def test_what_is_no_filling_changes_nothing():
-    assert updates(RUN, METHODS, {"prompt": 3, "0.method": ["dart"], "seed": 10**400}) == {}
+    assert filled(RUN, {"prompt": 3, "0.method": ["dart"], "seed": 10**400}) == {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from app.studio import shipped
 from app.studio.components import QUIET, FormPlaces, start_stop
 from app.studio.methods import BUDGETS, NONE, OWN, Key, MethodChoice, Methods, requests
 from core.decoding.request import RunRequest
+from core.errors import UserError
 from core.methods.method import Option
 from core.methods.names import BUILDERS, DEFAULT
 
@@ -50,10 +51,18 @@ class MethodInputs:
         return MethodChoice(method, builder, values[self.budget], options)
 
     def show(
-        self, methods: Methods, method: str, builder: str, values: Mapping[Key, Any] | None = None
+        self,
+        methods: Methods,
+        before: Any,
+        method: str,
+        builder: str,
+        values: Mapping[Key, Any] | None = None,
     ) -> dict[Any, Any]:
         """Updates that show the options of a method with a builder, at ``values`` or their
-        defaults."""
+        defaults, in place of those of ``before``, what ``filled_for`` held.
+
+        Inputs that stay hidden are left out: each costs the browser milliseconds."""
+        shown = self._shown(methods, before)
         free = methods.takes_builders(method)
         options = methods.options(method, builder) if method else {}
         updates: dict[Any, Any] = {
@@ -62,21 +71,36 @@ class MethodInputs:
             self.filled_for: _pair(method, builder),
         }
         for key, part in self.options.items():
+            if key not in shown and key not in options:
+                continue
             properties = _properties(options.get(key))
             if key in options and key in (values or {}):
                 properties["value"] = (values or {})[key]
             updates[part] = gr.update(**properties)
         return updates
 
+    def _shown(self, methods: Methods, pair: Any) -> Collection[Key]:
+        """The options on view for what ``filled_for`` held; all for what it cannot hold: a browser
+        sent it."""
+        method, _, builder = str(pair).rpartition(" ")
+        try:
+            return () if (method, builder) == (NONE, OWN) else methods.options(method, builder)
+        except UserError:
+            return self.options.keys()
+
     def follow_choices(self, methods: Methods) -> None:
         """Show another method's options when somebody chooses it, or another builder."""
         parts: Any = [self.box, self.builder, self.filled_for, *self.options.values()]
         method: Any = self.method
-        method.input(lambda name: self.show(methods, name, OWN), method, parts, **QUIET)
         builder: Any = self.builder
-        builder.input(
-            lambda name, own: self.show(methods, name, own), [method, builder], parts, **QUIET
+        before: Any = self.filled_for
+        method.input(
+            lambda name, was: self.show(methods, was, name, OWN), [method, before], parts, **QUIET
         )
+        builder.input(
+            lambda name, own, was: self.show(methods, was, name, own),
+            [method, builder, before], parts, **QUIET,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

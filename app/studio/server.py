@@ -171,7 +171,7 @@ class PageFile:
         body = (await run_in_threadpool(self.text)).encode()
         tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
         headers = {"Cache-Control": "no-cache", "ETag": tag}
-        known = Headers(scope=scope).get("if-none-match") == tag
+        known = tag in Headers(scope=scope).get("if-none-match", "")  # or one of a list, or weak
         answer = Response(status_code=304) if known else Response(body, media_type=self.kind)
         answer.headers.update(headers)
         await answer(scope, receive, send)

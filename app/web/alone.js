@@ -17,6 +17,7 @@ export class Alone {
     this.measures = new Measures([pane], source);
     this.below = h("div", { class: "ds-below" }, this.timeline.element, this.measures.element);
     this.follow = true;
+    this.chosen = 0; // how often a round was gone to
     this.drawn = 0;
     this.strip = new Strip((at, row) => this.go(at, row));
     this.lengths = new LengthChart((at) => this.go(at));
@@ -84,6 +85,7 @@ export class Alone {
     const count = this.pane.rounds.length;
     if (!count) return;
     const to = Math.max(0, Math.min(count - 1, at));
+    this.chosen += 1;
     this.follow = this.pane.feed.decoding && to === count - 1 && row === undefined;
     if (to !== this.pane.at) this._show(to);
     else this._draw();

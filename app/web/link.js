@@ -79,7 +79,7 @@ export class Permalink {
   /** Something on the page has moved, or rounds have come. */
   moved() {
     const { rounds, feed } = this.studio.panes[0];
-    if (this.lacks && feed.made) this._forget(); // another run was opened
+    if (this.lacks && feed.made !== undefined && feed.made !== null) this._forget(); // another run was opened
     if (this.look && rounds.length) {
       const { look } = this;
       this.look = null;
@@ -104,10 +104,10 @@ export class Permalink {
     const isThere = comparing && place ? place <= guide.reachable : at < panes[0].rounds.length;
     if (!isThere) {
       if (!panes[0].rounds.length) return;
-      const byHand = wanted.followed && !guide.follow;
+      const byHand = wanted.guide === guide && wanted.chosen !== guide.chosen;
       if (byHand || !busy)
         this.wanted = null; // somebody stays elsewhere, or it does not come
-      else wanted.followed = guide.follow;
+      else Object.assign(wanted, { guide, chosen: guide.chosen });
       return;
     }
     this.wanted = null;

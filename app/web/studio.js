@@ -133,8 +133,8 @@ export class Studio {
     this.frame.arrange(panes, this.guide, (pane) => this.runs.part(pane));
     for (const pane of panes)
       if (!pane.chip.hidden && pane.feed.run) this.status.run(pane, this.comparing);
-    this.guide.enter();
     this.rounds.stale(true);
+    this.guide.enter();
   }
 
   get panes() {

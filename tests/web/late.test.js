@@ -185,7 +185,7 @@ test("of two examples that were clicked the second is opened, or both side by si
 function linked(ticket) {
   const opened = [],
     pane = { feed: { ticket, active: true, run: {} }, rounds: [] },
-    guide = { follow: true },
+    guide = { chosen: 0 },
     turns = new Turns(),
     went = [],
     studio = {
@@ -225,7 +225,10 @@ test("a round of an address is not gone to in another run, nor after a step by h
   link.wanted = { round: 40 };
   link.moved();
   assert.equal(link.wanted.round, 40);
-  guide.follow = false;
+  guide.follow = false; // nobody's hand: files are not followed
+  link.moved();
+  assert.equal(link.wanted.round, 40);
+  guide.chosen += 1;
   link.moved();
   assert.equal(link.wanted, null);
   link.wanted = { round: 4 };
@@ -298,7 +301,7 @@ test("runs that somebody chooses end what the address asked for", async () => {
       return { error: "not on this server" };
     };
   const hear = { leave: () => done.push("left"), complain: nothing },
-    chooser = made(RunChooser, { source: { runs }, hear, runs: [], turns: new Turns() });
+    chooser = made(RunChooser, { source: { runs }, hear, runs: [], asked: [], turns: new Turns() });
   await chooser.only(["of the address"]);
   await chooser.add(["chosen"]);
   assert.deepEqual(done, [["of the address"], "left", ["chosen"]]);

@@ -97,7 +97,7 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
     ``quietly``: without a sentence about a method that this page does not offer.
     """
 
-    def refill(asked: gr.EventData) -> dict[Any, Any]:
+    def refill(values: Mapping[Any, Any], asked: gr.EventData) -> dict[Any, Any]:
         """Give the form's values as JSON, and beforehand only what may be chosen there: the browser
         fills it, unless somebody's hand was quicker than the answer."""
         question = check(asked._data)
@@ -112,7 +112,7 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
                 if not question.quietly:
                     raise
                 filling = {"prompt": headers[0].prompt_text}
-        found = updates(form, studio.methods, filling)
+        found = updates(form, studio.methods, filling, values)
         said = [_as_update(found.get(part, gr.update())) for part in parts]
         choices = {part: gr.update(choices=found[part]["choices"]) for part in budgets & {*found}}
         return {filled: json.dumps({"touched": question.touched, "updates": said})} | choices
@@ -120,7 +120,8 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
     parts: list[Any] = [*form.components, *(inputs.box for inputs in form.methods)]
     budgets = {inputs.budget for inputs in form.methods}
     filled = gr.Textbox(visible=False)
-    asked = view.refill(refill, None, [filled, *budgets], **QUIET)
+    before: Any = {inputs.filled_for for inputs in form.methods}
+    asked = view.refill(refill, before, [filled, *budgets], **QUIET)
     asked.success(None, filled, parts, js=FILL_JS % (MODULES_JS, prefix), **QUIET)
     remember(prefix, form.named, [form.start.click])
 
@@ -151,8 +152,11 @@ def of_runs(methods: Methods, headers: Sequence[Header]) -> dict[str, Any]:
     return found
 
 
-def updates(form: RunForm, methods: Methods, filling: Filling) -> dict[Any, Any]:
-    """Updates of the form's components; what cannot be in them stays as it is."""
+def updates(
+    form: RunForm, methods: Methods, filling: Filling, current: Mapping[Any, Any]
+) -> dict[Any, Any]:
+    """Updates of the form's components; what cannot be in them stays as it is. ``current``: what
+    each ``filled_for`` holds."""
     found: dict[Any, Any] = {}
     prompt = filling.get("prompt")
     if isinstance(prompt, str) and len(prompt) <= MAX_PROMPT:
@@ -163,22 +167,27 @@ def updates(form: RunForm, methods: Methods, filling: Filling) -> dict[Any, Any]
             found[part] = value
     for at, inputs in enumerate(form.methods):
         own = {k.removeprefix(f"{at}."): v for k, v in filling.items() if k.startswith(f"{at}.")}
-        found |= _method(inputs, methods, own, optional=len(form.methods) > 1)
+        found |= _method(
+            inputs, methods, own, current[inputs.filled_for], optional=len(form.methods) > 1
+        )
     return found
 
 
-def _method(inputs: MethodInputs, methods: Methods, own: Filling, optional: bool) -> dict[Any, Any]:
+def _method(
+    inputs: MethodInputs, methods: Methods, own: Filling, before: Any, optional: bool
+) -> dict[Any, Any]:
     """Updates of one method's inputs; ``optional``: it may be none."""
     name, builder = own.get("method"), own.get("builder", OWN)
     if optional and (name == NONE or not own):
-        return {inputs.method: NONE, **inputs.show(methods, NONE, OWN)}
+        return {inputs.method: NONE, **inputs.show(methods, before, NONE, OWN)}
     try:
         options = methods.options(name, builder)
     except UserError:
         return {}
     values = {key: _value(option, own) for key, option in options.items()}
     values = {key: value for key, value in values.items() if value is not None}
-    found = {inputs.method: name, **inputs.show(methods, str(name), str(builder), values)}
+    shown = inputs.show(methods, before, str(name), str(builder), values)
+    found = {inputs.method: name, **shown}
     budget = own.get("budget")
     if type(budget) is int and 1 <= budget <= MOST_BUDGET:
         choices = sorted({*BUDGETS, budget})

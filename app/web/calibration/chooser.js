@@ -14,7 +14,7 @@ export class RunChooser {
   /** hear: {leave() somebody chooses, chosen(runs, missing sentence), complain(sentence)}.
    * A run is {ticket, letter, title, prompt}. */
   constructor(source, hear) {
-    Object.assign(this, { source, hear, runs: [], turns: new Turns() });
+    Object.assign(this, { source, hear, runs: [], asked: [], turns: new Turns() });
     this.list = h("span", { class: "ds-chosen" });
     this.empty = h("p", { class: "ds-tell", role: "status" });
     this.shelf = new Gallery(source, (tickets) => this.add(tickets), true);
@@ -72,16 +72,20 @@ export class RunChooser {
     this.hear.leave();
     this.begun = true;
     shelve(tickets);
-    const held = this.runs.map((run) => run.ticket).filter((ticket) => ticket !== this.example);
+    const held = this.asked.filter((ticket) => ticket !== this.example);
     return this._choose([...new Set([...held, ...tickets])].slice(-MOST));
   }
 
   /** The runs of these tickets, as far as the server still has them. */
   async _choose(tickets) {
+    this.asked = tickets; // by the time of its answer, more may be asked for
     const isWanted = this.turns.take(),
       answer = await answered(this.source.runs({ tickets }));
     if (!isWanted()) return;
-    if (answer.error) return this.hear.complain(answer.error);
+    if (answer.error) {
+      this.asked = this.runs.map((run) => run.ticket);
+      return this.hear.complain(answer.error);
+    }
     const gone = answer.runs.length < tickets.length;
     await this._take(
       answer.runs.filter((run) => run.rounds),
@@ -93,7 +97,8 @@ export class RunChooser {
   /** `example` is the ticket of one that nobody chose, `missing` says what is not there. */
   _take(runs, example, missing) {
     this.example = example;
-    const letters = lettersFor(runs.map((run) => run.ticket));
+    this.asked = runs.map((run) => run.ticket);
+    const letters = lettersFor(this.asked);
     this.runs = runs.map((run, at) => ({
       ticket: run.ticket,
       title: run.method + (run.budget ? ` B ${run.budget}` : ""),
@@ -112,7 +117,7 @@ export class RunChooser {
   _entry(run) {
     const leaveOut = () => {
       this.hear.leave();
-      return this._choose(this.runs.map(({ ticket }) => ticket).filter((it) => it !== run.ticket));
+      return this._choose(this.asked.filter((ticket) => ticket !== run.ticket));
     };
     const about = { "aria-label": `Leave ${run.letter} out`, title: "Leave this run out" };
     return h(

@@ -19,6 +19,7 @@ export class Together {
   constructor(panes, changed, source, isWanted) {
     Object.assign(this, { panes, changed, source, isWanted });
     this.follow = panes.some((pane) => pane.feed.active);
+    this.chosen = 0; // how often a place was gone to
     this.sides = panes.map(() => []);
     this.cautions = null;
     this.linkable = true;
@@ -98,6 +99,7 @@ export class Together {
 
   go(place) {
     this.follow = false;
+    this.chosen += 1;
     this._show(place);
   }
 

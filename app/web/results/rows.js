@@ -10,14 +10,15 @@ export function choicesOf(rows) {
     choosing = [...methods((row) => several(rows, row))],
     isCommon = (budget) => {
       const having = methods((row) => row.budget === budget);
-      return having.size > 2 || choosing.every((method) => having.has(method));
+      return having.size > 2 || (choosing.length && choosing.every((each) => having.has(each)));
     },
     common = all("budget").filter((budget) => budget > 1 && isCommon(budget)),
+    only = Math.max(...all("budget")), // where no method has several
     others = rows.some((row) => row.own && !common.includes(row.budget) && several(rows, row));
   return {
     temperature: all("temperature").sort((a, b) => a - b),
     source: all("source"),
-    budget: [...common.sort((a, b) => a - b), ...(others ? [OWN] : [])],
+    budget: [...(common.length ? common.sort((a, b) => a - b) : [only]), ...(others ? [OWN] : [])],
   };
 }
 

@@ -12,6 +12,7 @@ const BOTTOM = 40;
 const LINE = 15; // pixels of a name: its height,
 const LETTER = 7; // and the width of a letter
 const DOT = 7;
+const LONGEST = 40; // letters of a name
 
 /** rows: {title, tau, speed, low, high}; those without a speed are not drawn; low and high may be
  * null. null: too few. */
@@ -50,7 +51,7 @@ export function scatter(rows) {
       s("title", {}, `${row.title}: τ ${number(row.tau)}, ${ratio(row.speed)} plain decoding`),
       s("path", { class: "whisker", d: `M${from} ${up}H${to}` }),
       s("circle", { cx: at, cy: up, r: 5 }),
-      text(row.title, { x: name.left, y: name.top + LINE - 4 }, { class: "name" }),
+      text(shortened(row.title), { x: name.left, y: name.top + LINE - 4 }, { class: "name" }),
     ),
   );
   return s(
@@ -79,15 +80,16 @@ export function named(points) {
   const taken = points.map(({ from, to, y }) => box(from, y - DOT, to - from, 2 * DOT));
   return points.map((point) => {
     const { row, from, at, to, y } = point,
-      wide = row.title.length * LETTER;
+      wide = shortened(row.title).length * LETTER,
+      within = (left) => Math.max(LEFT, Math.min(W - wide, left));
     const places = [
-      box(to + DOT, y - LINE / 2, wide, LINE),
-      box(from - DOT - wide, y - LINE / 2, wide, LINE),
-      box(at - wide / 2, y - DOT - LINE, wide, LINE),
-      box(at - wide / 2, y + DOT, wide, LINE),
-      box(to, y - DOT - LINE, wide, LINE),
-      box(to, y + DOT, wide, LINE),
-    ].filter(({ left, right }) => left >= LEFT && right <= W);
+      [to + DOT, y - LINE / 2],
+      [from - DOT - wide, y - LINE / 2],
+      [at - wide / 2, y - DOT - LINE],
+      [at - wide / 2, y + DOT],
+      [to, y - DOT - LINE],
+      [to, y + DOT],
+    ].map(([left, top]) => box(within(left), top, wide, LINE));
     const name = places.reduce((best, each) => (hidden(each) < hidden(best) ? each : best));
     taken.push(name);
     return { ...point, name };
@@ -96,6 +98,10 @@ export function named(points) {
   function hidden(place) {
     return taken.reduce((sum, other) => sum + overlap(place, other), 0);
   }
+}
+
+function shortened(title) {
+  return title.length > LONGEST ? `${title.slice(0, LONGEST - 1)}…` : title;
 }
 
 function box(left, top, wide, tall) {

@@ -59,7 +59,7 @@ export class Opening {
 
   /** The form is that of the runs on view, unless somebody is writing another one. It already is
    *  where it started them: an answer would come over the next prompt. Compare's begins with the
-   *  settings of what it opens: to fill it takes seconds. */
+   *  settings of what it opens. */
   fill() {
     const { panes, runs, where, trigger } = this.studio;
     if (this.alone && panes.length > 1) return;

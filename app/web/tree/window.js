@@ -107,6 +107,7 @@ export class TreeWindow {
   follow(other) {
     if (!this.columns || !other.columns) return;
     const shift = (this.columns.lead - other.columns.lead) * this.plan.stepX;
+    Object.assign(this, { zoom: other.zoom, byHand: other.byHand });
     this.show(following(this.view, other.view, this.size, shift));
   }
 

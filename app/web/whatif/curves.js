@@ -79,6 +79,12 @@ export class Curves {
     this.best.textContent = "";
   }
 
+  /** There are no curves of this setting. */
+  none() {
+    for (const name of ["tau", "speed"]) this[name].draw(this.empty[name]);
+    this.best.textContent = "";
+  }
+
   /** The curves, and what the setting costs; `of`: whose times were opened, if any were. */
   show({ figures, cost }, of) {
     this.tau.draw(figures.tau);

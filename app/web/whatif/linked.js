@@ -40,7 +40,8 @@ export async function showLinked(view, state, files, isWanted) {
   if (awaits("whatif")) return view.goTo();
   const [file] = files ?? [],
     named = view.listed?.includes(state?.text) ? state.text : null;
-  if (file && (await view.open(file, "the opened file", state))) return;
+  const own = state && { ...state, made: state.made?.[0] ?? state.trace };
+  if (file && (await view.open(file, "the opened file", own ?? {}))) return;
   if (!isWanted()) return;
   if (named) return view.open(named, null, state);
   const { tickets, said } = await ticketsOf(view.source, state, null, isWanted);

@@ -65,7 +65,7 @@ export class WhatIf {
   /** A run was asked about: its text is collected, and then shown. Or a file was opened. */
   goTo() {
     const asked = taken("whatif");
-    if (asked) this.leave();
+    if (asked?.ticket) this.leave();
     if (asked?.ticket) this.collecting.begin(asked.ticket);
     if (asked?.path) return showPlaced(this, asked);
   }
@@ -274,9 +274,11 @@ export class WhatIf {
 
   async _curve() {
     this.fresh = false;
-    const asked = { ...this.asked, kept: this.curves.kept, more: this.more.chosen };
-    const answer = await this.hear(this.source.curve(asked), this.curving.take());
+    const asked = { ...this.asked, kept: this.curves.kept, more: this.more.chosen },
+      isWanted = this.curving.take(),
+      answer = await this.hear(this.source.curve(asked), isWanted);
     if (answer) this.curves.show(answer, this.of);
+    else if (isWanted()) this.curves.none();
   }
 
   _others() {
