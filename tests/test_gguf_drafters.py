@@ -185,6 +185,11 @@ WRONG = {
     "no tensor": ("eagle3", lambda f, s: s.pop("fc.weight"), "tensor fc.weight has shape missing"),
     "a shape": ("eagle3", told(feed_forward_length=48), "has shape (32, 40), expected (32, 48)"),
     "a half turn": ("eagle3", told(rope__dimension_count=4), "rotates only a part of its heads"),
+    "narrow": (
+        "eagle3",
+        told(target_hidden_size=64),
+        "its hidden size is 32, and it reads the embedding of a target of hidden size 64",
+    ),
     "two widths": ("eagle3", told(attention__value_length=4), "keys and values have other widths"),
     "no heads": ("eagle3", told(attention__head_count=0), "holds no EAGLE-3 checkpoint"),
     "lists": ("eagle3", told(attention__head_count=[4]), "holds no EAGLE-3 checkpoint"),

@@ -141,6 +141,14 @@ def test_the_published_layouts_are_read(by, embedding, tmp_path):
     assert load_file(tmp_path / "again" / "model.safetensors").keys() == state.keys()
 
 
+def test_with_an_embedding_of_its_own_it_may_be_narrower_than_its_target(tmp_path):
+    published(tmp_path / "own", "SpecForge", target_hidden_size=64)
+    assert FORM.load_config(tmp_path / "own").of_target["hidden size"] == 64
+    published(tmp_path / "shared", "SpecForge", embedding=False, target_hidden_size=64)
+    with pytest.raises(UserError, match="reads the embedding of a target of hidden size 64"):
+        FORM.load_config(tmp_path / "shared")
+
+
 @pytest.mark.parametrize("name", ["pard_token", "ptd_token_id"])
 def test_engines_names_of_the_mask_are_read(name, tmp_path):
     published(tmp_path, "SpecForge", mask_token_id=None, **{name: 46})

@@ -131,8 +131,8 @@ def parsed(raw: dict[str, Any], where: Path, kind: str, parse: Callable[[dict[st
 
 def check_config(config: Any) -> None:
     """Raises ValueError for a field of another type than its dataclass declares, for a number that
-    cannot be, a mask token outside the vocabulary, and a drafter without a depth or with more than
-    any has."""
+    cannot be, a mask token outside the vocabulary, a drafter without a depth or with more than any
+    has, and one of another width than the embedding that it reads."""
     if not is_dataclass(config):
         return
     hints = get_type_hints(type(config))
@@ -150,6 +150,13 @@ def check_config(config: Any) -> None:
     depths = getattr(config, "max_depth", 1)
     if not 1 <= depths <= MAX_COUNT:
         raise ValueError(f"it drafts {depths} tokens: 1 to {MAX_COUNT} are possible")
+    theirs = getattr(config, "target_hidden_size", 0)
+    shared = getattr(config, "own_embedding", False) is False
+    if shared and theirs and theirs != config.hidden_size:
+        raise ValueError(
+            f"its hidden size is {config.hidden_size}, and it reads the embedding of a target of "
+            f"hidden size {theirs}"
+        )
 
 
 def _suits(value: Any, hint: Any) -> bool:
@@ -349,7 +356,9 @@ class Form(Generic[C, Model]):
         if self.sizes is None or not any(folder.glob("*.safetensors")):
             return config
         with as_user_error(folder, self.kind):
-            return self.sizes(self.read_shapes(folder), config)
+            config = self.sizes(self.read_shapes(folder), config)
+            check_config(config)
+            return config
 
     def outline(self, folder: Path) -> Model:
         """The network without weights. Raises UserError."""

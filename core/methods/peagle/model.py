@@ -36,11 +36,11 @@ class ParallelConfig(EagleConfig):
     """EAGLE-3's fields, and P-EAGLE's.
 
     mask_token_id  the token that stands at the masked places
-    own_embedding  the file holds an embedding that was trained along
+    own_embedding  the file holds an embedding that was trained along; None: its tensors tell
     """
 
     mask_token_id: int = 0
-    own_embedding: bool = False
+    own_embedding: bool | None = None
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> ParallelConfig:
