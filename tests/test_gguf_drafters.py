@@ -260,12 +260,15 @@ def test_lint_has_no_false_alarm(target, tmp_path):
     assert not any(remark.wrong for remark in its)
 
 
-def test_a_preset_names_files(target, tmp_path, capsys):
+def test_a_preset_names_files(target, tmp_path, capsys, cache):
     _, file = both(Case("eagle3", {}), tmp_path)
     preset = tmp_path / "toy.toml"
+    preset.write_text(f'[toy]\ntarget = "{target}"\ndrafters.dflash = "{file}"\n')
+    assert main(["model", "doctor", str(preset)]) == 1
+    assert f"{file}: it holds a model of the architecture 'eagle3'" in capsys.readouterr().out
     preset.write_text(f'[toy]\ntarget = "{target}"\ndrafters.eagle3 = "{file}"\n')
     assert main(["model", "doctor", str(preset)]) == 0
-    assert "opens as a drafter: eagle3" in capsys.readouterr().out
+    assert "opens as a drafter: eagle3" in capsys.readouterr().out and not cache.exists()
     assert main(["model", "fetch", str(preset)]) == 0
     words = ["--model", str(preset), "--prompt", "hi", "--max-new-tokens", "8", "--device", "cpu"]
     assert main(["run", "eagle3", *words]) == 0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -129,28 +129,38 @@ def opening(name: str, *dtypes: Any) -> Opening:
 def _of_file(name: str, file: Path, dtypes: tuple[Any, ...]) -> Opening:
     """Open a GGUF file by its header: a drafter of llama.cpp, or a target."""
     try:
-        config = _config_of(name, file)
+        with _header_folder(name, file) as made:
+            found = _of_folder(name, made, dtypes)
     except UserError as error:
         return Opening(refused=(str(error),))
+    refused = tuple(each.replace(str(made), name) for each in found.refused)
+    return replace(found, refused=refused, head=found.head.replace(str(made), name))
+
+
+@contextmanager
+def _header_folder(name: str, file: Path, layout: Any = None) -> Iterator[Path]:
+    """A folder with the config alone that a GGUF file's header gives. Raises UserError, which names
+    the file, also for what is done with the folder."""
     with TemporaryDirectory() as made:
-        (Path(made) / CONFIG[0]).write_text(config)
-        found = _of_folder(name, Path(made), dtypes)
-    refused = tuple(each.replace(made, name) for each in found.refused)
-    return replace(found, refused=refused, head=found.head.replace(made, name))
+        (Path(made) / CONFIG[0]).write_text(_config_of(name, file, layout))
+        try:
+            yield Path(made)
+        except UserError as error:
+            raise UserError(str(error).replace(made, name)) from None
 
 
-def _config_of(name: str, file: Path) -> str:
-    """The config.json that a GGUF file's header gives. Raises UserError."""
+def _config_of(name: str, file: Path, layout: Any) -> str:
+    """The config.json that a GGUF file's header gives. ``layout``: the drafter's that it must hold;
+    None: it may hold any, or a language model. Raises UserError."""
     check_header(file)
     try:
         header = GgufHeader.of(file)
     except Exception as error:  # the library raises many types for a broken file
         raise cannot_load(name, error) from error
-    for kind in DRAFTERS:
-        own = find_drafter(kind).checkpoint
-        layout = lazy(own.gguf) if own is not None and own.gguf else None
-        if layout is not None and layout.architecture == header.architecture:
-            return json.dumps(layout.read_config(file, header))
+    own = (each.gguf for kind in DRAFTERS if (each := find_drafter(kind).checkpoint) is not None)
+    known = {each.architecture: each for each in map(lazy, filter(None, own))}
+    if (found := layout or known.get(header.architecture)) is not None:
+        return json.dumps(found.read_config(file, header))
     config = target_config(name)
     assert config is not None  # only the embedded target may be missing
     return config.to_json_string(use_diff=False)
@@ -187,13 +197,14 @@ def _of_preset(name: str, preset: Preset, dtypes: tuple[Any, ...]) -> Opening:
             refused.append(str(error))
     for kind, source in preset.drafters.items():
         try:
-            if (folder := _config_folder(drafter_source(find_drafter(kind), source))) is None:
-                unknown.append(kind)
-                continue
-            drafter = drafts(kind, folder, _with_tokens(preset.target))
-            if config is not None:
-                check(kind, Source(str(folder)), name, config)
-            found.append(drafter)
+            with _config_folder(drafter_source(find_drafter(kind), source)) as folder:
+                if folder is None:
+                    unknown.append(kind)
+                    continue
+                drafter = drafts(kind, folder, _with_tokens(preset.target))
+                if config is not None:
+                    check(kind, Source(str(folder)), name, config)
+                found.append(drafter)
         except UserError as error:
             refused.append(str(error))
     return Opening(target, tuple(found), tuple(refused), unknown=tuple(unknown))
@@ -202,7 +213,7 @@ def _of_preset(name: str, preset: Preset, dtypes: tuple[Any, ...]) -> Opening:
 def _is_here(target: Source) -> bool:
     """Whether a target's config is here, or the hub gives it."""
     here = target.name == embedded.NAME or target.is_local
-    return here or _config_folder(target) is not None
+    return here or _fetched(target) is not None
 
 
 def _with_tokens(target: Source) -> str | None:
@@ -214,14 +225,21 @@ def _with_tokens(target: Source) -> str | None:
     return None if folder is None else str(folder)
 
 
-def _config_folder(source: Source) -> Path | None:
-    """The folder of its config; None: the hub does not answer. Raises UserError for a GGUF file
-    that cannot be read."""
+@contextmanager
+def _config_folder(source: Source) -> Iterator[Path | None]:
+    """The folder of its config, of a GGUF file that was not read yet by its header; None: the hub
+    does not answer. Raises UserError for a GGUF file that cannot be read."""
+    if source.gguf is None or source.here() is not None:
+        yield _fetched(source)
+        return
+    with _header_folder(str(source), source.gguf, source.layout) as folder:
+        yield folder
+
+
+def _fetched(source: Source) -> Path | None:
     try:
         return source.with_config()
     except UserError:
-        if source.gguf is not None:
-            raise
         return None
 
 

@@ -150,12 +150,11 @@ def check_config(config: Any) -> None:
     depths = getattr(config, "max_depth", 1)
     if not 1 <= depths <= MAX_COUNT:
         raise ValueError(f"it drafts {depths} tokens: 1 to {MAX_COUNT} are possible")
-    theirs = getattr(config, "target_hidden_size", 0)
-    shared = getattr(config, "own_embedding", False) is False
-    if shared and theirs and theirs != config.hidden_size:
+    own, theirs = (getattr(config, name, 0) for name in ("hidden_size", "target_hidden_size"))
+    if theirs and theirs != own and getattr(config, "own_embedding", False) is False:
         raise ValueError(
-            f"its hidden size is {config.hidden_size}, and it reads the embedding of a target of "
-            f"hidden size {theirs}"
+            f"its hidden size is {own}, and it reads the embedding of a target of hidden size "
+            f"{theirs}"
         )
 
 
