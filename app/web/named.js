@@ -79,10 +79,10 @@ export async function openNamed(source, made, isWanted = () => true) {
       return isRequest(each) ? { ticket: started.shift() } : {};
     }),
   );
-  if (!isWanted()) for (const ticket of begun.tickets ?? []) letGo(source, ticket);
   const tickets = answers.map(({ ticket }) => ticket).filter(Boolean),
     failed = [begun, ...answers].find(({ error }) => error),
     lacks = made.includes(null);
+  if (failed || !isWanted()) for (const ticket of begun.tickets ?? []) letGo(source, ticket);
   const said = failed?.error ?? (lacks ? NEEDS_FILE : made.includes(false) ? UNSAID : "");
   return { tickets: failed ? [] : tickets, said, lacks };
 }
