@@ -163,6 +163,15 @@ def test_the_vocabulary_is_the_config_s_where_the_tokenizer_has_fewer_tokens(tmp
     assert found["vocab_size"] == found["draft_vocab_size"] == BYTES + 7
 
 
+def test_it_is_exported_in_the_official_form(target, tmp_path, capsys):
+    folder, file = both(Case("eagle3", {}, 100), tmp_path)
+    words = ["--kind", "eagle3", "--model", str(target), "--out", str(tmp_path / "out")]
+    assert main(["model", "export", *words, "--drafter", str(file)]) == 0, capsys.readouterr().err
+    mine, its = (load_file(each / "model.safetensors") for each in (folder, tmp_path / "out"))
+    assert mine.keys() == its.keys()
+    assert all(torch.equal(tensor.to(its[name].dtype), its[name]) for name, tensor in mine.items())
+
+
 def moved(old, new):
     return lambda fields, state: state.update({new: state.pop(old)})
 
