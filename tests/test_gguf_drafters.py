@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,6 +140,38 @@ def test_a_quantised_file_is_rounded_to_bfloat16(kind, tmp_path):
     assert torch.equal(found, torch.from_numpy(wanted).bfloat16()) and not torch.equal(found, own)
 
 
+def config_of(case, folder, **more):
+    """The config.json that its file becomes."""
+    _, file = both(case, folder, **more)
+    source = drafter_source(find_drafter(case.kind), Source(str(file)))
+    return json.loads((source.full_folder() / "config.json").read_text())
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_positions_of_text_are_one_on_three_axes(kind, tmp_path):
+    plain = config_of(Case(kind, {}), tmp_path / "plain")
+    sections = told(rope__dimension_sections=[2, 1, 1, 0])
+    assert config_of(Case(kind, {}), tmp_path / "sections", change=sections) == plain
+
+
+def test_the_vocabulary_is_the_config_s_where_the_tokenizer_has_fewer_tokens(tmp_path):
+    def change(fields, state):
+        fields["vocab_size"] = BYTES + 7
+        state.pop("output.weight", None)
+
+    found = config_of(Case("eagle3", {}), tmp_path, change=change)
+    assert found["vocab_size"] == found["draft_vocab_size"] == BYTES + 7
+
+
+def test_it_is_exported_in_the_official_form(target, tmp_path, capsys):
+    folder, file = both(Case("eagle3", {}, 100), tmp_path)
+    words = ["--kind", "eagle3", "--model", str(target), "--out", str(tmp_path / "out")]
+    assert main(["model", "export", *words, "--drafter", str(file)]) == 0, capsys.readouterr().err
+    mine, its = (load_file(each / "model.safetensors") for each in (folder, tmp_path / "out"))
+    assert mine.keys() == its.keys()
+    assert all(torch.equal(tensor.to(its[name].dtype), its[name]) for name, tensor in mine.items())
+
+
 def moved(old, new):
     return lambda fields, state: state.update({new: state.pop(old)})
 
@@ -163,7 +196,7 @@ WRONG = {
         added("blk.0.attn_sinks.weight"),
         "it looks like a drafter with attention sinks",
     ),
-    "axes": ("dflash", told(rope__dimension_sections=[2, 1, 1, 0]), "on several axes"),
+    "axes": ("dflash", told(rope__dimension_sections=[1, 1, 1, 1]), "on a fourth axis"),
     "no window": ("dflash", told(attention__sliding_window=4), "sliding_window_pattern"),
     "a scale": ("dflash", told(logit_scale=2.0), "the field 'dflash.logit_scale' is not known"),
     "a norm": (

@@ -287,9 +287,11 @@ def test_a_presets_template_fits_its_drafters():
     for preset in presets.shipped().values():
         for drafter in preset.drafters.values():
             presets.check_template(drafter, preset.template)
-    with pytest.raises(UserError, match="enable_thinking"):
-        presets.check_template(Source("/models/qwen3-8b-dflash-b16"), {})
-    presets.check_template(Source("/models/my-own"), {})
+    for name in ("", ".gguf", "-Q8_0.gguf", ".bf16.gguf"):
+        with pytest.raises(UserError, match="enable_thinking"):
+            presets.check_template(Source(f"/models/Qwen3-8B-DFlash-b16{name}"), {})
+    for name in ("my-own", "my-own.gguf", "Qwen3-8B-DFlash-b16x-Q8_0.gguf"):
+        presets.check_template(Source(f"/models/{name}"), {})
 
 
 def test_a_target_with_layers_of_an_unknown_kind_is_refused(tmp_path, no_weights):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations, permutations
 from typing import Any
 
@@ -259,9 +258,7 @@ def _draft_vocabulary(subject: Subject) -> Iterator[Trial]:
     drafter: Any = subject.drafter
     if drafter.covered is None or getattr(drafter, "translation", None) is not None:
         return
-    owner = "head" if isinstance(getattr(drafter.head, "ids", None), Tensor) else "covered"
-    holder: Any = getattr(drafter, owner)
-    ids: Tensor = holder.ids
+    ids: Tensor = drafter.covered.ids
     rows, shifted = torch.arange(len(ids), device=ids.device), "the map d2t is shifted by one row"
     for name, other, cause in (
         ("d2t ignored", rows, "the head's rows are the vocabulary's first tokens, without d2t"),
@@ -271,8 +268,8 @@ def _draft_vocabulary(subject: Subject) -> Iterator[Trial]:
     ):
         if int(other.min()) < 0 or len(other.unique()) < len(other) or torch.equal(other, ids):
             continue
-        made = Covered(other, holder.size) if owner == "covered" else replace(holder, ids=other)
-        yield Trial(name, cause, change=patched((drafter, owner, made)))
+        made = Covered(other, drafter.covered.size)
+        yield Trial(name, cause, change=patched((drafter, "covered", made)))
 
 
 def _translated(subject: Subject) -> Iterator[Trial]:

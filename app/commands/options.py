@@ -95,13 +95,14 @@ class Model(CommandOptions):
     title: ClassVar[str] = "model"
     model: str = option(
         EMBEDDED,
-        "target: a preset (`model doctor` lists them), a folder, a Hugging Face id (ID@REVISION), "
-        "or your own preset FILE.toml",
+        "target: a preset (`model doctor` lists them), a folder, a GGUF file, a Hugging Face id "
+        "(ID@REVISION), or your own preset FILE.toml",
         metavar="NAME|PATH",
     )
     drafter: str | None = option(
         None,
-        "the drafter's checkpoint (default: the preset's, or the one that ships)",
+        "the drafter's checkpoint: a folder, a GGUF file or a Hugging Face id (default: the "
+        "preset's, or the one that ships)",
         metavar="PATH|ID",
     )
     template: tuple[tuple[str, str], ...] = option(

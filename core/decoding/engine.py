@@ -59,8 +59,8 @@ class Run:
 class Engine:
     """A target with its drafters, loaded once. One run at a time: callers queue.
 
-    model     a preset's name (``core.models.presets``), a folder or a hub id
-    drafter   a checkpoint, by folder or hub id, in place of the preset's or the shipped one
+    model     a preset's name (``core.models.presets``), a folder, a GGUF file or a hub id
+    drafter   a checkpoint, named so, in place of the preset's or the shipped one
     template  variables of the chat template, beside the preset's
     ends      load the target's embedding, final norm and head alone, for hidden states that were
               kept (``core.decoding.dumps``): it then runs no text

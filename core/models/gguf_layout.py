@@ -43,7 +43,8 @@ FIELDS = (
     "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size",
     "attention.head_count", "attention.head_count_kv", "attention.key_length",
     "attention.value_length", "attention.layer_norm_rms_epsilon", "rope.freq_base",
-    "rope.dimension_count", "target_layers", "target_hidden_size", *SCALING,
+    "rope.dimension_count", "rope.dimension_sections", "target_layers", "target_hidden_size",
+    *SCALING,
 )  # fmt: skip
 FREQUENCIES = "rope_freqs.weight"  # what llama3's are divided by, of the half of a head
 # What tensors of other drafters hold in their names, and what these look like.
@@ -205,6 +206,9 @@ def layer_config(header: GgufHeader) -> dict[str, Any]:
     own = header.fields
     heads, hidden = own["attention.head_count"], own["embedding_length"]
     width = own.get("attention.key_length", hidden // heads)
+    # Of text alone, the first three axes turn by one position, and the fourth does not turn.
+    if any(own.get("rope.dimension_sections", [])[3:]):
+        raise UserError("a drafter with rotary positions on a fourth axis is not supported")
     if own.get("attention.value_length", width) != width:
         raise UserError("a drafter whose keys and values have other widths is not supported")
     return {
@@ -214,7 +218,7 @@ def layer_config(header: GgufHeader) -> dict[str, Any]:
         "num_attention_heads": heads,
         "num_key_value_heads": own.get("attention.head_count_kv", heads),
         "head_dim": width,
-        "vocab_size": header.tokens or own["vocab_size"],
+        "vocab_size": vocabulary(header),
         "rms_norm_eps": own["attention.layer_norm_rms_epsilon"],
         "max_position_embeddings": own["context_length"],
         "rope_theta": own.get("rope.freq_base", 10000.0),
@@ -240,4 +244,10 @@ def _scaling(header: GgufHeader) -> dict[str, Any]:
 def draft_vocabulary(header: GgufHeader) -> int:
     """How many tokens its head scores."""
     names = [name for name in ("output.weight", "d2t") if name in header.tensors]
-    return header.shape(names[0])[0] if names else header.tokens or header.fields["vocab_size"]
+    return header.shape(names[0])[0] if names else vocabulary(header)
+
+
+def vocabulary(header: GgufHeader) -> int:
+    """The target's tokens, as its config counts them: a tokenizer may have fewer. Raises KeyError
+    for a file that does not say it."""
+    return header.fields.get("vocab_size") or header.tokens or header.fields["vocab_size"]

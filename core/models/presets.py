@@ -5,6 +5,7 @@ Light: finding a preset imports neither torch nor the hub's library.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 from core import ASSETS
 from core.errors import UserError
 from core.lines import open_regular
-from core.models.hub import Source
+from core.models.hub import GGUF, Source
 from core.rounds.draft import MAX_BUDGET
 
 SHIPPED = ASSETS / "presets.toml"
@@ -90,12 +91,16 @@ def read_presets(path: Path) -> dict[str, Preset]:
 def check_template(drafter: Source, template: Mapping[str, Value]) -> None:
     """Check that a published drafter gets the chat template it was trained with.
 
-    The drafter is recognised by the name of its repository, or of a folder with this name. Raises
-    UserError: with another template it would draft, but lose most of its acceptance.
+    The drafter is recognised by the name of its repository, or of a folder with this name; of a
+    GGUF file by how its name begins. Raises UserError: with another template it would draft, but
+    lose most of its acceptance.
     """
     name = Path(drafter.name).name.lower()
+    names = {name}
+    if name.endswith(GGUF):  # NAME.gguf, NAME-Q8_0.gguf
+        names = {name[: mark.start()] for mark in re.finditer(r"[-._]", name)}
     for preset in shipped().values():
-        if name not in {Path(d.name).name.lower() for d in preset.drafters.values()}:
+        if {Path(d.name).name.lower() for d in preset.drafters.values()}.isdisjoint(names):
             continue
         for key, value in preset.template.items():
             if template.get(key) != value:

@@ -38,12 +38,12 @@ class Options(CommandOptions):
     Exit code 1 when something that is here cannot be loaded. What memory takes is measured with the
     embedded model loaded, which takes some seconds.
 
-    With the name of a preset, a folder or a Hugging Face id: whether it opens as a target or as a
-    drafter, by which method and for which target, and what it needs in disk and memory. Of the hub
-    its config alone is fetched. Exit code 1 when it does not open.
+    With the name of a preset, a folder, a GGUF file or a Hugging Face id: whether it opens as a
+    target or as a drafter, by which method and for which target, and what it needs in disk and
+    memory. Of the hub its config alone is fetched. Exit code 1 when it does not open.
     """
 
-    model: str | None = words("a preset, a folder or a Hugging Face id", None)
+    model: str | None = words("a preset, a folder, a GGUF file or a Hugging Face id", None)
 
 
 def main(args: Options) -> int:

@@ -8,9 +8,10 @@ from pathlib import Path
 from app.command_line import REQUIRED, CommandOptions, one_of, option, words
 from app.terminal import quiet_libraries
 from core.errors import UserError, first_line
-from core.methods.method import DrafterInfo, find_drafter, lazy
+from core.methods.method import DrafterInfo, drafter_source, find_drafter, lazy
 from core.methods.names import DRAFTERS
 from core.models.embedded import NAME as EMBEDDED
+from core.models.hub import Source
 
 KINDS = tuple(n for n in DRAFTERS if (c := find_drafter(n).checkpoint) is not None and c.export)
 
@@ -27,18 +28,23 @@ class Options(CommandOptions):
     kind: str = words(f"which drafter: {', '.join(KINDS)}", KINDS[0], one_of(KINDS))
     out: Path = option(REQUIRED, "a new or empty folder", metavar="FOLDER")
     model: str = option(EMBEDDED, "whose drafter", metavar="NAME")
-    drafter: Path | None = option(None, "another checkpoint folder", metavar="FOLDER")
+    drafter: str | None = option(
+        None, "another checkpoint: a folder, a GGUF file or a Hugging Face id", metavar="DRAFTER"
+    )
 
 
 def main(args: Options) -> int:
     from core.methods.loading import shipped
 
-    folder = args.drafter or shipped(args.kind, args.model)
+    info = find_drafter(args.kind)
+    folder = shipped(args.kind, args.model)
+    if args.drafter is not None:
+        folder = drafter_source(info, Source.checked(args.drafter)).full_folder()
     if folder is None:
         raise UserError(f"no {args.kind} drafter ships for {args.model!r}")
     if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
         raise UserError(f"{args.out} exists and is not an empty folder")
-    count = _export(find_drafter(args.kind), folder, args.out, args.model)
+    count = _export(info, folder, args.out, args.model)
     print(f"{args.out}: {count / 1e6:.1f} million parameters, bf16, official {args.kind} format")
     return 0
 

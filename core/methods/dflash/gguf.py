@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.errors import UserError
 from core.methods.dflash.model import FORM
 from core.models.gguf_layout import GgufHeader, GgufLayout, draft_vocabulary
 from core.models.layer_fields import FULL, SLIDING
 
 WINDOW, PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
-CAUSAL, SECTIONS = "attention.causal", "rope.dimension_sections"
+CAUSAL = "attention.causal"
 
 
 def config(header: GgufHeader) -> dict[str, Any]:
     """DFlash's own fields. The file counts the states that enter a target's layer, and safetensors
-    those that leave it. Raises UserError for positions on several axes."""
+    those that leave it."""
     own = header.fields
-    sections = own.get(SECTIONS, [0])
-    if any(sections[1:]):
-        raise UserError("a drafter with rotary positions on several axes is not supported")
     return {
         "architectures": ["DFlashDraftModel"],
         "model_type": "qwen3",
@@ -49,7 +45,7 @@ LAYOUT = GgufLayout(
     "dflash",
     FORM,
     config,
-    fields=("block_size", WINDOW, PATTERN, CAUSAL, SECTIONS),
+    fields=("block_size", WINDOW, PATTERN, CAUSAL),
     names={
         "attn_q_norm": "self_attn.q_norm",
         "attn_k_norm": "self_attn.k_norm",
