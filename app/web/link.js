@@ -79,7 +79,8 @@ export class Permalink {
   /** Something on the page has moved, or rounds have come. */
   moved() {
     const { rounds, feed } = this.studio.panes[0];
-    if (this.lacks && feed.made !== undefined && feed.made !== null) this._forget(); // another run was opened
+    const isRun = feed.made !== undefined && feed.made !== null;
+    if (this.lacks && isRun) this._forget(); // another run than that file
     if (this.look && rounds.length) {
       const { look } = this;
       this.look = null;
