@@ -81,8 +81,16 @@ def test_a_collection_is_that_of_the_whole_target_but_for_its_tail(place, tmp_pa
     assert one.header.given.log_p == pytest.approx(other.header.given.log_p, abs=1e-5)
     assert one.arrays.keys() == other.arrays.keys()
     count = one.end - one.answer - 1
-    for name in ("target.ids", "ddtree.ids" if "ddtree.ids" in one.arrays else "dflash.ids"):
-        np.testing.assert_array_equal(one.arrays[name][:count], other.arrays[name][:count])
+    drafter = "ddtree" if "ddtree.ids" in one.arrays else "dflash"
+    for ids, logs in (("target.ids", "target.log_p"), (f"{drafter}.ids", f"{drafter}.log_q")):
+        mine, theirs = (made.arrays[logs][:count] for made in (one, other))
+        np.testing.assert_allclose(mine, theirs, atol=1e-4)
+        # Two whose values are within rounding may have each other's rank; the last has no next.
+        gaps = np.diff(-mine, axis=-1, prepend=-np.inf, append=np.inf)
+        told = np.minimum(gaps[..., :-1], gaps[..., 1:]) > 2e-4
+        told[..., -1] = False
+        same = one.arrays[ids][:count] == other.arrays[ids][:count]
+        assert same[told].all() and told.mean() > 0.5
     assert other.tokens.tolist() == [*PROMPT, *place.answer]
 
 
