@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 LAYOUT = 1  # raised when the conversion changes: files are then dequantised again
+OF_FILES = f"{LAYOUT}.1"  # and of files alone, not of the embedded target: 1.1 keeps their heads
 MAX_TENSORS, MAX_FIELDS = 1 << 16, 1 << 14  # the largest published files have some thousands
 SCRATCH = ".making-"  # what the names of folders begin with in which models are made
 WITH_HEAD = ("qwen35", "qwen35moe")  # architectures whose heads are read
@@ -72,7 +73,7 @@ def check_header(file: Path) -> None:
 def folder_of(file: Path, layout: FileLayout | None = None) -> Path:
     """Where the model of a file is kept. Another file under the same name has another folder."""
     found, kind = file.resolve().stat(), "" if layout is None else f"\0{layout.architecture}"
-    identity = f"{file.resolve()}\0{found.st_size}\0{found.st_mtime_ns}\0{LAYOUT}.1{kind}"
+    identity = f"{file.resolve()}\0{found.st_size}\0{found.st_mtime_ns}\0{OF_FILES}{kind}"
     key = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]
     return cache_root() / "models" / f"gguf-{key}"
 
