@@ -127,8 +127,9 @@ def number(value: Any) -> float:
 
 
 def text_key(header: Header) -> str:
-    """Short name of the text a whole run writes: runs with one key write the same text, however
-    they draft.
+    """Short name of the text that a whole run was asked for: runs with one key write the same text,
+    however they draft, where drafting is lossless token for token. Other rules of sampling, a seed
+    that a trace does not tell, and near ties make it another (``comparison`` compares the texts).
 
     Target, tokenizer, prompt, token limit and sampling decide it; so do dtype and kind of device,
     since the two best tokens may nearly tie; and of a denoising run its blocks and steps.
@@ -146,6 +147,12 @@ def text_key(header: Header) -> str:
         header.device.partition(":")[0],
         [settings.get(name) for name in ("block", "pace", "ahead", "go_on")],
     ]
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
+
+
+def prompt_key(header: Header) -> str:
+    """Short name of the prompt: runs with one key differ in the rest, the seed too."""
+    parts = [header.tokenizer_hash, header.prompt_text, header.prompt_ids]
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
 
 

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import IO
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
@@ -21,8 +26,10 @@ from core.progress import Progress
 from core.visible import flowing
 
 BAR = 24  # characters of the longest bar
+GAP = "  "  # between columns
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 SPARSE_SECONDS = 10.0
+SOON = 2.0  # seconds of reading or computing of which nothing is said
 LIBRARIES = {"huggingface_hub": "HF_HUB_VERBOSITY", "transformers": "TRANSFORMERS_VERBOSITY"}
 
 
@@ -53,8 +60,42 @@ def one_line(text: str, limit: int | None) -> str:
     return flat if limit is None or len(flat) <= limit else flat[: limit - 1] + "…"
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] = ()) -> Table:
-    """Numbers to the right, the columns named in ``left`` to the left."""
+@dataclass(frozen=True)
+class PrintedTable:
+    """Numbers to the right, the columns named in ``left`` to the left.
+
+    Rich lays out each cell by itself, in half a millisecond a row. It is asked only where a row
+    does not fit on a line, or a cell is more than one.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: Sequence[str] = ()
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        shown = [self.columns, *self.rows] if any(self.columns) else self.rows
+        cells = [[(cell, cell_len(cell)) for cell in row] for row in shown]
+        widths = [max(width for _, width in column) for column in zip(*cells, strict=True)]
+        whole = all(cell.isprintable() for row in shown for cell in row)
+        if not whole or sum(widths) + len(GAP) * (len(widths) - 1) > options.max_width:
+            yield laid_out(self.columns, self.rows, self.left)
+            return
+        for number, row in enumerate(cells):
+            fitted = (
+                cell + " " * (to - width) if name in self.left else " " * (to - width) + cell
+                for name, (cell, width), to in zip(self.columns, row, widths, strict=True)
+            )
+            head = number == 0 and shown is not self.rows
+            yield Segment(GAP.join(fitted) + "\n", Style(bold=True) if head else None)
+
+
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] = ()
+) -> PrintedTable:
+    return PrintedTable(columns, rows, left)
+
+
+def laid_out(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]) -> Table:
     made = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
     for name in columns:
         made.add_column(name, justify="left" if name in left else "right", no_wrap=True)
@@ -91,12 +132,15 @@ class ProgressBar:
     """Long work on stderr: a bar on a terminal, otherwise a line now and then.
 
     ``total`` counts the steps; ``at(done)`` moves it, ``None``: how far it is is not known.
+    ``after``: seconds before anything is said, of what is mostly done by then.
     """
 
-    def __init__(self, title: str, total: float = 1.0):
+    def __init__(self, title: str, total: float = 1.0, after: float = 0.0):
         self._title, self._total = title, total
         self._bar, self._task = None, None
-        self._last = -float("inf")
+        self._last, self._from = -float("inf"), time.monotonic() + after
+        self._soon: threading.Timer | None = None
+        self._now: tuple[float | None, str] = (None, "")
 
     def __enter__(self) -> ProgressBar:
         if sys.stderr.isatty():
@@ -114,11 +158,14 @@ class ProgressBar:
                 # on its way into a file.
                 redirect_stdout=sys.stdout.isatty(),
             )
-            self._bar.start()
             self._task = self._bar.add_task(self._title, total=None)
+            if self._from <= time.monotonic():
+                self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
         if self._bar is not None:
             self._bar.stop()
 
@@ -127,12 +174,19 @@ class ProgressBar:
         self.at(step.fraction, step.stage)
 
     def at(self, done: float | None, note: str = "") -> None:
-        title = f"{self._title}: {note}" if note else self._title
+        title, now = f"{self._title}: {note}" if note else self._title, time.monotonic()
+        self._now = done, note
+        if now < self._from:
+            if self._soon is None:  # one step may take all of the time
+                self._soon = threading.Timer(self._from - now, lambda: self.at(*self._now))
+                self._soon.daemon = True
+                self._soon.start()
+            return
         if self._bar is not None and self._task is not None:
             total = None if done is None else self._total
+            self._bar.start()
             self._bar.update(self._task, description=title, total=total, completed=done or 0)
             return
-        now = time.monotonic()
         if now - self._last >= SPARSE_SECONDS:
             self._last = now
             say(title if done is None else f"{title} ({share(done / self._total, 0)})")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from core.errors import UserError, WrongKind
 from core.files import by_name, distinct
 from core.lines import LIMITS, Limits, open_regular
-from core.traces.reader import TraceReader, read_trace
+from core.traces.reader import TraceReader, read_trace, traces_in
 from core.traces.schema import ENDINGS, Header, Trace
 
 if TYPE_CHECKING:
@@ -134,19 +134,18 @@ def trace_paths(paths: Sequence[Path]) -> Iterable[Path]:
     it. Raises UserError for a folder without any."""
     files: list[Path] = []
     for path in paths:
-        some = (file for ending in ENDINGS for file in path.glob(f"*{ending}"))
-        found = [file for file in some if file.is_file()]
-        if path.is_dir() and not found:
-            raise WrongKind(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)", path)
-        files += sorted(found) or [path]
+        files += traces_in(path) if path.is_dir() else [path]
     return distinct(files).values()
 
 
 def _read(files: Sequence[Path], report: Report, limits: Limits) -> Iterator[Trace]:
     for done, file in enumerate(files):
-        if done:  # a single file is read before the bar is seen
-            report(done / len(files), file.name)
-        yield read_trace(file, limits)
+
+        def at(share: float, done: int = done, file: Path = file) -> None:
+            report((done + share) / len(files), file.name)
+
+        at(0.0)
+        yield read_trace(file, limits, at)
 
 
 def _names(files: Iterable[str]) -> list[str]:

@@ -49,6 +49,9 @@ _LIMITS = (
 )
 
 
+_FAULTS = (msgspec.ValidationError, RecursionError, UnicodeEncodeError)
+
+
 class BadField(Exception):
     """Data from outside are not what they should be; the message is the end of a sentence."""
 
@@ -57,7 +60,7 @@ def read(value: Any, kind: Any) -> Any:
     """A plain value as the declared type ``kind``. Raises BadField."""
     try:
         return msgspec.convert(value, kind, str_keys=True)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except _FAULTS as error:
         raise BadField(fault(error, value, kind)) from None
 
 
@@ -70,7 +73,7 @@ def convert(value: Any, kind: Any, place: str, *, lax: bool = False) -> Any:
     """
     try:
         return msgspec.convert(value, kind, strict=not lax, str_keys=True)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except _FAULTS as error:
         raise said(place, fault(error, value, kind)) from None
 
 
@@ -83,6 +86,8 @@ def fault(error: Exception, value: Any, kind: Any) -> str:
     """Say what msgspec found wrong with a value of the type ``kind``, as the end of a sentence."""
     if isinstance(error, RecursionError):
         return "it is nested too deep"
+    if isinstance(error, UnicodeEncodeError):  # a lone surrogate
+        return "it has a text with half a character"
     words, _, path = str(error).partition(" - at ")
     steps = _steps(path)
     while None in steps and (named := _with_key(str(error), value, kind, steps)):
@@ -131,7 +136,7 @@ def _with_key(message: str, value: Any, kind: Any, steps: Sequence[Step]) -> lis
 def _says(message: str, value: Any, kind: Any) -> bool:
     try:
         msgspec.convert(value, kind, str_keys=True)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except _FAULTS as error:
         return str(error) == message
     return False
 

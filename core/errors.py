@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from .visible import flowing
+
 LONGEST_WORD, LONGEST = 300, 2000  # characters of a message's words, and of all of it
 _LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD},}}")
 
@@ -25,11 +27,14 @@ REFUSED = (
 class UserError(Exception):
     """Bad input, described in one sentence. The command line prints it and exits with code 2.
 
-    Names come from files, so very long ones are shortened.
+    Names and other errors' words come from files: very long ones are shortened, and what cannot be
+    seen is shown, since a notebook prints the sentence as it is.
     """
 
     def __init__(self, message: object = ""):
-        text = _LONG_WORD.sub(lambda found: f"{found[0][:200]}…{found[0][-60:]}", str(message))
+        text = _LONG_WORD.sub(
+            lambda found: f"{found[0][:200]}…{found[0][-60:]}", flowing(str(message))
+        )
         super().__init__(text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
 
 

@@ -1,4 +1,4 @@
-"""Files: writing them whole, mapping arrays, hashes, and the cache folder. Light: never torch."""
+"""Files: writing them whole, locks, hashes, and the cache folder. Light: never torch."""
 
 from __future__ import annotations
 
@@ -7,22 +7,17 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-import numpy as np
-from safetensors import SafetensorError, safe_open
+from core.errors import UserError
+from core.lines import open_regular
 
-from core.errors import UserError, WrongKind
-from core.json_input import parse_json
-from core.lines import check_regular, open_regular
-from core.rounds.draft import Array
-
+LOCK = "lock"  # the name of a file that a process holds while it works in the folder
 TRIES = 5  # at a lock: a file system without steady file numbers must not keep it trying for ever
-# Types of the arrays that are read, by their name in a safetensors header.
-TYPES = {"F32": "<f4", "U8": "u1", "U16": "<u2", "U32": "<u4", "I32": "<i4", "I64": "<i8"}
 
 
 def cache_root() -> Path:
@@ -42,9 +37,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
     The data is on disk before the rename: a crash leaves the old file or the new one, never a part.
     What a killed process left there is written over. The block writes the file itself: another that
-    it renames to that path, as safetensors' ``save_file`` does, is not locked. Raises UserError
-    where another process is writing the same file: both would write to one temporary path.
+    it renames to that path, as safetensors' ``save_file`` does, is not locked. A device or a pipe
+    is written itself. Raises UserError where another process is writing the same file: both would
+    write to one temporary path.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        yield path
+        return
     unfinished = path.with_name(f"{path.name}.tmp")
     busy = UserError(f"another process is writing {path}")
     with held(unfinished, busy) if sys.platform != "win32" else nullcontext():
@@ -60,9 +59,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def held(path: Path, busy: UserError) -> Iterator[bool]:
+def held(path: Path, busy: UserError, goes: bool = False) -> Iterator[bool]:
     """Hold a file, which is made if need be, for this process alone, or raise ``busy``. Yields
-    whether it is held for sure, as ``hold`` tells.
+    whether it is held for sure, as ``hold`` tells; ``goes``: the file is removed at the end.
 
     What a dead process held is free. Raises OSError for a file that cannot be opened.
     """
@@ -75,7 +74,32 @@ def held(path: Path, busy: UserError) -> Iterator[bool]:
             if _is_at(lock, path):
                 break
             lock.close()
-        yield sure
+        try:
+            yield sure
+        finally:
+            if goes and sure and _is_at(lock, path):  # while it is held: nobody else's goes
+                with suppress(OSError):
+                    path.unlink()
+
+
+@contextmanager
+def scratch(above: Path, prefix: str) -> Iterator[Path]:
+    """A folder for this process, below ``above``, that goes at the end. Those that killed processes
+    left there under this prefix go, too, where locks tell that they are dead.
+
+    Raises UserError where another process takes the new folder for one that was left.
+    """
+    above.mkdir(parents=True, exist_ok=True)
+    busy = UserError(f"another process is tidying {above}: try again")
+    for left in list(above.glob(f"{prefix}*/{LOCK}")):
+        with suppress(UserError, OSError), open_regular(left), held(left, busy) as sure:
+            if sure:
+                shutil.rmtree(left.parent, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=prefix, dir=above) as made,
+        held(Path(made) / LOCK, busy),
+    ):
+        yield Path(made)
 
 
 def _is_at(file: IO[bytes], path: Path) -> bool:
@@ -136,42 +160,3 @@ def sha256(path: Path) -> str:
     """SHA-256 of a file's contents, in hex."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def read_arrays(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Array]]:
-    """Metadata and memory-mapped, read-only arrays of a safetensors file.
-
-    Arrays of types other than ``TYPES`` are left out. Arrays may be unaligned, as they are in the
-    file. ``kind`` names what is expected, with its article. Raises UserError when the file is not
-    a safetensors file, is damaged or cannot be read.
-    """
-    try:
-        check_regular(path)
-        with safe_open(str(path), framework="numpy") as file:  # checks sizes and offsets
-            metadata = dict(file.metadata() or {})
-        raw = np.memmap(path, np.uint8, "r")
-    except FileNotFoundError:
-        raise UserError(f"there is no file {path}") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (SafetensorError, ValueError):
-        raise WrongKind(f"{path} is not {kind}, or is damaged", path) from None
-    begin = 8 + int.from_bytes(raw[:8].tobytes(), "little")
-    header = parse_json(raw[8:begin].tobytes(), str(path))
-    try:
-        return metadata, dict(_arrays(header, raw[begin:]))
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-    ):  # a name given twice
-        raise WrongKind(f"{path} is not {kind}, or is damaged", path) from None
-
-
-def _arrays(header: Mapping[str, Any], data: Array) -> Iterator[tuple[str, Array]]:
-    """The arrays in the data after the header."""
-    for name, entry in header.items():
-        if name != "__metadata__" and entry["dtype"] in TYPES:
-            low, high = entry["data_offsets"]
-            flat = np.frombuffer(data[low:high], TYPES[entry["dtype"]])
-            yield name, flat.reshape(entry["shape"])

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.files import held
+from core.files import LOCK, held
 from core.json_input import parse_json
 from core.lines import open_regular
 
 MADE_OF = "made of"  # the key of the first line
-FILE, LOCK = "journal.jsonl", "lock"
+FILE = "journal.jsonl"
 
 
 def key_of(*facts: Any) -> str:
@@ -130,7 +130,7 @@ def alone(folder: Path, what: str) -> Iterator[None]:
     with ExitStack() as stack:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(held(folder / LOCK, busy))
+            stack.enter_context(held(folder / LOCK, busy, goes=True))
         yield
 
 

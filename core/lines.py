@@ -72,13 +72,13 @@ def lines(
     zipped = file.read(2) == b"\x1f\x8b"
     file.seek(0)
     stream = io.BufferedReader(_Unzipped(file), BLOCK) if zipped else file
-    most, why = _most(_size(file), zipped, limits)
+    most, why = _most(size_of(file), zipped, limits)
     begun, used = b"", 0
     try:
         while True:
             line = begun + stream.readline(MAX_BYTES + 1 - len(begun))
             if not line.endswith(b"\n") and len(line) <= MAX_BYTES and more():
-                begun, (most, why) = line, _most(_size(file), zipped, limits)
+                begun, (most, why) = line, _most(size_of(file), zipped, limits)
                 continue
             if not line:
                 return
@@ -90,7 +90,7 @@ def lines(
         raise UserError(f"{name} is not a readable gzip file") from None
 
 
-def _size(file: IO[bytes]) -> int:
+def size_of(file: IO[bytes]) -> int:
     """Return the size of a file now; where it is read from stays."""
     at = file.tell()
     size = file.seek(0, os.SEEK_END)

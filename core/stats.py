@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -12,20 +13,33 @@ from core.rounds.draft import Array
 Z = 1.959963984540054  # the normal's 97.5 % point: every interval here is a 95 % one
 FEW = 5  # units, below which drawing them anew says little: there is then no interval
 MANY = 10_000  # units, above which the bootstrap tells nothing that the normal interval does not
-TOO_FEW = f"Fewer than {FEW} texts give no interval."
 _AT_ONCE = 1 << 20  # units drawn at a time: bounds the memory
 
 
-def wilson(successes: Array | int, trials: Array | int) -> tuple[Array, Array]:
+def too_few(units: str) -> str:
+    """The sentence that these, which are fewer than ``FEW``, give no interval."""
+    return f"Fewer than {FEW} {units} give no interval."
+
+
+TOO_FEW = too_few("texts")
+
+
+def wilson(successes: Array | int, trials: Array | int, z: float = Z) -> tuple[Array, Array]:
     """Wilson's score interval of a proportion, low and high, elementwise; NaN without trials."""
     k, n = np.asarray(successes, float), np.asarray(trials, float)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = k / n
-        middle = (share + Z * Z / (2 * n)) / (1 + Z * Z / n)
-        half = Z / (1 + Z * Z / n) * np.sqrt(share * (1 - share) / n + Z * Z / (4 * n * n))
+        middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+        half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     # no success or no failure: the bound is 0 or 1 itself, not 1e-17 beside it
     low, high = np.where(k == 0, 0.0, middle - half), np.where(k == n, 1.0, middle + half)
     return np.where(n > 0, low, np.nan), np.where(n > 0, high, np.nan)
+
+
+def z_of_several(tests: int) -> float:
+    """The normal's point for that many intervals which hold together in 95 % of all cases, at
+    least (Bonferroni); ``Z`` for one."""
+    return NormalDist().inv_cdf(1 - 0.025 / max(1, tests))
 
 
 Numbers = Sequence[float] | Array

@@ -9,11 +9,14 @@ import gzip
 import io
 import json
 import random
+import re
 import resource
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -40,9 +43,27 @@ NASTY: tuple[str, ...] = (
     '{"a":' * 100 + "1" + "}" * 100, "[null]", "[-1]", "[0]", "[0,0]", "[1e300]", "[true]",
     '["a"]', "[65536]", "[4294967295]",
 )  # fmt: skip
+# What reaches no terminal and no page as it is: controls, and marks that turn what follows around.
+UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 LIMIT = 5.0  # seconds that one trace may take, parsed and used for everything
 
 Place = tuple[Any, ...]  # keys and indices from the outside in
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """An error once this process has computed for longer."""
+
+    def late(*_: object) -> None:
+        raise AssertionError(f"it took more than {seconds} s")
+
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 # ── sound traces to begin with ───────────────────────────────────────────────────────────────────

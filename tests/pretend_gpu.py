@@ -148,6 +148,8 @@ def capture(function):
 @contextmanager
 def gpu(monkeypatch):
     """In this context, the device ``HERE`` is a GPU."""
+    import torch._dynamo  # names torch.Generator as a type when it is read first
+
     monkeypatch.setattr(CapturedFunction, "_capture", capture)
     init = CapturedFunction.__init__
     monkeypatch.setattr(

@@ -22,6 +22,7 @@ class Here:
     """The channel without a process: what would go through the pipe is written at once."""
 
     made: Here | None = None
+    ended = False
 
     def __init__(self, header, size, collect):
         self.collect = collect
@@ -41,6 +42,7 @@ class Here:
 
     def send(self, facts, arrays):
         self.writer.step(*self._through(facts, arrays))
+        return True
 
     def close(self):
         self.writer.close()
@@ -153,7 +155,7 @@ class Fake:
             last = (r.prompt + r.text)[-1]
             rows += [last, *r.drafts]
             drafts.append(len(r.drafts))
-        sampled = self.sampled(torch.tensor(rows), drafts, masked)
+        sampled = self.sampled(torch.tensor(rows, device=self.device), drafts, masked)
         for r, out, mask, count in zip(self.running, sampled, masked, drafts, strict=True):
             if mask:
                 continue
@@ -166,7 +168,7 @@ class Fake:
 
     def verify(self, logits: torch.Tensor, rows: torch.Tensor, drafts: list[int]) -> torch.Tensor:
         """[B, places + 1] with −1 behind the end, by the rule of vLLM for drafts without q."""
-        out = torch.full((len(drafts), self.places + 1), -1, dtype=torch.int32)
+        out = torch.full((len(drafts), self.places + 1), -1, dtype=torch.int32, device=self.device)
         at = 0
         for n, count in enumerate(drafts):
             for d in range(count + 1):
@@ -217,7 +219,8 @@ class FakeV1(Fake):
         self.discard_request_mask.np[: len(masked)] = masked
         metadata = None
         if sum(drafts):
-            at = torch.tensor([n for n, (row, last) in enumerate(_ends(drafts)) if not last])
+            at = [n for n, (row, last) in enumerate(_ends(drafts)) if not last]
+            at = torch.tensor(at, device=self.device)
             metadata = SimpleNamespace(
                 num_draft_tokens=drafts, target_logits_indices=at, draft_token_ids=rows[at + 1]
             )
@@ -226,7 +229,7 @@ class FakeV1(Fake):
 
     def _sample(self, logits, metadata):
         drafts = [0] * len(self.running) if metadata is None else metadata.num_draft_tokens
-        rows = torch.full((len(logits),), -1)
+        rows = torch.full((len(logits),), -1, device=self.device)
         if metadata is not None:
             rows[metadata.target_logits_indices + 1] = metadata.draft_token_ids
         out = self.verify(logits.clone(), rows, drafts)
@@ -240,7 +243,8 @@ class FakeV1(Fake):
             r.drafts = [] if r.left else found
 
     def propose_draft_token_ids(self):
-        return self.drafted(torch.tensor([(r.prompt + r.text)[-1] for r in self.running]))
+        last = [(r.prompt + r.text)[-1] for r in self.running]
+        return self.drafted(torch.tensor(last, device=self.device))
 
 
 class FakeV2(Fake):
@@ -265,7 +269,7 @@ class FakeV2(Fake):
             req_ids=names,
             num_draft_tokens_per_req=np.array(drafts) if sum(drafts) else None,
             input_ids=rows,
-            logits_indices=torch.arange(len(rows)),
+            logits_indices=torch.arange(len(rows), device=self.device),
             idx_mapping_np=np.array([self.states[n] for n in names]),
         )
         self.masked = masked
@@ -282,7 +286,7 @@ class FakeV2(Fake):
         drafts = batch.num_draft_tokens_per_req
         drafts = [0] * len(batch.req_ids) if drafts is None else drafts.tolist()
         out = self.verify(logits, batch.input_ids, drafts)
-        count = (out >= 0).sum(1) * ~torch.tensor(self.masked)
+        count = (out >= 0).sum(1) * ~torch.tensor(self.masked, device=self.device)
         return SimpleNamespace(sampled_token_ids=out.clamp_min(0), num_sampled=count)
 
     def draft(self, masked):

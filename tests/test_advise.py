@@ -304,7 +304,7 @@ def test_units_that_are_alike_are_drawn_as_single_ones_are():
 def test_several_texts_are_the_units_and_few_give_no_interval():
     runs = {str(n): trace(LENGTHS[n * 20 : n * 20 + 20], prompt_text=f"{n}") for n in range(6)}
     of = shorter.of_traces(runs, lambda drafts: [2])
-    assert of.notes[0] == "Over 6 texts, 120 rounds." and len(of.draws)
+    assert of.notes[0] == "Over 6 prompts, 120 rounds." and len(of.draws)
     few = shorter.of_traces(dict(list(runs.items())[:3]), lambda drafts: [2])
     assert not len(few.draws) and any("no interval" in note for note in few.notes)
     assert np.isnan(advise(few, StepTimes(TOY))["low"]).all()

@@ -67,6 +67,8 @@ def drafter_named(name, sampling, family="llama"):
         "hydra plus": lambda: toys.hydra_plus_drafter(),
         "mtp": lambda: toys.mtp_drafter(),
         "gemma4-assistant": lambda: toys.assistant_drafter(),
+        "uno": lambda: toys.uno_drafter(),
+        "uno with masks": lambda: toys.uno_drafter(causal=False, masks=7),
         "conditional": lambda: toys.ConditionalDrafter(text),
         "adversarial conditional": lambda: toys.ConditionalDrafter(text, adversarial=True),
         "path": lambda: toys.PathDrafter(text),
@@ -173,6 +175,7 @@ METHODS = (
     "mtp+chain", "mtp+best-first", "mtp+eagle2", "gemma4-assistant+best-first",
     "dspark+chain", "dspark+best-first", "dflash2+chain", "dflash2+best-first",
     "xpress+best-first", "domino+best-first", "peagle+chain", "peagle+best-first",
+    "uno+best-first", "uno+chain", "uno with masks+best-first",
 )  # fmt: skip
 OTHERS = (
     "noisy+continuity", "noisy+continuity without grams", "conditional+chain",

@@ -2,7 +2,9 @@
 
 import json
 import math
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,15 +16,20 @@ from core.errors import UserError
 from core.learning.corpus import Corpus
 from core.learning.shards import TOP_K, Document, write_shard
 from core.learning.student import TrainingRun
+from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.model import FORM, EagleConfig, EagleModel, save
 from core.methods.eagle3.training import TRAINING, EagleStudent, EagleTrainingOptions
+from core.methods.loading import load_drafter
+from core.methods.method import find_drafter
 from core.models.checkpoint import WithHead
+from core.models.language import Language
 from core.models.layers import Rope
 from core.train.fit import Fit, FitSettings
 from tests import toys
 from tests.test_dflash import assert_close, committed, mlp, norm, numbers, rotate
 
 IDS = torch.tensor([1, 4, 5, 9, 11, 17, 20, 21, 28, 30, 33, 40, 44, 46])
+PUBLISHED = Path(__file__).with_name("published.json")
 SWITCHES = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 
 
@@ -250,13 +257,13 @@ def test_the_published_layout_is_read(tmp_path, ids):
 
 def test_speculators_layout_is_read(tmp_path):
     switches = dict.fromkeys(SWITCHES, True)
-    drafter = toys.eagle_drafter(ids=IDS, dtype=torch.float32, layers=(0, 1, 3), **switches)
+    own = {"layers": (0, 1, 3), "own_embedding": True}
+    drafter = toys.eagle_drafter(ids=IDS, dtype=torch.float32, **own, **switches)
     state = {n.replace("midlayer.", "layers.0."): t for n, t in drafter.model.state_dict().items()}
     state |= {
         "lm_head.weight": drafter.head.weight,
         "d2t": IDS - torch.arange(len(IDS)),
         "t2d": torch.isin(torch.arange(48), IDS),
-        "embed_tokens.weight": numbers(1, 48, 32),
         "verifier_norm.weight": numbers(1, 32),
     }
     _, fields, _ = published(tmp_path / "other")
@@ -275,7 +282,8 @@ def test_speculators_layout_is_read(tmp_path):
     config = found.model.config
     assert config.layers == (0, 1, 3) and config.window == 2048
     assert all(getattr(config, name) for name in SWITCHES)
-    assert EagleConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+    told = EagleConfig.from_json(json.loads(json.dumps(config.to_json())))
+    assert replace(told, own_embedding=True) == config  # which the tensors tell
 
 
 def layered(folder, layers=3, model_type="qwen3", **more):
@@ -327,6 +335,37 @@ def test_a_layer_that_the_config_does_not_count_is_refused(tmp_path):
             FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
 
 
+@pytest.mark.parametrize("kind", ["eagle3", "eagle2"])
+@pytest.mark.parametrize("trained", [True, False])
+def test_an_embedding_that_was_trained_along_is_used_and_a_copy_is_dropped(kind, trained, tmp_path):
+    made = {"eagle3": toys.eagle_drafter, "eagle2": toys.feature_drafter}[kind]
+    model = made(dtype=torch.float32, own_embedding=True).model
+    model.embed_tokens.weight.data = model.embed_tokens.weight.bfloat16().float()
+    target = toys.model(dtype=torch.float32).get_input_embeddings().weight.detach()
+    if not trained:
+        model.embed_tokens.weight = torch.nn.Parameter(target.clone(), False)
+    save(WithHead(model), tmp_path)
+    own = Language("toy", toys.model(dtype=torch.float32), toys.tokenizer(), None)
+    found = load_drafter(find_drafter(kind), own, tmp_path, EagleOptions(5))
+    table = model.embed_tokens.weight if trained else target
+    assert torch.equal(found.embed([7, 9]), table[[7, 9]])
+    assert (found.model.embed_tokens is None) == (not trained)
+    assert trained != torch.equal(table, target)
+
+
+def test_training_reads_the_embedding_that_a_checkpoint_has_and_keeps_it(tmp_path):
+    model = toys.eagle_drafter(dtype=torch.float32, own_embedding=True).model
+    save(WithHead(model), tmp_path / "start")
+    found = FORM.load_checkpoint(tmp_path / "start", torch.float32, "cpu")
+    student = EagleStudent(found, toys.model(dtype=torch.float32), 4)
+    ids = torch.tensor([[7, 9]])
+    assert torch.equal(student.embed(ids), model.embed_tokens.weight.bfloat16().float()[ids])
+    assert not student.embed(ids).requires_grad
+    student.save(tmp_path / "again")
+    again = FORM.load_checkpoint(tmp_path / "again", torch.float32, "cpu").model
+    assert torch.equal(again.embed_tokens.weight, model.embed_tokens.weight.bfloat16().float())
+
+
 def test_the_small_form_has_no_head_where_the_targets_serves(tmp_path):
     drafter = toys.eagle_drafter(ids=IDS)
     save(WithHead(drafter.model, None, IDS), tmp_path, small=True)
@@ -360,12 +399,46 @@ def test_what_is_wrong_in_a_checkpoint_is_one_sentence(tmp_path, fields, state, 
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("where", ["eagle_config", None])
-def test_the_embedding_is_a_feature_where_the_config_counts_from_it(where, tmp_path):
+# Where a config names its layers and what they number, by what its publisher's code does: the
+# target's layers, the config, the layers after which the drafter reads, and the source.
+NUMBERED = {
+    # SpecForge 0.2.0 trains on SGLang's capture, which adds 1 to each (qwen3_moe.py), and its own
+    # default is 1, n//2 − 1, n − 4 (model_providers.py): the list is that default.
+    "qwen3-235b-a22b eagle3": (94, None, (1, 46, 90)),
+    # SGLang's gpt_oss.py adds 1, for 24 is not among them.
+    "gpt-oss-20b eagle3": (24, None, (1, 11, 21)),
+    # Gemma 4's layers that see all are 5, 11, 17, 23 and 29; SGLang's gemma4_causal.py adds 1.
+    "gemma-4-26b-a4b eagle3": (30, None, (5, 17, 29)),
+    # SGLang's deepseek_v2.py adds 1 only where the first is 1 (pull request 25454, for this drafter
+    # of Kimi's: with 1 added it accepted less): 2, n//2, n − 3 are EAGLE-3's own states.
+    "kimi-k2.5 eagle3": (61, None, (1, 29, 57)),
+    # speculators 0.9.0: models/utils.py has the default 2, n//2, n − 3 and the last hidden state at
+    # n; vLLM takes the state that enters a layer of this number.
+    "qwen3-8b eagle3, speculators": (36, [2, 18, 33], (1, 17, 32)),
+    # None: EAGLE-3's own three.
+    "llama-3.1-8b eagle3": (32, None, (1, 15, 28)),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+def test_the_numbers_of_layers_are_the_publishers(name):
+    layers, own, after = NUMBERED[name]
+    raw = json.loads(PUBLISHED.read_text("utf-8"))[name]["config"]
+    named = {} if own is None else {"eagle_aux_hidden_state_layer_ids": own}
+    assert EagleConfig.from_json(raw | named).feature_layers(layers) == after
+
+
+def test_other_numbers_in_eagle_config_are_of_layers_too():
+    raw = json.loads(PUBLISHED.read_text("utf-8"))["qwen3-235b-a22b eagle3"]["config"]
+    for ids in ([0, 2, 4], [2, 20, 40], [2, 3], [2, 30, 58, 60]):
+        nested = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": ids}}
+        assert EagleConfig.from_json(raw | nested).feature_layers(94) == tuple(ids)
+
+
+def test_the_embedding_is_a_feature_where_the_config_counts_from_it(tmp_path):
     """Number 0 is the state that enters the target's first layer."""
     drafter, fields, state = published(tmp_path)
-    ids = {"eagle_aux_hidden_state_layer_ids": [0, 2, 4]}
-    write(tmp_path, fields | ({where: ids} if where else ids), state)
+    write(tmp_path, fields | {"eagle_aux_hidden_state_layer_ids": [0, 2, 4]}, state)
     found = FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
     assert found.model.config.feature_layers(4) == (-1, 1, 3)
     assert_found(found, drafter)

@@ -125,7 +125,7 @@ def test_a_run_loads_neither_transformers_nor_torchs_compiler():
     code = (
         "import sys\n"
         "from app.cli import main\n"
-        "for method in ('ddtree', 'dart', 'sps', 'eagle3'):\n"
+        "for method in ('ddtree', 'dart', 'sps', 'eagle3', 'mtp', 'uno'):\n"
         "    main(['run', method, '--prompt', 'Hi', '--max-new-tokens', '3'])\n"
         "heavy = {'transformers', 'torch._dynamo', 'sympy', 'pandas'} & {*sys.modules}\n"
         "sys.exit(' '.join(heavy) or 0)\n"

@@ -16,8 +16,8 @@ pytest.importorskip("gradio")
 from starlette.testclient import TestClient
 
 from app.studio import faults
+from app.studio.access import Access
 from app.studio.components import EARLY_HEAD, SCRIPT, SHEET
-from app.studio.guard import Access
 from app.studio.methods import Methods
 from app.studio.routes import Routes
 from app.studio.runs import Runs
@@ -141,7 +141,7 @@ def test_a_method_that_is_not_offered_is_named_in_the_answer(asked: Asked):
     ticket = asked.runs.open(Trace(make_header("why?", "mine.py"), tuple(make_run(2)), {}))
     number = next(n for n, fn in asked.page.fns.items() if fn.targets[0][1] == "refill")
     event = {"fn_index": number, "event_data": {"tickets": [ticket]}}
-    found = asked.post("/run/predict", event | {"data": ["ddtree own"], "session_hash": "s"})
+    found = asked.post("/run/predict", event | {"data": [], "session_hash": "s"})
     assert found.status_code == 400
     assert found.json()["error"] == "this page does not offer the run's method"
     (fills,) = [fn for fn in asked.page.fns.values() if fn.trigger_after == number]

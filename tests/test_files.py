@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,14 +13,19 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from analysis.collected import collection
+from analysis.collected.collection import Collection
 from app.trace_log import TraceLog
+from core import ASSETS
 from core.errors import UserError
 from core.files import held, replacing
 from core.learning.shards import TOP_K, Document, write_shard
 from core.models import checkpoint
+from core.models.checkpoint import read_state
 from core.models.gguf import making
+from core.tensor_files import open_tensors, read_arrays
 from core.traces.reader import read_trace
 from tests.fakes import make_header, make_run
 
@@ -163,7 +169,7 @@ def test_a_new_folder_that_another_process_holds_is_one_sentence(tmp_path: Path,
         raise BlockingIOError
 
     monkeypatch.setattr(fcntl, "flock", busy)
-    with pytest.raises(UserError, match="is making a model in") as error, making(tmp_path / "x"):
+    with pytest.raises(UserError, match="is tidying") as error, making(tmp_path / "x"):
         pass
     assert str(tmp_path) in str(error.value) and not any(tmp_path.iterdir())
 
@@ -183,3 +189,35 @@ def test_two_runs_do_not_write_one_trace(tmp_path: Path):
     with TraceLog(path, run) as third:
         third.write(rounds[0])
     assert len(read_trace(path).rounds) == 1
+
+
+def cut(path: Path) -> None:
+    """As a copy over a file begins: in place, and not beside it."""
+    path.open("wb").close()
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_one_sentence(tmp_path: Path):
+    path = tmp_path / "t.safetensors"
+    save_file({name: np.ones((300, 1000), np.float32) for name in "ab"}, path)
+    with open_tensors(path, "a file") as opened:
+        assert opened.array("a").sum() == 300_000
+        cut(path)
+        with pytest.raises(UserError, match=r"t\.safetensors was cut while it was read$"):
+            opened.array("b")
+    with pytest.raises(UserError, match="is not a file, or is damaged"):
+        read_arrays(path, "a file")
+
+
+def test_what_was_read_stays_when_its_file_is_cut(tmp_path: Path):
+    """A mapped file would end the process here, by SIGBUS."""
+    text = tmp_path / "text.safetensors"
+    shutil.copy(ASSETS / "collected" / "fibonacci.safetensors", text)
+    collected = Collection.load(text)
+    weights = tmp_path / "drafter" / "model.safetensors"
+    weights.parent.mkdir()
+    save_file({"w": np.ones((300, 1000), np.float32)}, weights)
+    state = read_state(weights.parent)
+    cut(text)
+    cut(weights)
+    sums = [int(np.asarray(each, np.float64).sum() != 0) for each in collected.arrays.values()]
+    assert sum(sums) > 3 and state["w"].sum() == 300_000

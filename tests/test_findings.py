@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from analysis.measures.findings import FEW, FLAT, Finding, findings, flat_from
 from analysis.measures.tables import Tables
-from analysis.numbers import percent
+from analysis.numbers import number, percent
 from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED
+from core.stats import ratio
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -94,13 +95,19 @@ def test_depth_counts_walks_to_the_end_and_accepted_positions(told):
 
 def test_trust_compares_path_q_with_what_was_accepted(told):
     found, rounds = told
-    chances = [raw_numbers.path_q(r["nodes"], row) for r in rounds
-               for row in range(1, len(r["nodes"]["depth"]))]  # fmt: skip
-    accepted = sum(len(r["path"]) - 1 for r in rounds)
-    said, n = found["trust"].words, len(chances)
+    chances = [
+        sum(raw_numbers.path_q(r["nodes"], row) for row in range(1, len(r["nodes"]["depth"])))
+        for r in rounds
+    ]
+    accepted = [len(r["path"]) - 1 for r in rounds]
+    said, n = found["trust"].words, len(rounds)
     assert found["trust"].n == n
-    assert f"mean is {percent(sum(chances) / n)}, " in said
-    assert f"accepted were {percent(accepted / n)} of {n} nodes" in said
+    assert f"add up to {number(np.mean(chances))} tokens" in said
+    assert f"and {number(np.mean(accepted))} were accepted" in said
+    low, high = ratio(np.subtract(chances, accepted), np.ones(n))
+    verdict = "much" if low > 0 else "little"
+    off = f"they promise too {verdict}" if low > 0 or high < 0 else "not shown to be off"
+    assert off in said
 
 
 def test_siblings_are_the_first_mismatches(told):

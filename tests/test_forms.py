@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ pytest.importorskip("gradio")
 
 import gradio as gr
 
-from app.studio.forms import MethodInputs
+from app.studio.components import form_above_view
+from app.studio.forms import options_value, run_form
 from app.studio.methods import MAX_PROMPT, NONE, OWN, MethodChoice, Methods, requests
 from app.studio.tabs import denoise
 from app.studio.tabs.whatif import knob
@@ -36,7 +38,6 @@ def drafter(language, folder, options):
 
 METHOD = Method("Mine", DrafterInfo("mine", "a guess", drafter, Options), "chain")
 """
-M, S = ("candidates", int), ("siblings", int)
 
 
 @pytest.fixture
@@ -80,9 +81,26 @@ def test_builders_are_exchanged_by_name(mine: str):
     assert methods.name("ar", "chain") == "ar"
     with pytest.raises(UserError, match="keeps its own builder"):
         methods.name(mine, "best-first")
-    for method in methods.names:
-        for builder in (OWN, *BUILDERS) if methods.takes_builders(method) else (OWN,):
-            assert methods.options(method, builder).keys() <= methods.all_options().keys()
+
+
+def test_a_page_is_told_the_options_of_every_choice(mine: str):
+    methods = Methods.of([mine])
+    told = methods.described()
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert tuple(told["methods"]) == methods.names
+    for method, builders in told["methods"].items():
+        assert {*builders} == {OWN, *BUILDERS} if methods.takes_builders(method) else {OWN}
+        for builder, places in builders.items():
+            drawn = [told["options"][at] for at in places]
+            assert [(d["name"], d["label"], d["value"]) for d in drawn] == [
+                (o.name, o.label, o.default) for o in methods.options(method, builder)
+            ]
+    luck = next(each for each in told["options"] if each["name"] == "luck")
+    assert luck == {
+        "name": "luck", "label": "luck", "about": "how lucky · 0 to 1", "value": 0.5, "step": 0.1,
+    }  # fmt: skip
+    epsilon = next(each for each in told["options"] if each["name"] == "epsilon")
+    assert epsilon["step"] == "any"
 
 
 def test_a_page_names_no_file_and_sets_no_path(mine: str):
@@ -94,15 +112,15 @@ def test_a_page_names_no_file_and_sets_no_path(mine: str):
     with pytest.raises(UserError, match="keeps its own builder"):
         made(Methods.of(), builder="/tmp/evil.py")
     methods = Methods.of([mine])
-    assert set(methods.options(mine, OWN)) == {("luck", float), ("tries", int)}
-    assert {kind for _, kind in methods.all_options()} == {bool, int, float}
+    assert [o.name for o in methods.options(mine, OWN)] == ["luck", "tries"]
+    assert {type(o["value"]) for o in methods.described()["options"]} == {bool, int, float}
 
 
 # ── what is stated ───────────────────────────────────────────────────────────────────────────────
 
 
 def test_options_that_differ_are_in_the_request():
-    (request,) = made(Methods.of(), options={M: 8.0, S: 16, ("beam", int): 3})
+    (request,) = made(Methods.of(), options={"candidates": 8.0, "siblings": 16, "beam": 3})
     assert request.method == "treeflash" and request.options == (("candidates", 8),)
     assert (request.budget, request.max_new_tokens, request.temperature) == (64, 8, 0.0)
     assert find(request.method).resolve(dict(request.options))["candidates"] == 8
@@ -111,9 +129,12 @@ def test_options_that_differ_are_in_the_request():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"options": {M: None}}, "fill in the option candidates per depth"),
-        ({"options": {M: 8.5}}, "whole number"),
-        ({"options": {M: 0}}, "must be 1 to 1024"),
+        ({"options": {"candidates": None}}, "fill in the option candidates per depth"),
+        ({"options": {"candidates": [8]}}, "fill in the option candidates per depth"),
+        ({"options": {"candidates": "8"}}, "fill in the option candidates per depth"),
+        ({"options": {"candidates": 8.5}}, "whole number"),
+        ({"options": {"candidates": 0}}, "must be 1 to 1024"),
+        ({"builder": ["chain"]}, "keeps its own builder"),
         ({"seed": None}, "every number"),
         ({"top_p": float("nan")}, "every number"),
         ({"budget": None}, "every number"),
@@ -134,11 +155,10 @@ def test_what_no_run_can_have_is_one_sentence(changes: dict[str, Any], sentence:
 
 
 def test_a_comparison_is_a_request_for_each_method_with_its_own_options():
-    weight = ("ngram_weight", float)
-    dart = MethodChoice("dart", budget=16, options={weight: 0.0, M: 4.0})
+    dart = MethodChoice("dart", budget=16, options={"ngram_weight": 0.0, "candidates": 4.0})
     one, two, three = made(
         Methods.of(), MethodChoice(NONE), dart, MethodChoice("ddtree", "opt-tree"),
-        options={M: 4.0}, seed=5,
+        options={"candidates": 4.0}, seed=5,
     )  # fmt: skip
     assert (one.method, two.method, three.method) == ("treeflash", "dart", "dflash+opt-tree")
     assert one.options == (("candidates", 4),) and two.options == (("ngram_weight", 0.0),)
@@ -148,15 +168,16 @@ def test_a_comparison_is_a_request_for_each_method_with_its_own_options():
         made(Methods.of(), MethodChoice(NONE), method=NONE)
 
 
-def test_inputs_still_filled_for_another_method_are_not_read():
+def test_options_that_are_still_another_method_s_are_not_read():
     """They follow the choice of a method a moment later; Start may be pressed before they do."""
-    width = ("width", int)
-    method, budget, builder, filled_for, part = (gr.Textbox() for _ in range(5))
-    inputs = MethodInputs(method, budget, gr.Accordion(), builder, filled_for, {width: part})
-    values = {method: "dart", budget: 8, builder: OWN, filled_for: f"dart {OWN}", part: 7}
-    assert inputs.read(values).options == {width: 7}
-    assert inputs.read(values | {method: "treeflash"}).options == {}
-    assert inputs.read(values | {builder: "best-first"}).options == {}
+    with gr.Blocks(), form_above_view("x") as places:
+        (inputs,) = run_form(Methods.of(), places).methods
+    stated = options_value("dart", "chain", {"beam": 7})
+    values: dict[Any, Any] = {inputs.method: "dart", inputs.budget: 8, inputs.options: stated}
+    assert inputs.read(values) == MethodChoice("dart", "chain", 8, {"beam": 7})
+    assert inputs.read(values | {inputs.method: "treeflash"}) == MethodChoice("treeflash", OWN, 8)
+    for junk in (None, "x", [1], {}, {"method": "dart", "options": [3]}):
+        assert inputs.read(values | {inputs.options: junk}) == MethodChoice("dart", OWN, 8)
 
 
 @pytest.mark.parametrize("prompt", ["", "  ", None, 7, "x" * (MAX_PROMPT + 1)])

@@ -201,6 +201,83 @@ def test_dflash_begins_with_the_token_of_the_prompts_own_pass(tmp_path):
     ] == text
 
 
+class Oracle:
+    """A candidate generator that drafts ``text`` itself, three tokens at once."""
+
+    requires_model_outputs = False
+
+    def __init__(self, text):
+        self.text = text
+
+    def get_candidates(self, input_ids):
+        done = input_ids.shape[1]
+        next_ones = torch.tensor([self.text[done : done + 3]])
+        logits = torch.full((1, next_ones.shape[1], toys.VOCABULARY), -30.0)
+        return torch.cat([input_ids, next_ones], 1), logits.scatter(2, next_ones[..., None], 30.0)
+
+    def update_candidate_strategy(self, input_ids, scores, num_matches):
+        pass
+
+
+@pytest.fixture
+def oracle(monkeypatch):
+    """A model whose candidates are all its own text, and that text."""
+    model, mask = toys.reference("llama"), torch.ones_like(PROMPT)
+    text = model.generate(PROMPT, attention_mask=mask, max_new_tokens=16, do_sample=False)
+    text = text[0].tolist()
+
+    monkeypatch.setattr(type(model), "_get_candidate_generator", lambda self, **more: Oracle(text))
+    return model, text
+
+
+@pytest.mark.parametrize("end", ["stop token", "length"])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_text_that_ends_inside_a_draft_is_recorded(end, sampled, oracle, tmp_path):
+    """transformers cuts what it accepted there, so it tells no token after the last one."""
+    model, text = oracle
+    begin, count = PROMPT.shape[1], 6  # the second of the second draft
+    assert text[begin + count - 1] not in text[begin : begin + count - 1]
+    more = {"do_sample": True, "temperature": 0.001} if sampled else {"do_sample": False}
+    more |= {"max_new_tokens": count} if end == "length" else {"max_new_tokens": 12}
+    more |= {"eos_token_id": text[begin + count - 1], "pad_token_id": 0} if end != "length" else {}
+    path = tmp_path / "a.jsonl"
+    with recorded(model, path):
+        out = model.generate(
+            PROMPT, attention_mask=torch.ones_like(PROMPT), prompt_lookup_num_tokens=3, **more
+        )
+    assert out[0].tolist() == text[: begin + count]
+    trace = read_trace(path)
+    assert trace.complete and cli.main(["trace", "check", str(path)]) == 0
+    last = trace.rounds[-1]
+    assert list(last.committed) == text[begin + count - 2 : begin + count]
+    if sampled:  # its choices after the cut are not known
+        assert last.accepted == 2 and last.verdict.bonus == -1
+        assert last.wanted_rank is None and last.probe.rank_q.tolist() == [1, 1, -1]
+    else:  # its draft is kept whole
+        assert last.accepted == 3 and last.verdict.bonus == text[begin + 7]
+
+
+def test_an_error_of_the_recording_does_not_end_the_generation(
+    oracle, tmp_path, monkeypatch, caplog
+):
+    model, text = oracle
+
+    def broken(scene):
+        raise RuntimeError("mine")
+
+    monkeypatch.setattr("analysis.engines.generation.observe", broken)
+    with recorded(model, tmp_path / "a.jsonl"):
+        out = model.generate(
+            PROMPT, attention_mask=torch.ones_like(PROMPT), max_new_tokens=8, do_sample=False,
+            prompt_lookup_num_tokens=3,
+        )  # fmt: skip
+    assert out[0].tolist() == text[: PROMPT.shape[1] + 8]
+    assert not read_trace(tmp_path / "a.jsonl").complete
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the recording at {tmp_path / 'a.jsonl'} ended: mine"
+    ]
+
+
 def test_misuse_is_one_sentence(tmp_path):
     model = toys.reference("llama")
     nothing = pytest.raises(UserError, match="nothing was drafted")

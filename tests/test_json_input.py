@@ -100,11 +100,12 @@ def test_size_and_number_of_values_are_limited(monkeypatch):
 
 @pytest.mark.parametrize("unit", ["[],", '{"":0},', '"\\u0041",', '""', "\\", "1" * 4000 + ","])
 def test_time_grows_with_size_alone(unit):
+    """One that grows with its square would take an hour."""
     text = "[" + unit * (4_000_000 // len(unit)) + "1]"
     began = time.process_time()
     with suppress(UserError):
         parse_json(text, "x")
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 60
 
 
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path):

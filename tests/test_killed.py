@@ -16,12 +16,18 @@ import pytest
 from safetensors import safe_open
 
 from app import cli
+from core.files import replacing
+from core.journal import alone
 from core.traces.reader import read_trace
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
 from tests import stopped
+from tests.fakes import make_header, make_run
 from tests.toys_on_disk import save_toys
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 ROOT = Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden"
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +89,7 @@ def contents(out: Path) -> dict[str, object]:
     return {
         str(path.relative_to(out)): _content(path)
         for path in sorted(out.rglob("*"))
-        if path.is_file() and path.name != "lock"
+        if path.is_file()
     }
 
 
@@ -136,3 +142,42 @@ def test_killed_it_goes_on_and_two_do_not_mix(toys, process, tmp_path, monkeypat
     code, kept = call([*words, str(out)], monkeypatch)
     assert code == 0 and kept <= most - sum(stops) + 1  # one: a note of the settings
     assert contents(out) == contents(whole)
+
+
+@pytest.mark.parametrize(
+    ("words", "out"),
+    [
+        ("report {run} --to csv parquet json --html", "folder"),
+        ("advise {run} --cost {cost}", "folder"),
+        ("model export medusa", "folder"),
+        ("trace export {run} --to csv", "rounds.csv"),
+    ],
+)
+def test_one_output_has_one_writer_and_no_lock_stays(call, tmp_path, words, out):
+    """While another process holds it nothing is written; then all of it is."""
+    run = tmp_path / "run.jsonl"
+    write_trace(run, Trace(make_header("why?", "ddtree"), tuple(make_run(4)), {}))
+    (tmp_path / "t.csv").write_text("batch,tokens,ms\n1,1,10\n1,2,11\n1,8,14\n")
+    named = words.format(run=run, cost=tmp_path / "t.csv")
+    place = tmp_path / out
+    held_there = alone(place, "x") if out == "folder" else replacing(place)
+    with held_there as unfinished:
+        before = sorted(tmp_path.rglob("*"))
+        code, _, said = call(*named.split(), "--out", place)
+        assert code == 2 and "another " in said.splitlines()[-1]
+        assert sorted(tmp_path.rglob("*")) == before
+        if unfinished is not None:
+            unfinished.write_bytes(b"")
+    assert call(*named.split(), "--out", place)[0] == 0
+    there = [path.name for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(there) > 1 and not any(name == "lock" or name.endswith(".tmp") for name in there)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its devices have no place in folders")
+def test_a_device_is_written_and_never_replaced(call, tmp_path):
+    (tmp_path / "null").symlink_to("/dev/null")
+    run = GOLDEN / "trace-v1-paths.jsonl"
+    assert call("trace", "export", run, "--to", "csv", "--out", tmp_path / "null")[0] == 0
+    assert (tmp_path / "null").is_char_device() and len(list(tmp_path.iterdir())) == 1
+    code, _, said = call("trace", "export", run, "--to", "csv", "--out", "/dev/full")
+    assert code == 2 and "No space left" in said

@@ -73,6 +73,7 @@ def test_every_listed_name_is_declared_in_its_home():
         "hydra",
         "mtp",
         "gemma4-assistant",
+        "uno",
     ]
     for name, method in listed().items():
         assert find(name) is built_in(name) is method
@@ -214,6 +215,7 @@ TOYS = {
     "hydra": toys.hydra_drafter,
     "mtp": toys.mtp_drafter,
     "gemma4-assistant": toys.assistant_drafter,
+    "uno": toys.uno_drafter,
 }
 FACTS = toys.SimpleNamespace(name="toy", vocabulary=toys.VOCABULARY, stop_ids=frozenset())
 

@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import replace
 from itertools import islice, product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +22,8 @@ from analysis.measures import acceptance, causes, comparison, metrics, reliabili
 from analysis.measures.parts import RecordedPart
 from analysis.measures.tables import Tables
 from analysis.measures.tokens import CLASSES, token_class
+from analysis.measures.units import mean_interval
+from app.report.sections import PAIRED
 from core.rounds.blocks import Block
 from core.rounds.causes import Cause
 from core.rounds.draft import Candidates, Draft, Proposal
@@ -467,7 +471,57 @@ def test_pairs_are_of_one_text_and_the_difference_is_plain():
     assert row.texts == 5 and row.difference == pytest.approx(tau(x) - tau(y))
     assert row.low <= row.difference <= row.high
     pd.testing.assert_frame_equal(comparison.compare(tables), comparison.compare(tables))
-    assert acceptance.tau(tables)["over"].tolist() == ["texts", "texts"]
+    assert acceptance.tau(tables)["over"].tolist() == ["prompts", "prompts"]
+    assert row.same == 0  # fakes write other texts
+
+
+def seeded(method: str, prompt: int, seed: int, text: int) -> Trace:
+    """A sampled run whose rounds follow from ``text`` alone."""
+    rule = {"temperature": 1.0, "seed": seed, "top_k": 0, "top_p": 1.0}
+    trace = fake_trace(method, text, 6, prompt=str(prompt), sampling=rule)
+    return replace(trace, header=replace(trace.header, seed=seed))
+
+
+def test_seeds_of_one_prompt_are_no_prompts_of_their_own():
+    """Three seeds that write alike tell no more than one does."""
+    runs = [[seeded("ddtree", p, s, 10 * p) for p in range(6)] for s in range(3)]
+    thrice = acceptance.tau(Tables.of([run for some in runs for run in some])).iloc[0]
+    once = acceptance.tau(Tables.of(runs[0])).iloc[0]
+    assert (thrice["prompts"], thrice["texts"], thrice["over"]) == (6, 18, "prompts")
+    assert (thrice["low"], thrice["high"]) == pytest.approx((once["low"], once["high"]))
+    single = acceptance.tau(Tables.of([seeded("ddtree", 0, s, s) for s in range(5)])).iloc[0]
+    assert (single["prompts"], single["texts"], single["over"]) == (1, 5, "rounds")
+    others = [seeded("dart", p, s, 10 * p + 1) for p in range(6) for s in range(3)]
+    both = Tables.of([*others, *(run for some in runs for run in some)])
+    first = Tables.of([*(run for run in others if run.header.seed == 0), *runs[0]])
+    (many,), (few,) = (comparison.compare(tables).to_dict("records") for tables in (both, first))
+    assert (many["prompts"], many["texts"], few["texts"]) == (6, 18, 6)
+    assert many["difference"] == pytest.approx(few["difference"])
+    assert many["high"] - many["low"] == pytest.approx(few["high"] - few["low"], rel=0.1)
+
+
+def test_the_interval_of_seeded_runs_holds_as_often_as_it_says():
+    """12 prompts × 3 seeds; prompts differ much, seeds little."""
+    rng, held = np.random.default_rng(0), 0
+    for _ in range(150):
+        prompts = rng.normal(2.5, 0.5, 12)
+        frame = pd.DataFrame({"run": pd.Categorical(np.repeat(np.arange(36), 4))})
+        values = np.repeat(np.repeat(prompts, 3), 4) + rng.normal(0, 0.3, 144)
+        tables: Any = SimpleNamespace(prompt_numbers=np.repeat(np.arange(12), 3))
+        found = mean_interval(tables, frame, values, draws=300)
+        held += found.low <= 2.5 <= found.high
+    assert held >= 0.85 * 150  # by text it is some 70 %
+
+
+def test_methods_that_write_other_texts_are_told():
+    """Speculative sampling at temperature 1: the same request, another text."""
+    same = [seeded("ddtree", p, 0, p) for p in range(5)]
+    others = [seeded("dart", p, 0, p if p < 3 else 90 + p) for p in range(5)]
+    alike = [replace(run, rounds=same[p].rounds) if p < 3 else run for p, run in enumerate(others)]
+    tables = Tables.of([*same, *alike])
+    (row,) = (found := comparison.compare(tables)).to_dict("records")
+    assert (row["texts"], row["same"]) == (5, 3)
+    assert any("wrote the same text in 3 of 5" in said for said in PAIRED.below(tables, found))
 
 
 @pytest.mark.parametrize("texts", [1, 2, FEW - 1, FEW])

@@ -24,6 +24,7 @@ BUILDS_ON = {
     "peagle": "eagle3",
     "hydra": "medusa",
     "mtp": "sps",
+    "uno": "sps",
 }  # others on the one that most do
 SPIFFYS = ("draft_graph_search", "graph")  # where it is how far Spiffy looks ahead
 OF_FILES = {"suffix"}  # as an identifier the ending of a file's name

@@ -120,6 +120,20 @@ def test_a_pack_is_brought_up_to_date(folder, tmp_path):
     assert update(folder, into) == Done(kept=len(expected.names))
 
 
+def test_a_trace_that_changed_stays_in_the_pack_though_others_are_named(folder, tmp_path):
+    into, files = tmp_path / "pack", sorted(folder.iterdir())
+    pack(files, into, read_trace)
+    changed = folder / "ddtree.jsonl.gz"
+    write_trace(changed, fake_trace("ddtree", 91, 7))
+    more = tmp_path / "more.jsonl"
+    write_trace(more, fake_trace("dart", 92, 3, prompt="new"))
+    done = pack([more], into, read_trace)
+    found, expected = tables(into), tables(*files, more)
+    assert sorted(found.names) == sorted(expected.names)
+    assert len(found.rounds) == len(expected.rounds)
+    assert done.added + done.kept == len(files) + 1 and not done.gone
+
+
 def test_a_trace_that_is_written_on_is_packed_anew(call, tmp_path):
     file, into = tmp_path / "grows.jsonl", tmp_path / "pack"
     trace = fake_trace("dart", 5, 8)
@@ -194,7 +208,7 @@ def test_what_a_stopped_packing_left_is_cleared(call, folder, tmp_path):
     for name in ("00003.rounds.parquet", "00003.nodes.parquet.tmp", "lock"):
         (into / name).write_bytes(b"")
     assert call("trace", "pack", folder / "dart.jsonl.gz", "--out", into)[0] == 0
-    assert {path.name[:5] for path in into.iterdir()} == {"00001", "lock"}
+    assert {path.name[:5] for path in into.iterdir()} == {"00001"}
 
 
 def test_two_packings_into_one_folder_do_not_mix(call, folder, tmp_path):

@@ -301,7 +301,7 @@ def test_responses_of_two_files_are_paired(tmp_path, capsys):
     assert "p is recorded at none of 1 parting" in capsys.readouterr().out
     assert cli.main(["trace", "compare", *files, "--response", "1"]) == 0
     assert cli.main(["trace", "compare", *files, "--response", "3"]) == 2
-    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "folder.jsonl").mkdir(parents=True)
     assert cli.main(["trace", "compare", files[0], str(tmp_path / "empty")]) == 2
     assert "holds no trace" in capsys.readouterr().err
 

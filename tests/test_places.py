@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytest
 
 from analysis.measures.acceptance import tau
 from analysis.measures.causes import cause_shares
-from analysis.measures.findings import OUTSTANDING, table
+from analysis.measures.findings import OUTSTANDING, table, trust
 from analysis.measures.places import BINS, by_kind, by_place, step
 from analysis.measures.reliability import reliability
 from analysis.measures.tables import Tables
@@ -77,17 +78,67 @@ def test_a_slope_is_no_cliff():
 def test_noise_has_no_cliff(seed):
     rng = np.random.default_rng(seed)
     places = np.sort(rng.integers(0, 4000, 300))
-    assert step(places, 1 + rng.binomial(7, 0.3, 300)) is None
-    assert step(places[:40], 1 + rng.binomial(7, 0.3, 40)) is None
+    texts = rng.integers(0, 1 + seed % 9, 300)
+    assert step(places, 1 + rng.binomial(7, 0.3, 300), texts) is None
+    assert step(places[:40], 1 + rng.binomial(7, 0.3, 40), texts[:40]) is None
+
+
+def of_texts(rng, *texts):
+    """Places, lengths and texts of rounds: for each text its end and p of a node at a place."""
+    rows = [
+        (at, 1 + rng.binomial(3, chance(at)), number)
+        for number, (end, chance) in enumerate(texts)
+        for at in range(20, end, 4)
+    ]
+    return np.array(rows).T
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_texts_of_other_lengths_make_no_cliff(seed):
+    """Short texts are accepted more than long ones, and no place inside a text matters."""
+    rng = np.random.default_rng(seed)
+    short, long = (120, lambda at: 0.9), (500, lambda at: 0.3)
+    assert step(*of_texts(rng, *[short] * 20, *[long] * 20)) is None
+    assert step(*of_texts(rng, *[short] * 20, long)) is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_cliff_inside_texts_is_found_whatever_their_levels(seed):
+    rng = np.random.default_rng(seed)
+    texts = [
+        (200 + 40 * n, lambda at, high=high: high * (0.3 if at >= 140 else 1.0))
+        for n, high in enumerate(rng.uniform(0.5, 0.95, 12))
+    ]
+    found = step(*of_texts(rng, *texts))
+    assert found is not None and found.cliff and abs(found.place - 140) <= 20
+    assert found.texts == 12 and found.before > 2.5 > 2 > found.after
+
+
+def test_the_step_is_that_of_a_regression_with_a_constant_for_each_text():
+    rng = np.random.default_rng(3)
+    places, lengths, texts = of_texts(
+        rng, *[(160 + 30 * n, lambda at: 0.8 if at < 120 else 0.2) for n in range(6)]
+    )
+    found = step(places, lengths, texts)
+    columns = [places >= found.place, *(texts == n for n in range(6))]
+    (change, *_), (rest,), *_ = np.linalg.lstsq(
+        np.column_stack(columns).astype(float), lengths, rcond=None
+    )
+    assert found.after - found.before == pytest.approx(change)
+    for other in np.unique(places)[10:-10]:  # no other place fits better
+        columns[0] = places >= other
+        matrix = np.column_stack(columns).astype(float)
+        assert np.linalg.lstsq(matrix, lengths, rcond=None)[1][0] >= rest - 1e-9
 
 
 def test_rounds_at_one_place_stay_on_one_side():
     """Forty texts, all of whose second rounds fail: the change is at the second place."""
     places = np.repeat([10, 20], 40)
-    found = step(places, np.repeat([4, 1], 40) + np.tile([0, 1], 40))
+    found = step(places, np.repeat([4, 1], 40) + np.tile([0, 1], 40), np.tile(np.arange(40), 2))
     assert found.place == 20 and found.before > found.after
     # the first place's own rounds fall too, but nothing lies between them
-    found = step(np.repeat([10, 20], 60), np.repeat([4, 1, 1, 1], 30))
+    texts = np.tile(np.arange(60), 2)
+    found = step(np.repeat([10, 20], 60), np.repeat([4, 1, 1, 1], 30), texts)
     assert (found.place, found.before, found.after) == (20, 2.5, 1)
 
 
@@ -175,7 +226,28 @@ def test_what_chains_of_three_come_to(log_q, word):
     ]
     found = table(Tables.of(trace(known))).set_index("finding")["sentence"]
     assert found["depth"].startswith("8 of 20 walks used the whole depth")
-    assert f"they promise {word}" in found["trust"] and "53% of 60 nodes" in found["trust"]
+    assert f"they promise {word}" in found["trust"]
+    assert "and 1.60 were accepted" in found["trust"] and "over 20 rounds" in found["trust"]
+
+
+@pytest.mark.parametrize("q", [0.5, 0.9])
+def test_calibrated_chains_are_seldom_told_to_be_off(q):
+    """Each node is accepted with its q after an accepted one: 5 % are told so by chance."""
+    rng, runs = np.random.default_rng(4), []
+    drafted = Draft.chain([9, 1, 1, 1], [math.log(q)] * 3)
+    for _ in range(60):
+        lengths = np.minimum(rng.geometric(1 - q, 40) - 1, 3)
+        made = (chain(n, 5 * n, int(length), 6) for n, length in enumerate(lengths))
+        runs.append(trace(replace(r, draft=drafted) for r in made))
+    found = [each.words for each in trust(Tables.of(runs), by="run")]
+    assert len(found) == 60 and sum("promise" in words for words in found) <= 8
+
+
+def test_few_prompts_do_not_tell_whether_path_probabilities_come_true():
+    rounds = [chain(n, n, 1, 6) for n in range(20)]
+    other = replace(trace(rounds), header=replace(trace(rounds).header, prompt_text="other"))
+    (found,) = trust(Tables.of([trace(rounds), other]))
+    assert "whether they come true is not known from fewer than 5 prompts" in found.words
 
 
 def test_only_observed_nodes_share_a_depths_causes():

@@ -216,7 +216,6 @@ def chat_of(template: str, prompt: str) -> str:
 @pytest.fixture
 def no_weights(monkeypatch):
     """Reading a weight is an error."""
-    import safetensors.torch
     from transformers import AutoModelForCausalLM
 
     from core.models import checkpoint
@@ -224,8 +223,7 @@ def no_weights(monkeypatch):
     def refuse(*_args, **_kwargs):
         raise AssertionError("a weight was read")
 
-    monkeypatch.setattr(safetensors.torch, "load_file", refuse)
-    monkeypatch.setattr(checkpoint, "load_file", refuse)
+    monkeypatch.setattr(checkpoint, "read_tensor", refuse)
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", refuse)
 
 

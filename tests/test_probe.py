@@ -179,7 +179,7 @@ def test_a_token_that_q_gives_nothing_has_no_rank(vocabulary):
     held = np.where(lists.ids == wanted[1], -np.inf, lists.log_q)  # q = 0 is in no list
     proposal = Proposal.factorised(Candidates(lists.ids, held), scene.draft.depths)
     draft = replace(scene.draft, proposal=proposal)
-    record = Round(0, 7, draft, scene.verdict, (1,), probe=seen.probe)
+    record = Round(0, 7, draft, scene.verdict, (1, 1), probe=seen.probe)
     assert record.stop_reason is (Cause.VOCABULARY if vocabulary else Cause.OUTSIDE)
     found = miss(record)
     assert found is not None and found.rank is None

@@ -1,10 +1,21 @@
-"""Words on the progress of work that takes long."""
+"""Progress of work that takes long, and tables, on a terminal."""
 
 from __future__ import annotations
 
-import pytest
+import io
+import random
+from dataclasses import replace
+from types import SimpleNamespace
 
+import pytest
+from rich.console import Console
+
+from app.terminal import ProgressBar, laid_out, table
 from core.progress import Progress, told
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
+from tests.fakes import make_header, make_run
 
 
 @pytest.mark.parametrize(
@@ -22,3 +33,78 @@ from core.progress import Progress, told
 )
 def test_the_time_left_follows_from_the_time_it_took(fraction, seconds, said):
     assert told(Progress("at work", fraction), seconds) == said
+
+
+def test_reading_that_is_soon_done_says_nothing(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr("app.terminal.time", SimpleNamespace(monotonic=lambda: now[0]))
+    with ProgressBar("reading", after=2.0) as progress:
+        progress.at(0.1, "a")
+        now[0] += 1.9
+        progress.at(0.4, "a")
+        assert capsys.readouterr().err == ""
+        now[0] += 0.2
+        progress.at(0.5, "a")
+        progress.at(0.6, "a")
+        assert capsys.readouterr().err == "reading: a (50%)\n"
+        now[0] += 10
+        progress.at(None, "b")
+    assert capsys.readouterr().err == "reading: b\n"
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_reading_tells_how_far_it_is(tmp_path, zipped):
+    path = tmp_path / ("t.jsonl.gz" if zipped else "t.jsonl")
+    rounds = tuple(replace(r, index=n) for n, r in enumerate(make_run(1, 4) * 400))
+    write_trace(path, Trace(make_header(), rounds, {}))
+    shares = list[float]()
+    trace = read_trace(path, at=shares.append)
+    assert len(trace.rounds) == 400 and len(shares) == 4
+    assert shares == sorted(shares) and 0 < shares[0] <= shares[-1] <= 1
+
+
+WORDS = ["", "a", "ü", "漢字", "12.5", "␣the", "🤝🏽", "–", "x" * 20, "e\u0301", "two\nlines"]
+
+
+@pytest.mark.parametrize("width", [400, 30])
+def test_a_table_is_laid_out_as_rich_does_it(width):
+    draw = random.Random(width)
+    for _ in range(60):
+        columns = [f"{draw.choice(WORDS[:10])}{n}" for n in range(draw.randrange(1, 6))]
+        rows = [[draw.choice(WORDS) for _ in columns] for _ in range(draw.randrange(5))]
+        left = draw.sample(columns, draw.randrange(len(columns) + 1))
+        columns = [""] * len(columns) if draw.random() < 0.1 else columns
+        said = []
+        for made in (table(columns, rows, left), laid_out(columns, rows, left)):
+            out = io.StringIO()
+            Console(file=out, width=width, markup=False, emoji=False, highlight=False).print(made)
+            said.append(out.getvalue())
+        assert said[0] == said[1]
+
+
+def test_one_long_step_is_told_of_though_nothing_moves(monkeypatch, capsys):
+    timers = list[object]()
+    now = [0.0]
+
+    class Timer:
+        def __init__(self, seconds, call):
+            self.seconds, self.call, self.daemon, self.cancelled = seconds, call, False, False
+            timers.append(self)
+
+        def start(self):
+            pass
+
+        def cancel(self):
+            self.cancelled = True
+
+    monkeypatch.setattr("app.terminal.threading", SimpleNamespace(Timer=Timer))
+    monkeypatch.setattr("app.terminal.time", SimpleNamespace(monotonic=lambda: now[0]))
+    with ProgressBar("to html", after=2.0) as progress:
+        progress.at(0.5, "reading")
+        progress.at(None, "making the file")
+        (timer,) = timers
+        assert timer.seconds == 2.0 and capsys.readouterr().err == ""
+        now[0] = 2.0
+        timer.call()
+        assert capsys.readouterr().err == "to html: making the file\n"
+    assert timer.cancelled

@@ -12,15 +12,19 @@ import time
 import tomllib
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from draftscope_recorder import channel, listening, options, vllm, writing
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from core.rounds.round import new_tokens
 from core.traces.reader import read_trace
 from tests import recorder_fakes as fakes
+from tests.pretend_gpu import HERE, INDEXED, MOVES, OnGPU, gpu, is_new
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -122,9 +126,13 @@ def test_who_is_recorded(monkeypatch, tmp_path):
         r.name = f"s{n}"
     asks[0].sampling.extra_args = {"draftscope": "nightly"}
     refuses[0].sampling.extra_args = {"draftscope": 0}
+    asks[0].sampling.min_p, asks[0].sampling.repetition_penalty = 0.25, 1.0
+    asks[0].sampling.logit_bias = {7: -100.0}
     traces, _ = record(monkeypatch, tmp_path, fakes.FakeV1(), [*asks, *refuses], ",sample=0.3")
     assert "r0" in traces and "s0" not in traces and 3 < len(traces) < 25
     assert traces["r0"].header.settings["tag"] == "nightly"
+    assert traces["r0"].header.settings["processors"] == "min_p 0.25, logit_bias"
+    assert all("processors" not in t.header.settings for n, t in traces.items() if n != "r0")
     chosen = options.parse("x,sample=0.3")
     assert set(traces) - {"r0"} == {
         n for n in ("r1", *(f"s{i}" for i in range(1, 40))) if chosen.wants(n)
@@ -252,6 +260,184 @@ def test_a_disk_that_fills_costs_the_traces_it_held(monkeypatch, tmp_path, capfd
     assert len(kept) == 3 and all(trace.complete for trace in kept)
     assert json.loads((tmp_path / "run.json").read_text())["broken_requests"] == 1
     assert "No space left on device" in capfd.readouterr().err
+
+
+def about(most=9, **more):
+    return {"prompt": [1, 2], "sampling": {"temperature": 0.0}, "most": most, "stops": []} | more
+
+
+def chain(*tokens):
+    """The arrays of one request's chain."""
+    return {
+        "tokens": np.array(tokens, np.int32),
+        "parents": np.arange(-1, len(tokens) - 1, dtype=np.int32),
+    }
+
+
+def test_a_disk_that_fills_in_the_midst_of_a_trace_ends_that_trace_alone(tmp_path, capfd):
+    """Closing a compressed file writes once more, and fails as well."""
+    writer = writing.Writer(tmp_path, {"engine": "vLLM", "model": {}}, 1 << 30, "run")
+
+    def step(name, *tokens, out, **facts):
+        arrays = chain(*tokens) | {"out": np.array([out], np.int32)}
+        writer.step({"rows": [[name, len(tokens)]], **facts}, arrays)
+
+    for name in "ab":
+        step(name, 0, out=[5], new={name: about()})
+        step(name, 0, 6, out=[6, 7])
+    raw = writer.requests["a"].recorder._writer._raw
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, raw.fileno())
+    os.close(full)
+    step("a", 7, 6, out=[6, 7])
+    step("b", 7, 6, out=[6, 7])
+    writer.step({"finished": ["a", "b"]}, {})
+    writer.close()
+    assert raw.closed and writer.totals.broken_requests == 1 and writer.totals.requests == 2
+    assert len(read_trace(tmp_path / "run-000002.jsonl.gz").rounds) == 2
+    assert read_trace(tmp_path / "run-000002.jsonl.gz").complete
+    assert capfd.readouterr().err.count("No space left on device") == 1
+
+
+class Losing(fakes.Here):
+    """A channel that loses the steps of these numbers, and is ended from ``last`` on."""
+
+    lost, last, count = (), 1 << 30, 0
+
+    def send(self, facts, arrays):
+        self.count += 1
+        if self.count >= self.last:
+            self.ended = True
+            return False
+        if self.count not in self.lost:
+            facts["gap"] = self.count - 1 in self.lost
+            return super().send(facts, arrays)
+        return False
+
+
+def measured(monkeypatch):
+    """How many rows of requests the recorder measures, step by step."""
+    found, own = [], listening.Listener.measured
+
+    def counting(self, rows, *args):
+        found.append(len(rows.counts))
+        return own(self, rows, *args)
+
+    monkeypatch.setattr(listening.Listener, "measured", counting)
+    return found
+
+
+def test_a_lost_step_ends_the_measuring_of_its_requests(monkeypatch, tmp_path):
+    """Requests that begin later are measured and whole; those of the lost step are not."""
+    monkeypatch.setattr(Losing, "lost", (3,))
+    monkeypatch.setattr(fakes, "Here", Losing)
+    rows = measured(monkeypatch)
+    first, later = prompts(3), [fakes.request("later", [4, 5], 9)]
+    traces, _ = record(monkeypatch, tmp_path, fakes.FakeV1(), [*first, *later])
+    assert rows[:3] == [3, 3, 3] and set(rows[3:]) == {1}
+    assert traces["later"].complete and new_tokens(traces["later"].rounds) == later[0].text[:9]
+    assert [traces[r.name].complete for r in first] == [False] * 3
+
+
+def test_nothing_is_measured_once_the_writer_is_gone(monkeypatch, tmp_path):
+    monkeypatch.setattr(Losing, "last", 3)
+    monkeypatch.setattr(listening, "Channel", Losing)
+    rows, fake, requests = measured(monkeypatch), fakes.FakeV1(), prompts(3)
+    listener = vllm.attach(fake, fake.config(), options.parse(str(tmp_path)))
+    fake.serve(requests)
+    assert not listener.on and rows == [3, 3, 3] and all(len(r.text) >= r.most for r in requests)
+
+
+def test_a_channel_whose_writer_died_says_so_and_holds_nothing(tmp_path):
+    """``send`` tells the listener; what waited is let go of."""
+    sent = channel.Channel({"folder": str(tmp_path)}, 64, lambda x: x)  # a header that ends it
+    while not sent.ended:
+        sent.send({"rows": []}, {"out": np.zeros((1, 1), np.int32)})
+        time.sleep(0.01)
+    sent._thread.join()
+    assert not sent.send({"rows": []}, {}) and sent._queue.empty()
+
+
+def test_closing_a_channel_takes_no_longer_than_it_may(monkeypatch):
+    """The queue, the thread and the process wait out one deadline between them."""
+    now, asked = [100.0], []
+    monkeypatch.setattr(channel.time, "monotonic", lambda: now[0])
+
+    def waits(name):
+        def wait(*args, timeout=None):
+            asked.append((name, timeout if timeout is not None else args[-1]))
+            now[0] += 2.0
+
+        return wait
+
+    made = object.__new__(channel.Channel)
+    made._queue = SimpleNamespace(put=waits("queue"))
+    made._thread = SimpleNamespace(join=waits("thread"))
+    made._process = SimpleNamespace(wait=waits("process"))
+    made.close(5.0)
+    assert asked == [("queue", 5.0), ("thread", 3.0), ("process", 1.0)]
+
+
+class Moves(TorchDispatchMode):
+    """The copies from the host to the device that a GPU's host would wait for."""
+
+    inside = False
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        ours = [x for x in tree_leaves((args, kwargs)) if isinstance(x, OnGPU)]
+        moved = func in MOVES and not ours and kwargs.get("device") == HERE
+        by_host = func in INDEXED and ours and any(is_new(x) for x in tree_leaves(args[1]))
+        if self.inside and (moved or by_host):
+            self.found.append(str(func))
+        return func(*args, **kwargs)
+
+
+@pytest.mark.parametrize("runner", [fakes.FakeV1, fakes.FakeV2])
+def test_no_step_waits_for_a_copy_to_the_device(monkeypatch, tmp_path, runner):
+    """Whole numbers go there by ``indices``, which does not wait."""
+    requests = prompts(3)
+    refused = fakes.request("no", [3, 5], 20, extra_args={"draftscope": 0})
+    whole = fakes.request("parts", list(range(3, 20)), 20)
+    moves, own = Moves(), listening.indices
+
+    def pinned(some, values):
+        before, moves.inside = moves.inside, False
+        try:
+            return own(some, values)
+        finally:
+            moves.inside = before
+
+    def heard(own):
+        def hook(self, *args):
+            moves.inside = True
+            try:
+                return own(self, *args)
+            finally:
+                moves.inside = False
+
+        return hook
+
+    kind = vllm.V1 if runner is fakes.FakeV1 else vllm.V2
+    for name in ("before", "after"):
+        monkeypatch.setattr(kind, name, heard(getattr(kind, name)))
+    for module in (listening, vllm):
+        monkeypatch.setattr(module, "indices", pinned)
+    monkeypatch.setattr(listening, "_leaving", lambda x: x.cpu())
+    fake = runner()
+    with gpu(monkeypatch), moves:
+        fake.target, fake.q, fake.device = fake.target.to(HERE), fake.q.to(HERE), HERE
+        if runner is fakes.FakeV1:
+            fake.drafter.model.table = fake.q
+        else:
+            fake.speculator.draft_logits = fake.speculator.draft_logits.to(HERE)
+        traces, _ = record(monkeypatch, tmp_path, fake, [*requests, refused, whole], part=5)
+    assert moves.found == []
+    assert len(traces) == 4 and any(r.probe for r in traces["r0"].rounds)
 
 
 def test_200_requests_at_once(monkeypatch, tmp_path):

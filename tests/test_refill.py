@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.studio.components import form_above_view
-from app.studio.forms import RunForm, compare_form, run_form
-from app.studio.methods import Methods
+from app.studio.forms import RunForm, compare_form, options_value, run_form
+from app.studio.methods import Methods, read
 from app.studio.tabs.run import of_runs, updates
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -33,17 +33,14 @@ def form(make: Any) -> RunForm:
 RUN, COMPARE = form(run_form), form(compare_form)
 
 
-def filled(form: RunForm, filling: Any, current: dict[Any, Any] | None = None) -> dict[Any, Any]:
-    """The updates of a form with these values; of one that was just made."""
-    return updates(form, METHODS, filling, current or values_after(form, {}))
+def filled(form: RunForm, filling: Any) -> dict[Any, Any]:
+    return updates(form, METHODS, filling)
 
 
 def values_after(form: RunForm, found: dict[Any, Any]) -> dict[Any, Any]:
     """The inputs' values with these updates."""
     values: dict[Any, Any] = {part: part.value for part in form.components}  # type: ignore[attr-defined]
     for part, update in found.items():
-        if part not in form.components:
-            continue
         if not isinstance(update, dict):
             values[part] = update
         elif "value" in update:
@@ -87,13 +84,18 @@ def test_a_run_of_a_method_that_is_not_offered_is_said():
         of_runs(METHODS, [make_header("why?", "/home/ada/mine.py")])
 
 
-NAMES = st.sampled_from([*RUN.named, "0.method", "0.budget", "0.builder", "9.method", "x"])
+NAMES = st.sampled_from([*RUN.named, "0.method", "0.budget", "0.options", "9.method", "x"])
 JUNK = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.lists(
     st.integers(), max_size=2
 )  # fmt: skip
 
 
-@given(st.dictionaries(NAMES, JUNK | st.sampled_from(["ar", "dart", "eagle3", "own", "chain"])))
+STATED = JUNK | st.sampled_from(["ar", "dart", "eagle3", "own", "chain"])
+OPTIONS = st.dictionaries(st.sampled_from(["beam", "depth", "measure", "x"]), JUNK)
+WHOSE = st.dictionaries(st.sampled_from(["method", "builder", "options"]), STATED | OPTIONS)
+
+
+@given(st.dictionaries(NAMES, STATED | WHOSE))
 def test_whatever_a_browser_sends_leaves_a_form_that_can_be_started_or_says_why(filling: Any):
     values = values_after(RUN, filled(RUN, filling))
     try:
@@ -102,36 +104,22 @@ def test_whatever_a_browser_sends_leaves_a_form_that_can_be_started_or_says_why(
         assert "prompt" in str(error) or "top-p" in str(error) or "temperature" in str(error)
 
 
-CHOICES = st.sampled_from([
-    {"0.method": "dart", "0.builder": "own"}, {"0.method": "dart", "0.builder": "best-first"},
-    {"0.method": "ar"}, {"0.method": "eagle3", "0.builder": "chain"}, {"0.method": "none such"},
-])  # fmt: skip
-
-
-@given(st.lists(CHOICES, max_size=4), st.sampled_from([None, 3, "dart", "x y z", "dart x"]))
-def test_after_any_fillings_the_options_on_view_are_the_method_s(fillings: Any, junk: Any):
+@given(STATED, STATED, OPTIONS)
+def test_the_options_are_filled_for_the_method_on_view(name: Any, builder: Any, options: Any):
+    asked = {"0.method": name, "0.options": {"builder": builder, "options": options}}
     (inputs,) = RUN.methods
-    values = values_after(RUN, {})
-    seen = {part: part.visible for part in inputs.options.values()}  # type: ignore[attr-defined]
-    for filling in fillings:
-        found = filled(RUN, filling, values)
-        values |= {part: value for part, value in values_after(RUN, found).items() if part in found}
-        seen |= {part: found[part]["visible"] for part in seen if part in found}
-    method, builder = values[inputs.filled_for].rsplit(" ", 1)
-    wanted = METHODS.options(method, builder)
-    assert {key for key, part in inputs.options.items() if seen[part]} == {*wanted}
-    made_up = filled(RUN, SOME, {inputs.filled_for: junk})  # every input is set then
-    assert {*inputs.options.values()} <= {*made_up}
+    values = values_after(RUN, filled(RUN, asked))
+    stated = values[inputs.options]
+    assert stated["method"] == values[inputs.method]
+    known = {o.name: o for o in METHODS.options(stated["method"], stated["builder"])}
+    assert all(read(known[name], value) == value for name, value in stated["options"].items())
 
 
-SOME = {"0.method": "ddtree", "0.builder": "own"}
-
-
-def test_what_stays_hidden_is_left_out():
-    asked = of_runs(METHODS, [header(RunRequest("a", "dart", 4)), header(RunRequest("a", "ar", 1))])
-    found = filled(COMPARE, asked)
-    options = {part for inputs in COMPARE.methods for part in inputs.options.values()}
-    assert len(options & {*found}) < len(options) / 4
+def test_a_value_that_an_option_cannot_have_leaves_its_default():
+    own = {"builder": "own", "options": {"beam": 0, "ngram_weight": 2, "decay": "x", "luck": 1}}
+    found = filled(RUN, {"0.method": "dart", "0.options": own})
+    stated = found[RUN.methods[0].options]["value"]
+    assert stated == options_value("dart", options={"ngram_weight": 2})
 
 
 def test_what_is_no_filling_changes_nothing():

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from analysis.measures.acceptance import per_depth
 from analysis.measures.findings import FEW, Finding, findings
+from analysis.measures.misses import miss
 from analysis.measures.remedies import Claim, Remedy
 from analysis.measures.tables import Tables
 from core import ASSETS
@@ -34,7 +35,10 @@ SHIPPED = sorted(
 NOT_KNOWN = "whether more nodes, a wider tree or longer lists would help these is not known"
 # what a claim sounds like; a sentence without these words makes none
 SOUNDS = {
-    (Remedy.NODES, Claim.HELPS): r"More nodes would help \d|more nodes, or a better order",
+    (
+        Remedy.NODES,
+        Claim.HELPS,
+    ): r"More nodes would help \d|more nodes, (or a better order|with longer)",
     (Remedy.NODES, Claim.UNKNOWN): NOT_KNOWN,
     (Remedy.WIDER, Claim.HELPS): r"A wider tree would help \d|\(a wider tree\)",
     (Remedy.WIDER, Claim.UNKNOWN): rf"{NOT_KNOWN}|Whether a wider tree would help is not known",
@@ -45,7 +49,7 @@ SOUNDS = {
     (Remedy.DEEPER, Claim.HELPS): "more depths would help(?! none)",
     (Remedy.DEEPER, Claim.UNKNOWN): "whether the drafter goes deeper was not recorded",
     (Remedy.DEEPER, Claim.NOT): "more depths would help none",
-    (Remedy.DRAFT, Claim.HELPS): "a drafter that always has one would help",
+    (Remedy.DRAFT, Claim.UNKNOWN): "whether a draft there would help is not known",
     (Remedy.CLOSER, Claim.HELPS): "a q closer to p would help",
 }
 
@@ -73,6 +77,61 @@ def test_no_two_findings_on_a_shipped_trace_contradict_each_other():
     chain = claims["traces/chat-dflash.jsonl.gz"]
     assert chain[Remedy.WIDER] is Claim.HELPS and Remedy.NODES not in chain
     assert claims["traces/chat-eagle3.jsonl.gz"][Remedy.VOCABULARY] is Claim.HELPS
+
+
+def test_a_token_beyond_this_budget_s_lists_is_told_alike_by_round_and_in_the_report():
+    trace = read_trace(ASSETS / "traces" / "chat-ddtree-16.jsonl.gz")
+    found = [each for r in trace.rounds if (each := miss(r)) and r.stop_reason is Cause.SHORT_LIST]
+    assert found and all(each.nodes and each.nodes > 16 and each.rank > 16 for each in found)
+    said = {each.about: each for each in findings(Tables.of(trace), by="run")}
+    for about in ("ends", "width"):
+        assert said[about].claims[Remedy.NODES] is Claim.HELPS
+    assert f"{len(found)} ended at a token beyond what this budget lists" in said["ends"].words
+    pruned = sum(r.stop_reason is Cause.PRUNED for r in trace.rounds)
+    n = len(trace.rounds)
+    assert f"More nodes would help {pruned + len(found)} of {n} walks" in said["width"].words
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_what_a_wider_tree_would_bring_a_walk_without_a_drafted_or_with_a_refused_token(
+    tmp_path, refused
+):
+    """The list has the wanted token second, and nobody knows what a wider tree had brought."""
+    with Recorder(path := tmp_path / "a.jsonl", "mine", [1], budget=8, read=1) as record:
+        root = 0
+        for _ in range(8):
+            lists = (np.array([[5, 7, 9]]), np.array([[-0.5, -1.5, -3.0]]))
+
+            def more(made: Round) -> Round:
+                curve = np.full((1, 16), 0.7, np.float32)
+                one = np.ones(1, np.float32)
+                probe = Probe(one, curve, one, np.array([2], np.int32))
+                drawn = replace(made.verdict, bonus_token=7) if refused else made.verdict
+                return replace(made, probe=probe, verdict=drawn)
+
+            nodes = ([root, 5], [-1, 0]) if refused else ([root], [-1])
+            record.round(*nodes, [0], 7, lists=lists, more=more)
+            root = 7
+        record.round([root, 7], [-1, 0], [0, 1], 3, lists=lists)
+    tables = Tables.of({"A": read_trace(path)})
+    cause = Cause.REFUSED if refused else Cause.NO_DRAFT
+    assert tables.rounds["stop"].tolist() == [*[cause] * 8, Cause.BEYOND]
+    claims = check(found := findings(tables, by="run"))["A"]
+    assert claims[Remedy.WIDER] is Claim.UNKNOWN, found
+
+
+def test_a_walk_behind_the_text_s_end_needs_no_remedy(tmp_path):
+    with Recorder(path := tmp_path / "a.jsonl", "mine", [1], budget=2, read=3) as record:
+        lists = (np.array([[5, 7, 9], [5, 7, 9]]), np.array([[-0.5, -1.5, -3.0]] * 2))
+        for root in (4, *[3] * 8):
+            record.round([root, 5, 7], [-1, 0, 1], [0, 1, 2], 3, lists=lists)
+        record.round([3, 5, 7], [-1, 0, 1], [0, 1, 2], 3, lists=lists, committed=[5])
+    tables = Tables.of({"A": read_trace(path)})
+    assert tables.rounds["stop"].tolist() == [*[Cause.BEYOND] * 9, Cause.TEXT_ENDED]
+    said = {each.about: each.words for each in findings(tables, by="run")}
+    assert "1 went beyond the end of the text: nothing was lost there." in said["ends"]
+    assert said["depth"].startswith("9 of 10 walks used the whole depth: more")
+    check(findings(tables, by="run"))
 
 
 # ── made-up traces, as other people's loops write them ───────────────────────────────────────────

@@ -43,7 +43,7 @@ def test_one_trace(call):
                   "pruned by budget", "Is q a probability?", "ECE", "trace-v1.jsonl, round",
                   "interval"):  # fmt: skip
         assert words in out, words
-    (line,) = [x for x in out.splitlines() if x.startswith("ddtree B=6 ") and "rounds" in x]
+    line = next(x for x in out.splitlines() if x.startswith("ddtree B=6 ") and "rounds" in x)
     trace = read_trace(GOLDEN)
     tau = sum(r.accepted + 1 for r in trace.rounds) / len(trace.rounds)
     assert f" {tau:.2f} " in line
@@ -52,9 +52,9 @@ def test_one_trace(call):
 def test_methods_are_compared_on_the_same_texts(call, folder):
     code, out, _ = call("report", folder)
     assert code == 0
-    (line,) = [x for x in out.splitlines() if x.startswith("dart B=24 ") and "ddtree" in x]
+    (line,) = [x for x in out.splitlines() if x.startswith("dart B=24  ") and "ddtree" in x]
     assert " 3 " in line and "[" not in line
-    assert "Fewer than 5 texts give a difference but no interval" in out
+    assert "Fewer than 5 prompts give a difference but no interval" in out
     code, out, _ = call("report", folder / "ddtree-0.jsonl.gz", folder / "dart-1.jsonl.gz")
     assert code == 0 and "cannot be compared: the prompts differ" in out
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from analysis.measures.misses import miss
 from core.rounds.causes import Cause
 from core.rounds.draft import CHILDLESS, NOT_ASKED, Candidates, Draft, Proposal
 from core.rounds.round import (
@@ -92,6 +93,39 @@ def test_side_rows_are_neither_accepted_nor_rejected():
     more = DRAFT.with_side(np.array([5, 6, 7]), [0, 5, 1])
     assert more.depths.tolist() == [0, 1, 1, 2, 2, 1, 2, 2] and more.side == {5, 6, 7}
     assert more.nodes == DRAFT.nodes and more.children[5] == (6,)
+
+
+def test_a_larger_budget_has_longer_lists_only_where_the_budget_is_their_length():
+    wide, narrow = [[1, 2, 30, 31], [3, 4, 32, 33], [5, 6, 34, 35]], DEPTHS
+    ranks = Probe(
+        np.zeros(2, np.float32),
+        np.zeros((2, 16), np.float32),
+        np.zeros(2, np.float32),
+        np.array([1, 9], np.int32),
+    )
+    for proposal, why in (
+        (by_depth(wide), Cause.SHORT_LIST),
+        (by_depth(narrow), Cause.OUTSIDE),  # shorter than the draft: it is all that was listed
+        (by_depth(wide, read=4), Cause.OUTSIDE),
+        (by_row(rows=wide), Cause.OUTSIDE),
+    ):
+        record = replace(a_round([0, 1], 40, proposal), probe=ranks)
+        assert record.wanted_rank == 9 and record.stop_reason is why
+    record = a_round([0, 1], 40, by_depth(wide))
+    assert record.wanted_rank is None and record.stop_reason is Cause.OUTSIDE
+    nothing = replace(ranks, rank_q=np.zeros(2, np.int32))
+    assert replace(record, probe=nothing).stop_reason is Cause.OUTSIDE
+
+
+def test_a_walk_behind_the_end_of_the_text_lost_nothing():
+    """A stop token or a limit cut what was accepted: no token there was wanted by the text."""
+    whole = replace(a_round([0, 2], 3, by_depth()), committed=(2, 3))
+    assert not whole.ends_inside and whole.stop_reason is Cause.PRUNED and miss(whole)
+    cut = replace(whole, committed=(2,))
+    assert cut.ends_inside and cut.stop_reason is Cause.TEXT_ENDED and miss(cut) is None
+    assert cut.why(4) is Cause.TEXT_ENDED and cut.why(1) is Cause.OUTRANKED
+    unwritten = replace(whole, committed=())
+    assert not unwritten.ends_inside  # nothing was written, so nothing is known of an end
 
 
 @pytest.mark.parametrize(

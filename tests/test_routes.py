@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import time
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -15,6 +16,8 @@ import pytest
 
 pytest.importorskip("gradio")
 
+from gradio.utils import get_upload_folder
+
 from app.studio import background, files
 from app.studio.background import Collecting, Diagnosing
 from app.studio.components import for_upload
@@ -25,7 +28,7 @@ from app.studio.methods import Methods
 from app.studio.questions import check
 from app.studio.routes import GONE, Route, Routes, named
 from app.studio.runs import Runs
-from app.studio.server import build
+from app.studio.server import build, temporary_files
 from app.studio.tabs import calibration, whatif
 from app.studio.tabs.run import of_runs
 from app.studio.tabs.whatif import LastUsed, Simulations
@@ -164,6 +167,23 @@ def test_what_uploads_leave_is_tidied(tmp_path: Path):
     remove_leftovers(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"sha-new", "sha-used", "tmpb"}
     assert kept.exists()
+
+
+def test_a_studio_s_temporary_files_go_when_it_stops_and_when_the_next_one_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Those of one that was killed, not those of one that stands."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (killed := tmp_path / "draftscope-studio-old").mkdir()
+    for name in ("lock", "upload.jsonl"):
+        (killed / name).write_text("x")
+    with temporary_files():
+        assert not killed.exists() and get_upload_folder().startswith(str(tmp_path / "draftscope"))
+        (one := Path(tempfile.gettempdir()) / "upload.jsonl").write_text("x")
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        with temporary_files():
+            assert one.is_file()
+    assert not list(tmp_path.iterdir())
 
 
 # ── what-if ──────────────────────────────────────────────────────────────────────────────────────

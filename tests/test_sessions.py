@@ -192,7 +192,7 @@ def toys_rows(table):
 def toys_round(draft, path, bonus):
     from core.rounds.round import Round
 
-    return Round(0, 9, draft, toys.verdict_of(draft, path, bonus), (1,))
+    return Round(0, 9, draft, toys.verdict_of(draft, path, bonus), (1, bonus))
 
 
 def test_a_session_tells_all_of_q_along_any_path():

@@ -137,6 +137,8 @@ def test_coupled_draws_agree_as_often_as_promised(sharpness):
 def test_a_drawn_chain_says_what_it_drew_from():
     found = run(Decoder("m", toys.sps_drafter(), COUPLED), 60, HOT, 3)
     for record in found.rounds:
+        if record.ends_inside:
+            continue
         proposal = record.proposal
         assert proposal.after.tolist() == [0, 1, 2, NOT_ASKED] and proposal.max_depth == 5
         assert proposal.lists.ids[:, 0].tolist() == record.draft.tokens[1:].tolist()

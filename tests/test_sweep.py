@@ -29,6 +29,7 @@ from analysis.experiments.sweep import (
     grid,
     results,
     row_of,
+    score,
     scores,
     with_same_as_plain,
 )
@@ -135,7 +136,7 @@ def test_a_line_and_a_trace_per_run(whole):
         "one": ["chat"], "two \u2028": [""],
     }  # fmt: skip
     assert sorted(p.name for p in whole.iterdir()) == [
-        "lock", "results.parquet", "sweep.json", "traces",
+        "results.parquet", "sweep.json", "traces",
     ]  # fmt: skip
 
 
@@ -407,7 +408,7 @@ def test_a_kill_between_any_two_steps_loses_nothing(
     expected = expected[(expected["seed"] == 0) & (expected["budget"] != 9)]
     assert_same(table_of(out), expected.reset_index(drop=True))
     assert sorted(p.name for p in out.iterdir() if not p.name.endswith(".tmp")) == [
-        "lock", "results.parquet", "sweep.json", "traces",
+        "results.parquet", "sweep.json", "traces",
     ]  # fmt: skip
 
 
@@ -696,3 +697,18 @@ def test_a_folder_asked_twice_of_one_job():
     assert [job.name for job in folder.remaining()] == [job.name for job in folder.jobs]
     assert folder.rows() == [] and folder.failures == {}
     assert os.path.dirname(folder.unfinished(plan.jobs()[0])).endswith("unfinished")
+
+
+def test_seeds_of_one_prompt_are_drawn_together():
+    """Three seeds that accept alike tell no more than one does."""
+
+    def row(prompt: int, seed: int) -> dict:
+        lengths = [1 + (prompt * 7 + n) % 5 for n in range(6)]
+        return {
+            "error": None, "prompt_hash": str(prompt), "seed": seed, "temperature": 1.0,
+            "acceptance_lengths": lengths, "tokens": 9, "seconds": 1.0, "same_as_plain": None,
+        }  # fmt: skip
+
+    one = score("a", [row(p, 0) for p in range(8)])
+    three = score("a", [row(p, seed) for p in range(8) for seed in range(3)])
+    assert (three.texts, three.low, three.high) == (24, one.low, one.high)

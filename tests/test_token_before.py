@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from core.drafting.builders import Chain, best_first
+from core.drafting.builders import Chain, SampledChain, best_first
 from core.errors import UserError
 from core.methods.dflash import CONFIDENCE
 from core.methods.dflash2.model import FORM as DFLASH2
@@ -18,6 +18,7 @@ from core.methods.dspark.drafter import load
 from core.methods.dspark.model import FORM as DSPARK
 from core.models.layers import Rope
 from core.rounds.draft import MARGINAL
+from core.rounds.round import Sampling
 from tests import toys
 from tests.test_dflash import assert_close, log_q, numbers, written_out
 
@@ -194,6 +195,27 @@ def test_nothing_is_drafted_where_the_confidence_is_too_small():
     assert sure[0] > 0.68 > sure.min(), "or the test says nothing"
     assert drafts[1].nodes == int((sure < 0.68).argmax()) < drafts[0].nodes
     assert drafts[1].tokens.tolist() == drafts[0].tokens.tolist()[: len(drafts[1])]
+
+
+@pytest.mark.parametrize("least", [0.68, 0.9999])
+def test_a_drawn_chain_ends_where_the_confidence_is_too_small(least):
+    """It ends by what was drawn before alone, so that the text stays the target's."""
+    features, root, text = numbers(1, 6, 64), 9, [0] * 6
+    builder = SampledChain(Sampling(1.0, seed=3))
+    drafts = []
+    for drafter in (whole := toys.dspark_drafter(), toys.dspark_drafter(confidence=least)):
+        drafter.reset(40)
+        drafter.extend(text, features)
+        drafts.append(builder(drafter.begin(root, 16), [*text, root], 8))
+    session = whole.begin(root, 16)
+    path, cut = drafts[0].tokens.tolist(), drafts[1].tokens.tolist()
+    sure = [
+        float(session._block.confidence(*session._places_of([path[: n + 1]])).exp())
+        for n in range(drafts[0].nodes)
+    ]
+    low = [n for n, each in enumerate(sure) if each < least]
+    assert low and cut == path[: low[0] + 1]
+    assert (drafts[1].nodes == 0) == (least > 0.99)
 
 
 def test_a_confidence_that_nothing_tells_is_refused(tmp_path):

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import weakref
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -279,6 +280,18 @@ def test_every_written_round_can_be_read_while_the_run_goes_on(tmp_path, suffix)
     assert (read_trace(path).footer or {})["more"] == 1
 
 
+def test_a_writer_lets_go_of_rounds_that_are_written(tmp_path):
+    """A server writes long texts of many requests at once; the footer needs sums alone."""
+    writer, records = TraceWriter(tmp_path / "t.jsonl", small_trace().header), [small_round()]
+    kept = weakref.ref(records[0])
+    writer.write(records.pop())
+    assert kept() is None
+    writer.write(small_round(1))
+    writer.finish()
+    trace = read_trace(tmp_path / "t.jsonl")
+    assert trace.footer == summary(trace.rounds)
+
+
 WRITE_WITHOUT_END = """
 import sys
 from dataclasses import replace
@@ -471,9 +484,9 @@ def test_the_golden_version_1_trace_still_opens_and_says_the_same():
     assert [r.verdict.path for r in trace.rounds] == [(0, 1), (0,), (0,), (0, 3), (0,), (0,)]
     assert [r.committed for r in trace.rounds] == [(2, 10), (7,), (2,), (36, 12), (9,), (34,)]
     assert [r.stop_reason for r in trace.rounds] == [
-        Cause.OUTSIDE,
+        Cause.SHORT_LIST,
         *[Cause.PRUNED] * 4,
-        Cause.OUTSIDE,
+        Cause.SHORT_LIST,
     ]
     first = trace.rounds[0]
     assert first.draft.tokens.tolist() == [42, 2, 17, 39, 29, 22, 42]

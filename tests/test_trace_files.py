@@ -238,7 +238,7 @@ def test_a_trace_that_is_being_written_is_followed(tmp_path: Path, quick: Any, e
     writer.write(first)
     runs, ask = asked(find([path]))
     run = runs.get(ask["example"]({"name": find([path]).files[0].name})["ticket"])
-    wait(lambda: len(run.rounds) == 1)
+    wait(lambda: len(run.rounds) == 1 and run.reading)
     assert run.state == "running" and run.news(0)["reading"] == "being written"
     assert run_line("t", run)["follows"]
     writer.write(second)
@@ -247,6 +247,18 @@ def test_a_trace_that_is_being_written_is_followed(tmp_path: Path, quick: Any, e
     writer.finish()
     wait(lambda: run.state != "running")
     assert run.state == "done" and same(run.rounds, read_trace(path).rounds)
+
+
+def test_one_that_was_finished_a_moment_ago_is_not_followed(tmp_path: Path):
+    path = tmp_path / "t.jsonl"
+    writer = TraceWriter(path, make_header())
+    for record in make_run(3):
+        writer.write(record)
+    writer.finish()
+    runs, ask = asked(find([path]))
+    run = runs.get(ask["example"]({"name": find([path]).files[0].name})["ticket"])
+    wait(lambda: run.state != "running")
+    assert run.state == "done" and len(run.rounds) == 3 and run.reading == ""
 
 
 def test_one_that_nobody_looks_at_or_writes_to_is_not_followed_for_ever(

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from app import cli
-from core.diffusion.adapter import Adapter, AdapterConfig, GatedAdapter, load_adapter
 from core.diffusion.models import load_diffusion
 from core.diffusion.target import BlockCausalTarget, BlockLayout
 from core.errors import UserError
 from core.learning.corpus import Blocks
 from core.learning.shards import Document
 from core.learning.student import Labels, TrainingRun
+from core.models.adapter import Adapter, AdapterConfig, GatedAdapter, load_adapter
 from core.train.denoiser import (
     AFTER_END,
     STATES,

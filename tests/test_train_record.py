@@ -159,7 +159,7 @@ def test_a_plan_killed_half_written_is_none(place, language, tmp_path, monkeypat
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr("os.replace", killed)
         make_shards(language, SHORT, texts, tmp_path)
-    assert [file.name for file in tmp_path.iterdir()] == ["lock"]
+    assert [file.name for file in tmp_path.iterdir()] == []
 
 
 # ── the texts that drafters are judged on ────────────────────────────────────────────────────────
@@ -258,4 +258,4 @@ def test_the_scripts_say_what_is_missing_before_they_load(made, no_model, script
 def test_no_training_text_is_said(place, language, tmp_path):
     with pytest.raises(UserError, match="no training text"):
         make_shards(language, SHORT, Sources(), tmp_path)
-    assert [file.name for file in tmp_path.iterdir()] == ["lock"]
+    assert [file.name for file in tmp_path.iterdir()] == []

@@ -8,10 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view
+from app.view.rounds import (
+    GHOST,
+    drawable,
+    has_stop,
+    header_view,
+    node_view,
+    round_view,
+    why_view,
+)
 from core.rounds.causes import Cause
 from core.rounds.draft import Draft
 from core.rounds.round import Probe, Round, TargetProbs, Verdict
+from core.visible import visible
 from tests.fakes import make_header, make_round, make_run
 from tests.test_render import TEXTS, small_round
 
@@ -122,6 +131,17 @@ def test_why_a_node_ended():
     stopped_at_once = small_round(path=(0,))
     rejected = "rejected: the target's token here was not drafted: outside the candidates"
     assert node_view(stopped_at_once, 1)["why"] == rejected
+
+
+def test_where_the_text_ends_inside_a_draft_that_is_said_and_nothing_was_missed():
+    record = small_round()
+    said = why_view([record], 0)["why"]
+    cut = replace(record, committed=record.committed[:1])
+    assert said.startswith("the target wanted")
+    ends = f"the text ends with {visible(record.text(record.committed[0]))} at depth 1; "
+    assert why_view([cut], 0)["why"] == ends + "what the walk found behind it does not count"
+    ghost = node_view(cut, GHOST)["why"]
+    assert ghost == "the target's token, behind the end of the text"
 
 
 def test_the_inspector_of_the_ghost():

@@ -151,6 +151,7 @@ OTHERS = {  # method: its drafter, the builder of a real run, the options
     "medusa": (toys.medusa_drafter, published(), {"published": True}),
     "medusa+best-first": (toys.medusa_drafter, best_first, {}),
     "peagle+best-first": (toys.parallel_drafter, best_first, {}),
+    "uno": (toys.uno_drafter, best_first, {}),
     "pld": (lambda: toys.pld_drafter(copied=4), Chain(), {"copied": 4}),
 }
 

@@ -78,7 +78,11 @@ from core.methods.suffix.drafter import SuffixDrafter
 from core.methods.treeflash import TreeFlashOptions
 from core.methods.treeflash.drafter import TreeFlashDrafter
 from core.methods.treeflash.model import TreeFlashModel
+from core.methods.uno import UnoOptions
+from core.methods.uno.drafter import UnoDrafter
+from core.methods.uno.model import RowGate, UnoConfig, gated
 from core.methods.xpress.model import XPressConfig, XPressModel
+from core.models.adapter import PARTS
 from core.models.hugging_face import ATTENTION
 from core.models.recurrent import let_states_fork
 from core.models.target import Target
@@ -729,6 +733,27 @@ def mtp_drafter(family: str = "llama", dtype=torch.float64, vocabulary: int = VO
     head = head_of(owner, MtpConfig(32, vocabulary, owner.config.rms_norm_eps))
     head = _randomised(head.to_empty(device="cpu"), 1000, dtype).eval()
     return MtpDrafter(head, owner.get_input_embeddings(), (3,), MtpOptions(5))
+
+
+def uno_tensors(rank: int = 3, seed: int = 9, size: float = 0.05):
+    """Random low-rank pairs for the toy target's projections."""
+    rng, made = torch.Generator().manual_seed(seed), {}
+    for number, layer in enumerate(model().get_decoder().layers):
+        for part, at in PARTS.items():
+            out, width = getattr(getattr(layer, at), part).weight.shape
+            for half, shape in (("a", (rank, width)), ("b", (out, rank))):
+                drawn = size * torch.randn(shape, generator=rng, dtype=torch.float64)
+                made[f"layers.{number}.{part}.{half}"] = drawn
+    return made
+
+
+def uno_drafter(causal: bool = True, masks: int = 0, scale: float = 2.0):
+    """The toy target with a random adapter, five tokens deep."""
+    tensors, gate = uno_tensors(), RowGate()
+    config = UnoConfig(3, scale, None if causal else 1, masks, causal)
+    made = gated(model(), tensors, scale, gate)
+    mask = None if causal else 0.1 * torch.arange(32, dtype=torch.float64)
+    return UnoDrafter(made, gate, config, UnoOptions(5), mask)
 
 
 class ToyKeys:

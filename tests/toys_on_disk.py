@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -21,6 +23,7 @@ from core.methods.mtp import model as mtp
 from core.methods.treeflash import model as treeflash
 from core.methods.xpress import model as xpress
 from core.models import checkpoint
+from core.models.adapter import PARTS
 from core.models.checkpoint import WithHead
 from core.models.hugging_face import ATTENTION
 from core.ngram import build_store
@@ -69,6 +72,20 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     raw = {"model_type": "gemma4_assistant", "backbone_hidden_size": 32}
     raw |= {"text_config": dict(helper.config.text)}
     checkpoint.write(folder / "gemma4-assistant", raw, helper.state_dict(), small=False)
+    write_peft(folder / "uno", toys.uno_tensors(), 3, 6.0)
     text = list(b"the cat sat on the mat and the cat sat on the hat")
     build_store([text], folder / "grams.safetensors", BYTES)
     return target, drafter
+
+
+def write_peft(folder, tensors, rank, alpha, prefix="base_model.model.", **more):
+    """An adapter in PEFT's layout: tensors by our names, ``more`` of its config."""
+    folder.mkdir(parents=True, exist_ok=True)
+    raw = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "bias": "none", **more}
+    (folder / "adapter_config.json").write_text(json.dumps(raw))
+    stored = {}
+    for name, tensor in tensors.items():
+        _, number, part, half = name.split(".")
+        at = f"model.layers.{number}.{PARTS[part]}.{part}.lora_{half.upper()}.weight"
+        stored[prefix + at] = tensor.float().contiguous()
+    save_file(stored, folder / "adapter_model.safetensors")

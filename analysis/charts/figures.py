@@ -31,12 +31,14 @@ _PAINT = {
     Cause.OUTRANKED: ("cause-outranked", "/"),
     Cause.PRUNED: ("cause-pruned", ""),
     Cause.NOT_READ: ("cause-unread", "-"),
+    Cause.SHORT_LIST: ("cause-pruned", "|"),
     Cause.OUTSIDE: ("cause-outside", "\\"),
     Cause.VOCABULARY: ("cause-vocabulary", "+"),
     Cause.BEYOND: ("cause-beyond", ""),
     Cause.NO_DRAFT: ("cause-nothing", ""),
     Cause.REFUSED: ("cause-refused", "x"),
     Cause.UNKNOWN: ("cause-unknown", "."),
+    Cause.TEXT_ENDED: ("cause-nothing", "/"),
     Cause.UNREACHED: ("cause-unreached", ""),
 }
 

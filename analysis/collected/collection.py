@@ -33,13 +33,14 @@ from safetensors.numpy import save
 
 from analysis.numbers import percent, plural
 from core.errors import UserError, WrongKind
-from core.files import read_arrays, replacing
+from core.files import replacing
 from core.json_input import parse_json
 from core.methods.method import BY_PATH, BY_PREVIOUS, BY_RUN, Value
 from core.methods.registry import find, listed
 from core.ngram.store import MAX_VOCABULARY
 from core.rounds.draft import Array, Candidates
 from core.rounds.round import Sampling
+from core.tensor_files import read_arrays
 
 FORMAT, VERSION = "draftscope-collected", 1
 TABLES = ("next_ids", "next_log_q", "next_marginal")
@@ -223,7 +224,7 @@ class Collection:
 
     @staticmethod
     def load(path: Path) -> Collection:
-        """Map a file. Raises UserError for a damaged or unreadable file, or one of another kind."""
+        """Raises UserError for a damaged or unreadable file, or one of another kind."""
         metadata, arrays = read_arrays(Path(path), "a collected text")
         if metadata.get("format") != FORMAT:
             raise WrongKind(f"{path} is a safetensors file but not a collected text", Path(path))

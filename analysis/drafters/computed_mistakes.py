@@ -219,6 +219,35 @@ def _other_masks(subject: Subject, own: int) -> Iterator[Trial]:
         )
 
 
+def adapters(subject: Subject) -> Iterator[Trial]:
+    """Low-rank weights that are on at some rows: left out, scaled in another way, or at rows that
+    see more or less of each other."""
+    drafter, gate = subject.drafter, getattr(subject.drafter, "gate", None)
+    config = getattr(drafter, "config", None)
+    if gate is None or config is None:
+        return
+    changed = [
+        m for m in subject.named_modules.values() if hasattr(m, "linear") and hasattr(m, "b")
+    ]
+    cause = "the adapter is of another target, or was never trained"
+    yield Trial("adapter left out", cause, change=patched((drafter, "gate", type(gate)())))
+    for word, times in (
+        ("1", 1 / config.scale),
+        ("alpha / √r", config.rank**0.5),
+        ("alpha / r", config.rank**-0.5),
+    ):
+        if abs(times - 1) > 1e-9:
+            cause = f"the adapter was trained with a scale of {word}"
+            parts = [(module, "b", module.b * times) for module in changed]
+            yield Trial(f"adapter's scale {word}", cause, change=patched(*parts))
+    words = "all of them" if config.causal else "only those before it"
+    yield Trial(
+        "places seen whole" if config.causal else "places seen causally",
+        f"in training each place to guess saw {words}",
+        change=patched((drafter, "config", replace(config, causal=not config.causal))),
+    )
+
+
 def embeddings(subject: Subject) -> Iterator[Trial]:
     """Embeddings times √h, which some models do after the table and others in it."""
     embedding, width = _embedding(subject), getattr(subject.config, "hidden_size", 0)

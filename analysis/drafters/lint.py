@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from analysis.drafters.computed_mistakes import target_theta
@@ -27,6 +26,7 @@ from core.models import checkpoint
 from core.models.language import Language
 from core.rounds.draft import Array
 from core.stats import wilson
+from core.tensor_files import open_tensors
 
 SMALL = 1e-3  # of the rows' length (root mean square): such a row is as good as zero
 ODD = 30.0  # times the median gain
@@ -110,13 +110,10 @@ def _precision(
     ``wanted``: as for ``checkpoint.read_state``."""
     sizes = Counter[str]()
     for file in checkpoint.weight_files(folder):
-        with safe_open(file, "pt") as stored:
-            for name in stored.keys():  # noqa: SIM118 (not a dict)
-                entry = stored.get_slice(name)
-                if wanted is not None and not wanted(name):
-                    continue
-                if (kind := str(entry.get_dtype())) not in MAPS:
-                    sizes[kind] += math.prod(entry.get_shape())
+        with open_tensors(file, checkpoint.OF_WEIGHTS) as opened:
+            for name, entry in opened.entries.items():
+                if (wanted is None or wanted(name)) and entry.dtype not in MAPS:
+                    sizes[entry.dtype] += math.prod(entry.shape)
     total = max(1, sizes.total())
     shares = ", ".join(f"{kind} {percent(count / total)}" for kind, count in sorted(sizes.items()))
     told = f"weights of {folder.name} are stored as {shares}: "

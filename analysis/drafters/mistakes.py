@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from analysis.drafters.computed_mistakes import (
+    adapters,
     block_sizes,
     blocks,
     embeddings,
@@ -328,6 +329,7 @@ MISTAKES = (
     Mistake("causal block", blocks),
     Mistake("block size", block_sizes),
     Mistake("mask embedding", masks),
+    Mistake("adapter", adapters),
     Mistake("scale of embeddings", embeddings),
     Mistake("rotary pairs", pairs),
     Mistake("gate and up", swapped_gates),

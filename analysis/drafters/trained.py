@@ -6,7 +6,8 @@ lines or CSV, of which the last value of each counts. Served is the same of trac
 
 Two numbers go by the name of accuracy. *All places*: the best token was right, whatever the depths
 before. *After a right prefix*: the same among the places where all shallower depths were right. The
-second is what serving shows at its observed positions.
+second is what serving shows at the observed positions whose path is of the drafter's best tokens
+alone; a tree observes others too, behind siblings, where a drafter is worse.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ import pandas as pd
 from msgspec import Meta, Struct
 
 from analysis.frames import Frame, declared
-from analysis.measures.acceptance import per_depth
+from analysis.measures.acceptance import best_columns, per_depth
 from analysis.measures.counts import Counts
-from analysis.measures.tables import Tables
+from analysis.measures.tables import Tables, grouped
 from analysis.numbers import interval, number
 from core.declared import BadField, Count, Share, convert, read
 from core.errors import UserError
 from core.json_input import MAX_BYTES, parse_json
 from core.lines import open_regular
-from core.stats import wilson
+from core.stats import wilson, z_of_several
 
 FORMAT = "draftscope-accuracy"
 ALL, AFTER = "all places", "after a right prefix"
@@ -40,7 +41,7 @@ COUNTED = "accepted, as counted"  # by an engine: of a chain, after an accepted 
 AT_LEAST = "accepted, at least"  # the same, where drafts may have been shorter than this depth
 MAX_DEPTHS, MAX_TEXTS = 256, 16
 UNTOLD = "(over how many is not told)"
-FEW = 30  # observed positions, or nothing is concluded
+FEW = 30  # places on either side, or nothing is concluded
 LESS = 0.75  # of what was trained: a served accuracy below it has another reason than the text
 ByDepth = Annotated[list[Count], Meta(max_length=MAX_DEPTHS)]
 _KEY = re.compile(
@@ -173,21 +174,42 @@ def trained_and_served(
     ]
     for name, each in (counts or {}).items():
         rows += _counted(name, each)
-    found: Frame = pd.DataFrame() if tables is None else per_depth(tables)
-    for row in found.to_dict("records") if len(found) else ():
-        own = {"source": str(row["method"]), "text": "served", "depth": row["depth"]}
-        for measure, column, over in (
-            (AFTER, "top1", "observed"),
-            ("accepted", "acceptance", "observed"),
-            ("survival", "marginal", "rounds"),
-        ):
-            if np.isfinite(row[column]):
-                rows.append(own | {"measure": measure, "value": row[column], "over": row[over]})
-    frame = pd.DataFrame(rows)
+    if tables is not None:
+        rows += _served(tables)
+    frame = pd.DataFrame([{"temperature": np.nan} | row for row in rows])
     if len(frame):
         known = frame["over"].fillna(0).to_numpy()
         frame["low"], frame["high"] = wilson(frame["value"].to_numpy() * known, known)
     return frame
+
+
+def _served(tables: Tables) -> Iterator[dict[str, Any]]:
+    """Lines of traces."""
+    found: Frame = per_depth(tables)
+    if found.empty:
+        return
+    warm = tables.runs.groupby("method", observed=True)["temperature"].max()
+    found = found.merge(_after_right_prefix(tables), "left", ["method", "depth"])
+    for row in found.to_dict("records"):
+        own = {"source": str(row["method"]), "text": "served", "depth": row["depth"]}
+        own |= {"temperature": warm[row["method"]]}
+        for measure, column, over in (
+            (AFTER, "after", "places"),
+            ("accepted", "acceptance", "observed"),
+            ("survival", "marginal", "rounds"),
+        ):
+            if np.isfinite(row[column]):
+                yield own | {"measure": measure, "value": row[column], "over": row[over]}
+
+
+def _after_right_prefix(tables: Tables) -> Frame:
+    """How often the best token was right behind a path of best tokens, and how many places."""
+    parts = tables.each("positions", ["depth", "spine", "best"])
+    spine = (part[part["spine"]] for part in parts)
+    frame = grouped(spine, ["method", "depth"], means=["best"]).rename(columns={"size": "observed"})
+    best_columns(frame)
+    names = {"top1": "after", "observed": "places"}
+    return frame.rename(columns=names)[list(names.values())].reset_index()
 
 
 def _counted(name: str, counts: Counts) -> Iterator[dict[str, Any]]:
@@ -229,17 +251,20 @@ def _best_text(trained: Frame) -> Frame:
 
 
 def _parts(trained: Frame, served: Frame) -> Iterator[str]:
-    """Where the served accuracy first is below the trained one with 95 % confidence."""
+    """Where the served accuracy first is below the trained one: with 95 % confidence over all
+    depths together, where both tell over how many places they are."""
     exact = (trained["measure"] == AFTER).all()
-    compared = 0
-    for depth in trained.index.intersection(served.index):
+    compared, both = 0, trained.index.intersection(served.index)
+    z = z_of_several(len(both) if exact else 1)
+    for depth in both:
         if depth > 1 and not exact:
             break  # a prefix that is not known to be right says nothing of one that was accepted
         one, other = trained.loc[depth], served.loc[depth]
-        if other["over"] < FEW:
+        if one["over"] < FEW or other["over"] < FEW:
             break
         told = np.isfinite(other["over"])  # an engine may tell shares without counts
-        if other["high"] < one["value"] if told else other["value"] < LESS * one["value"]:
+        high, low = _sure(other, z)[1], _sure(one, z)[0]
+        if high < low if told else other["value"] < LESS * one["value"]:
             yield _below(one, other, depth)
             return
         compared = depth
@@ -248,9 +273,17 @@ def _parts(trained: Frame, served: Frame) -> Iterator[str]:
         yield f"served is not below trained up to depth {compared}{known}, as far as both tell."
     else:
         yield (
-            f"too little in common to compare: fewer than {FEW} observed positions, no depth that "
+            f"too little in common to compare: fewer than {FEW} positions of either, no depth that "
             "both tell, or traces without the drafter's lists."
         )
+
+
+def _sure(row: Frame, z: float) -> tuple[float, float]:
+    """The bounds of a share; the share itself where it is not told over how many."""
+    if not np.isfinite(row["over"]):
+        return row["value"], row["value"]
+    low, high = wilson(row["value"] * row["over"], row["over"], z)
+    return float(low), float(high)
 
 
 def _below(one: Frame, other: Frame, depth: int) -> str:
@@ -273,8 +306,10 @@ def _below(one: Frame, other: Frame, depth: int) -> str:
         )
     if other["measure"] == AT_LEAST:
         why += "; or drafts were shorter, which is not told"
-    if other["measure"] != AFTER:
-        why += "; a temperature above 0 lowers acceptance, too"
+    if other["temperature"] != 0:
+        known = np.isfinite(other["temperature"])
+        rule = f"the temperature {other['temperature']:g}" if known else "a temperature above 0"
+        why += f"; {rule} lowers it, too"
     return (
         f"served is below trained at depth {depth}: trained {number(one['value'])} "
         f"({one['text']}), served {number(other['value'])} {over}: {why}."

@@ -14,9 +14,10 @@ Shapes: C candidates of a round, V vocabulary.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +35,7 @@ from core.rounds.draft import NOT_ASKED, Array, Candidates, Draft, Proposal
 from core.rounds.round import Round, Times
 from core.traces.record import Recorder
 
+log = logging.getLogger("draftscope")
 LISTED = 16  # of the drafter's best tokens at each place that a trace keeps
 _SEAM = "_get_candidate_generator"
 
@@ -48,8 +50,9 @@ def recorded(
     method     what tables call it; "": "transformers" and the kind of its candidate generator
     header     other fields of ``core.traces.schema.Header``
 
-    A block that fails leaves a trace without a footer. Raises UserError for a model that cannot be
-    listened to, a second call, or a generation without candidates.
+    A block that fails leaves a trace without a footer. So does an error of the recording itself,
+    which ends it with one line in the log, and not the generation. Raises UserError for a model
+    that cannot be listened to, a second call, or a generation without candidates.
     """
     make = getattr(model, _SEAM, None)
     if make is None:
@@ -80,6 +83,7 @@ class _Listener:
 
     text    the tokens before the candidates; ``tokens``: the candidates [C], ``logits`` [C, V]
     times   when the candidates were asked for, and when they were there
+    on      False after an error of its own
     """
 
     model: Any
@@ -94,6 +98,7 @@ class _Listener:
     tokens: list[int] = field(default_factory=list)
     logits: Tensor | None = None
     times: tuple[float, float] = (0.0, 0.0)
+    on: bool = True
 
     def listen(self, generator: Any, config: Any) -> Any:
         """The generator, whose calls are heard from now on."""
@@ -112,18 +117,35 @@ class _Listener:
             return candidates, logits
 
         def update_candidate_strategy(input_ids: Tensor, scores: Tensor, *args: Any) -> Any:
-            self._round(input_ids[0, len(self.text) :].tolist(), scores[0])
+            if self.on:
+                self._guarded(input_ids[0, len(self.text) :].tolist(), scores[0])
             return tell(input_ids, scores, *args)
 
         generator.get_candidates = get_candidates
         generator.update_candidate_strategy = update_candidate_strategy
         return generator
 
+    @property
+    def _greedy(self) -> bool:
+        """Whether its tokens are the target's best ones, and not those of a mixture with q."""
+        mixed = getattr(self.config, "assistant_ensemble_weight", None) is not None
+        return not self.config.do_sample and not mixed
+
     def close(self, whole: bool) -> None:
         if self.recorder is not None:
             error = None if whole else RuntimeError
             self.recorder.__exit__(error, None, None)
             self.recorder = None
+
+    def _guarded(self, valid: list[int], scores: Tensor) -> None:
+        """One round. Nothing that fails here may end the user's generation."""
+        try:
+            self._round(valid, scores)
+        except Exception as error:
+            self.on = False
+            log.warning("the recording at %s ended: %s", self.path, error or type(error).__name__)
+            with suppress(OSError):
+                self.close(whole=False)
 
     def _round(self, valid: list[int], scores: Tensor) -> None:
         """One round: ``valid`` are the tokens that came into the text, scores [C + 1, V]."""
@@ -133,9 +155,12 @@ class _Listener:
                 return
             # candidates hang from the prompt's last token: it is the first root
             self.recorder = self._begin(len(self.text) - 1)
-        count = len(self.tokens)
-        accepted = common_length(self.tokens, valid)
-        bonus = valid[accepted] if accepted < len(valid) else -1  # -1: the text is cut before it
+        count, said = len(self.tokens), valid
+        accepted = common_length(self.tokens, said)
+        if accepted == len(valid) and self._greedy:  # cut at the text's end
+            said = scores.argmax(-1).tolist()
+            accepted = common_length(self.tokens, said)
+        bonus = said[accepted] if accepted < len(said) else -1  # -1: the text is cut before it
         log_q = None
         if self.logits is not None:
             rows = self.logits.float().log_softmax(-1)
@@ -156,7 +181,7 @@ class _Listener:
     def _seen(self, record: Round, scores: Tensor) -> Round:
         """The round with the drafter's lists, p, TVD and coverage."""
         session = None if self.logits is None else _Told(self.logits.float().log_softmax(-1))
-        rule = SimpleNamespace(sampler=_Unknown() if self.config.do_sample else _Greedy())
+        rule = SimpleNamespace(sampler=_Greedy() if self._greedy else _Unknown())
         draft = cast(Draft, record.draft)
         parts = (cast(Any, session), cast(Any, rule))
         seen = observe(Scene(draft, record.verdict, scores, *parts, position=record.position))
@@ -221,7 +246,8 @@ class _Greedy:
 
 
 class _Unknown:
-    """A sampled target's choices are not known where the walk never came: −1 everywhere."""
+    """The choices of a target that is sampled, or mixed with q, are not known where the walk never
+    came: −1 everywhere."""
 
     def choose(self, logits: Tensor, positions: list[int]) -> Tensor:
         return torch.full((len(logits),), -1, device=logits.device)

@@ -22,7 +22,7 @@ from core.errors import UserError
 from core.files import by_name
 from core.rounds.draft import Array
 from core.stats import wilson
-from core.traces.schema import ENDINGS
+from core.traces.reader import traces_in
 
 LogP = Callable[[Sequence[int]], Array]  # a text's ids → log p [V] of the token after it
 SAME, SHORTER, PROMPT = "same", "one ends first", "prompts differ"
@@ -59,15 +59,18 @@ class TextPair:
         return None if self.difference is None else self.difference.least_gap(self.asked)
 
 
-def texts_at(path: Path, response: int | None) -> list[Written]:
+def texts_at(
+    path: Path, response: int | None, report: Callable[[float, str], None] = lambda *_: None
+) -> list[Written]:
     """The texts of a file, or of all traces in a folder, by name. Raises UserError."""
     if not path.is_dir():
-        return read_texts(path, response)
-    some = (file for ending in ENDINGS for file in path.glob(f"*{ending}"))
-    files = sorted(some, key=lambda file: by_name(file.name))
-    if not files:
-        raise UserError(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)")
-    return [text for file in files for text in read_texts(file)]
+        return read_texts(path, response, lambda share: report(share, path.name))
+    files = sorted(traces_in(path), key=lambda file: by_name(file.name))
+    texts = list[Written]()
+    for done, file in enumerate(files):
+        report(done / len(files), file.name)
+        texts += read_texts(file)
+    return texts
 
 
 def paired(ones: Sequence[Written], others: Sequence[Written]) -> list[tuple[Written, Written]]:

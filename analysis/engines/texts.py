@@ -8,7 +8,7 @@ text file. p is known where a trace holds it. Never torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,13 +183,16 @@ class Difference:
         return min((gap for gap, _ in (each for each in gaps if each is not None)), default=None)
 
 
-def read_texts(path: Path, response: int | None = None) -> list[Written]:
+def read_texts(
+    path: Path, response: int | None = None, at: Callable[[float], None] = lambda _: None
+) -> list[Written]:
     """The texts in a file: of a trace, of a .txt file, or of its responses: the n-th, or all.
+    ``at`` hears how far a trace is read.
 
     Raises UserError, one sentence, for a file that holds something else.
     """
     if is_trace(path):
-        return [_of_trace(read_trace(path), path.name)]
+        return [_of_trace(read_trace(path, at=at), path.name)]
     if path.suffix == ".txt":
         return [Written(path.name, None, None, _plain(path))]
     found = list(responses(path))

@@ -17,7 +17,7 @@ import numpy as np
 from analysis.collected.collection import Collection
 from analysis.collected.whatif import SimulatedRun, Simulation
 from analysis.experiments.serving import NOTHING, UNKNOWN, Serving, of_drafter, of_engine
-from analysis.labels import method_labels, text_key
+from analysis.labels import method_labels, prompt_key
 from analysis.measures.counts import Counts
 from analysis.measures.parts import is_tree
 from analysis.numbers import plural
@@ -27,7 +27,7 @@ from core.methods.names import DRAFTERS
 from core.methods.registry import find
 from core.rounds.draft import MAX_BUDGET, Array, Draft
 from core.rounds.round import Round
-from core.stats import FEW, TOO_FEW, resample_columns
+from core.stats import FEW, resample_columns, too_few
 from core.traces.schema import Header, Trace
 
 RECORDER = "draftscope-recorder"  # the creator of traces whose drafter has its engine's name
@@ -136,11 +136,11 @@ def _counted(units: Sequence[Sequence[tuple[int, int]]]) -> _Often:
     return _Often(drafts, often.reshape(len(units), len(drafts)), rounds)
 
 
-def few(texts: int, rounds: int) -> list[str]:
-    """The sentence that there is no interval, where there is none: rounds of one text, or texts."""
-    if texts > 1:
-        return [TOO_FEW] if texts < FEW else []
-    return [f"Fewer than {FEW} rounds give no interval."] if rounds < FEW else []
+def few(units: int, rounds: int, name: str = "texts") -> list[str]:
+    """The sentence that there is no interval, where there is none: of several units, or of the
+    rounds of one."""
+    few, what = (units < FEW, name) if units > 1 else (rounds < FEW, "rounds")
+    return [too_few(what)] if few else []
 
 
 # ── of traces ────────────────────────────────────────────────────────────────────────────────────
@@ -153,12 +153,12 @@ def of_traces(traces: Mapping[str, Trace], choose: Choose) -> Shorter:
     if len(labels) > 1:
         raise UserError(f"these traces are of several settings ({', '.join(labels)}): name one's")
     header = next(iter(traces.values())).header
-    texts: dict[str, list[Round]] = {}
+    prompts: dict[str, list[Round]] = {}  # whose texts are alike: several seeds count together
     for trace in traces.values():
         some = [r for r in trace.sound if r.committed and is_tree(r)]
-        texts.setdefault(text_key(trace.header), []).extend(some)
-    texts = {key: some for key, some in texts.items() if some}
-    rounds = [record for some in texts.values() for record in some]
+        prompts.setdefault(prompt_key(trace.header), []).extend(some)
+    prompts = {key: some for key, some in prompts.items() if some}
+    rounds = [record for some in prompts.values() for record in some]
     most = max((record.draft.nodes for record in rounds), default=0)
     if not most:
         raise UserError("no round of these traces drafted anything")
@@ -166,30 +166,30 @@ def of_traces(traces: Mapping[str, Trace], choose: Choose) -> Shorter:
     _check(header, chain)
     drafts = Drafts(chain, most)
     sizes = tuple(choose(drafts))
-    units = list(texts.values()) if len(texts) > 1 else [[record] for record in rounds]
+    units = list(prompts.values()) if len(prompts) > 1 else [[record] for record in rounds]
     sums = np.stack([_kept(some, sizes).sum(0) for some in units])
     counted = _counted([[_shape(record) for record in some] for some in units])
     counts = np.repeat(counted.rounds[:, None], len(sizes), 1)
     draws, drafted = _together(sums, counts, [counted])
-    notes = [_over(len(texts), len(rounds), len(draws) > 0), ALIKE]
+    notes = [_over(len(prompts), len(rounds), len(draws) > 0), ALIKE]
     if early := sum(record.draft.nodes < most for record in rounds):
         notes.append(
             f"In {plural(early, 'round')} less than {most} was drafted: such a draft counts as it "
             "was."
         )
-    notes += few(len(texts), len(rounds))
+    notes += few(len(prompts), len(rounds), "prompts")
     return Shorter(
         labels[0], drafts, sizes, sums.sum(0) / len(rounds), draws, True, {}, tuple(notes),
         tuple(drafted) * len(sizes), header.method, _serving(header),
     )  # fmt: skip
 
 
-def _over(texts: int, rounds: int, interval: bool) -> str:
-    """Say what the numbers are of, and for which texts their interval holds."""
-    if texts > 1:
-        return f"Over {plural(texts, 'text')}, {plural(rounds, 'round')}."
+def _over(prompts: int, rounds: int, interval: bool) -> str:
+    """Say what the numbers are of, and for which prompts their interval holds."""
+    if prompts > 1:
+        return f"Over {plural(prompts, 'prompt')}, {plural(rounds, 'round')}."
     alone = ": the interval holds for it alone" if interval else ""
-    return f"Over {plural(rounds, 'round')} of one text{alone}."
+    return f"Over {plural(rounds, 'round')} of one prompt{alone}."
 
 
 def _shape(record: Round) -> tuple[int, int]:

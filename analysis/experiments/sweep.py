@@ -267,7 +267,7 @@ class VariantScore:
 
     texts        different ones: prompts, or prompts × seeds where the seed decides
     tau          Σ acceptance lengths ÷ rounds, with its 95 % bootstrap interval ``low``, ``high``:
-                 whole texts are resampled, or single rounds when there is one text
+                 whole prompts are resampled, or single rounds when there is one
     same         runs with plain decoding's tokens, of ``judged`` that could be with_same_as_plain
     """
 
@@ -301,7 +301,10 @@ def score(name: str, rows: Sequence[Row]) -> VariantScore:
     for row in good:
         seed = row["seed"] if row["temperature"] > 0 else 0
         texts.setdefault((row["prompt_hash"], seed), []).extend(row["acceptance_lengths"])
-    units = list(texts.values())
+    prompts: dict[str, list[int]] = {}
+    for (prompt, _), lengths in texts.items():
+        prompts.setdefault(prompt, []).extend(lengths)
+    units = list(prompts.values())
     if len(units) == 1:
         units = [[length] for length in units[0]]
     total, rounds = sum(map(sum, units)), sum(map(len, units))

@@ -29,8 +29,8 @@ from analysis.experiments.sweep import (
     with_same_as_plain,
 )
 from core.errors import UserError
-from core.files import replacing
-from core.journal import LOCK, alone, writing
+from core.files import LOCK, replacing
+from core.journal import alone, writing
 from core.json_input import read_json
 from core.traces.reader import read_ends
 

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, structs
 
 from analysis.experiments.sweep import VariantScore, score
+from analysis.parquet_sizes import column_parts
 from core.declared import Count, Seconds, convert
-from core.errors import UserError, WrongKind
+from core.errors import UserError, WrongKind, first_line
 from core.lines import check_regular
 from core.visible import visible
 
@@ -63,7 +64,7 @@ def read_results(path: Path) -> tuple[list[VariantScore], list[str]]:
         rows = _csv_rows(path) if path.suffix == ".csv" else _parquet_rows(path)
         runs = [_run(row, f"{path}, run {n}") for n, row in enumerate(rows, 1)]
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise UserError(f"{path} cannot be read: {error.strerror or first_line(error)}") from None
     except UserError:
         raise
     except Exception as error:  # pandas and pyarrow raise anything on damaged files
@@ -160,11 +161,9 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
     with parquet.ParquetFile(path) as found:
         about, names = found.metadata, found.schema_arrow.names
         _check(names, path)
-        groups = [about.row_group(n) for n in range(about.num_row_groups)]
-        chunks = [group.column(n) for group in groups for n in range(about.num_columns)]
-        chunks = [each for each in chunks if each.path_in_schema.split(".")[0] in READ]
-        size = sum(each.total_uncompressed_size for each in chunks)
-        values = sum(each.num_values for each in chunks)
+        parts = [each for each in column_parts(path) if each.column in READ]
+        size = sum(each.size for each in parts)
+        values = sum(each.values for each in parts)
         large = UserError(f"{path} is too large for a grid's table")
         if about.num_rows > MAX_ROWS or size > MAX_UNPACKED or values > MAX_VALUES:
             raise large

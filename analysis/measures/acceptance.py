@@ -11,8 +11,8 @@ import pandas as pd
 
 from analysis.frames import COVERAGE, By, Frame, declared
 from analysis.measures.tables import STAGES, Tables, grouped, kept
-from core.rounds.draft import Array
-from core.stats import Z, ratio, wilson
+from analysis.measures.units import mean_interval
+from core.stats import Z, wilson
 
 
 @kept
@@ -89,26 +89,23 @@ def acceptance_histogram(tables: Tables, by: By = "method") -> pd.DataFrame:
 def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> pd.DataFrame:
     """Block efficiency τ with its 95 % bootstrap interval, and speed.
 
-    Whole texts are resampled when there are several (``text`` in the table of runs), else single
-    rounds, as if they were independent; that interval holds for this text only. Fewer than 5 texts
-    (or rounds of one text) give none.
+    ``units`` tells what is resampled: whole prompts when there are several, else single rounds.
+    Fewer than 5 of them give no interval.
     """
     rows = []
     for name, runs in tables.runs.groupby(by, observed=True):
         own = tables.rounds[tables.rounds[by] == name]
         rounds, timed = len(own), runs[runs["wall_seconds"].notna()]
-        several = runs.loc[runs["rounds"] > 0, "text"].nunique() > 1
-        low, high = ratio(*(_texts(runs) if several else _alone(own)), draws, seed)
+        found = mean_interval(tables, own, (own["accepted"] + 1).to_numpy(), draws, seed)
         row = {
             by: name,
             "runs": len(runs),
+            "prompts": len(set(tables.prompt_numbers[runs.index])),
             "texts": runs["text"].nunique(),
             "rounds": rounds,
             "tokens": int(runs["tokens"].sum()),
             "tau": _ratio(own["accepted"].sum() + rounds, rounds),
-            "low": low,
-            "high": high,
-            "over": "texts" if several else "rounds",
+            **found._asdict(),
             "committed_per_round": _ratio(own["committed"].sum(), rounds),
             "cut": int(own["cut"].sum()),
             "nodes_per_round": _ratio(own["nodes"].sum(), rounds),
@@ -117,17 +114,6 @@ def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> 
         }
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _texts(runs: Frame) -> tuple[Array, Array]:
-    """Σ (accepted + 1) and rounds of every text."""
-    some = runs[runs["rounds"] > 0].groupby("text")[["accepted", "rounds"]].sum()
-    return (some["accepted"] + some["rounds"]).to_numpy(), some["rounds"].to_numpy()
-
-
-def _alone(rounds: Frame) -> tuple[Array, Array]:
-    """The same of every round."""
-    return (rounds["accepted"] + 1).to_numpy(), np.ones(len(rounds))
 
 
 def _ratio(above: float, below: float) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames import Frame, declared
-from analysis.measures.comparison import paired, whole_runs
+from analysis.measures.comparison import paired, prompts_of_texts, whole_runs
 from analysis.measures.tables import Tables, grouped
 from core.rounds.draft import Array
 from core.traces.schema import Header
@@ -47,7 +47,7 @@ def by_depth(
     tables: Tables, chosen: Sequence[tuple[str, str]] | None = None, draws: int = 2000
 ) -> pd.DataFrame:
     """Two checkpoints at each depth, paired by text."""
-    texts = _texts(tables)
+    texts, prompts = _texts(tables), prompts_of_texts(tables)
     labels = pairs(tables) if chosen is None else chosen
     rows = []
     for measure in MEASURES:
@@ -55,7 +55,7 @@ def by_depth(
         for one, other in labels:
             depths = (depth for label, depth in sums if label == one and (other, depth) in sums)
             for depth in sorted(depths):
-                found = paired(sums[one, depth], sums[other, depth], draws)
+                found = paired(sums[one, depth], sums[other, depth], draws, prompts)
                 if found["texts"]:
                     row = {"method": one, "other": other, "measure": measure, "depth": depth}
                     rows.append(row | found)

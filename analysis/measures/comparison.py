@@ -1,14 +1,15 @@
 """Methods against each other on the same texts: what can be compared, and the paired difference.
 
-Two runs are a pair when all that decides the text is the same (``analysis.labels.text_key``):
-decoding is lossless, so they write one text, and they differ only in drafting. An interrupted run
-wrote only a part of its text and is in no pair.
+Two runs are a pair when all that decides the text is the same (``analysis.labels.text_key``). Where
+drafting is lossless token for token they write one text and differ only in drafting; ``same``
+counts where they did. An interrupted run wrote only a part of its text and is in no pair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,41 +25,62 @@ def compare(
 ) -> pd.DataFrame:
     """τ of every two methods (or the ``chosen`` pairs) on the texts both have, and its difference.
 
-    Texts are resampled, the same for both; fewer than 5 give a difference but no interval. Several
-    runs of one method on one text count together.
+    Prompts are resampled with all their texts, the same for both; fewer than 5 give a difference
+    but no interval. Several runs of one method on one text count together.
     """
-    sums = _by_text(tables)
+    sums, prompts, written = _by_text(tables), prompts_of_texts(tables), _written(tables)
     names = list(dict.fromkeys(tables.labels.values()))
     rows = []
     for one, other in combinations(names, 2) if chosen is None else chosen:
         if one not in sums or other not in sums:
             continue
-        found = paired(sums[one], sums[other], draws)
+        found = paired(sums[one], sums[other], draws, prompts)
         if not found["texts"]:
             continue
+        mine, theirs = written[one], written[other]
+        found["same"] = sum(len(mine[text] | theirs[text]) == 1 for text in mine if text in theirs)
         values = {"tau": found.pop("value"), "other_tau": found.pop("other_value")}
         rows.append({"method": one, "other": other, **values, **found})
     return pd.DataFrame(rows)
 
 
-def paired(one: Frame, other: Frame, draws: int = 2000) -> dict[str, float]:
+def paired(
+    one: Frame, other: Frame, draws: int = 2000, prompts: Mapping[Any, Any] | None = None
+) -> dict[str, float]:
     """A ratio Σ sum ÷ Σ count less another, on the texts that both have: the one definition of a
     paired difference in tables. Each frame has a line per text, with the columns sum and count,
-    which is above 0.
+    which is above 0. ``prompts`` tells the prompt of each text; None: each has its own.
 
-    Gives texts (how many both have), and over these value, other_value, difference, low and high
-    (95 %, texts drawn alike for both; NaN for fewer than ``FEW``), and better: the share of the
-    texts where ``one`` is higher.
+    Gives texts (how many both have) and prompts, and over these value, other_value, difference, low
+    and high (95 %, prompts drawn alike for both; NaN for fewer than ``FEW``), and better: the share
+    of the texts where ``one`` is higher.
     """
     common = one.index.intersection(other.index)
     a, b = one.loc[common], other.loc[common]
     with np.errstate(invalid="ignore"):
         value, other_value = (np.divide(x["sum"].sum(), x["count"].sum()) for x in (a, b))
     better = (a["sum"] / a["count"] > b["sum"] / b["count"]).mean()
-    low, high = difference(a["sum"], a["count"], b["sum"], b["count"], draws)
-    found = {"texts": len(common), "value": float(value), "other_value": float(other_value)}
+    key = common if prompts is None else [prompts[text] for text in common]
+    mine, theirs = (x.groupby(key, sort=False)[["sum", "count"]].sum() for x in (a, b))
+    low, high = difference(mine["sum"], mine["count"], theirs["sum"], theirs["count"], draws)
+    found = {"texts": len(common), "prompts": len(mine)}
+    found |= {"value": float(value), "other_value": float(other_value)}
     found |= {"difference": float(value - other_value), "low": low, "high": high}
     return found | {"better": float(better)}
+
+
+def prompts_of_texts(tables: Tables) -> dict[str, int]:
+    """The number of the prompt of each text, by its key."""
+    return dict(zip(tables.runs["text"], tables.prompt_numbers.tolist(), strict=True))
+
+
+def _written(tables: Tables) -> dict[str, dict[str, set[bytes]]]:
+    """By method and key of a text: the texts that whole runs wrote."""
+    found: dict[str, dict[str, set[bytes]]] = {}
+    for row in whole_runs(tables)[["run", "method", "text"]].itertuples(index=False):
+        own = found.setdefault(str(row.method), {}).setdefault(row.text, set())
+        own.add(tables.about[row.run].text.tobytes())
+    return found
 
 
 def whole_runs(tables: Tables) -> Frame:

@@ -326,7 +326,7 @@ def _ends(counts: Counts) -> Iterator[str]:
     at = int(np.argmax(lost)) if counts.full else 0  # deeper, shorter drafts end too
     most = f"{share(lost[at])} of the drafts end at place {at + 1}"
     if lost[at] > 0:
-        yield f"{most}: another token there, of a tree or a better drafter, would help them."
+        yield f"{most}: another token there, of a tree or a better drafter, could help them."
     whole = counts.by_depth[-1].marginal
     if counts.full and whole:
         yield f"{share(whole)} are accepted whole: only they could use a longer chain."

@@ -11,8 +11,9 @@ out must be larger than chance, and large enough to matter.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,9 +23,8 @@ from analysis.measures import acceptance, causes, places, reliability, remedies
 from analysis.measures.places import KINDS, LEAST, MATTERS, Over
 from analysis.measures.remedies import Claim, Claims, Remedy, Walks
 from analysis.measures.tables import Tables, grouped
-from analysis.numbers import number, percent, plural
+from analysis.numbers import interval, number, percent, plural, signed
 from core.rounds.draft import Array
-from core.stats import wilson
 
 FEW = 5  # observations below which nothing is concluded
 FLAT = 0.02  # coverage that all further candidates add, below which the curve counts as flat
@@ -125,6 +125,8 @@ def _wider(own: Walks) -> tuple[str, Claims]:
     if helped:
         total = plural(len(own.rounds), "walk")
         said = [f" {names[remedy]} would help {n} of {total}." for remedy, n in helped.items()]
+        if own.not_known:
+            said.append(f" Of {own.not_known} it is not known.")
         return "".join(said), dict.fromkeys(helped, Claim.HELPS)
     claim = own.claim(Remedy.WIDER)
     if claim is Claim.UNKNOWN:
@@ -178,26 +180,28 @@ def _depths(own: Walks) -> str:
     return f"{', '.join(said)}: {helps}."
 
 
-def trust(tables: Tables, by: By = "method") -> list[Finding]:
-    """Whether the mean path probability is within Wilson's 95 % interval of what was accepted."""
-    errors: Frame = reliability.calibration_error(tables, by=by)
+def trust(tables: Tables, by: By = "method") -> Iterator[Finding]:
+    """Whether path probabilities add up to what rounds accept (``reliability.surrogate``)."""
     gaps = places.drafting(tables).assign(gap=lambda rows: rows["surrogate"] - rows["accepted"])
-    found = []
-    for row in errors[errors["event"] == "path"].itertuples() if len(errors) else ():
-        if not row.nodes or math.isnan(row.bias):
-            continue
-        low, high = wilson(np.array([row.share * row.nodes]), np.array([row.nodes]))
-        verdict = "what they promise comes true"
-        if not low[0] <= row.mean_q <= high[0]:
-            verdict = f"they promise too {'much' if row.bias > 0 else 'little'}"
+    frame: Frame = reliability.surrogate(tables, by=by)
+    for row in frame.to_dict("records"):
         words = (
-            f"Path probabilities: {verdict}. Their mean is {percent(row.mean_q)}, accepted were "
-            f"{percent(row.share)} of {plural(row.nodes, 'node')}."
+            f"Path probabilities: {_kept_promise(row)}. In a round they add up to "
+            f"{number(row['expected'])} tokens, and {number(row['accepted'])} were accepted: "
+            f"{signed(row['bias'])} {interval(row['bias_low'], row['bias_high'], sign=True)}, over "
+            f"{plural(row['rounds'], 'round')}."
         )
-        own = gaps[gaps[by] == (label := getattr(row, by))]
-        most = own.sort_values("gap", ascending=row.bias < 0, kind="stable")
-        found.append(_finding(label, "trust", row.nodes, "node", words, most))
-    return found
+        own = gaps[(gaps[by] == row[by]) & gaps["gap"].notna()]
+        most = own.sort_values("gap", ascending=row["bias"] < 0, kind="stable")
+        yield _finding(row[by], "trust", row["rounds"], "round", words, most)
+
+
+def _kept_promise(row: Mapping[str, Any]) -> str:
+    if math.isnan(row["bias_low"]):
+        return f"whether they come true is not known from fewer than {FEW} {row['over']}"
+    if row["bias_low"] <= 0 <= row["bias_high"]:
+        return "they are not shown to be off"
+    return f"they promise too {'much' if row['bias'] > 0 else 'little'}"
 
 
 def sibling(tables: Tables, by: By = "method") -> Iterator[Finding]:
@@ -216,14 +220,16 @@ def sibling(tables: Tables, by: By = "method") -> Iterator[Finding]:
 def place(tables: Tables, by: By = "method") -> Iterator[Finding]:
     """Whether acceptance changes along the text, at a cliff or slowly."""
     for label, part in places.drafting(tables).groupby(by, observed=True):
-        found = places.step(part["position"].to_numpy(), (part["accepted"] + 1).to_numpy())
+        lengths = (part["accepted"] + 1).to_numpy()
+        found = places.step(part["position"].to_numpy(), lengths, part["run"].cat.codes.to_numpy())
         if found is None:
             continue
         where = f"token {found.place}"
         change = f"τ is {number(found.before)} before {where} and {number(found.after)} from there"
         word = "falls" if found.after < found.before else "rises"
         shape = f"a cliff at {where}" if found.cliff else "slowly"
-        words = f"Acceptance {word} with the place in the text, {shape}: {change}."
+        inside = f", in the {found.texts} texts that go on from there" if found.texts > 1 else ""
+        words = f"Acceptance {word} with the place in the text, {shape}: {change}{inside}."
         about = "cliff" if found.cliff else "slope"
         example = part[part["position"] >= found.place]
         yield _finding(label, about, len(part), "round", words, example)

@@ -1,12 +1,12 @@
 """The best draft in hindsight: how much of the gap is the tree's and how much the drafter's.
 
 The text after a round's root is known from the rounds that follow. With it the best tree of B nodes
-is easily told: the text itself, as far as every token is in the drafter's list. Between what a
-round accepted and what it could have accepted stand three losses:
+is easily told: the text itself, as far as every token is in the lists that this budget reads.
+Between what a round accepted and what it could have accepted stand three losses:
 
     the builder   the most probable prefixes under the marginal q would have accepted more
     the order     the tokens were listed, and B other prefixes seemed more probable
-    the lists     the first token that the drafter did not list, and all after it
+    the lists     the first token that is in none of these lists, and all after it
 """
 
 from __future__ import annotations

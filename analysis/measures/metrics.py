@@ -65,11 +65,13 @@ class Report(Mapping[str, pd.DataFrame]):
     Nothing to measure gives an empty table, never an error.
     """
 
-    def __init__(self, tables: Tables):
-        self._tables, self._made = tables, dict[str, pd.DataFrame]()
+    def __init__(self, tables: Tables, at: Callable[[int, str], None] = lambda *_: None):
+        """``at`` hears before each table how many are made, and its name."""
+        self._tables, self._made, self._at = tables, dict[str, pd.DataFrame](), at
 
     def __getitem__(self, name: str) -> pd.DataFrame:
         if name not in self._made:
+            self._at(len(self._made), name)
             self._made[name] = REPORT[name](self._tables)
         return self._made[name]
 

@@ -63,7 +63,7 @@ def miss(record: Round, after: Sequence[int] = ()) -> Miss | None:
     ``after`` are the tokens of the text behind the bonus token, as far as they are known.
     """
     draft, wanted = record.draft, record.verdict.bonus
-    if not isinstance(draft, Draft) or wanted < 0:
+    if not isinstance(draft, Draft) or wanted < 0 or record.ends_inside:
         return None
     end, reason = record.verdict.path[-1], record.stop_reason
     p = _exp(record.log_p_after(end, wanted))
@@ -74,10 +74,11 @@ def miss(record: Round, after: Sequence[int] = ()) -> Miss | None:
     log_q = float(listed.log_q[ids.index(wanted)]) if wanted in ids else None
     score = None if log_q is None else float(sums[end]) + log_q
     found = (None, None, False)
-    if rank and reason in (Cause.PRUNED, Cause.OUTSIDE) and _holds_the_best(draft, proposal, sums):
+    budget = reason in (Cause.PRUNED, Cause.SHORT_LIST)
+    if rank and budget and _holds_the_best(draft, proposal, sums):
         path = draft.tokens[list(record.verdict.path[1:])].tolist()
-        if score is None:
-            found = _beyond_the_list(proposal, len(path), rank)
+        if score is None:  # all better siblings come before it
+            found = (len(path) + rank, len(path) + 1, False)
         else:
             found = _pruned(draft, proposal, sums, score, [*path, wanted], after)
     lowest = _exp(float(sums.min()))
@@ -97,7 +98,7 @@ def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
         return f"{told}: the builder reads {found.read} of a list, so no budget drafts it"
     if found.nodes is None:
         return f"{told}, {found.reason.words}"
-    if found.reason is Cause.OUTSIDE:
+    if found.reason is Cause.SHORT_LIST:
         told += ": beyond what this budget lists"
     else:
         told += f": pruned by the budget. Its path has q {_small(found.path_q)}"
@@ -111,13 +112,6 @@ def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
 
 
 Needed = tuple[int | None, int | None, bool]  # (nodes, accepted, exact)
-
-
-def _beyond_the_list(proposal: Proposal, accepted: int, rank: int) -> Needed:
-    """For a token that the recorded list is too short for: all better siblings come before it."""
-    if proposal.read is not None or not proposal.factorised_lists:
-        return None, None, False
-    return accepted + rank, accepted + 1, False
 
 
 def _pruned(

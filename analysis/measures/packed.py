@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -28,10 +29,11 @@ from pyarrow import parquet
 from analysis.frames import COVERAGE, Frame
 from analysis.measures.parts import CAUSES, Name, RecordedPart, RunFacts
 from analysis.measures.tokens import CLASSES
+from analysis.parquet_sizes import column_parts
 from core.declared import convert
 from core.errors import UserError
-from core.files import distinct, replacing
-from core.journal import LOCK, alone
+from core.files import LOCK, distinct, replacing
+from core.journal import alone
 from core.json_input import parse_json
 from core.lines import check_regular
 from core.rounds.draft import Array
@@ -190,20 +192,23 @@ def _read(file: Path, kinds: Mapping[str, pa.DataType]) -> pa.Table:
             said = (opened.schema_arrow.metadata or {}).get(FORMAT.encode(), b"")
             if said != str(VERSION).encode():
                 raise UserError(f"{file} is not of a pack of version {VERSION}: pack again")
-            if _most_values(opened.metadata) > MAX_VALUES:
+            if _most_values(file, opened.metadata.num_rows) > MAX_VALUES:
                 raise UserError(f"{file} is too large for a part of a pack")
-            found = opened.read(columns=list(kinds)).select(list(kinds)).cast(_schema(kinds))
+            found = opened.read(columns=list(kinds)).select(list(kinds))
+            found.validate(full=True)  # that no code lies outside of its dictionary
+            found = found.cast(_schema(kinds))
         lists = (each for each in found.columns if pa.types.is_list(each.type))
         if any(each.null_count for each in (*found.columns, *map(_flat, lists))):
             raise UserError(f"{file} lacks values")
         return found
 
 
-def _most_values(about: parquet.FileMetaData) -> int:
+def _most_values(file: Path, rows: int) -> int:
     """The values of the column that has most, those in lists one by one."""
-    groups = [about.row_group(number) for number in range(about.num_row_groups)]
-    sums = (sum(each.column(n).num_values for each in groups) for n in range(about.num_columns))
-    return max(about.num_rows, *sums, 0)
+    counts: Counter[str] = Counter()
+    for part in column_parts(file):
+        counts[part.column] += part.values
+    return max(rows, *counts.values(), 0)
 
 
 def _flat(lists: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -297,12 +302,13 @@ def _pack(
     found, kept, waiting = Done(gone=_gone(parts)), set[str](), dict[str, Path]()
     stale: list[PackedPart] = []
     for part in parts:
-        current = distinct(folder / each.file for each in part.sources if each.current(folder))
-        if len(current) == len(part.sources) and kept.isdisjoint(current):
-            kept.update(current)
+        there = distinct(file for each in part.sources if (file := folder / each.file).exists())
+        current = all(each.current(folder) for each in part.sources)
+        if current and kept.isdisjoint(there) and len(there) == len(part.sources):
+            kept.update(there)
         else:
             stale.append(part)
-            waiting |= current
+            waiting |= there
     waiting |= distinct(files)
     some = [file for place, file in waiting.items() if place not in kept]
     found.kept = len(kept)

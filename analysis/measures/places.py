@@ -12,8 +12,9 @@ import pandas as pd
 from analysis.frames import By, Frame, declared
 from analysis.measures.acceptance import share_columns, tvd_columns
 from analysis.measures.tables import Tables, grouped, kept
+from analysis.measures.units import mean_interval
 from core.rounds.draft import Array
-from core.stats import ratio
+from core.stats import FEW
 
 Over = Literal["token_class", "script", "tag"]
 KINDS: tuple[Over, ...] = ("token_class", "script", "tag")
@@ -27,8 +28,9 @@ MATTERS = 0.25  # of what is accepted elsewhere
 def by_place(tables: Tables, by: By = "method") -> pd.DataFrame:
     """Acceptance and TVD against the place in the text, the prompt included.
 
-    Intervals are 95 %: of τ by drawing rounds anew, as if they were independent (NaN for fewer than
-    5); of TVD as in ``per_depth``.
+    Of several texts each place has those that reach it, so that places differ for that, too.
+    Intervals are 95 %: of τ over the prompts or rounds of a place (``units``); of TVD as in
+    ``per_depth``.
     """
     rounds = drafting(tables)
     if rounds.empty:
@@ -43,7 +45,7 @@ def by_place(tables: Tables, by: By = "method") -> pd.DataFrame:
     for key, part in rounds.groupby([by, bins], observed=True):
         lengths = (part["accepted"] + 1).to_numpy()
         frame.loc[key, ["rounds", "tau"]] = len(part), lengths.mean()
-        frame.loc[key, ["low", "high"]] = ratio(lengths, np.ones(len(lengths)))
+        frame.loc[key, ["low", "high"]] = mean_interval(tables, part, lengths)[:2]
     return frame.reset_index().astype({"rounds": int})
 
 
@@ -91,36 +93,91 @@ def placed(tables: Tables, *names: str) -> Iterator[Frame]:
 
 @dataclass(frozen=True)
 class TauStep:
-    """τ before and from a place on. ``cliff``: a step fits better than a line."""
+    """τ before and from a place on, over the ``texts`` that have rounds on both sides. ``cliff``: a
+    step fits better than a line."""
 
     place: int
     before: float
     after: float
     cliff: bool
+    texts: int
 
 
-def step(places: Array, lengths: Array) -> TauStep | None:
-    """The place at which acceptance lengths change most; None when it may be chance.
+def step(places: Array, lengths: Array, texts: Array) -> TauStep | None:
+    """The place at which acceptance lengths change most within texts; None when it may be chance.
 
-    places   [R] of the roots; ``lengths`` [R]: accepted + 1
+    Texts differ in their length and in what is accepted of them, so that other texts stand at other
+    places: each text is compared with itself (the within estimator of panels with fixed effects).
+    A place counts where ``FEW`` texts, or all of fewer, have rounds on both of its sides.
+
+    places  [R] of the roots; ``lengths`` [R]: accepted + 1; ``texts`` [R]: numbers of their texts
     """
     order = np.argsort(places, kind="stable")
-    x, y = places[order].astype(float), lengths[order].astype(float)
-    count = len(y)
-    if count < 2 * LEAST:
+    x, count = places[order].astype(float), len(places)
+    names, text = np.unique(texts[order], return_inverse=True)
+    free = count - len(names) - 1
+    if count < 2 * LEAST or free < 1:
         return None
-    n = np.arange(LEAST, count - LEAST + 1)
-    n = n[x[n - 1] < x[np.minimum(n, count - 1)]]  # rounds at one place stay together
+    sides = _Sides.of(text)
+    y, along = _within(lengths[order].astype(float), text), _within(x, text)
+    fit = (sides.before >= LEAST) & (sides.after >= LEAST) & (sides.texts >= min(FEW, len(names)))
+    fit[:-1] &= x[:-1] < x[1:]  # rounds at one place stay together
+    n = np.flatnonzero(fit)
     if not len(n):
         return None
-    sums, squares = y.cumsum(), (y * y).cumsum()
-    before, after = sums[n - 1] / n, (sums[-1] - sums[n - 1]) / (count - n)
-    inside = squares[-1] - n * before**2 - (count - n) * after**2  # Σ of squares around the means
+    change = -y.cumsum()[n] / sides.weight[n]
+    inside = (y * y).sum() - change**2 * sides.weight[n]  # Σ of squares around the means
     inside = np.maximum(inside, 1e-9)
-    z = np.abs(after - before) / np.sqrt(inside / (count - 2) * (1 / n + 1 / (count - n)))
-    at = int(z.argmax())
-    if z[at] < SURE or abs(after[at] - before[at]) < MATTERS * max(before[at], after[at]):
+    z = np.abs(change) / np.sqrt(inside / free / sides.weight[n])
+    best = int(z.argmax())
+    at = int(n[best])
+    before = _before(lengths[order].astype(float), text, at)
+    after = before + float(change[best])
+    if z[best] < SURE or abs(after - before) < MATTERS * max(before, after):
         return None
-    slope = np.polyval(np.polyfit(x, y, 1), x)
-    line = float(((y - slope) ** 2).sum())
-    return TauStep(int(x[n[at]]), float(before[at]), float(after[at]), bool(inside[at] < line))
+    line = float((y * y).sum() - (along * y).sum() ** 2 / (along * along).sum())
+    cliff = bool(inside[best] < line)
+    return TauStep(int(x[at + 1]), before, after, cliff, int(sides.texts[at]))
+
+
+def _within(values: Array, text: Array) -> Array:
+    """Values less the mean of their text."""
+    found: Array = values - (np.bincount(text, values) / np.bincount(text))[text]
+    return found
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """The rounds on both sides of the place behind each round, of texts that reach across it.
+
+    before, after  rounds [R]; ``texts``: how many texts [R]
+    weight         Σ over texts of before · after ÷ (before + after) [R]
+    """
+
+    before: Array
+    after: Array
+    texts: Array
+    weight: Array
+
+    @staticmethod
+    def of(text: Array) -> _Sides:
+        """``text`` [R]: each round's, in the order of places."""
+        order = np.argsort(text, kind="stable")
+        size = np.bincount(text)
+        nth = np.empty(len(text))  # which of its text's rounds each is, from 1
+        nth[order] = np.arange(len(text)) - (size.cumsum() - size)[text[order]] + 1
+        of = size[text]
+        last, first, single = nth == of, nth == 1, of == 1
+        before = np.where(single, 0, np.where(last, 1 - of, 1)).cumsum()
+        after = np.where(single, 0, np.where(first, of - 1, -1)).cumsum()
+        across = (first.astype(int) - last).cumsum()
+        return _Sides(before, after, across, ((of - 2 * nth + 1) / of).cumsum())
+
+
+def _before(lengths: Array, text: Array, at: int) -> float:
+    """τ as far as round ``at``: the mean of the texts that go on from there, with their weights."""
+    count = text.max() + 1
+    head, whole = text[: at + 1], np.bincount(text, minlength=count)
+    seen = np.bincount(head, minlength=count)
+    means = np.bincount(head, lengths[: at + 1], count) / np.maximum(seen, 1)
+    return float(np.average(means, weights=seen * (whole - seen) / whole))

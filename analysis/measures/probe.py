@@ -74,7 +74,7 @@ def probe_along(
     """Depth d compares q_d, given the accepted path above it, with p after that path.
 
     path    [d] tokens from the root on; ``logits`` [d, V] of the target after each of them
-    wanted  [d] the target's own token after each
+    wanted  [d] the target's own token after each; −1: not known
     """
     log_q = session.log_q(path)
     if log_q is None:
@@ -96,10 +96,11 @@ def probe_along(
 
 
 def _ranks(log_q: Tensor, own: Tensor) -> Tensor:
-    """Ranks of tokens [d, 1] under log q [d, V], int32 [d]; 0 where q gives one nothing."""
-    given = log_q.gather(1, own)
+    """Ranks of tokens [d, 1] under log q [d, V], int32 [d]; 0 where q gives one nothing, −1 where
+    the token is −1."""
+    given = log_q.gather(1, own.clamp_min(0))
     ranks = (log_q > given).sum(1, dtype=torch.int32) + 1
-    return ranks.masked_fill(given.squeeze(1) == -torch.inf, 0)
+    return ranks.masked_fill(given.squeeze(1) == -torch.inf, 0).masked_fill(own.squeeze(1) < 0, -1)
 
 
 def tvd(q: Tensor, p: Tensor) -> Tensor:

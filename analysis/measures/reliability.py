@@ -6,8 +6,10 @@ node is accepted given that its parent was, against its q; only nodes whose pare
 count. q is always the drafter's log q along the path, never the builder's score, which may be no
 probability. Nodes with an unknown q on their path are left out and counted.
 
-The nodes are those a builder chose, so the curves judge q where it was used, not everywhere. Nodes
-of one round exclude each other, which makes the intervals of the curve a little too narrow.
+The nodes are those a builder chose, so the curves judge q where it was used, not everywhere. The
+curve's intervals take nodes as independent. Those of one round are not: in a chain one that fails
+fails all below it, which makes these intervals too narrow, and siblings exclude each other, which
+makes them too wide. Whether q is off on the whole is judged over rounds or prompts (``surrogate``).
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ import pandas as pd
 
 from analysis.frames import By, Frame, declared
 from analysis.measures.tables import Tables, kept
+from analysis.measures.units import mean_interval
 from core.rounds.draft import Array
-from core.stats import Z, ratio, wilson
+from core.stats import Z, wilson
 
 Event = Literal["path", "step"]
 Bins = Literal["mass", "width"]
@@ -141,6 +144,7 @@ def _curve(chance: Array, hit: Array, spacing: Bins, bins: int) -> Frame:
 # ── Σq against the length that came true ─────────────────────────────────────────────────────────
 
 
+@kept
 @declared("surrogate")
 def surrogate(tables: Tables, by: By = "method", seed: int = 0) -> pd.DataFrame:
     """Σ_u q(u) over a round's nodes, what q expected to be accepted, against what was.
@@ -151,7 +155,7 @@ def surrogate(tables: Tables, by: By = "method", seed: int = 0) -> pd.DataFrame:
     for name, part in _drafting(tables).groupby(by, observed=True):
         expected, accepted = part["surrogate"].to_numpy(), part["accepted"].to_numpy(float)
         gap = expected - accepted
-        low, high = ratio(gap, np.ones(len(gap)), seed=seed)
+        found = mean_interval(tables, part, gap, seed=seed)
         varied = len(gap) > 1 and expected.std() > 1e-12 and accepted.std() > 0
         row = {
             by: name,
@@ -159,8 +163,9 @@ def surrogate(tables: Tables, by: By = "method", seed: int = 0) -> pd.DataFrame:
             "expected": float(expected.mean()),
             "accepted": float(accepted.mean()),
             "bias": float(gap.mean()),
-            "bias_low": low,
-            "bias_high": high,
+            "bias_low": found.low,
+            "bias_high": found.high,
+            "over": found.over,
             "correlation": float(np.corrcoef(expected, accepted)[0, 1]) if varied else np.nan,
             "rmse": float(np.sqrt(np.square(gap).mean())),
         }

@@ -48,12 +48,19 @@ class Ending:
     claims: Claims
 
 
+# What ends a walk of which nobody knows what a tree of other nodes would have brought it.
+_NOT_KNOWN = (Cause.UNKNOWN, Cause.REFUSED, Cause.NO_DRAFT)
 _HELPED = {
     Cause.PRUNED: (Remedy.NODES, "ended by budget", "more nodes, or a better order of them,"),
     Cause.NOT_READ: (
         Remedy.WIDER,
         "ended at a token behind what the builder reads of a list",
         "a builder that reads more of the lists (a wider tree)",
+    ),
+    Cause.SHORT_LIST: (
+        Remedy.NODES,
+        "ended at a token beyond what this budget lists",
+        "more nodes, with longer lists,",
     ),
     Cause.OUTSIDE: (
         Remedy.LISTS,
@@ -66,7 +73,6 @@ _HELPED = {
         "a larger draft vocabulary",
     ),
     Cause.BEYOND: (Remedy.DEEPER, "ended at the last depth", "more depths"),
-    Cause.NO_DRAFT: (Remedy.DRAFT, "had no draft", "a drafter that always has one"),
     Cause.REFUSED: (
         Remedy.CLOSER,
         "ended where speculative sampling refused a drafted token",
@@ -97,14 +103,19 @@ class Walks:
         return self.rounds[self.rounds["nodes"] > 0]
 
     @property
+    def _lost(self) -> Frame:
+        """Of those, the ones whose walk ended inside the text: more could have been accepted."""
+        return self.drafted[self.drafted["stop"] != Cause.TEXT_ENDED]
+
+    @property
     def whole(self) -> int:
         """Walks that used all of the drafter's depths, as far as those are recorded."""
-        return int((self.drafted["accepted"] >= self.drafted["last_depth"]).sum())
+        return int((self._lost["accepted"] >= self._lost["last_depth"]).sum())
 
     @property
     def to_the_end(self) -> int:
         """Walks that used all depths of their tree, where the drafter's are not recorded."""
-        some = self.drafted[self.drafted["last_depth"].isna()]
+        some = self._lost[self._lost["last_depth"].isna()]
         return int((some["accepted"] >= some["depths"]).sum())
 
     def ending(self, cause: Cause) -> Ending:
@@ -114,6 +125,11 @@ class Walks:
             left = {remedy: claim for remedy, claim in said.items() if not self.helped(remedy)}
             helps = "whether more nodes, a wider tree or longer lists would help these is not known"
             return Ending("ended for a reason that was not recorded", helps, left)
+        if cause is Cause.TEXT_ENDED:
+            return Ending("went beyond the end of the text", "nothing was lost there", {})
+        if cause is Cause.NO_DRAFT:
+            helps = "whether a draft there would help is not known"
+            return Ending("had no draft", helps, {Remedy.DRAFT: Claim.UNKNOWN})
         remedy, what, helps = _HELPED[cause]
         return Ending(what, f"{helps} would help", {remedy: Claim.HELPS})
 
@@ -121,11 +137,16 @@ class Walks:
         """How many walks a remedy would have helped."""
         return sum(self.counts[cause] for cause, (helps, *_) in _HELPED.items() if helps is remedy)
 
+    @property
+    def not_known(self) -> int:
+        """Walks of which it is not known whether other nodes would have helped them."""
+        return sum(self.counts[cause] for cause in _NOT_KNOWN)
+
     def claim(self, remedy: Remedy) -> Claim:
         """Say whether WIDER or DEEPER would have helped, as far as that is known."""
         if self.helped(remedy):
             return Claim.HELPS
-        unknown = self.to_the_end if remedy is Remedy.DEEPER else self.counts[Cause.UNKNOWN]
+        unknown = self.to_the_end if remedy is Remedy.DEEPER else self.not_known
         return Claim.UNKNOWN if unknown else Claim.NOT
 
 

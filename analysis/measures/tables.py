@@ -66,6 +66,12 @@ class Tables:
         return labels.method_labels({name: run.header for name, run in self.about.items()})
 
     @cached_property
+    def prompt_numbers(self) -> Array:
+        """int64 [runs]: equal for runs on one prompt."""
+        keys = [labels.prompt_key(run.header) for run in self.about.values()]
+        return pd.factorize(np.array(keys, object))[0]
+
+    @cached_property
     def runs(self) -> Frame:
         return _runs(self)
 

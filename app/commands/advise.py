@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from analysis.numbers import UNKNOWN, interval, milliseconds, number, percent, rate, ratio, tau
 from app.command_line import REQUIRED, option, words
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Large, Set, method
-from app.terminal import ProgressBar, console, one_line, say, table
+from app.terminal import SOON, ProgressBar, console, one_line, say, table
 from app.trace_files import read_all
 from core.errors import UserError
+from core.files import replacing
+from core.journal import alone, writing
 
 if TYPE_CHECKING:
     from analysis.experiments.advise import Choice, Flags
@@ -87,7 +89,7 @@ def _recorded(args: Options, choose: Choose) -> Shorter:
         raise UserError("--methods and --set are of collected texts; these files say their own")
     traces = [path for path in args.files if path.is_dir() or is_trace(path)]
     if traces and len(traces) == len(args.files):
-        with ProgressBar("reading traces") as progress:
+        with ProgressBar("reading traces", after=SOON) as progress:
             return shorter.of_traces(read_all(traces, progress.at, args.limits), choose)
     first, *others = args.files
     if traces or others:
@@ -183,11 +185,9 @@ def _write(found: Any, shorter: Shorter, folder: Path) -> None:
     from app.export.report_page import write_table
 
     name = "draft length K" if shorter.drafts.chain else "draft budget B"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder, "advice"), writing(folder):
         write_table(found, folder / "advice.csv")
         figure = worth_by_size(found, name, Style("light"))
-        figure.write_html(folder / "advice.html", include_plotlyjs=True)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror or error}") from None
+        with replacing(folder / "advice.html") as file:
+            figure.write_html(file, include_plotlyjs=True)
     say(f"{folder}: advice.csv, advice.html")

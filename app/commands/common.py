@@ -6,17 +6,21 @@ No torch at the top.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.commands.options import Model, RequestOptions
-from app.terminal import ProgressBar, quiet_libraries
+from app.terminal import SOON, ProgressBar, one_line, quiet_libraries
 from core.decoding.request import RunRequest
 from core.errors import UserError
+from core.lines import Limits
 from core.methods.registry import split
 from core.models import presets
 from core.models.embedded import NAME as EMBEDDED
-from core.models.hub import Source
+from core.models.hub import Source, config_file
 from core.models.presets import Value
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
 
 if TYPE_CHECKING:
     from core.decoding.engine import Engine
@@ -58,6 +62,12 @@ def check_weights(methods: Sequence[str]) -> None:
         check_drafter(split(method)[1] or None)
 
 
+def read_one(path: Path, limits: Limits) -> Trace:
+    """Read a trace, and show how far it is where that takes long. Raises UserError."""
+    with ProgressBar(f"reading {one_line(path.name, 60)}", after=SOON) as progress:
+        return read_trace(path, limits, progress.at)
+
+
 def find_preset(name: str) -> presets.Preset:
     """The preset or model of a name. Raises UserError for what is neither: a folder without a
     model, or a bare word."""
@@ -68,7 +78,7 @@ def find_preset(name: str) -> presets.Preset:
             f"there is no preset, folder or model {name!r} "
             f"(presets: {', '.join(presets.shipped())}; a model of the hub is ORG/NAME)"
         )
-    if target.name != EMBEDDED and folder and not (folder / "config.json").is_file():
+    if target.name != EMBEDDED and folder and not (folder / config_file(folder)).is_file():
         raise UserError(f"the folder {target.name} holds no model: it has no config.json")
     return preset
 

@@ -20,9 +20,11 @@ from app.report.gates import GATED, Gate, gate
 from app.report.sections import REPORT, notes
 from app.report.shown import ReportPart, parts, show
 from app.report.trained import show_trained
-from app.terminal import ProgressBar, console, one_line, say
+from app.terminal import SOON, ProgressBar, console, one_line, say
 from app.trace_files import read_tables
 from core.errors import UserError
+from core.files import replacing
+from core.journal import alone, writing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,21 +76,22 @@ def main(args: Options) -> int:
             raise UserError("--trained compares two curves: leave --out and --gate out")
         show_trained(args.trained, args.traces, args.json, args.limits)
         return 0
-    with ProgressBar("reading traces") as progress:
+    with ProgressBar("reading traces", after=SOON) as progress:
         tables = read_tables(args.traces, progress.at, args.limits)
-    from analysis.measures.metrics import Report
+    from analysis.measures import metrics
 
-    found, sections = Report(tables), list[ReportPart]()
-    if args.json:
-        for text in _as_json(found):
-            sys.stdout.write(text)
-    if not args.json or args.html:
-        sections = list(parts(REPORT, found, tables))
-    if not args.json:
-        _show(sections, tables)
-    if args.out is not None:
-        page = html_page(tables, sections, notes(tables)) if args.html else None
-        _write(found, args.out, args.to or ("csv",), page)
+    with ProgressBar("making tables", len(metrics.REPORT), after=SOON) as progress:
+        found, sections = metrics.Report(tables, progress.at), list[ReportPart]()
+        if args.json:
+            for text in _as_json(found):
+                sys.stdout.write(text)
+        if not args.json or args.html:
+            sections = list(parts(REPORT, found, tables))
+        if not args.json:
+            _show(sections, tables)
+        if args.out is not None:
+            page = html_page(tables, sections, notes(tables)) if args.html else None
+            _write(found, args.out, args.to or ("csv",), page, progress)
     missed = [line for each in args.gate for line in each.missed(tables)]
     for line in missed:
         say(line)
@@ -128,16 +131,19 @@ def _show(sections: Sequence[ReportPart], tables: Tables) -> None:
 
 
 def _write(
-    found: Mapping[str, pd.DataFrame], folder: Path, formats: Sequence[str], page: str | None
+    found: Mapping[str, pd.DataFrame],
+    folder: Path,
+    formats: Sequence[str],
+    page: str | None,
+    progress: ProgressBar,
 ) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, frame in found.items():
+    with alone(folder, "report"), writing(folder):
+        for number, (name, frame) in enumerate(found.items()):
+            progress.at(number, f"writing {name}")
             for form in formats:
                 write_table(frame, folder / f"{name}.{form}")
         if page is not None:
-            (folder / "report.html").write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror or error}") from None
+            with replacing(folder / "report.html") as file:
+                file.write_text(page, encoding="utf-8")
     more = " and report.html" if page is not None else ""
     say(f"{len(found)} tables ({', '.join(formats)}){more} written to {folder}")

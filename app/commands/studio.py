@@ -27,6 +27,11 @@ class Options(Model):
     allow_host: tuple[str, ...] = option(
         (), "answer requests for this host name too, such as a proxy's", metavar="NAME"
     )
+    token_hours: int = option(
+        24,
+        "hours that the printed token of a network's server holds; then another is printed",
+        Range(1, 8760),
+    )
     port: int = option(7860, "port to listen on; 0: any that is free", Range(0, (1 << 16) - 1))
     methods: tuple[str, ...] = option(
         (),
@@ -42,6 +47,7 @@ def main(args: Options) -> int:
         say(f"draftscope: the page lists {files.note}")
     try:
         from app.studio import serve
+        from app.studio.access import Access
         from app.studio.engine import ModelChoice
     except ModuleNotFoundError as error:
         if error.name != "gradio":
@@ -50,6 +56,7 @@ def main(args: Options) -> int:
     model = ModelChoice(args.model, args.device, check_drafter(args.drafter), template_of(args))
     serve(
         args.host, args.port, model,
-        methods=args.methods, files=files, allow_hosts=args.allow_host,
+        methods=args.methods, files=files,
+        access=Access.of(args.host, args.allow_host, args.token_hours),
     )  # fmt: skip
     return 1  # the server ended by itself, and said why; Ctrl-C is an exception

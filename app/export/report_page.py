@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.page_files import PLOTLY, css, enclosed
 from app.report.shown import ReportPart, as_html
+from core.files import replacing
 
 if TYPE_CHECKING:
     from analysis.measures.tables import Tables
@@ -52,13 +53,14 @@ def write_table(frame: Any, path: Path) -> None:
     """One table as CSV, Parquet or JSON, by the file's ending; the latter two document its
     columns."""
     form = path.suffix[1:]
-    if form == "parquet":
-        frame.to_parquet(path, index=False)
-    elif form == "json":
-        rows = json.loads(frame.to_json(orient="records", double_precision=15))
-        whole = {**frame.attrs.get("about", {}), "rows": rows}
-        path.write_text(json.dumps(whole, ensure_ascii=False), encoding="utf-8")
-    else:
-        from analysis.table_files import table_csv
+    with replacing(path) as file:
+        if form == "parquet":
+            frame.to_parquet(file, index=False)
+        elif form == "json":
+            rows = json.loads(frame.to_json(orient="records", double_precision=15))
+            whole = {**frame.attrs.get("about", {}), "rows": rows}
+            file.write_text(json.dumps(whole, ensure_ascii=False), encoding="utf-8")
+        else:
+            from analysis.table_files import table_csv
 
-        path.write_bytes(table_csv(frame))
+            file.write_bytes(table_csv(frame))

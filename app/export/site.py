@@ -25,8 +25,8 @@ from app.trace_files import TraceFile
 from app.view.comparison import CAUTIONS
 from app.view.rounds import method_name
 from core.errors import UserError
-from core.files import remove, sha256
-from core.journal import LOCK, alone, writing
+from core.files import LOCK, remove, sha256
+from core.journal import alone, writing
 from core.lines import Limits
 from core.methods.names import PLAIN
 from core.traces.reader import read_trace

@@ -116,15 +116,22 @@ def _left_at(frame: Frame) -> Frame:
 
 def _no_interval(tables: Tables, frame: Frame) -> Iterator[str]:
     if bool((frame["low"].isna() & (frame["rounds"] > 0)).any()):
-        yield f"Fewer than {FEW} texts, or rounds of one text, give no interval."
+        from analysis.measures.units import TOO_FEW
+
+        yield TOO_FEW
 
 
 def _unpaired(tables: Tables, frame: Frame) -> Iterator[str]:
     from analysis.measures.comparison import incomparable
     from app.view.comparison import cautions
 
-    if (frame["texts"] < FEW).any():
-        yield f"Fewer than {FEW} texts give a difference but no interval: run both on more prompts."
+    if (frame["prompts"] < FEW).any():
+        yield f"Fewer than {FEW} prompts give a difference but no interval: run both on more."
+    for row in frame[frame["same"] < frame["texts"]].to_dict("records"):
+        yield (
+            f"{row['method']} and {row['other']} wrote the same text in {row['same']} of "
+            f"{row['texts']}: in the others a rule drew other tokens, or two nearly tied."
+        )
     first = {label: tables.about[run].header for run, label in reversed(tables.labels.items())}
     for one, other in incomparable(tables):
         why = cautions(first[one], first[other]) or (
@@ -139,12 +146,13 @@ _RATES = "observed acceptance acceptance_low tvd tvd_low"
 
 TAU = Section(
     "Block efficiency τ, tokens per round, with its 95 % interval", "tau",
-    "method tau low over texts rounds tokens nodes_per_round committed_per_round tokens_per_second",
+    "method tau low over prompts texts rounds tokens nodes_per_round committed_per_round "
+    "tokens_per_second",
     below=_no_interval,
 )  # fmt: skip
 PAIRED = Section(
-    "Methods on the same texts", "paired",
-    "method other texts tau other_tau difference low better", below=_unpaired,
+    "Methods on the same prompts", "paired",
+    "method other prompts texts same tau other_tau difference low better", below=_unpaired,
 )  # fmt: skip
 CHECKPOINTS = (
     Section(
@@ -199,6 +207,8 @@ REPORT = (
     Section(
         "By place in the text", "by-place", f"method place rounds tau low {_RATES}",
         keep=_several("place"),
+        above="A place counts the prompt, and only texts that reach it stand there: with several "
+        "texts, lines may differ for that alone.",
     ),
     Section(
         "By the sort of the target's token", "by-token-class", f"method token_class {_RATES}",
@@ -212,8 +222,8 @@ REPORT = (
         "Against hindsight, accepted nodes per round", "oracle",
         "method rounds accepted marginal listed possible builder_loses order_loses lists_lose "
         "tree_share lists_share",
-        above="Hindsight drafts the text itself, as far as the drafter lists its tokens and the "
-        "budget reaches. What is missing there the drafter lost, the rest the tree.",
+        above="Hindsight drafts the text itself, as far as its tokens are in the lists that this "
+        "budget reads. What is missing there the lists lost, the rest the tree.",
     ),
     Section(
         "Where the target first left the drafter's best chain", "first-mismatches",
@@ -229,7 +239,7 @@ REPORT = (
     ),
     Section(
         "Σq of a round against what was accepted", "surrogate",
-        "method rounds expected accepted bias bias_low correlation",
+        "method rounds expected accepted bias bias_low over correlation",
     ),
     Section(
         "Where the time went, ms per round", "stages", "method *",

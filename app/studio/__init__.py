@@ -1,7 +1,7 @@
 """The studio: a Gradio page around one tree view.
 
 server      the page with its tabs, and what a server of it answers; served: its socket and thread
-guard       who may talk to it; faults: requests that are too large, malformed or break something
+guard       who may talk to it, by access; faults: requests that are too large, or break something
 page        Gradio's page, whose failures are sentences; questions: what a page's question may hold
 tabs        a module per tab: its form, its view, what it alone may ask
 components  Gradio parts that the tabs are made of; forms: the inputs of Run and Compare

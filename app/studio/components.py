@@ -40,7 +40,10 @@ EARLY_HEAD = (
 # passes through, and loses container queries.
 HEAD = f'<link rel="stylesheet" href="{SHEET}">'
 MODULES_JS = f"import(new URL('{SCRIPT}', document.baseURI)).then(({{modules}}) => modules)"
-NO_TABS = ("early.js", "theme.js", "present.js", "goto.js", "memory.js", "form.js")
+NO_TABS = (
+    "early.js", "theme.js", "present.js", "goto.js", "memory.js", "form.js", "feed.js",
+    "options/view.js",
+)  # fmt: skip
 
 # Constant, but for the name. Gradio knows a component's events by these calls of `trigger`.
 MOUNT_JS = """const page = {
@@ -52,6 +55,8 @@ MOUNT_JS = """const page = {
 TAB_JS = f"""() => {MODULES_JS}
   .then((all) => ({{__type__: 'update', selected: all['goto.js'].wantedTab()}}))"""
 REMEMBER_JS = """(...values) => %s.then((all) => { all['memory.js'].remember(%s, %s, values); });"""
+REFUSED_JS = f"""() => {MODULES_JS}
+  .then((all) => all['feed.js'].whySilent()).then((error) => ({{error}}))"""
 STOP_JS = "() => {{ window.dispatchEvent(new CustomEvent('draftscope-stop', {{detail: '{0}'}})); }}"
 
 
@@ -101,7 +106,7 @@ def sheet(tabs: Iterable[Tab]) -> str:
     return css([each for tab in tabs for each in tab.sheets])
 
 
-def view(name: str, elem_id: str, routes: Mapping[str, Route]) -> gr.HTML:
+def view(name: str, elem_id: str, routes: Mapping[str, Route], value: Any = None) -> gr.HTML:
     """The view that ``mount`` of app/web/NAME/view.js makes, with the routes it may call.
 
     ``value`` of the tabs with a form: {"tickets": […]} to show runs, {"added": […]} to put some
@@ -110,7 +115,7 @@ def view(name: str, elem_id: str, routes: Mapping[str, Route]) -> gr.HTML:
     Not a subclass: Gradio writes a .pyi file beside the source of every component class.
     """
     return gr.HTML(
-        value={},
+        value=value or {},
         html_template='<div class="ds-mount"></div>',
         js_on_load=MOUNT_JS % (MODULES_JS, name),
         apply_default_css=False,
@@ -144,6 +149,12 @@ def start_stop(prefix: str) -> tuple[gr.Button, gr.Button]:
         start = gr.Button("Start", variant="primary", elem_id=f"{prefix}-start", min_width=90)
         stop = gr.Button("Stop", interactive=False, elem_id=f"{prefix}-stop", min_width=70)
     return start, stop
+
+
+def connect_start(pressed: Sequence[Any], submit: Callable[..., Any], inputs: Any, view: gr.HTML):
+    """Start tells the view what ``submit`` answers to a form's inputs, or why nothing answers."""
+    started = gr.on(pressed, submit, inputs, view, **QUIET)
+    started.failure(None, None, view, js=REFUSED_JS, **QUIET)
 
 
 def connect_stop(view: gr.HTML, stop: gr.Button, prefix: str) -> None:

@@ -174,19 +174,27 @@ def _table_file(trace: Trace, name: str) -> FileJson:
 
 def parquet_file(name: object, rows: object) -> FileJson:
     """A page's own records as a Parquet file. Raises UserError when they are not a table."""
-    import pandas as pd
-
     from analysis.table_files import PARQUET, download_table
 
     table = rows if isinstance(rows, list) and all(isinstance(row, dict) for row in rows) else []
+    unlike = UserError("this is not a table that can be saved")
     if not table or sum(map(len, table)) > MAX_CELLS:
-        raise UserError("this is not a table that can be saved")
+        raise unlike
+    try:
+        return download_table(_frame(table), plain_name(str(name)), PARQUET)
+    except (ValueError, OverflowError):  # numbers beyond all types, kinds that no column can mix
+        raise unlike from None
+
+
+def _frame(table: list[dict[str, Any]]) -> Any:
+    import pandas as pd
+
     columns = list(dict.fromkeys(str(key) for row in table for key in row))
     found = {c: pd.Series([_cell(row.get(c)) for row in table]) for c in columns}
     for column, values in found.items():
         if values.map(lambda value: isinstance(value, str)).any():
             found[column] = values.map(lambda value: None if value is None else str(value))
-    return download_table(pd.DataFrame(found), plain_name(str(name)), PARQUET)
+    return pd.DataFrame(found)
 
 
 def _cell(value: object) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,95 +12,43 @@ from gradio.components import Component
 
 from analysis.charts.palette import LETTERS
 from app.studio import shipped
-from app.studio.components import QUIET, FormPlaces, start_stop
-from app.studio.methods import BUDGETS, NONE, OWN, Key, MethodChoice, Methods, requests
+from app.studio.components import QUIET, FormPlaces, start_stop, view
+from app.studio.methods import BUDGETS, NONE, OWN, MethodChoice, Methods, mapping, requests
+from app.studio.routes import Route
 from core.decoding.request import RunRequest
-from core.errors import UserError
-from core.methods.method import Option
-from core.methods.names import BUILDERS, DEFAULT
+from core.methods.names import DEFAULT
 
 Values = Mapping[Any, Any]
+CHOSEN_JS = f"(method) => ({{method, builder: '{OWN}', options: {{}}}})"  # as options_value
 
 
 @dataclass(frozen=True)
 class MethodInputs:
-    """One method's inputs.
-
-    box         holds the builder and the options
-    filled_for  the method and builder that ``options`` were last filled for: they follow a choice
-                a moment later, and Start may be pressed before they do
-    """
+    """One method's inputs. ``options`` holds ``options_value``, drawn by app/web/options."""
 
     method: Component
     budget: Component
-    box: gr.Accordion
-    builder: Component
-    filled_for: Component
-    options: Mapping[Key, Component]
+    options: gr.HTML
 
     @property
-    def components(self) -> set[Component]:
-        own = {self.method, self.budget, self.builder, self.filled_for}
-        return own | {*self.options.values()}
+    def named(self) -> dict[str, Component]:
+        return {"method": self.method, "budget": self.budget, "options": self.options}
 
     def read(self, values: Values) -> MethodChoice:
-        """Without options while these are still another method's or builder's."""
-        method, builder = values[self.method], values[self.builder]
-        current = values[self.filled_for] == _pair(method, builder)
-        options = {key: values[part] for key, part in self.options.items()} if current else {}
-        return MethodChoice(method, builder, values[self.budget], options)
+        """At the defaults while the options are still another method's: they follow a choice a
+        moment later, and Start may be pressed before they do."""
+        method, stated = values[self.method], mapping(values[self.options])
+        own = stated if stated.get("method") == method else {}
+        options = mapping(own.get("options"))
+        return MethodChoice(method, own.get("builder", OWN), values[self.budget], options)
 
-    def show(
-        self,
-        methods: Methods,
-        before: Any,
-        method: str,
-        builder: str,
-        values: Mapping[Key, Any] | None = None,
-    ) -> dict[Any, Any]:
-        """Updates that show the options of a method with a builder, at ``values`` or their
-        defaults, in place of those of ``before``, what ``filled_for`` held.
 
-        Inputs that stay hidden are left out: each costs the browser milliseconds."""
-        shown = self._shown(methods, before)
-        free = methods.takes_builders(method)
-        options = methods.options(method, builder) if method else {}
-        updates: dict[Any, Any] = {
-            self.box: gr.update(visible=free or bool(options)),
-            self.builder: gr.update(value=builder, visible=free),
-            self.filled_for: _pair(method, builder),
-        }
-        for key, part in self.options.items():
-            if key not in shown and key not in options:
-                continue
-            properties = _properties(options.get(key))
-            if key in options and key in (values or {}):
-                properties["value"] = (values or {})[key]
-            updates[part] = gr.update(**properties)
-        return updates
-
-    def _shown(self, methods: Methods, pair: Any) -> Collection[Key]:
-        """The options on view for what ``filled_for`` held; all for what it cannot hold: a browser
-        sent it."""
-        method, _, builder = str(pair).rpartition(" ")
-        try:
-            return () if (method, builder) == (NONE, OWN) else methods.options(method, builder)
-        except UserError:
-            return self.options.keys()
-
-    def follow_choices(self, methods: Methods) -> None:
-        """Show another method's options when somebody chooses it, or another builder."""
-        parts: Any = [self.box, self.builder, self.filled_for, *self.options.values()]
-        method: Any = self.method
-        builder: Any = self.builder
-        before: Any = self.filled_for
-        method.input(
-            lambda name, was: self.show(methods, was, name, OWN), [method, before], parts, **QUIET
-        )
-        builder.input(
-            lambda name, own, was: self.show(methods, was, name, own),
-            [method, builder, before], parts, **QUIET,
-        )  # fmt: skip
+def options_value(
+    method: str, builder: str = OWN, options: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The value of a method's options: whose they are, and {option: value} of those that somebody
+    set; the others are at their defaults."""
+    return {"method": method, "builder": builder, "options": dict(options or {})}
 
 
 @dataclass(frozen=True)
@@ -116,17 +64,14 @@ class RunForm:
 
     @property
     def components(self) -> set[Component]:
-        own = {self.prompt, *self.shared.values()}
-        return own.union(*(inputs.components for inputs in self.methods))
+        return {*self.named.values()}
 
     @property
     def named(self) -> dict[str, Component]:
-        """Every input by a name that stays: ``temperature``, ``0.budget``, ``0.candidates:int``."""
+        """Every input by a name that stays: ``temperature``, ``0.budget``, ``0.options``."""
         found: dict[str, Component] = {"prompt": self.prompt, **self.shared}
         for at, own in enumerate(self.methods):
-            parts = {"method": own.method, "budget": own.budget, "builder": own.builder}
-            parts |= {f"{name}:{kind.__name__}": p for (name, kind), p in own.options.items()}
-            found |= {f"{at}.{name}": part for name, part in parts.items()}
+            found |= {f"{at}.{name}": part for name, part in own.named.items()}
         return found
 
     def requests(self, methods: Methods, values: Values) -> list[RunRequest]:
@@ -260,43 +205,9 @@ def _shared(prefix: str) -> dict[str, Component]:
 def _inputs(
     methods: Methods, method: Component, budget: Component, prefix: str, begin: str
 ) -> MethodInputs:
-    """A method's inputs: below its own two the builder and every method's options, of which those
-    of the chosen method are shown."""
-    shown = methods.options(begin, OWN) if begin else {}
-    with gr.Accordion(
-        "Builder and options", open=False, elem_id=f"{prefix}-options", elem_classes="ds-fold",
-        visible=bool(begin),
-    ) as box:  # fmt: skip
-        builder = gr.Dropdown(
-            [("as the method's own", OWN), *((name, name) for name in BUILDERS)],
-            value=OWN, label="Builder", elem_id=f"{prefix}-builder", filterable=False,
-        )  # fmt: skip
-        options = {key: _input(o, shown.get(key)) for key, o in methods.all_options().items()}
-        filled_for = gr.Textbox(_pair(begin, OWN), visible=False)
-    inputs = MethodInputs(method, budget, box, builder, filled_for, options)
-    inputs.follow_choices(methods)
-    return inputs
-
-
-def _pair(method: Any, builder: Any) -> str:
-    return f"{method} {builder}"
-
-
-def _input(option: Option, shown: Option | None) -> Component:
-    """One option's input; it is filled anew whenever a method with it is chosen."""
-    properties = {"label": option.label, "elem_classes": "ds-option", **_properties(shown)}
-    if option.type is bool:
-        return gr.Checkbox(**properties)
-    precision = 0 if option.type is int else None
-    step = option.range.step if option.range is not None and not option.range.log else None
-    return gr.Number(precision=precision, **({"step": step} if step else {}), **properties)
-
-
-def _properties(option: Option | None) -> dict[str, Any]:
-    """Return an input's properties for an option; it is hidden where the method has none."""
-    if option is None:
-        return {"visible": False, "value": None}
-    words = [option.help] if option.help != option.label else []
-    words += [str(option.range)] if option.range is not None else []
-    info = " · ".join(filter(None, words)) or None
-    return {"visible": True, "value": option.default, "label": option.label, "info": info}
+    """A method's inputs: below its own two the builder and the options of the chosen method."""
+    routes: dict[str, Route] = {"described": lambda _: methods.described()}
+    options = view("options", f"{prefix}-options", routes, options_value(begin))
+    chosen: Any = method
+    chosen.input(None, method, options, js=CHOSEN_JS, **QUIET)
+    return MethodInputs(method, budget, options)

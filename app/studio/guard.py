@@ -8,29 +8,27 @@ show the studio in a frame. So, as Jupyter does:
   follows a link to it. Programs other than browsers send neither header and are answered.
 - A server that other machines can reach wants the token of the printed address, once; a cookie
   remembers it. Nobody is let in without it: behind a proxy or tunnel on this machine every client
-  seems to be local. An answer sets only the token that its request brought.
+  seems to be local. An answer sets only the token that its request brought. Some hours later the
+  token has expired, and another is printed. Each client may send so many requests.
 - Of a request's headers only ``PASSED`` reach the application: Gradio would build addresses from
   ``X-Forwarded-Host``, ``X-Forwarded-Proto`` and ``X-Gradio-Server``.
 """
 
 from __future__ import annotations
 
-import hmac
-import ipaddress
-import secrets
-import socket
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
+from types import MappingProxyType
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.studio.access import Access
 from app.studio.faults import note
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 COOKIE = "draftscope_token"
 POLICY = "; ".join(
@@ -62,57 +60,6 @@ PASSED = frozenset(
 
 
 @dataclass(frozen=True)
-class Access:
-    """Which hosts are served, and the token that is needed, if one is.
-
-    hosts  names and addresses without a port; the address that a connection came to is served, too
-    """
-
-    hosts: frozenset[str] = LOOPBACK
-    token: str | None = None
-
-    @staticmethod
-    def of(listen: str, more: Iterable[str] = ()) -> Access:
-        """For a server that listens on ``listen``; ``more`` are further names it is reached by."""
-        named = {name.strip("[]").lower() for name in (listen, *more)}
-        if is_loopback(listen):
-            return Access(LOOPBACK | named)
-        own = socket.gethostname().lower()
-        names = {own, f"{own.partition('.')[0]}.local"}
-        return Access(LOOPBACK | named | names, secrets.token_urlsafe(24))
-
-    def serves(self, name: str, address: str) -> bool:
-        """Whether a host is served on a connection to ``address``.
-
-        No other site's page can have an address as its name: the Host header holds the name, and
-        not the address that it is bound to.
-        """
-        return name in self.hosts or (_is_address(address) and name == address)
-
-    def knows(self, token: str | None) -> bool:
-        if self.token is None:
-            return True
-        return token is not None and hmac.compare_digest(token.encode(), self.token.encode())
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    name = host.strip("[]").lower()
-    try:
-        return name == "localhost" or ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-@dataclass(frozen=True)
 class Guard:
     """Answers requests that may pass, and refuses the others with one sentence."""
 
@@ -125,20 +72,28 @@ class Guard:
             return
         headers = Headers(scope=scope)
         refusal = self._refusal(scope, headers)
+        client = (scope.get("client") or ("",))[0]
+        seconds, first = self.access.wait(client, refusal is None)
+        if seconds:
+            sentence = f"too many requests come from your address: try again in {seconds} s"
+            if first:  # one line for all of them
+                note(scope, 429, sentence)
+            await _refuse(scope, receive, send, sentence, 429, {"retry-after": str(seconds)})
+            return
         if refusal is not None:
             note(scope, 403, refusal)
             await _refuse(scope, receive, send, refusal)
             return
         passed = [(name, value) for name, value in scope["headers"] if name in PASSED]
-        brought = self.access.token is not None and _asked_with(scope) is not None
+        brought = _asked_with(scope) if self.access.token is not None else None
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 found = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     found.setdefault(name, value)
-                if brought:
-                    cookie = f"{COOKIE}={self.access.token}; Path=/; HttpOnly; SameSite=Strict"
+                if brought is not None:
+                    cookie = f"{COOKIE}={brought}; Path=/; HttpOnly; SameSite=Strict"
                     found.append("set-cookie", cookie)
             await send(message)
 
@@ -157,9 +112,7 @@ class Guard:
         )
         if not follows_link and not _same_origin(headers, host):
             return "this request comes from another site's page"
-        if not self.access.knows(_asked_with(scope) or _remembered(headers)):
-            return "open the address that was printed when the server started: it holds the token"
-        return None
+        return self.access.lacks(_asked_with(scope) or _remembered(headers))
 
 
 def _same_origin(headers: Headers, host: str) -> bool:
@@ -194,9 +147,21 @@ def _name(host: str) -> str:
         return ""
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send, why: str) -> None:
+async def _refuse(
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    why: str,
+    status: int = 403,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": 1008})
         return
-    await PlainTextResponse(why + "\n", 403, HEADERS)(scope, receive, send)
+    own = {**HEADERS, **more}
+    if dict(scope["headers"]).get(b"content-type") == b"application/json":  # Gradio reads it
+        answer: Response = JSONResponse({"error": why}, status, own)
+    else:
+        answer = PlainTextResponse(why + "\n", status, own)
+    await answer(scope, receive, send)

@@ -25,16 +25,17 @@ NONE = ""  # no method in this place of a comparison
 SHARED = ("max_new_tokens", "temperature", "top_k", "top_p", "seed")
 WHOLE = frozenset({"max_new_tokens", "top_k", "seed", "budget"})
 
-Key = tuple[str, type]  # methods share an input where an option's name and type are the same
-
-
-def key(option: Option) -> Key:
-    return option.name, option.type
-
 
 def form_options(method: Method) -> tuple[Option, ...]:
     """Those that a page may set: numbers and flags, no text such as a path."""
     return tuple(o for o in method.all_options if o.type in (bool, int, float))
+
+
+def read(option: Option, value: Any) -> Value:
+    """An option's value as a browser states it. Raises UserError for one that it cannot have."""
+    if not (isinstance(value, bool) or is_number(value)):
+        raise UserError(f"fill in the option {option.label}")
+    return option.read(value)
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Methods:
         chosen = find(str(method))
         if builder == OWN or builder == chosen.builder or chosen.drafter is None:
             return str(method)
-        if builder not in BUILDERS or not self.takes_builders(method):
+        if builder not in tuple(BUILDERS) or not self.takes_builders(method):
             raise UserError(f"{chosen.title} keeps its own builder")
         at = f"@{chosen.weights}" if chosen.weights else ""
         return f"{chosen.drafter}+{builder}{at}"
@@ -94,33 +95,41 @@ class Methods:
                 return (method, builder) if builder in BUILDERS else None
         return None
 
-    def options(self, method: object, builder: object) -> dict[Key, Option]:
-        """Return the options that a page can set for one choice, by key."""
-        return {key(o): o for o in form_options(find(self.name(method, builder)))}
+    def options(self, method: object, builder: object) -> tuple[Option, ...]:
+        """Those that a page can set for one choice. Raises UserError for what is not offered."""
+        return form_options(find(self.name(method, builder)))
 
-    def all_options(self) -> dict[Key, Option]:
-        """Return the options that a page can set for any choice, by key."""
-        names = (self.name(method, b) for method in self.names for b in self._builders(method))
-        return {key(o): o for name in names for o in form_options(find(name))}
+    def described(self) -> dict[str, Any]:
+        """The options of every choice as a page draws them: ``methods`` has their places in
+        ``options`` by method and builder."""
+        found = {m: {b: self.options(m, b) for b in self._builders(m)} for m in self.names}
+        options = dict.fromkeys(o for own in found.values() for each in own.values() for o in each)
+        place = {option: at for at, option in enumerate(options)}
+        methods = {
+            method: {builder: [place[o] for o in each] for builder, each in own.items()}
+            for method, own in found.items()
+        }
+        return {"options": [_described(option) for option in options], "methods": methods}
 
     def changes(
-        self, method: object, builder: object, values: Mapping[Key, Any]
+        self, method: object, builder: object, values: Mapping[str, Any]
     ) -> tuple[tuple[str, Value], ...]:
-        """The options that differ from their defaults.
-
-        Raises UserError for a value that is missing or out of range.
-        """
-        changed: list[tuple[str, Value]] = []
-        for which, option in self.options(method, builder).items():
-            value = values.get(which, option.default)
-            if value is None:
-                raise UserError(f"fill in the option {option.label}")
-            if (value := option.read(value)) != option.default:
-                changed.append((option.name, value))
-        return tuple(changed)
+        """The options that differ from their defaults; of ``values`` only the choice's own are
+        read. Raises UserError for a value that is no number or out of range."""
+        stated = [o for o in self.options(method, builder) if o.name in values]
+        found = {option: read(option, values[option.name]) for option in stated}
+        return tuple((o.name, value) for o, value in found.items() if value != o.default)
 
     def _builders(self, method: str) -> Iterable[str]:
         return (OWN, *BUILDERS) if self.takes_builders(method) else (OWN,)
+
+
+def _described(option: Option) -> dict[str, Any]:
+    words = [option.help] if option.help != option.label else []
+    words += [str(option.range)] if option.range is not None else []
+    step = option.range.step if option.range is not None and not option.range.log else "any"
+    about = {"name": option.name, "label": option.label, "about": " · ".join(filter(None, words))}
+    return about | {"value": option.default, "step": step}
 
 
 # ── what a form states ────────────────────────────────────────────────────────────────────────────
@@ -128,12 +137,13 @@ class Methods:
 
 @dataclass(frozen=True)
 class MethodChoice:
-    """The values of one method's inputs; a browser wrote all of them."""
+    """The values of one method's inputs; a browser wrote all of them. An option that is missing is
+    at its default."""
 
     method: Any
     builder: Any = OWN
     budget: Any = 64
-    options: Mapping[Key, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def requests(
@@ -167,6 +177,11 @@ def checked_prompt(prompt: Any) -> str:
     if len(prompt) > MAX_PROMPT:
         raise UserError(f"the prompt is longer than {MAX_PROMPT} characters")
     return prompt
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """The mapping that a browser wrote: an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
 
 
 def is_number(value: object) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from app.studio.engine import Request
-from app.studio.methods import SHARED, MethodChoice, Methods, requests
+from app.studio.methods import SHARED, MethodChoice, Methods, mapping, requests
 from core.decoding.request import RunRequest
 from core.diffusion.request import DenoiseRequest
 from core.errors import UserError
@@ -60,15 +60,9 @@ def _request(methods: Methods, asked: Mapping[str, Any]) -> RunRequest:
     choice = methods.choice(name) if isinstance(name, str) else None
     if choice is None:
         raise UserError("this page does not offer the method that the address names")
-    values = given if isinstance(given, dict) else {}
-    options = {
-        (name, kind): values[name]
-        for name, kind in methods.options(*choice)
-        if isinstance(values.get(name), (bool, int, float))
-    }
     shared = {name: asked.get(name, DEFAULTS[name]) for name in SHARED}
     budget = asked.get("budget")
     own = MethodChoice(
-        *choice, methods.budget(choice[0], 64) if budget is None else budget, options
+        *choice, methods.budget(choice[0], 64) if budget is None else budget, mapping(given)
     )
     return requests(methods, asked.get("prompt"), shared, [own])[0]

@@ -16,6 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from app.studio.engine import Request, Started, StudioEngine
@@ -31,7 +32,7 @@ from core.visible import flowing
 
 MAX_WAITING = 32  # runs in the queue
 MAX_RUNS, MAX_BYTES = 64, 350 << 20  # on view; the longest unseen run goes first
-FOLLOWED = "being written"  # of a file: its rounds are shown as they come
+FOLLOWED = "being written"  # of a file read to its end, without a footer: more may come
 ROWS_AT_ONCE = 5_000  # draft rows of a file that are read before it is shown
 
 
@@ -120,8 +121,7 @@ class Runs:
         run = StudioRun(_new_ticket(), state=RUNNING, **about)
         grows = isinstance(trace, OpenFile) and trace.grows
         if isinstance(trace, OpenFile) and grows:
-            run.reading = FOLLOWED
-            trace.unwanted = lambda: run.stop.is_set() or run.abandoned
+            trace.unwanted = partial(_follow, run)
         if grows or not run.read(trace, rounds, ROWS_AT_ONCE):
             _thread("draftscope-reader", self._read_rest, run, trace, rounds).start()
         with self._lock:
@@ -351,3 +351,10 @@ def _thread(name: str, target: Any, *args: Any) -> threading.Thread:
 
 def _new_ticket() -> str:
     return secrets.token_urlsafe(18)
+
+
+def _follow(run: StudioRun) -> bool:
+    """Say that more of a run's file is awaited; whether nobody wants it any more. A file that was
+    finished a moment ago never comes here, so that it opens as every trace does."""
+    run.reading = FOLLOWED
+    return run.stop.is_set() or run.abandoned

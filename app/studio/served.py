@@ -10,6 +10,7 @@ import errno
 import os
 import socket
 import threading
+from collections.abc import Callable
 
 import gradio as gr
 import uvicorn
@@ -42,9 +43,10 @@ class ServedPage:
             if not self._thread.is_alive():
                 raise UserError(f"the studio cannot serve {self.address}")
 
-    def wait(self) -> None:
-        """Until Ctrl-C, or until the server ends by itself."""
+    def wait(self, between: Callable[[], None] = lambda: None) -> None:
+        """Until Ctrl-C, or until the server ends by itself. ``between`` is called all the time."""
         while self._thread.is_alive():
+            between()
             self._thread.join(0.2)  # without a limit Ctrl-C would not be heard everywhere
 
     def close(self) -> None:
@@ -59,8 +61,9 @@ def listening(host: str, port: int) -> socket.socket:
 
     Raises UserError for an address that cannot be had.
     """
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener = None
     try:
+        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         if os.name == "posix":  # as servers do: a port that was just left is free
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if ":" in host:
@@ -69,7 +72,8 @@ def listening(host: str, port: int) -> socket.socket:
         listener.listen(2048)
         return listener
     except (OSError, UnicodeError) as error:
-        listener.close()
+        if listener is not None:
+            listener.close()
         known = isinstance(error, OSError)
         if known and error.errno == errno.EADDRINUSE:
             raise UserError(f"port {port} is taken: choose another with --port") from None

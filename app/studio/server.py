@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -19,12 +23,13 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.page_files import PLOTLY
+from app.studio.access import Access, Token
 from app.studio.components import EARLY_HEAD, HEAD, MODULES_JS, SCRIPT, SHEET, Studio, script, sheet
 from app.studio.engine import LiveEngine, ModelChoice
 from app.studio.examples import Examples, TraceList, address_end
 from app.studio.faults import UPLOAD, Faults, failed
 from app.studio.files import MAX_UPLOAD, MAX_UPLOADS, UPLOAD_SECONDS
-from app.studio.guard import Access, Guard
+from app.studio.guard import Guard
 from app.studio.methods import Methods
 from app.studio.page import Page
 from app.studio.routes import Events
@@ -33,6 +38,7 @@ from app.studio.served import ServedPage, listening
 from app.studio.tabs import TABS
 from app.studio.tabs.denoise import call_updates
 from app.trace_files import TraceFiles
+from core.files import scratch
 from core.methods.names import METHODS
 from core.methods.registry import runnable
 from core.models import presets
@@ -184,12 +190,12 @@ def serve(
     *,
     methods: Sequence[str] = (),
     files: TraceFiles | None = None,
-    allow_hosts: Sequence[str] = (),
+    access: Access | None = None,
 ) -> None:
     """Open the studio and stay until Ctrl-C. The page is there before the model is.
 
-    ``methods`` are offered beside the listed ones, ``files`` above the examples. ``allow_hosts``
-    are further names by which the server may be reached. Raises UserError for a model's folder or
+    ``methods`` are offered beside the listed ones, ``files`` above the examples. Those whom
+    ``access`` allows are served (None: by the address). Raises UserError for a model's folder or
     presets file that is not there, a name that is not a method's, or an address that cannot be had.
     """
     model = model or ModelChoice()
@@ -198,18 +204,48 @@ def serve(
     budgets, listed = presets.find(model.model).budgets, [n for n in METHODS if n in known]
     offered = Methods.of(methods, budgets, listed)
     runs = Runs(LiveEngine(model), PATIENCE)
-    access = Access.of(host, allow_hosts)
-    served = launch(runs, host, port, offered, files, access)
-    token = f"?token={access.token}" if access.token else ""
-    address = f"{served.address}/{token}{address_end(files).removeprefix('/')}"
-    print(f"Draftscope: {address}  (Ctrl-C stops it)", flush=True)
-    runs.start()
-    try:
-        served.wait()
-    finally:
-        runs.close()
-        served.close()
-        runs.wait(LAST_ROUND)
+    access = access or Access.of(host)
+    with temporary_files():
+        served = launch(runs, host, port, offered, files, access)
+        tell = AddressTold(served.address, address_end(files).removeprefix("/"), access.token)
+        tell()
+        runs.start()
+        try:
+            served.wait(tell)
+        finally:
+            runs.close()
+            served.close()
+            runs.wait(LAST_ROUND)
+
+
+@dataclass
+class AddressTold:
+    """Prints the address, and each one with a new token when that of the last has expired."""
+
+    server: str
+    end: str
+    token: Token | None
+    told: str = ""
+
+    def __call__(self) -> None:
+        word = f"?token={self.token}" if self.token else ""
+        address = f"{self.server}/{word}{self.end}"
+        if address != self.told:
+            said = "the token has expired; the address is now " if self.told else ""
+            print(f"Draftscope: {said}{address}  (Ctrl-C stops it)", flush=True)
+            self.told = address
+
+
+@contextmanager
+def temporary_files() -> Iterator[None]:
+    """Have this process make its temporary files, Gradio's uploads among them, in a folder that
+    goes at the end. What killed studios left goes, too."""
+    with scratch(Path(tempfile.gettempdir()), "draftscope-studio-") as folder:
+        before, tempfile.tempdir = tempfile.tempdir, str(folder)
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
 
 
 def _theme() -> themes.Base:

@@ -221,6 +221,10 @@ def why_view(rounds: Sequence[Round], at: int) -> dict[str, Any]:
     The rounds that follow tell what the text went on with.
     """
     record = rounds[at]
+    if record.ends_inside:
+        last, depth = visible(record.text(record.committed[-1])), len(record.committed)
+        ends = f"the text ends with {last} at depth {depth}"
+        return {"why": f"{ends}; what the walk found behind it does not count"}
     after = [token for later in rounds[at + 1 :][:AHEAD] for token in later.committed]
     found = miss(record, after)
     return {

@@ -16,7 +16,7 @@ export class Alone {
     this.timeline = new Timeline((at) => this.go(at));
     this.measures = new Measures([pane], source);
     this.below = h("div", { class: "ds-below" }, this.timeline.element, this.measures.element);
-    this.follow = true;
+    this.follow = true; // null: if its file turns out to be still written
     this.chosen = 0; // how often a round was gone to
     this.drawn = 0;
     this.strip = new Strip((at, row) => this.go(at, row));
@@ -117,15 +117,20 @@ export class Alone {
   _followLatest() {
     const last = this.pane.rounds.length - 1,
       feed = this.pane.feed;
-    // A trace opens at its first round; a live run, or a file that is being written, is followed.
+    // A trace opens at its first round; a live run is followed, and so is a file that goes on.
     if (feed.run.source === "file" && this.pane.at < 0 && !feed.decoding) {
-      this.follow = false;
+      this.follow = feed.active ? null : false;
       return this._show(0);
     }
     const busy =
       feed.active && this.pane.rounds[last].y.length > BIG && performance.now() - this.drawn < 450;
     if (busy) return this._draw();
     this._show(last);
+  }
+
+  /** There is news of a run that has not ended. */
+  goesOn() {
+    if (this.follow === null && this.pane.feed.decoding) this.live();
   }
 
   /** The run has ended: its last round may not have been drawn. */

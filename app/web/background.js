@@ -23,7 +23,7 @@ export class Background {
       rounds: () => {},
       state: (feed, ended) => this._state(feed.run, ended),
       lost: () => this._end("the work is no longer on the server"),
-      silent: () => this._say("the server does not answer"),
+      silent: (why) => this._say(why),
     });
   }
 

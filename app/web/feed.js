@@ -2,9 +2,22 @@
 
 const FEEDS = new Set(); // all of the page that are not closed
 
-/** Wait for the server's answer; {error} when it does not answer. */
+let refusal = async () => null; // a page from disk has no server
+
+/** `ask` gives the sentence by which the server refuses this page whatever it asks, or null. */
+export function hearRefusals(ask) {
+  refusal = ask;
+}
+
+/** Why no news come. */
+export async function whySilent() {
+  return (await refusal()) ?? "the server does not answer";
+}
+
+/** Wait for the server's answer; {error} when it does not answer, or refuses this page. */
 export async function answered(asked) {
-  return (await asked.catch(() => null)) || { error: "the server did not answer" };
+  const answer = await asked.catch(() => null);
+  return answer || { error: (await refusal()) ?? "the server did not answer" };
 }
 
 /** Send a file and return the route's answer: Gradio sends it, the route is told where it lies. */
@@ -21,7 +34,7 @@ export function letGo(source, ticket) {
 
 export class Feed {
   /** source: {updates, stop}, and news (see News) where runs go on.
-   *  hear: {model(model), rounds(feed, first), state(feed, ended), lost(feed), silent()}. */
+   *  hear: {model(model), rounds(feed, first), state(feed, ended), lost(feed), silent(why)}. */
   constructor(source, hear) {
     this.source = source;
     this.hear = hear;
@@ -99,7 +112,7 @@ export class Feed {
       const news = await this.source.updates({ ticket, since: this.rounds.length });
       if (!this.closed) pause = this._take(news, run);
     } catch {
-      this.hear.silent();
+      this.hear.silent(await whySilent());
       pause = 2000;
     }
     this.polling = false;

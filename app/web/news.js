@@ -1,7 +1,14 @@
 // News of runs as server-sent events: one connection for all runs of a view, open while one of them
 // goes on. A browser allows few connections to one server, so a view never has a second one.
 
+import { hearRefusals, whySilent } from "./feed.js";
+
 const AGAIN_AFTER = 2000; // ms without a server
+
+hearRefusals(async () => {
+  const answer = await fetch(new URL("web/page.css", document.baseURI)).catch(() => null);
+  return answer?.status === 403 || answer?.status === 429 ? (await answer.text()).trim() : null;
+});
 
 export class News {
   /** kind: "rounds", or "calls" of denoising runs. */
@@ -47,11 +54,13 @@ export class News {
   }
 
   /** The connection broke: a new one asks from where this one was. */
-  _lost(stream) {
+  async _lost(stream) {
     stream.close();
     if (this.stream !== stream) return;
     this.stream = null;
-    for (const feed of this.feeds) feed.hear.silent();
+    const why = await whySilent();
+    if (this.stream || this.due) return; // another was opened meanwhile
+    for (const feed of this.feeds) feed.hear.silent(why);
     this.timer = setTimeout(() => this._open(), AGAIN_AFTER);
   }
 }

@@ -206,7 +206,10 @@ export class Pane {
     this.why.hidden = !this.source.why;
     // A run that is followed soon shows another round: its decoding is not held up for a sentence
     // that nobody can read.
-    if (this.feed.decoding) await new Promise((done) => setTimeout(done, BRIEFLY));
+    if (this.feed.decoding) {
+      this.why.textContent = "…"; // that of another round would contradict the tree for seconds
+      await new Promise((done) => setTimeout(done, BRIEFLY));
+    }
     if (this.at !== at || this.feed.ticket !== ticket) return;
     const answer = this.source.why
       ? await answered(this.source.why({ ticket, round: at }))

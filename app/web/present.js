@@ -1,7 +1,7 @@
 // Presenting: a view fills the screen, with nothing on it but its picture and the sentence, in type
 // that is read from the last row (present.css, and `least` of tree/window.js). Esc leaves.
 
-import { takesKey } from "./studio/keys.js";
+import { onKeys } from "./keys.js";
 
 const ON = "ds-presenting";
 export const PRESENTED = "draftscope-presented"; // an element's event: it is presented, or no more
@@ -65,10 +65,5 @@ export function presentOnView() {
 
 /** The key p presents whatever is on view. */
 export function listenForPresent() {
-  document.addEventListener("keydown", (event) => {
-    if (event.key !== "p" || event.defaultPrevented || takesKey(event)) return;
-    if (document.querySelector("dialog[open]")) return;
-    event.preventDefault();
-    presentOnView();
-  });
+  onKeys(document.body, ({ key }) => key === "p" && presentOnView);
 }

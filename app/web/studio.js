@@ -6,14 +6,15 @@
 import { Alone } from "./alone.js";
 import { Together } from "./compare/together.js";
 import { clear } from "./dom.js";
-import { openForm, setForm } from "./form.js";
-import { shelve } from "./gallery.js";
+import { setForm } from "./form.js";
+import { Gallery, shelve } from "./gallery.js";
 import { Permalink } from "./link.js";
 import { Pane } from "./pane.js";
 import { LETTERS } from "./parts.js";
+import { StatusLine, setChip } from "./status.js";
+import { describe, RunActions } from "./studio/actions.js";
 import { allRounds } from "./studio/all-rounds.js";
 import { Frame } from "./studio/frame.js";
-import { notFromCourse } from "./studio/from-course.js";
 import { helpDialog, Legend } from "./studio/help.js";
 import { Look } from "./studio/look.js";
 import { Opening } from "./studio/opening.js";
@@ -21,8 +22,7 @@ import { listenToPage } from "./studio/page.js";
 import { RoundsPlayer } from "./studio/rounds-player.js";
 import { RunsOnView } from "./studio/runs-on-view.js";
 import { Search } from "./studio/search.js";
-import { emptyView, Shelf } from "./studio/shelf.js";
-import { StatusLine, setChip } from "./studio/status.js";
+import { EMPTY, emptyView, Shelf } from "./studio/shelf.js";
 import { Toolbar } from "./studio/toolbar.js";
 import { Turns } from "./turns.js";
 
@@ -63,7 +63,7 @@ export class Studio {
       rounds: (_feed, first) => this._rounds(pane, first),
       state: (_feed, ended) => this._runState(pane, ended),
       lost: () => this._lost(pane),
-      silent: () => this.status.silent(),
+      silent: (why) => this.status.silent(why),
     });
     if (this.look.tabular) pane.tabulate(true);
     return pane;
@@ -73,8 +73,9 @@ export class Studio {
     const { source, where } = this,
       many = where.places > 1,
       chosen = (tickets) => this._chosen(tickets);
-    this.shelf = source.examples ? new Shelf(source, many, chosen) : null;
-    this.empty = emptyView(source, many, chosen);
+    const gallery = () => source.examples && new Gallery(source, chosen, many);
+    this.shelf = source.examples ? new Shelf(gallery()) : null;
+    this.empty = emptyView(EMPTY[many ? "several" : "one"], gallery());
     this.legend = new Legend();
     this.help = helpDialog(this.legend);
     this.link = new Permalink(this);
@@ -87,12 +88,8 @@ export class Studio {
       },
       leave: () => this.active.tree.svg.focus(),
     });
-    this.status = new StatusLine(source, !many, {
-      ticket: () => this.panes[0].feed.ticket,
-      examples: () => this.shelf.open(),
-      again: () => this.again(),
-      save: () => this.panes[0].saveTrace(),
-    });
+    this.actions = new RunActions(this, !many);
+    this.status = new StatusLine("The run on view", this.shelf, this.actions.all);
     this.player = new RoundsPlayer({
       guide: () => this.guide,
       may: () => !this.toolbar.play.disabled,
@@ -131,8 +128,7 @@ export class Studio {
       ? new Together(panes, changed, source, isWanted)
       : new Alone(panes[0], changed, source);
     this.frame.arrange(panes, this.guide, (pane) => this.runs.part(pane));
-    for (const pane of panes)
-      if (!pane.chip.hidden && pane.feed.run) this.status.run(pane, this.comparing);
+    for (const pane of panes) if (!pane.chip.hidden && pane.feed.run) this._chip(pane);
     this.rounds.stale(true);
     this.guide.enter();
   }
@@ -171,19 +167,12 @@ export class Studio {
     else this.beside(tickets[0]);
   }
 
-  /** Fill the form with the settings of what is shown, to be changed and started. */
-  again() {
-    this.trigger("refill", { tickets: this.runs.tickets });
-    notFromCourse(this.where.stop);
-    openForm(this.where.stop);
-  }
-
   _began() {
     if (!this.opening.coming.size) setForm(this.where.stop, false); // what was opened is to be seen
     this.empty.hidden = this.comparing || !!this.panes[0].rounds.length;
     this._arrange();
     this.runs.keep();
-    this.status.describe(this.panes);
+    describe(this.status, this.panes);
     this.link.opened();
     this.trigger(this.runs.busy ? "running" : "settled");
   }
@@ -191,7 +180,7 @@ export class Studio {
   _parted() {
     this._arrange();
     this.runs.keep();
-    this.status.describe(this.panes);
+    describe(this.status, this.panes);
     this._explain();
     this._settled();
   }
@@ -204,7 +193,7 @@ export class Studio {
     if (!this.panes.includes(pane)) return;
     if (pane.rounds.length) this.empty.hidden = true;
     if (first === 0 && pane.feed.ticket) shelve([pane.feed.ticket]);
-    this.status.describe(this.panes);
+    describe(this.status, this.panes);
     this.guide.take(pane, first);
     this.rounds.stale();
     if (first !== 0) return;
@@ -220,7 +209,7 @@ export class Studio {
     const { guide, panes } = this,
       count = Math.max(...panes.map((pane) => pane.rounds.length));
     this.toolbar.at(guide, count, this.runs.busy);
-    this.status.allow(panes[0].rounds.length > 0, this.comparing);
+    this.actions.allow(panes[0].rounds.length > 0, this.comparing);
     const shown = panes.map((pane) => pane.at).join();
     if (shown !== this.shown) this._moved(shown);
     this.rounds.moved();
@@ -295,14 +284,18 @@ export class Studio {
   _runState(pane, ended) {
     if (!this.panes.includes(pane)) return;
     const run = pane.feed.run;
-    this.status.run(pane, this.comparing);
+    this._chip(pane);
     pane.wait(this.status.waitingFor(pane));
     if (run.message) this.complain(run.message);
-    if (pane.feed.active) return;
+    if (pane.feed.active) return this.guide.goesOn();
     this.opening.settled(pane);
     this.guide.settle();
     this._explain();
     if (ended) this._settled();
+  }
+
+  _chip(pane) {
+    this.status.run(pane, this.comparing ? pane.letter : "");
   }
 
   _lost(pane) {

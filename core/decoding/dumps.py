@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from core.decoding.along import Reading
 from core.errors import UserError
-from core.lines import check_regular
+from core.models.checkpoint import read_tensor
 from core.models.language import MARKER, Language, final_norm, last_layer
+from core.models.readout import entering
+from core.tensor_files import open_tensors
 
 PICKLES = (".ckpt", ".pt", ".pth", ".bin")
 
@@ -58,17 +59,10 @@ def dump_files(paths: Sequence[Path]) -> list[Path]:
 
 def read_dump(path: Path) -> Dump:
     """Raises UserError for a file that is missing, damaged or holds something else."""
-    try:
-        check_regular(path)
-        with safe_open(path, "pt") as file:
-            there = set(file.keys())
-            if not {"token_ids", "hidden_states"} <= there:
-                raise UserError(f"{path} holds no token_ids and hidden_states")
-            tokens, states = (file.get_tensor(name) for name in ("token_ids", "hidden_states"))
-    except FileNotFoundError:
-        raise UserError(f"there is no file {path}") from None
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
+    with open_tensors(path, "a file of hidden states") as opened:
+        if not {"token_ids", "hidden_states"} <= set(opened.entries):
+            raise UserError(f"{path} holds no token_ids and hidden_states")
+        tokens, states = (read_tensor(opened, name) for name in ("token_ids", "hidden_states"))
     tokens = tokens.flatten() if tokens.ndim == 2 and len(tokens) == 1 else tokens
     whole = tokens.ndim == 1 and not (tokens.is_floating_point() or tokens.is_complex())
     if not (whole and states.ndim == 3 and states.is_floating_point()):
@@ -108,16 +102,16 @@ def reading_of(
     layers = _layers(dump, last, drafted, named)
     states = dump.states.to(language.device, language.model.dtype)
     tokens, before = dump.tokens.to(language.device), states[:, -1]
-    norm, head = final_norm(language), language.head
+    norm, config = final_norm(language), language.model.config
     if norm is None:
         raise UserError(f"the final norm of {language.name!r} is not known")
     with torch.inference_mode():
-        known = {-1: language.embedding(tokens), last: norm(before)}
+        known = {-1: entering(config, language.embedding(tokens)), last: norm(before)}
     known |= {layer: states[:, n] for n, layer in enumerate(layers)}
     start = _answer(dump, language) if answer is None else answer
     if not 1 <= start < len(tokens) - 1:
         raise UserError(f"{dump.path}: no answer begins at token {start} of {len(tokens)}")
-    return Reading(tokens, start, known, before, lambda rows: head(norm(rows)), before)
+    return Reading(tokens, start, known, before, lambda rows: language.logits(norm(rows)), before)
 
 
 def _width(language: Language) -> int:

@@ -33,14 +33,15 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from core.diffusion import adapter as adapters
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, BlockLayout
 from core.errors import UserError
 from core.methods.loading import shipped
+from core.models import adapter as adapters
 from core.models import checkpoint, embedded, presets
 from core.models.fast_layers import use_fast_layers
 from core.models.hub import WEIGHTS, Source, cannot_load, shards
 from core.models.language import SPLIT, Language, compute_dtype, load_language, pick_device
+from core.models.tokenizer_limits import check_tokenizer
 from core.progress import Progress, Report, silent
 
 BLOCK = 32  # both public families were trained, or are evaluated, with blocks of 32
@@ -244,9 +245,11 @@ def _a2d(name: str, raw: Mapping[str, Any]) -> CheckpointForm:
 
 def _load_tokenizer(name: str, folder: Path, form: CheckpointForm) -> PreTrainedTokenizerBase:
     with _as_user_error(name):
-        return AutoTokenizer.from_pretrained(
+        found = AutoTokenizer.from_pretrained(
             str(folder), config=form.config, trust_remote_code=False
         )
+    check_tokenizer(found, name)
+    return found
 
 
 def _generation_config(

@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
-from core.diffusion.adapter import GatedAdapter
 from core.errors import UserError
+from core.models.adapter import GatedAdapter
 from core.models.cache import StaticKV, mask_value
 from core.models.target import PREFILL_CHUNK, context_limit, make_kv, stop_ids
 from core.rounds.draft import Array

@@ -96,7 +96,10 @@ class SampledChain(Builder):
             whole = session.log_q(path)
             if whole is None:
                 raise UserError("a sampled chain needs a drafter that tells all of q")
-            lists.append(_drawn(sampler, whole[-1:], len(text) + len(lists)))
+            found = _drawn(sampler, whole[-1:], len(text) + len(lists))
+            if session.stops(path):  # the past alone decides it: the text stays the target's
+                found = replace(found, log_q=np.full_like(found.log_q, -np.inf))
+            lists.append(found)
             if lists[-1].log_q[0] == -np.inf:  # nothing is drafted after this token
                 break
             path.append(int(lists[-1].ids[0]))

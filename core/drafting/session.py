@@ -99,6 +99,11 @@ class DraftSession(ABC):
         """
         return None
 
+    def stops(self, path: Sequence[int]) -> bool:
+        """Whether the drafter drafts nothing after a path, by what it knows before the next token.
+        A builder that draws from ``log_q`` asks; ``expand`` lists no token there."""
+        return False
+
 
 class WrappedSession(DraftSession):
     """A session that answers as another one does; a subclass changes some of it."""
@@ -113,6 +118,9 @@ class WrappedSession(DraftSession):
 
     def log_q(self, path: Sequence[int]) -> Tensor | None:
         return self._session.log_q(path)
+
+    def stops(self, path: Sequence[int]) -> bool:
+        return self._session.stops(path)
 
 
 class RecordedSession(DraftSession):

@@ -18,6 +18,7 @@ from core.methods.method import DrafterInfo, find_drafter, lazy
 from core.methods.names import DRAFTERS
 from core.models import checkpoint
 from core.models.checkpoint import LayoutError
+from core.models.hub import config_file
 
 LONGEST = 60  # characters of a name out of a file
 
@@ -151,7 +152,7 @@ def _said(word: str) -> str:
 
 def _config(folder: Path) -> dict[str, Any]:
     with suppress(UserError):
-        raw = read_json(folder / "config.json")
+        raw = read_json(folder / config_file(folder))
         return raw if isinstance(raw, dict) else {}
     return {}
 

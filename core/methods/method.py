@@ -244,6 +244,7 @@ class Checkpoint:
     told    a pattern of the lines (``methods.layouts.marks``) by which a published config tells its
             kind; of several kinds that are told, the last that is listed counts
     inside  whether it may lie among the target's own tensors
+    shipped the folder among those that ship; "": the drafter's name
     gguf    lazy reference to how it lies in llama.cpp's files, a
             ``core.models.gguf_layout.GgufLayout``; "": it is not read of them
     """
@@ -253,6 +254,7 @@ class Checkpoint:
     layouts: str = "its authors' layout"
     told: str = "$^"
     inside: bool = False
+    shipped: str = ""
     gguf: str = ""
 
 

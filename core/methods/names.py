@@ -29,6 +29,7 @@ METHODS = {
     "hydra": "core.methods.hydra:METHOD",
     "mtp": "core.methods.mtp:METHOD",
     "gemma4-assistant": "core.methods.gemma4_assistant:METHOD",
+    "uno": "core.methods.uno:METHOD",
 }
 DRAFTERS = {
     "dflash": "core.methods.dflash:DRAFTER",
@@ -50,6 +51,7 @@ DRAFTERS = {
     "hydra": "core.methods.hydra:DRAFTER",
     "mtp": "core.methods.mtp:DRAFTER",
     "gemma4-assistant": "core.methods.gemma4_assistant:DRAFTER",
+    "uno": "core.methods.uno:DRAFTER",
 }
 BUILDERS = {
     "chain": "core.methods.builders:CHAIN",

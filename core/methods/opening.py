@@ -19,7 +19,7 @@ from core.methods.names import DRAFTERS
 from core.models import checkpoint, embedded, presets
 from core.models.gguf import check_header
 from core.models.gguf_layout import GgufHeader
-from core.models.hub import CONFIG, WEIGHTS, Source, cannot_load
+from core.models.hub import CONFIG, WEIGHTS, Source, cannot_load, config_file
 from core.models.language import load_vocabulary, target_config
 from core.models.outline import Outline, names_language_model, outline
 from core.models.presets import Preset
@@ -167,7 +167,7 @@ def _config_of(name: str, file: Path, layout: Any) -> str:
 
 
 def _of_folder(name: str, folder: Path, dtypes: tuple[Any, ...]) -> Opening:
-    checkpoint.read_config(folder, "model")
+    checkpoint.read_config(folder, "model", config_file(folder))
     kind, found, why = told_kind(folder), (), ""
     if kind is not None:
         try:

@@ -106,6 +106,8 @@ def drafter_trainings() -> dict[str, DrafterTraining]:
 
 def shipped(kind: str, target: str) -> Path | None:
     """The checkpoint of this kind that ships for the target of this name, if one does."""
+    own = find_drafter(kind).checkpoint if kind in DRAFTERS else None
+    kind = (own and own.shipped) or kind
     from core.models.embedded import NAME  # it loads libraries: only here
 
     if target != NAME:  # other names are paths and hub ids: never joined to ours

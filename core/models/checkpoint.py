@@ -15,8 +15,7 @@ from types import UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from core.errors import UserError, first_line
@@ -24,6 +23,19 @@ from core.files import replacing
 from core.json_input import read_json
 from core.lines import check_regular
 from core.models.int8 import compress, expand, expanded_shapes
+from core.tensor_files import TensorFile, open_tensors
+from core.visible import visible
+
+OF_WEIGHTS = "a file of weights"
+DTYPES = {  # by their name in a safetensors header
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
+    "U64": torch.uint64, "U32": torch.uint32, "U16": torch.uint16, "U8": torch.uint8,
+    "BOOL": torch.bool, "C64": torch.complex64,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E4M3FNUZ": torch.float8_e4m3fnuz,
+    "F8_E5M2": torch.float8_e5m2, "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
+    "F8_E8M0": torch.float8_e8m0fnu, "F4": torch.float4_e2m1fn_x2,
+}  # fmt: skip
 
 MAX_TOKENS = 1 << 24  # of a vocabulary
 MAX_SIZE = 1 << 31  # of any number in a config
@@ -79,11 +91,11 @@ def write(
         config_file.write_text(json.dumps(public, indent=2) + "\n")
 
 
-def read_config(folder: Path, kind: str) -> dict[str, Any]:
-    """The folder's config.json, as ``plain`` gives it. Raises UserError when there is no readable
+def read_config(folder: Path, kind: str, name: str = "config.json") -> dict[str, Any]:
+    """The folder's config, as ``plain`` gives it. Raises UserError when there is no readable
     one."""
     try:
-        raw = read_json(folder / "config.json")
+        raw = read_json(folder / name)
     except UserError as error:
         raise LayoutError(f"{folder} holds no {kind} checkpoint: {error}") from None
     if not isinstance(raw, dict):
@@ -222,19 +234,29 @@ def pickle_error(file: Path, instead: str) -> UserError:
     )
 
 
+def read_tensor(opened: TensorFile, name: str) -> Tensor:
+    """A tensor of an open file, in memory of its own. Raises UserError for numbers of a type that
+    torch does not know, and for a file that is cut meanwhile."""
+    entry = opened.entries[name]
+    kind, shape = DTYPES.get(entry.dtype), list(entry.shape)
+    if kind is torch.float4_e2m1fn_x2:  # two numbers, side by side, are one of torch's
+        kind = None if shape[-1] % 2 else kind
+        shape[-1] //= 2
+    if kind is None:
+        raise UserError(f"{opened.path} holds numbers of the type {visible(entry.dtype, 40)}")
+    raw = torch.empty(entry.size, dtype=torch.uint8)
+    opened.read_into(name, raw.numpy())
+    return raw.view(kind).reshape(shape)
+
+
 def read_state(folder: Path, wanted: Callable[[str], bool] | None = None) -> dict[str, Tensor]:
     """Every tensor of the folder's safetensors files, int8 ones as bf16 (``wanted``: those of some
     names). Raises UserError."""
     state: dict[str, Tensor] = {}
     for file in weight_files(folder):
-        try:
-            if wanted is None:
-                state |= load_file(file)
-                continue
-            with safe_open(file, "pt") as stored:
-                state |= {n: stored.get_tensor(n) for n in stored.keys() if wanted(n)}  # noqa: SIM118
-        except Exception as error:  # safetensors raises many types
-            raise UserError(f"{file} cannot be read: {error}") from None
+        with open_tensors(file, OF_WEIGHTS) as opened:
+            names = [n for n in opened.entries if wanted is None or wanted(n)]
+            state |= {name: read_tensor(opened, name) for name in names}
     try:
         return expand(state)
     except (KeyError, RuntimeError) as error:
@@ -300,11 +322,8 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """Names and shapes of every tensor, from the files' headers alone. Raises UserError."""
     found: dict[str, tuple[int, ...]] = {}
     for file in weight_files(folder):
-        try:
-            with safe_open(file, "pt") as stored:
-                found |= {n: tuple(stored.get_slice(n).get_shape()) for n in stored.keys()}  # noqa: SIM118
-        except Exception as error:  # safetensors raises many types
-            raise UserError(f"{file} cannot be read: {error}") from None
+        with open_tensors(file, OF_WEIGHTS) as opened:
+            found |= {name: tuple(entry.shape) for name, entry in opened.entries.items()}
     return expanded_shapes(found)
 
 
@@ -375,7 +394,10 @@ class Form(Generic[C, Model]):
         check_numbers(raw, f"{where} holds no {self.kind} checkpoint")
         config, own = parsed(raw, where, self.kind, self.parse), self._own(found)
         with on_meta(where, self.kind):
-            network = self.network(config if self.sizes is None else self.sizes(own, config))
+            if self.sizes is not None:
+                config = self.sizes(own, config)
+                check_config(config)
+            network = self.network(config)
         check_shapes(shapes(network), own, where)
 
     def folders(self, folder: Path) -> list[Path]:
@@ -403,7 +425,9 @@ class Form(Generic[C, Model]):
         Raises UserError when a tensor is missing, surplus or of another shape, or when the head's
         token map leaves the vocabulary.
         """
-        model, state = self.outline(folder), read_state(folder)
+        unused = {*self.unread, *self.beside} - {"lm_head.weight", "d2t"}  # some take a gigabyte
+        model = self.outline(folder)
+        state = read_state(folder, lambda name: name not in unused)
         beside = {name: state.pop(name, None) for name in self.beside}
         state = {self.rename(n): tensor for n, tensor in state.items() if n not in self.unread}
         model = fill(model, state, folder).to(device=device, dtype=dtype).eval()

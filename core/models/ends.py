@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from core.errors import UserError
-from core.models import presets
+from core.models import checkpoint, presets
 from core.models.hub import SMALL_FILES, WEIGHTS, Source, cannot_load, shards
 from core.models.language import Language, compute_dtype, pick_device, target_source
 from core.models.presets import Value
 from core.progress import Progress, Report, silent
+from core.tensor_files import open_tensors
 
 INSIDE = ("", "model.language_model.", "language_model.model.", "language_model.")  # wrappers
 
@@ -89,11 +89,10 @@ def _without_layers(config: Any, dtype: torch.dtype) -> Any:
 def _tensors(source: Source, wanted: set[str]) -> Iterator[tuple[str, Tensor]]:
     """The tensors of these names, off the files that hold them."""
     for file in _files(source, wanted):
-        with safe_open(file, "pt") as tensors:
-            there = set(tensors.keys())
+        with open_tensors(file, checkpoint.OF_WEIGHTS) as opened:
             for key in wanted:
-                if name := next((name for name in _names(key) if name in there), None):
-                    yield key, tensors.get_tensor(name)
+                if name := next((name for name in _names(key) if name in opened.entries), None):
+                    yield key, checkpoint.read_tensor(opened, name)
 
 
 def _files(source: Source, wanted: set[str]) -> list[Path]:

@@ -12,15 +12,13 @@ import hashlib
 import json
 import shutil
 import struct
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from core.errors import UserError
-from core.files import cache_root, held
-from core.journal import LOCK
+from core.files import cache_root, scratch
 from core.lines import open_regular
 from core.progress import Progress, Report, silent
 
@@ -116,30 +114,10 @@ def read_config(file: Path) -> PreTrainedConfig:
 @contextmanager
 def making(final: Path) -> Iterator[Path]:
     """A folder that is renamed to ``final`` when it was made. An interruption leaves nothing."""
-    with scratch(final.parent) as folder:
+    with scratch(final.parent, SCRATCH) as folder:
         made = folder / "model"
         yield made
         move_into_place(made, final)
-
-
-@contextmanager
-def scratch(above: Path) -> Iterator[Path]:
-    """A folder for this process, below ``above``, that goes at the end. Those that killed processes
-    left there go, too, where locks tell that they are dead.
-
-    Raises UserError where another process takes the new folder for one that was left.
-    """
-    above.mkdir(parents=True, exist_ok=True)
-    busy = UserError(f"another process is making a model in {above}: try again")
-    for left in list(above.glob(f"{SCRATCH}*/{LOCK}")):
-        with suppress(UserError, OSError), held(left, busy) as sure:
-            if sure:
-                shutil.rmtree(left.parent, ignore_errors=True)
-    with (
-        tempfile.TemporaryDirectory(prefix=SCRATCH, dir=above) as made,
-        held(Path(made) / LOCK, busy),
-    ):
-        yield Path(made)
 
 
 def move_into_place(made: Path, final: Path) -> None:

@@ -20,11 +20,17 @@ if TYPE_CHECKING:
 
 # Config and tokenizer: fetched and checked first.
 SMALL_FILES = ("*.json", "*.jinja", "*.txt", "tokenizer.model", "mask_embedding.pt")
-CONFIG = ("config.json",)
+# The config of a model, or of an adapter in PEFT's layout, which may lie in a folder of its own.
+CONFIG = ("config.json", "adapter_config.json", "adapter/adapter_config.json")
 WEIGHTS = ("*.safetensors",)
 GGUF = ".gguf"
 INDEX = "model.safetensors.index.json"
 _ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")  # what a repository's id looks like
+
+
+def config_file(folder: Path) -> str:
+    """The name of a folder's config; that of a model where there is none."""
+    return next((name for name in CONFIG if (folder / name).is_file()), CONFIG[0])
 
 
 @dataclass(frozen=True)
@@ -151,7 +157,7 @@ class Source:
         """Whether config and weights are on this machine; the hub is not asked. A fetch that was
         killed leaves some files of a repository, each of them whole."""
         folder = self.here()
-        if folder is None or not (folder / CONFIG[0]).is_file():
+        if folder is None or not (folder / config_file(folder)).is_file():
             return False
         named = set((shards(folder) or {}).values())
         if not named and any(folder.glob("*-of-*.safetensors")):

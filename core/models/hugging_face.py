@@ -30,6 +30,7 @@ from core.errors import UserError
 from core.models.cache import Memory, StaticKV, StaticLayer, grouped_attention
 from core.models.checkpoint import check_numbers
 from core.models.hub import Source, shards
+from core.models.tokenizer_limits import check_tokenizer
 
 ATTENTION = "draftscope_grouped"
 _SPLIT = {"device_map": "auto"}  # accelerate plans the split
@@ -99,7 +100,10 @@ def load_config(source: Source) -> PreTrainedConfig:
 
 
 def load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
-    return _load(AutoTokenizer, source)
+    """Raises UserError for one that may make a text very long."""
+    found = _load(AutoTokenizer, source)
+    check_tokenizer(found, source.reference)
+    return found
 
 
 def load_model(

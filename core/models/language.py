@@ -25,6 +25,7 @@ from core.models.gguf import read_config
 from core.models.hub import Source, cannot_load
 from core.models.layer_kinds import carries_state, check_branches
 from core.models.presets import Value
+from core.models.readout import Readout
 from core.models.stored_embedding import store_embedding
 from core.models.target import device_map, input_device, stop_ids
 from core.models.tokens import FolderTokenizer
@@ -107,6 +108,16 @@ class Language:
         head = self.model.get_output_embeddings()
         assert head is not None, "a causal LM has a head"
         return ReturnToInputDevice(head) if device_map(self.model) else head
+
+    @cached_property
+    def readout(self) -> Readout:
+        """The scale and cap that the target puts on the logits of its head. Raises UserError
+        where they are not known."""
+        return Readout.of(self.model.config)
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """The target's logits [..., V] of its normed rows [..., h]."""
+        return self.readout(self.head(rows))
 
     @property
     def vocabulary(self) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from core.errors import UserError
-from core.files import TYPES, replacing
+from core.files import replacing
 from core.ngram.store import (
     CODE_BITS,
     ORDER,
@@ -28,6 +28,7 @@ from core.ngram.store import (
     pack_nodes,
 )
 from core.rounds.draft import Array
+from core.tensor_files import TYPES
 
 _BLOCK = 1 << 22  # tokens that are counted at once
 _END = np.zeros(ORDER - 1, np.int64)  # after a document: no window reaches into the next one

@@ -27,8 +27,8 @@ import numpy as np
 
 from core.compiled import compiled
 from core.errors import UserError
-from core.files import TYPES, read_arrays
 from core.rounds.draft import Array
+from core.tensor_files import TYPES, read_arrays
 
 FORMAT = "draftscope-ngram"
 VERSION = 1
@@ -150,7 +150,7 @@ class NgramStore:
     def open(path: Path | str) -> NgramStore:
         """Map a store's file. Raises UserError when it is not a store, is damaged or unreadable."""
         path = Path(path)
-        metadata, arrays = read_arrays(path, "an n-gram store")
+        metadata, arrays = read_arrays(path, "an n-gram store", mapped=True)
         _check_format(path, metadata)
         if not _sound(metadata, arrays):
             raise UserError(f"{path} contradicts itself: it is damaged")

@@ -16,12 +16,14 @@ class Cause(StrEnum):
     OUTRANKED = "outranked"
     PRUNED = "pruned"
     NOT_READ = "not_read"
+    SHORT_LIST = "short_list"
     OUTSIDE = "outside"
     VOCABULARY = "vocabulary"
     BEYOND = "beyond"
     NO_DRAFT = "no_draft"
     REFUSED = "refused"
     UNKNOWN = "unknown"
+    TEXT_ENDED = "text_ended"
     NOT_IN_GRAPH = "not_in_graph"
     BLOCK_DONE = "block_done"
     UNREACHED = "unreached"
@@ -65,6 +67,8 @@ _WORDS = {
     Cause.PRUNED: _missed("pruned by budget", "budget"),
     Cause.NOT_READ: _missed("behind what the builder reads of a list", "not read",
                             "behind what the builder reads"),
+    Cause.SHORT_LIST: _missed("beyond what this budget lists", "beyond this budget's lists",
+                              "budget's lists"),
     Cause.OUTSIDE: _missed("outside the candidates", "candidates"),
     Cause.VOCABULARY: _missed("outside the draft vocabulary", "draft vocabulary"),
     Cause.BEYOND: _missed("beyond the last depth", "last depth"),
@@ -73,6 +77,8 @@ _WORDS = {
                           "rejected (refused)"),
     Cause.UNKNOWN: _missed("the reason was not recorded", "reason not recorded",
                            "reason not recorded"),
+    Cause.TEXT_ENDED: _Words("behind the end of the text", "text ended",
+                             "rejected (behind the end of the text)"),
     Cause.NOT_IN_GRAPH: _missed("not in the draft graph", "draft graph"),
     Cause.BLOCK_DONE: _same("nothing left to draft: the block is finished"),
     Cause.UNREACHED: _same("unreached"),

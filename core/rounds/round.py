@@ -75,7 +75,7 @@ class Probe:
     coverage   float32 [d, 16]  C_K(d) = Σ_{l≤K} p(x̂_d^(l) | true prefix), x̂ the drafter's K best
     entropy_q  float32 [d]      entropy of q_d, nats
     rank_q     int32   [d]      rank of the target's own token under q_d, 1 = best; 0: none, for
-                                q_d gives it nothing
+                                q_d gives it nothing; −1: its token is not known
     vocabulary  how many tokens the drafter's head scores, where these are fewer than the target
                 has; None: all, or not recorded
     """
@@ -252,6 +252,12 @@ class Round:
             return 0  # old probes ranked a token that q gives nothing behind all others
         return rank if rank >= 0 else None
 
+    @property
+    def ends_inside(self) -> bool:
+        """Whether the text ends inside the accepted path, at a stop token or a limit: then the
+        walk's end stands behind the text."""
+        return self.block is None and 0 < len(self.committed) <= self.accepted
+
     @cached_property
     def stop_reason(self) -> Cause:
         """Why the walk ended where it did: why the token there was not drafted or not accepted.
@@ -265,6 +271,8 @@ class Round:
             return Cause.NO_DRAFT
         if self.block is not None:
             return Cause.NOT_IN_GRAPH
+        if self.ends_inside:
+            return Cause.TEXT_ENDED
         drawn = self.verdict.bonus_token is not None
         if drawn and any(self.status[child] == REJECTED for child in self.draft.children[row]):
             return Cause.REFUSED
@@ -280,9 +288,16 @@ class Round:
         listed, read = proposal.candidates(row), proposal.read
         asked = proposal.after[row] != NOT_ASKED
         if rank == 0 or (asked and (listed is None or self.verdict.bonus not in listed.ids)):
-            return Cause.OUTSIDE
+            short = rank and listed is not None and self._as_long_as_the_budget(proposal, listed)
+            return Cause.SHORT_LIST if short else Cause.OUTSIDE
         unread = read is not None and rank is not None and rank > read
         return Cause.NOT_READ if unread else Cause.PRUNED
+
+    def _as_long_as_the_budget(self, proposal: Proposal, listed: Candidates) -> bool:
+        """Whether a larger budget has longer lists. A list that is shorter than the draft is all
+        that the drafter gives, or that was recorded."""
+        own = proposal.factorised_lists and proposal.read is None
+        return own and len(listed.ids) >= self.draft.nodes
 
     def why(self, row: int) -> Cause:
         """Why this row's branch lived or died."""

@@ -17,10 +17,10 @@ from typing import IO, Any, TypeVar
 import numpy as np
 from msgspec.structs import astuple
 
-from core.declared import BadField, convert
+from core.declared import BadField, convert, shown
 from core.errors import UserError, WrongKind
 from core.json_input import MAX_BYTES, parse_json
-from core.lines import LIMITS, Limits, lines, open_regular
+from core.lines import LIMITS, Limits, lines, open_regular, size_of
 from core.rounds.blocks import MASKED, Block, BlockDraft, Edit, Ranking, Step
 from core.rounds.draft import Array, Candidates, Draft, Proposal
 from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict, new_tokens
@@ -54,9 +54,20 @@ from core.traces.schema import (
     Trace,
 )
 
+TOLD_EVERY = 100  # rounds: how often it is told how far a file is read
 AFTER = "after the footer: give each run its own file"
 
 L = TypeVar("L", RoundLine, CountsLine)
+
+
+def traces_in(folder: Path) -> list[Path]:
+    """The files right in a folder that are named like traces, in the order of their paths. Raises
+    WrongKind when there is none."""
+    some = (file for ending in ENDINGS for file in folder.glob(f"*{ending}"))
+    found = sorted(file for file in some if file.is_file())
+    if not found:
+        raise WrongKind(f"the folder {folder} holds no trace (.jsonl or .jsonl.gz)", folder)
+    return found
 
 
 def is_trace(path: Path) -> bool:
@@ -73,10 +84,15 @@ def is_trace(path: Path) -> bool:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def read_trace(path: Path, limits: Limits = LIMITS) -> Trace:
-    """The whole trace. Raises UserError, with one sentence, for anything that is not one."""
+def read_trace(
+    path: Path, limits: Limits = LIMITS, at: Callable[[float], None] = lambda _: None
+) -> Trace:
+    """The whole trace. ``at`` hears now and then which share of the file is read.
+
+    Raises UserError, with one sentence, for anything that is not a trace.
+    """
     with _opened(path, limits) as reader:
-        return reader.trace()
+        return reader.trace(at)
 
 
 def read_ends(path: Path, limits: Limits = LIMITS) -> Trace:
@@ -131,7 +147,7 @@ class TraceReader:
         limits: Limits = LIMITS,
         more: Callable[[], bool] = lambda: False,
     ):
-        self._name, self._limits = name, limits
+        self._file, self._name, self._limits = file, name, limits
         self._lines = enumerate(
             lines(file, name, limits, lambda: self.footer is None and more()), 1
         )
@@ -205,9 +221,14 @@ class TraceReader:
         self.lies = tuple(k for k, value in own.items() if not _agrees(line.get(k), value))
         self.footer = {k: v for k, v in line.items() if k != "kind"} | own
 
-    def trace(self) -> Trace:
-        rounds = tuple(self)
-        return Trace(self.header, rounds, self.footer, self.lies)
+    def trace(self, at: Callable[[float], None] = lambda _: None) -> Trace:
+        """All of it; ``at`` as in ``read_trace``."""
+        rounds = list[Round]()
+        for record in self:
+            rounds.append(record)
+            if len(rounds) % TOLD_EVERY == 0:
+                at(self._file.tell() / max(size_of(self._file), 1))
+        return Trace(self.header, tuple(rounds), self.footer, self.lies)
 
     def ends(self) -> Trace:
         """Header and footer alone; what the rounds hold is counted, and not looked at."""
@@ -240,7 +261,7 @@ def _header(data: bytes, name: str) -> Header:
         raise UserError(f"{name} has no valid trace version")
     if version > VERSION:
         raise UserError(
-            f"{name} is a version {version} trace; this Draftscope reads up to {VERSION}"
+            f"{name} is a version {shown(version)} trace; this Draftscope reads up to {VERSION}"
         )
     convert(line, PromptLine, f"{name}, line 1")
     return convert({"settings": {}, "model": {}} | line, Header, f"{name}, line 1")

@@ -109,15 +109,17 @@ class Totals:
 
     tokens: int = 0
     lengths: list[int] = field(default_factory=list)
-    seconds: list[Iterable[float]] = field(default_factory=list)
+    seconds: tuple[float, ...] = ()
     denoised: bool = False
 
     def add(self, committed: int, length: int, seconds: Iterable[float], denoised: bool) -> None:
         """A round: tokens it committed, accepted + 1, seconds of each stage."""
         if committed:
+            here = tuple(seconds)
+            before = self.seconds or (0.0,) * len(here)
+            self.seconds = tuple(a + b for a, b in zip(before, here, strict=True))
             self.tokens += committed
             self.lengths.append(length)
-            self.seconds.append(seconds)
             self.denoised |= denoised
 
     def add_round(self, record: Round) -> None:
@@ -126,14 +128,13 @@ class Totals:
 
     def summary(self) -> dict[str, Any]:
         """Tokens, rounds, τ, acceptance lengths and stage seconds."""
-        lengths, stages = self.lengths, zip(*self.seconds, strict=True)
+        lengths = self.lengths
         return {
             "tokens": self.tokens + (not self.denoised),  # the first one is prefill's
             "rounds": len(lengths),
             "tau": sum(lengths) / len(lengths) if lengths else 1.0,
             "acceptance_lengths": lengths,
-            "seconds": dict.fromkeys(STAGES, 0.0)
-            | dict(zip(STAGES, map(sum, stages), strict=False)),
+            "seconds": dict.fromkeys(STAGES, 0.0) | dict(zip(STAGES, self.seconds, strict=False)),
         }
 
 

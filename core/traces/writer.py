@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..rounds.blocks import Block
 from ..rounds.draft import Array, Candidates, Draft, Proposal
 from ..rounds.round import Probe, Round
-from .schema import FORMAT, VERSION, Header, Trace, summary
+from .schema import FORMAT, VERSION, Header, Totals, Trace
 
 
 class TraceWriter:
@@ -23,7 +23,7 @@ class TraceWriter:
 
     def __init__(self, path: Path, header: Header):
         self._zipped = path.name.endswith(".gz")
-        self._rounds: list[Round] = []
+        self._totals = Totals()  # a server's texts are long: the rounds themselves are not kept
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._raw: IO[bytes] = path.open("wb")
@@ -37,18 +37,20 @@ class TraceWriter:
         self._line({"kind": "header", "format": FORMAT, "version": VERSION, **asdict(header)})
 
     def write(self, record: Round) -> None:
-        self._rounds.append(record)
+        self._totals.add_round(record)
         self._line({"kind": "round", **round_to_json(record)})
 
     def finish(self, /, **more: Any) -> None:
         """Write the footer, the run's summary and ``more``, and close the file."""
-        self._line({"kind": "footer", **more, **summary(self._rounds)})
+        self._line({"kind": "footer", **more, **self._totals.summary()})
         self.close()
 
     def close(self) -> None:
         """Close without a footer: the run was interrupted."""
-        self._file.close()
-        self._raw.close()
+        try:
+            self._file.close()
+        finally:  # the disk may be full, and this the last that gzip had to say
+            self._raw.close()
 
     def _line(self, value: dict[str, Any]) -> None:
         # ASCII output: no line separator that some reader splits at can stand in a line

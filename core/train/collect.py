@@ -233,7 +233,7 @@ class Collector:
         return columns, _Best(*last.topk(self.settings.top_k or last.shape[-1]))
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        return self.model.lm_head(hidden).float()
+        return self.language.logits(hidden).float()
 
     def _document(self, tokens: list[int], answer: int, columns: Sequence[Tensor]) -> Document:
         """Columns [T, …] begin with the first token; what they hold after the last is cut."""

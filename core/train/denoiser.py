@@ -24,7 +24,13 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
-from core.diffusion.adapter import (
+from core.diffusion.ranking import unmasking_order
+from core.errors import UserError
+from core.learning.corpus import Blocks, Corpus
+from core.learning.shards import Document
+from core.learning.student import Labels, Student, Training, TrainingRun, mask_token
+from core.methods.method import Range, option
+from core.models.adapter import (
     MASK,
     AdapterConfig,
     AdapterGate,
@@ -32,13 +38,7 @@ from core.diffusion.adapter import (
     projections,
     save_adapter,
 )
-from core.diffusion.adapter import Adapter as Saved
-from core.diffusion.ranking import unmasking_order
-from core.errors import UserError
-from core.learning.corpus import Blocks, Corpus
-from core.learning.shards import Document
-from core.learning.student import Labels, Student, Training, TrainingRun, mask_token
-from core.methods.method import Range, option
+from core.models.adapter import Adapter as Saved
 from core.models.cache import mask_value
 
 STATES = 4  # that a step learns of a block: at the start, then about every quarter of it

@@ -15,7 +15,9 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,14 +32,16 @@ Step = tuple[dict[str, Any], Mapping[str, Any]]  # facts, and arrays by name
 class Channel:
     """The writer's process and the queue before it.
 
+    lost     steps for which the queue had no room
+    ended    whether the writer is gone: nothing is written any more
     collect  turns what ``send`` was given into arrays, in the thread: waiting for a device's copy
              belongs there
     """
 
     def __init__(self, header: dict[str, Any], size: int, collect: Callable[[Any], Any]):
-        self.lost = 0
+        self.lost, self.ended = 0, False
         self._queue: queue.Queue[Step | None] = queue.Queue(size)
-        self._gap, self._collect, self._ended = False, collect, False
+        self._gap, self._collect = False, collect
         path = str(Path(__file__).resolve().parent.parent)
         code = (
             f"import sys; sys.path.append({path!r}); from {__package__}.writing import main; main()"
@@ -48,10 +52,10 @@ class Channel:
         self._thread = threading.Thread(target=self._run, name="draftscope", daemon=True)
         self._thread.start()
 
-    def send(self, facts: dict[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Give a step to the writer, or lose it: the next one then says so."""
-        if self._ended:
-            return
+    def send(self, facts: dict[str, Any], arrays: Mapping[str, Any]) -> bool:
+        """Give a step to the writer; False: it is lost, which the next one then says."""
+        if self.ended:
+            return False
         if self._gap:
             facts["gap"] = True
         try:
@@ -60,13 +64,15 @@ class Channel:
         except queue.Full:
             self._gap = True
             self.lost += 1
+        return not self._gap
 
     def close(self, seconds: float = 5.0) -> None:
         """Let the writer finish what was sent, for at most so long."""
+        until = time.monotonic() + seconds
         try:
             self._queue.put(None, timeout=seconds)
-            self._thread.join(seconds)
-            self._process.wait(seconds)
+            self._thread.join(_left(until))
+            self._process.wait(_left(until))
         except (queue.Full, subprocess.TimeoutExpired):
             log.warning("draftscope: the writer of traces does not end; the last ones are cut")
 
@@ -80,8 +86,16 @@ class Channel:
                 write(pipe, facts, {name: self._collect(x) for name, x in arrays.items()})
             pipe.close()
         except Exception as error:
-            self._ended = True
+            self.ended = True
             log.warning("draftscope: recording ended: %s", error or type(error).__name__)
+            with suppress(queue.Empty):  # what waits may lie on a device
+                while True:
+                    self._queue.get_nowait()
+
+
+def _left(until: float) -> float:
+    """Seconds until then."""
+    return max(0.0, until - time.monotonic())
 
 
 def write(pipe: IO[bytes], facts: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:

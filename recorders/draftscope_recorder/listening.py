@@ -37,6 +37,25 @@ def missing(log: logging.Logger, where: str, name: str, need: str, vital: bool) 
     log.warning("draftscope: this %s has no %s: %s", where, name, what)
 
 
+# Fields of a request's sampling that change p after what is recorded, and the value that is off.
+PROCESSORS = {
+    "min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
+    "min_tokens": 0, "min_new_tokens": 0, "logit_bias": None, "bad_words": None,
+    "allowed_token_ids": None, "structured_outputs": None, "json_schema": None, "regex": None,
+    "ebnf": None, "structural_tag": None,
+}  # fmt: skip
+
+
+def processors(sampling: Any) -> str:
+    """Name what is on, numbers with their value: "min_p 0.1, logit_bias"; "" for nothing."""
+    given = {name: getattr(sampling, name, off) for name, off in PROCESSORS.items()}
+    on = {name: value for name, value in given.items() if value and value != PROCESSORS[name]}
+    return ", ".join(
+        f"{name} {value:g}" if isinstance(value, int | float) else name
+        for name, value in on.items()
+    )
+
+
 @dataclass(eq=False, kw_only=True)
 class Listener:
     """Joins what an engine says in a step, and sends it.
@@ -83,9 +102,11 @@ class Listener:
         most: int,
         stops: Collection[int],
         sampling: dict[str, float],
+        changed: str,
     ) -> None:
         """Begin a request. ``asked``: its own word on being recorded; ``prompt``: None where it is
-        not of tokens alone; ``most``: new tokens at most; ``stops``: tokens that end it."""
+        not of tokens alone; ``most``: new tokens at most; ``stops``: tokens that end it;
+        ``changed``: by which processors it samples from another p than is recorded."""
         if prompt is None or not self.chosen.wants(name, asked):
             self.passed.add(name)
             return
@@ -96,6 +117,7 @@ class Listener:
             "stops": sorted(stops),
             "tag": asked if isinstance(asked, str) else "",
             "sampling": sampling,
+            "processors": changed,
         }
 
     def end(self, name: str) -> None:
@@ -124,7 +146,12 @@ class Listener:
             self.channel = Channel(self.header(), self.chosen.queue, _on_host)
         facts |= {"new": self.began, "finished": self.ended}
         self.began, self.ended = {}, []
-        self.channel.send(facts, {name: _leaving(x) for name, x in arrays.items()})
+        if self.channel.send(facts, {name: _leaving(x) for name, x in arrays.items()}):
+            return
+        # The writer ends the requests of a lost step, so nothing more is measured for them.
+        self.passed |= self.live
+        self.live.clear()
+        self.on = not self.channel.ended
 
     def close(self) -> None:
         if self.channel is not None:
@@ -207,14 +234,15 @@ class Rows:
 
     def of(self, values: Any) -> Any:
         """The chosen rows of a tensor with all of them."""
-        return values if self.all else values.index_select(0, _indices(self.index, values))
+        return values if self.all else values.index_select(0, indices(self.index, values))
 
     def requests(self, values: Any) -> Any:
         """The chosen requests of a tensor [requests, …]."""
-        return values if self.all else values.index_select(0, _indices(self.chosen, values))
+        return values if self.all else values.index_select(0, indices(self.chosen, values))
 
 
-def _indices(some: Sequence[int], values: Any) -> Any:
+def indices(some: Sequence[Any], values: Any) -> Any:
+    """Whole numbers of the host as a tensor on the device of ``values``."""
     import torch
 
     made = torch.tensor(some)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import options
-from .listening import Listener, Rows, chosen_options, first_message, missing
+from .listening import Listener, Rows, chosen_options, first_message, missing, processors
 
 log = logging.getLogger("sglang.draftscope")
 ANY_K = 1 << 30  # SGLang's top_k where it is off
@@ -289,6 +289,7 @@ class Verification(Listener):
                 "top_k": 0 if greedy or sampling.top_k >= ANY_K else sampling.top_k,
                 "top_p": 1.0 if greedy else sampling.top_p,
             },
+            processors(sampling),
         )
 
     # ── the end of requests ──────────────────────────────────────────────────────────────────────

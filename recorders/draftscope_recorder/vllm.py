@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from . import options
-from .listening import Listener, Rows, chosen_options, first_message, missing
+from .listening import Listener, Rows, chosen_options, first_message, indices, missing, processors
 
 log = logging.getLogger("vllm.draftscope")
 
@@ -175,16 +175,14 @@ class Runner(Listener):
                 "top_k": max(0, sampling.top_k),
                 "top_p": sampling.top_p,
             },
+            processors(sampling),
         )
 
     # ── a step ───────────────────────────────────────────────────────────────────────────────────
 
     def chained(self, rows: Rows, logits: Any, tokens: Any) -> dict[str, Any]:
         """p of a step whose drafts are chains. ``tokens`` [R]: of all rows."""
-        import torch
-
-        parents = torch.tensor(rows.chains, device=logits.device)
-        return self.measured(rows, logits, parents, rows.of(tokens))
+        return self.measured(rows, logits, indices(rows.chains, logits), rows.of(tokens))
 
     def with_q(self, rows: Rows, arrays: dict[str, Any], logits: Any, out: Any) -> dict[str, Any]:
         """The arrays with q at the places that were drafted, where the drafter told it."""
@@ -201,7 +199,7 @@ class Runner(Listener):
             return arrays
         from .measuring import drafter
 
-        index, request, depth = torch.tensor(places, device=logits.device).T
+        index, request, depth = indices(places, logits).T
         own = rows.of(logits) if self.chosen.p else None
         found = drafter(
             torch.stack(told),
@@ -296,8 +294,7 @@ class V1(Runner):
         out = rows.requests(sampled).to(torch.int32)
         parts = [n for n, at in enumerate(rows.chosen) if masked[at]]
         if parts:
-            out = out.clone()
-            out[parts] = -1
+            out = out.index_fill(0, indices(parts, out), -1)
         if self.offered:
             arrays = self.with_q(rows, arrays, logits, out)
         self.emit(rows, arrays, out)

@@ -120,7 +120,7 @@ class Writer:
             **self.header.get("settings", {}),
             "request": name,
             "sampling": about["sampling"],
-            **({"tag": about["tag"]} if about.get("tag") else {}),
+            **{name: about[name] for name in ("tag", "processors") if about.get(name)},
         }
         self.requests[name] = Request(
             prompt=about["prompt"],
@@ -145,7 +145,8 @@ class Writer:
         except (UserError, OSError) as error:
             request.ended = True
             self.totals.broken_requests += 1
-            self._close(request, whole=False)
+            with suppress(OSError):  # the disk is full: closing the file says so once more
+                self._close(request, whole=False)
             if time.monotonic() - self.said > SAID:
                 self.said = time.monotonic()
                 print(f"draftscope: the trace of request {name} ends: {error}", file=sys.stderr)
@@ -225,8 +226,11 @@ class Writer:
 
     def _close(self, request: Request, whole: bool) -> None:
         recorder, request.recorder = request.recorder, None
-        if recorder is not None:
+        if recorder is None:
+            return
+        try:
             recorder.__exit__(None if whole else RuntimeError, None, None)
+        finally:  # a trace that is cut takes room, too
             self.finished.append(request.path)
             self._remove_oldest()
             self._sum_up()

@@ -159,8 +159,9 @@ def test_a_denoise_link_has_step_draft_and_graph(visit: Open):
     place = page.locator("#ds-d-scope")
     heading = place.locator(".dn-place")
     expect(heading).to_contain_text("of 64")
+    settled(page, "view=denoise", "round=", "trace=")  # it is where it opens, and an entry
     first = heading.inner_text()
-    place.get_by_role("button", name="Examples").click()
+    page.locator("#ds-d-panel").get_by_role("button", name="Examples").click()
     place.locator("dialog .ds-example", has_text="side by side").last.click()
     expect(heading).to_contain_text("Step 1 of")
     expect(place.locator(".dn-same")).to_contain_text("the same tokens")  # both are there
@@ -196,6 +197,7 @@ def test_a_what_if_link_has_knobs_place_and_kept_curves(visit: Open):
     place.locator(".ds-token").nth(9).click()
     heading = place.get_by_role("heading", name=re.compile("^Round [0-9]+ of"))
     url = settled(page, "text=", "method=dart", "options=", "place=10", "kept=")
+    expect(place.locator(".ds-stale")).to_have_count(0)  # the setting has its answer
     said = heading.inner_text()
 
     place = visit(url).locator("#ds-w-scope")

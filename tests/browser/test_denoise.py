@@ -57,7 +57,7 @@ def example(page: Page, title: str = "Plain and Spiffy, side by side") -> None:
 def shelf(page: Page) -> Locator:
     """The examples, opened as a dialog; the page itself opens the first of them."""
     expect(heading(page)).to_contain_text("of 64")
-    named(page, "Examples").click()
+    page.locator("#ds-d-panel").get_by_role("button", name="Examples").click()
     return page.locator(".dn-scope dialog .ds-example")
 
 
@@ -138,7 +138,7 @@ def test_denoising_runs_are_on_this_tab_s_shelf_alone(visit: Open):
     expect(page.locator(".dn-card:visible")).to_have_count(1)
     expect(page.locator(".dn-graph")).to_be_hidden()
     expect(page.locator(".dn-told")).to_contain_text("Plain denoising pays one call for every step")
-    named(page, "Examples").click()
+    page.locator("#ds-d-panel").get_by_role("button", name="Examples").click()
     page.locator(".dn-scope dialog .ds-example", has_text="Spiffy, D = 10").first.click()
     expect(page.locator(".dn-graph")).to_be_visible()
     expect(page.locator(".dn-scope dialog")).to_be_hidden()
@@ -221,7 +221,7 @@ def test_the_calibrated_graph_and_a_call_s_and_the_grids_are_files(page: Page):
         assert Path(made.path()).read_bytes().startswith(b"\x89PNG")
     made = taken(page, from_menu(page, "Save the draft graph as PNG"))
     assert Path(made.path()).read_bytes().startswith(b"\x89PNG")
-    made = taken(page, named(page, "Save Spiffy trace"))
+    made = taken(page, from_menu(page.locator("#ds-d-panel"), "Save Spiffy trace"))
     lines = gzip.decompress(Path(made.path()).read_bytes()).splitlines()
     assert json.loads(lines[0])["method"] == "spiffy"
 
@@ -242,9 +242,11 @@ def test_the_ranking_is_a_table_to_take_away(page: Page):
 
 def test_live_runs_are_followed_stopped_and_fail_with_a_sentence(page: Page):
     run(page, "How many are left?")
+    expect(page.locator(".dn-asked")).to_have_text("Prompt: How many are left?")
     done(page)
     expect(page.locator(".dn-same")).to_contain_text("same tokens at the same steps")
     expect(heading(page)).to_contain_text("Step 64 of 64")
+    expect(page.locator(".dn-tiles b").first).to_have_text("64")
     plain, calls, _, _ = tiles(page)
     assert int(calls) < int(plain) == 64
     run(page, "And now plainly", "none")

@@ -10,8 +10,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
+pytest.importorskip("gradio")
+pytest.importorskip("playwright")
+
+from playwright.sync_api import expect
+
+from app.studio.access import Access, RequestLimit, Token
+from app.studio.runs import Runs
 from tests import needs
 from tests.browser.conftest import FLAGS, LOADING
+from tests.browser.steps import PROMPT, run, serving
+from tests.fakes import FakeEngine
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -106,3 +115,26 @@ def test_a_name_that_was_bound_to_this_machine_is_refused(browser: Browser, addr
     answer = bound.new_page().goto(f"http://evil.example:{urlsplit(address).port}/")
     assert answer is not None and answer.status == 403
     bound.close()
+
+
+def test_a_page_says_that_its_token_has_expired_and_goes_on_with_the_next(browser: Browser):
+    now, engine = [0.0], FakeEngine()
+    access = Access(token=Token.of(1, lambda: now[0]))
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_navigation_timeout(LOADING)
+    asked = list[str]()
+    page.on("request", lambda request: asked.append(request.url))
+    with serving(Runs(engine), access=access) as address:
+        page.goto(f"{address}/?token={access.token}")
+        run(page, "hello")
+        assert 20 < len(asked) < RequestLimit().most / 40, "pages never come near the limit"
+        now[0] = 3600.0
+        page.locator(PROMPT).fill("once more")
+        page.locator("#ds-start").click()
+        said = "this token has expired: open the address that the server printed last"
+        expect(page.locator(".ds-banner:visible")).to_have_text(said)
+        context.new_page().goto(f"{address}/?token={access.token}")
+        run(page, "once more")
+        expect(page.locator(".ds-banner:visible")).to_have_count(0)
+    context.close()

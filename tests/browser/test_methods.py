@@ -17,6 +17,7 @@ from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests.browser.steps import (
+    COMPARED,
     NODE,
     PROMPT,
     Open,
@@ -30,7 +31,9 @@ from tests.browser.steps import (
     run,
     served,
     settle,
+    tab,
     title,
+    with_modules,
 )
 from tests.fakes import FakeEngine, make_header, make_round
 from tests.test_forms import OWN_FILE
@@ -43,11 +46,11 @@ pytestmark = pytest.mark.browser
 
 def open_options(page: Page) -> None:
     open_form(page)
-    page.locator("#ds-options button").first.click()
+    page.locator("#ds-options summary").click()
 
 
 def options(page: Page) -> list[str]:
-    return page.locator("#ds-options .ds-option:visible label span").all_inner_texts()
+    return page.locator("#ds-options .ds-field:visible label").all_inner_texts()
 
 
 def test_a_method_brings_its_own_options(visit: Open):
@@ -62,6 +65,7 @@ def test_a_method_brings_its_own_options(visit: Open):
     choose(page, "DART")
     expect(candidates).to_be_hidden()
     expect(page.get_by_label("n-gram term at depth 1")).to_be_checked()
+    assert len(options(page)) == 9  # with the builder
     assert "ngram" not in options(page)  # a path is not asked for
     choose(page, "TreeFlash")
     expect(candidates).to_have_value("16")  # reset
@@ -69,11 +73,34 @@ def test_a_method_brings_its_own_options(visit: Open):
     expect(page.locator("#ds-options")).to_be_hidden()
 
 
+def test_options_are_labelled_and_explained_and_set_by_keys(visit: Open):
+    page = visit()
+    open_options(page)
+    choose(page, "CaDDTree")
+    field = page.get_by_label("temperature of q")
+    expect(field).to_have_accessible_description(
+        "the logits of q are divided by it · 0.001 to 1000"
+    )
+    field.focus()
+    page.keyboard.press("ArrowUp")
+    expect(field).to_have_value("1.05")
+    page.locator("#ds-options summary").focus()
+    page.keyboard.press("Enter")
+    expect(field).to_be_hidden()
+    page.keyboard.press(" ")
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("Builder", exact=True)).to_be_focused()
+    page.keyboard.press("c")  # the first that begins with it
+    expect(page.get_by_label("Builder", exact=True)).to_have_value("chain")
+    expect(page.get_by_label("Builder", exact=True)).to_be_focused()
+    expect(field).to_have_value("1")  # reset
+
+
 def test_options_and_builder_reach_the_run(visit: Open, tmp_path: Path):
     page = visit()
     open_options(page)
     choose(page, "TreeFlash")
-    pick(page, "#ds-builder", "opt-tree")
+    page.get_by_label("Builder", exact=True).select_option("opt-tree")
     expect(page.get_by_label("gain a level must add")).to_be_visible()
     page.get_by_label("candidates per depth").fill("8")
     page.get_by_label("candidates per depth").blur()
@@ -101,6 +128,77 @@ def test_an_emptied_option_is_complained_of(visit: Open):
     expect(page.locator(".ds-banner")).to_contain_text("fill in the option candidates per depth")
 
 
+def test_run_again_brings_back_each_column_s_builder_and_options(visit: Open):
+    page = visit()
+    tab(page, "compare")
+    page.wait_for_function(COMPARED)
+    open_form(page, "ds-c")
+    pick(page, "#ds-slot-b", "DART")
+    second = page.locator("#ds-slot-b-options")
+    second.locator("summary").click()
+    second.get_by_label("n-gram term at depth 1").uncheck()
+    second.get_by_label("sequences kept per depth").fill("7")
+    pick(page, "#ds-slot-a", "TreeFlash")
+    first = page.locator("#ds-slot-a-options")
+    first.locator("summary").click()
+    first.get_by_label("Builder", exact=True).select_option("opt-tree")
+    first.get_by_label("candidates per depth").fill("8")
+    page.locator("#ds-c-prompt textarea").fill("hello")
+    page.locator("#ds-c-start").click()
+    about = page.locator("#ds-view-compare .ds-beside-prompt")
+    expect(about.locator(".ds-chip.run[data-state=done]")).to_have_count(2)
+    open_form(page, "ds-c")
+    pick(page, "#ds-slot-a", "Plain")
+    expect(first.locator("details")).to_be_hidden()
+    pick(page, "#ds-slot-b", "none")
+    expect(second.locator("details")).to_be_hidden()
+    page.locator("#ds-c-open-settings").click()  # the settings lie over the menu
+    from_menu(page.locator("#ds-view-compare"), "Run again").click()
+    expect(first.get_by_label("Builder", exact=True)).to_have_value("opt-tree")
+    expect(first.get_by_label("candidates per depth")).to_have_value("8")
+    expect(second.get_by_label("sequences kept per depth")).to_have_value("7")
+    expect(second.get_by_label("n-gram term at depth 1")).not_to_be_checked()
+
+
+DRAWN = """async () => {
+  const { mount } = await import("/web/options/view.js"),
+    value = (method) => ({ method, builder: "own", options: { width: 3 } }),
+    about = "<img src=x onerror='window.__pwned = 1'>",
+    options = [{ name: "width", label: about, about, value: 1, step: 1 }],
+    answers = [() => Promise.reject(), async () => ({ options, methods: { a: { own: [0] } } })],
+    page = { element: document.querySelector("main"), props: { value: value("a") } },
+    seen = () => page.element.innerText.replace(/\\s+/g, " ");
+  let redraw;
+  page.watch = (_, hear) => (redraw = hear);
+  page.server = { described: () => answers.shift()() };
+  await mount(page);
+  document.querySelector("details").open = true;
+  const told = seen();
+  await redraw();
+  const input = document.querySelector("input"),
+    drawn = [input.value, input.labels[0].textContent === about];
+  for (const typed of ["4", ""]) {
+    input.value = typed;
+    input.dispatchEvent(new Event("input"));
+    drawn.push(page.props.value.options.width);
+  }
+  page.props.value = value("");
+  await redraw();
+  return { told, drawn, images: document.images.length, hidden: !seen() };
+}"""
+
+
+def test_options_that_did_not_come_are_asked_for_again_and_never_markup(browser: Browser):
+    page = with_modules(browser.new_context().new_page())
+    assert page.evaluate(DRAWN) == {
+        "told": "Builder and options the server did not answer",
+        "drawn": ["3", True, 4, None],
+        "images": 0,
+        "hidden": True,
+    }
+    page.context.close()
+
+
 @pytest.fixture
 def own_address(tmp_path: Path) -> Iterator[str]:
     from app.studio.methods import Methods
@@ -118,7 +216,7 @@ def test_a_method_of_one_s_own_stands_in_the_panel(browser: Browser, own_address
     open_options(page)
     choose(page, "Mine")
     expect(page.get_by_label("luck")).to_have_value("0.5")
-    expect(page.locator("#ds-builder")).to_be_hidden()
+    expect(page.get_by_label("Builder", exact=True)).to_have_count(0)
     expect(page.get_by_label("note")).to_have_count(0)
     run(page, "hello")
     expect(page.locator(".ds-about")).to_contain_text("mine.py")

@@ -282,7 +282,7 @@ def test_the_form_is_as_it_was_after_a_reload(visit: Open):
     settle(page)
     choose(page, "TreeFlash")
     page.locator("#ds-budget label", has_text="256").click()
-    page.locator("#ds-options").get_by_role("button").first.click()
+    page.locator("#ds-options summary").click()
     width = page.get_by_label("candidates per depth").locator("visible=true")
     expect(width).to_have_value("16")
     width.fill("5")
@@ -293,7 +293,7 @@ def test_the_form_is_as_it_was_after_a_reload(visit: Open):
     expect(page.locator(PROMPT)).to_have_value("half a sentence, never sta")
     expect(page.locator("#ds-open-settings")).to_contain_text("TreeFlash 256")
     open_form(page)
-    page.locator("#ds-options").get_by_role("button").first.click()
+    page.locator("#ds-options summary").click()
     expect(page.get_by_label("candidates per depth").locator("visible=true")).to_have_value("5")
 
 

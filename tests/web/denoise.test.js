@@ -30,11 +30,11 @@ test("a step says why it sets what it sets", () => {
 test("a step that a run ends before is not waited for", () => {
   const went = [],
     nothing = () => {},
-    status = { state: nothing, draw: nothing, working: nothing };
+    status = { run: nothing, tell: nothing };
   const ended = (steps, wanted) => {
     const player = { go: (at) => went.push(at), follow: true },
       view = Object.create(DenoiseView.prototype),
-      runs = [{ feed: { active: true }, steps: Array(steps) }],
+      runs = [{ feed: { active: true, run: {} }, steps: Array(steps), save: {} }],
       parts = { graph: {}, ranking: {}, address: { moved: nothing }, _mark: nothing };
     Object.assign(view, { runs, wanted, player, status, trigger: nothing, ...parts });
     view._state(runs[0], false);

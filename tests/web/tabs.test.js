@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Player } from "../../app/web/denoise/player.js";
 import { blockOf, callEdge, stepsOf, stepsPart, textAt } from "../../app/web/denoise/steps.js";
-import { actOf, isTyping } from "../../app/web/learn/keys.js";
+import { takesKey } from "../../app/web/keys.js";
+import { actOf } from "../../app/web/learn/keys.js";
 import { placesFor, stateAt } from "../../app/web/learn/knobs.js";
 import { gigabytes } from "../../app/web/learn/lanes.js";
 import { cameOf, roundAt } from "../../app/web/whatif/draft.js";
@@ -126,15 +127,15 @@ test("clickers, digits and letters move through the course", () => {
 });
 
 test("what is typed into keeps its keys", () => {
-  const at = (tagName, key, more) => isTyping({ target: { tagName }, key, ...more });
+  const at = (tagName, key, more) => takesKey({ target: { tagName }, key, ...more });
   assert.equal(at("INPUT", "a"), true);
   assert.equal(at("BUTTON", " "), true);
   assert.equal(at("BUTTON", "ArrowRight"), false);
   assert.equal(at("DIV", "a"), false);
   assert.equal(at("DIV", "a", { ctrlKey: true }), true);
   const slider = { tagName: "INPUT", type: "range" };
-  assert.equal(isTyping({ target: slider, key: "ArrowRight" }), true);
-  assert.equal(isTyping({ target: slider, key: "PageDown" }), false); // a clicker leads on
+  assert.equal(takesKey({ target: slider, key: "ArrowRight" }), true);
+  assert.equal(takesKey({ target: slider, key: "PageDown" }), false); // a clicker leads on
 });
 
 test("sliders lead to a state, the last one fastest, and a wrong link to their start", () => {

@@ -16,12 +16,13 @@ from app.commands.model.examined import examine, free_disk, memory_of
 from app.terminal import console, one_line
 from core import ASSETS, VERSION
 from core.errors import UserError
-from core.files import cache_root, read_arrays
+from core.files import cache_root
 from core.methods.method import Option, find_builder, options_of
 from core.methods.names import BUILDERS
 from core.methods.registry import listed
 from core.models import embedded, presets
 from core.models.embedded import NAME as EMBEDDED
+from core.tensor_files import open_tensors
 
 NEEDED = ("torch", "transformers", "safetensors", "numpy", "numba", "rich")
 FOR_PREPARING = ("gguf", "accelerate")
@@ -190,7 +191,8 @@ def _shipped(
     name = f"{kind} {path.relative_to(ASSETS / 'models')}"
     try:
         for file in weights:
-            read_arrays(file, "a safetensors file")
+            with open_tensors(file, "a safetensors file"):
+                pass
     except UserError as error:
         broken.append(f"the {name}: {one_line(str(error), 200)}")
         return f"{name}: damaged"

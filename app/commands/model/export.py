@@ -8,6 +8,8 @@ from pathlib import Path
 from app.command_line import REQUIRED, CommandOptions, one_of, option, words
 from app.terminal import quiet_libraries
 from core.errors import UserError, first_line
+from core.files import LOCK
+from core.journal import alone
 from core.methods.method import DrafterInfo, drafter_source, find_drafter, lazy
 from core.methods.names import DRAFTERS
 from core.models.embedded import NAME as EMBEDDED
@@ -42,9 +44,12 @@ def main(args: Options) -> int:
         folder = drafter_source(info, Source.checked(args.drafter)).full_folder()
     if folder is None:
         raise UserError(f"no {args.kind} drafter ships for {args.model!r}")
-    if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
+    if args.out.exists() and not args.out.is_dir():
         raise UserError(f"{args.out} exists and is not an empty folder")
-    count = _export(info, folder, args.out, args.model)
+    with alone(args.out, "export"):
+        if any(file.name != LOCK for file in args.out.iterdir()):
+            raise UserError(f"{args.out} exists and is not an empty folder")
+        count = _export(info, folder, args.out, args.model)
     print(f"{args.out}: {count / 1e6:.1f} million parameters, bf16, official {args.kind} format")
     return 0
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from analysis.numbers import plural
 from app.command_line import words
+from app.commands.common import read_one
 from app.commands.options import Large
 from app.terminal import one_line
-from core.traces.reader import read_trace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Options(Large):
 
 
 def main(args: Options) -> int:
-    trace = read_trace(args.file, args.limits)
+    trace = read_one(args.file, args.limits)
     state, faults = "complete" if trace.complete else "interrupted", trace.faults
     rounds = plural(len(trace.rounds), "round")
     method = one_line(trace.header.method, 40)

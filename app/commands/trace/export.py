@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,10 +14,12 @@ from analysis.numbers import plural
 from app.command_line import REQUIRED, option, words
 from app.commands.options import Large
 from app.commands.trace.show import pick
-from app.terminal import ProgressBar, say
+from app.terminal import SOON, ProgressBar, say
 from app.trace_files import find, read_all
 from app.view.drawing import Ground, Paper, tree_drawing
 from core.errors import UserError
+from core.files import replacing
+from core.journal import writing
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 
@@ -101,12 +104,14 @@ def main(args: Options) -> int:
         raise UserError(
             f"--to {args.to} takes {'at most two traces' if form.most > 1 else 'one trace'}"
         )
-    if form.most is None:
-        with ProgressBar("reading traces") as progress:
+    with ProgressBar(f"to {args.to}", after=SOON) as progress:
+        if form.most is None:
             named = list(read_all(args.files, progress.at, args.limits).items())
-    else:
-        named = [(str(path), read_trace(path, args.limits)) for path in args.files]
-    data = form.make([trace for _, trace in named], args)
+        else:
+            at = partial(progress.at, note="reading")
+            named = [(str(path), read_trace(path, args.limits, at)) for path in args.files]
+        progress.at(None, "making the file")
+        data = form.make([trace for _, trace in named], args)
     for name, trace in named:
         if trace.mark:
             say(f"{name}: {trace.mark}")
@@ -117,10 +122,8 @@ def main(args: Options) -> int:
         return 0
     if any(out.exists() and path.samefile(out) for path in args.files):
         raise UserError(f"{out} is the trace itself: name another file with --out")
-    try:
-        out.write_bytes(data)
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
+    with writing(out), replacing(out) as file:
+        file.write_bytes(data)
     print(f"{out}: {len(data):,} bytes")
     return 0
 

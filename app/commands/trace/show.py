@@ -8,13 +8,13 @@ from pathlib import Path
 
 from analysis.numbers import milliseconds, number, tau
 from app.command_line import option, words
+from app.commands.common import read_one
 from app.commands.options import Large
 from app.terminal import console, one_line, say, table
 from app.view.explanation import Explainer
 from app.view.tree import text_tree
 from core.errors import UserError
 from core.rounds.round import Round
-from core.traces.reader import read_trace
 from core.traces.schema import Trace, summary
 
 COLUMNS = (
@@ -31,7 +31,7 @@ class Options(Large):
 
 
 def main(args: Options) -> int:
-    trace = read_trace(args.file, args.limits)
+    trace = read_one(args.file, args.limits)
     out = console()
     if args.round is not None:
         record = pick(trace, args.round)

@@ -15,6 +15,7 @@ from app.studio.components import (
     QUIET,
     Studio,
     Tab,
+    connect_start,
     connect_stop,
     connect_upload,
     form_above_view,
@@ -80,8 +81,7 @@ def build(studio: Studio) -> None:
         named = {name: values[part] for name, part in inputs.items()}
         return value_or_sentence(lambda: {"tickets": runs.submit(*requests(named))})
 
-    pressed: Any = [start.click, prompt.submit]
-    gr.on(pressed, submit, set(inputs.values()), shown, **QUIET)
+    connect_start([start.click, prompt.submit], submit, set(inputs.values()), shown)
     connect_upload(upload, shown, lambda files: open_traces(runs, files))
     connect_stop(shown, stop, "ds-d")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from app.studio.components import (
     FormPlaces,
     Studio,
     Tab,
+    connect_start,
     connect_stop,
     connect_upload,
     for_upload,
@@ -26,13 +28,22 @@ from app.studio.components import (
     value_or_sentence,
     view,
 )
-from app.studio.forms import MethodInputs, RunForm, compare_form, run_form
-from app.studio.methods import BUDGETS, MAX_PROMPT, NONE, OWN, SHARED, Methods, is_number
+from app.studio.forms import MethodInputs, RunForm, compare_form, options_value, run_form
+from app.studio.methods import (
+    BUDGETS,
+    MAX_PROMPT,
+    NONE,
+    OWN,
+    SHARED,
+    Methods,
+    is_number,
+    mapping,
+    read,
+)
 from app.studio.placing import place
 from app.studio.questions import check
 from app.studio.routes import Route
 from core.errors import UserError
-from core.methods.method import Option
 from core.traces.schema import Header
 
 MakeForm = Callable[[Methods, FormPlaces], RunForm]
@@ -74,8 +85,7 @@ def _build(
         )
 
     connect_refill(studio, form, shown, prefix)
-    pressed: Any = [form.start.click, form.prompt.submit]
-    gr.on(pressed, submit, form.components, shown, **QUIET)
+    connect_start([form.start.click, form.prompt.submit], submit, form.components, shown)
     connect_upload(form.upload, shown, lambda files: {shows: open_traces(studio.runs, files)})
     connect_stop(shown, form.stop, prefix)
     return shown
@@ -97,7 +107,7 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
     ``quietly``: without a sentence about a method that this page does not offer.
     """
 
-    def refill(values: Mapping[Any, Any], asked: gr.EventData) -> dict[Any, Any]:
+    def refill(asked: gr.EventData) -> dict[Any, Any]:
         """Give the form's values as JSON, and beforehand only what may be chosen there: the browser
         fills it, unless somebody's hand was quicker than the answer."""
         question = check(asked._data)
@@ -112,16 +122,15 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
                 if not question.quietly:
                     raise
                 filling = {"prompt": headers[0].prompt_text}
-        found = updates(form, studio.methods, filling, values)
+        found = updates(form, studio.methods, filling)
         said = [_as_update(found.get(part, gr.update())) for part in parts]
         choices = {part: gr.update(choices=found[part]["choices"]) for part in budgets & {*found}}
         return {filled: json.dumps({"touched": question.touched, "updates": said})} | choices
 
-    parts: list[Any] = [*form.components, *(inputs.box for inputs in form.methods)]
+    parts: list[Any] = [*form.named.values()]
     budgets = {inputs.budget for inputs in form.methods}
     filled = gr.Textbox(visible=False)
-    before: Any = {inputs.filled_for for inputs in form.methods}
-    asked = view.refill(refill, before, [filled, *budgets], **QUIET)
+    asked = view.refill(refill, None, [filled, *budgets], **QUIET)
     asked.success(None, filled, parts, js=FILL_JS % (MODULES_JS, prefix), **QUIET)
     remember(prefix, form.named, [form.start.click])
 
@@ -143,20 +152,14 @@ def of_runs(methods: Methods, headers: Sequence[Header]) -> dict[str, Any]:
     for at, header in enumerate(headers):
         if (choice := methods.choice(header.method)) is None:
             raise UserError("this page does not offer the run's method")
-        own = {"method": choice[0], "builder": choice[1], "budget": header.stated("budget", int)}
-        values = header.stated("options", dict) or {}
-        for name, kind in methods.options(*choice):
-            if name in values:
-                own[f"{name}:{kind.__name__}"] = values[name]
-        found |= {f"{at}.{name}": value for name, value in own.items()}
+        options = options_value(*choice, header.stated("options", dict))
+        found |= {f"{at}.method": choice[0], f"{at}.options": options}
+        found[f"{at}.budget"] = header.stated("budget", int)
     return found
 
 
-def updates(
-    form: RunForm, methods: Methods, filling: Filling, current: Mapping[Any, Any]
-) -> dict[Any, Any]:
-    """Updates of the form's components; what cannot be in them stays as it is. ``current``: what
-    each ``filled_for`` holds."""
+def updates(form: RunForm, methods: Methods, filling: Filling) -> dict[Any, Any]:
+    """Updates of the form's components; what cannot be in them stays as it is."""
     found: dict[Any, Any] = {}
     prompt = filling.get("prompt")
     if isinstance(prompt, str) and len(prompt) <= MAX_PROMPT:
@@ -167,41 +170,31 @@ def updates(
             found[part] = value
     for at, inputs in enumerate(form.methods):
         own = {k.removeprefix(f"{at}."): v for k, v in filling.items() if k.startswith(f"{at}.")}
-        found |= _method(
-            inputs, methods, own, current[inputs.filled_for], optional=len(form.methods) > 1
-        )
+        found |= _method(inputs, methods, own, optional=len(form.methods) > 1)
     return found
 
 
-def _method(
-    inputs: MethodInputs, methods: Methods, own: Filling, before: Any, optional: bool
-) -> dict[Any, Any]:
+def _method(inputs: MethodInputs, methods: Methods, own: Filling, optional: bool) -> dict[Any, Any]:
     """Updates of one method's inputs; ``optional``: it may be none."""
-    name, builder = own.get("method"), own.get("builder", OWN)
+    name, stated = own.get("method"), mapping(own.get("options"))
     if optional and (name == NONE or not own):
-        return {inputs.method: NONE, **inputs.show(methods, before, NONE, OWN)}
+        return {inputs.method: NONE, inputs.options: gr.update(value=options_value(NONE))}
+    builder, values = stated.get("builder", OWN), mapping(stated.get("options"))
     try:
-        options = methods.options(name, builder)
+        options = [o for o in methods.options(name, builder) if o.name in values]
     except UserError:
         return {}
-    values = {key: _value(option, own) for key, option in options.items()}
-    values = {key: value for key, value in values.items() if value is not None}
-    shown = inputs.show(methods, before, str(name), str(builder), values)
-    found = {inputs.method: name, **shown}
+    known: dict[str, Any] = {}
+    for option in options:
+        with suppress(UserError):  # one that it cannot have stays at the default
+            known[option.name] = read(option, values[option.name])
+    filled = gr.update(value=options_value(str(name), str(builder), known))
+    found: dict[Any, Any] = {inputs.method: name, inputs.options: filled}
     budget = own.get("budget")
     if type(budget) is int and 1 <= budget <= MOST_BUDGET:
         choices = sorted({*BUDGETS, budget})
         found[inputs.budget] = gr.update(choices=choices, value=budget)
     return found
-
-
-def _value(option: Option, own: Filling) -> Any:
-    """The option's value in a filling, None where there is none that it may have."""
-    value: Any = own.get(f"{option.name}:{option.type.__name__}")
-    try:
-        return option.read(value) if isinstance(value, bool) or is_number(value) else None
-    except UserError:
-        return None
 
 
 def _within(value: Any, part: Any) -> bool:

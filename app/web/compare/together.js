@@ -142,6 +142,9 @@ export class Together {
     this.measures.stale();
   }
 
+  /** Opened traces stay where they are. */
+  goesOn() {}
+
   settle() {
     this.take();
     this.follow = this.follow && this.panes.some((pane) => pane.feed.active);

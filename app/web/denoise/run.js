@@ -2,14 +2,18 @@
 
 import { h } from "../dom.js";
 import { Feed } from "../feed.js";
+import { takeAnswer, whyNot } from "../save/files.js";
+import { action } from "../status.js";
 import { stepsOf } from "./steps.js";
 
 export class DenoiseRun {
-  constructor(letter, source, hear) {
-    this.letter = letter;
+  /** complain(sentence): says what went wrong. */
+  constructor(letter, source, hear, complain) {
+    Object.assign(this, { letter, complain });
     this.feed = new Feed(source, hear(this));
     this.steps = [];
     this.chip = h("span", { class: "ds-chip run", role: "status", hidden: true });
+    this.save = action("Save trace", "Download this run as .jsonl.gz", () => this._save(source));
   }
 
   get calls() {
@@ -44,6 +48,11 @@ export class DenoiseRun {
     if (!call.graph || before?.block !== call.block) return null;
     const last = before.steps[before.steps.length - 1];
     return { rows: last.ranking.slice(last.count), labels: before.labels };
+  }
+
+  async _save(source) {
+    const asked = source.save({ ticket: this.feed.ticket });
+    await takeAnswer(asked, "application/gzip").catch((error) => this.complain(whyNot(error)));
   }
 
   take() {

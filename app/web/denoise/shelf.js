@@ -1,7 +1,18 @@
-// The examples that ship: both runs of a prompt side by side, or each alone.
+// The examples that ship: both runs of a prompt side by side, or each alone. And the view before
+// there is a run.
 
-import { plural } from "../dom.js";
+import { h, plural } from "../dom.js";
 import { Gallery } from "../gallery.js";
+import { emptyView } from "../studio/shelf.js";
+import { wordList } from "./words.js";
+
+const EMPTY = [
+  "A block being denoised, call by call",
+  "A diffusion model starts from masked positions and unmasks the surest ones, step by step. " +
+    "Spiffy drafts the states a block may reach, runs them in the same model call, and every " +
+    "draft the model's own steps lead through saves a call: the text stays the same.",
+  "Write a prompt and press Start, or open a run that was recorded.",
+];
 
 export class DenoiseShelf extends Gallery {
   constructor(source, onPick, complain) {
@@ -40,4 +51,9 @@ export class DenoiseShelf extends Gallery {
       ...runs.map((run) => card(run.title, plural(run.rounds, "model call"), [run])),
     ]);
   }
+}
+
+/** The view before there is a run. */
+export function emptyDenoise(gallery) {
+  return h("div", { class: "ds-card dn-empty" }, emptyView(EMPTY, gallery), wordList());
 }

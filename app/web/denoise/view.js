@@ -7,31 +7,30 @@ import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { formAbove, hasStarted } from "../form.js";
 import { onGoTo, taken } from "../goto.js";
+import { onKeys } from "../keys.js";
 import { News } from "../news.js";
-import { keepTickets } from "../studio/shelf.js";
+import { StatusLine } from "../status.js";
+import { keepTickets, Shelf } from "../studio/shelf.js";
 import { GHOST } from "../tree/boxes.js";
 import { Turns } from "../turns.js";
 import { DraftCard } from "./draft.js";
 import { GraphCard } from "./graph.js";
 import { BlockGrid } from "./grid.js";
 import { Guide } from "./guide.js";
+import { actOf, KEYS } from "./keys.js";
 import { seek, showLinked, stateOf } from "./linked.js";
 import { Player } from "./player.js";
 import { RankingTable } from "./ranking.js";
 import { DenoiseRun } from "./run.js";
-import { StatusLine, setChip } from "./status.js";
-import { callEdge, stepsPart } from "./steps.js";
+import { DenoiseShelf, emptyDenoise } from "./shelf.js";
+import { stepsPart } from "./steps.js";
 import { TextSoFar } from "./text.js";
 import { saidOf, wordList } from "./words.js";
 
-const KEYS =
-  "Space plays · ← → one step · Shift ← → one call · Home End · ↑ ↓ drafts · f fits the graph · " +
-  "Esc closes";
-
 export async function mount(page) {
-  await formAbove("ds-d");
-  const source = { ...page.server, news: new News("calls") },
-    view = new DenoiseView(page.element, source, (name) => page[name]());
+  const bar = (await formAbove("ds-d")).querySelector(".ds-bar"),
+    source = { ...page.server, news: new News("calls") },
+    view = new DenoiseView(page.element, source, (name) => page[name](), bar);
   page.watch("value", () => {
     const value = page.props.value || {};
     if (value.error) view.complain(value.error);
@@ -43,14 +42,17 @@ export async function mount(page) {
 }
 
 export class DenoiseView {
-  constructor(element, source, trigger) {
+  /** bar: the form's line, where the states of model and runs stand. */
+  constructor(element, source, trigger, bar) {
     Object.assign(this, { source, trigger, row: null, unlike: null, asking: new Turns() });
-    const about = { reach: () => this.reach, busy: () => this.busy };
+    const about = { reach: () => this.reach, busy: () => this.busy },
+      complain = (sentence) => this.complain(sentence);
     this.runs = ["A", "B"].map(
-      (letter) => new DenoiseRun(letter, source, (run) => this._hear(run)),
+      (letter) => new DenoiseRun(letter, source, (run) => this._hear(run), complain),
     );
     this.player = new Player(about, (moved) => (moved ? this._draw() : this._mark()));
     this._build(element);
+    this.status.standIn(bar);
     this._listen();
     this.wanted = null; // the step that the address names
     this.address = new ViewInAddress("denoise", this.scope, {
@@ -64,7 +66,20 @@ export class DenoiseView {
   _build(element) {
     const go = (at) => this.player.go(at),
       pick = (row) => this.pick(row);
-    this.status = new StatusLine(this.runs, this.source, (tickets) => this.choose(tickets));
+    const gallery = () =>
+      new DenoiseShelf(
+        this.source,
+        (tickets) => this.choose(tickets),
+        (sentence) => this.complain(sentence),
+      );
+    this.shelf = new Shelf(gallery());
+    this.empty = emptyDenoise(gallery());
+    this.status = new StatusLine(
+      "The runs on view",
+      this.shelf,
+      this.runs.map((run) => run.save),
+    );
+    this.status.chips.append(...this.runs.map((run) => run.chip));
     this.guide = new Guide(this.player);
     this.text = new TextSoFar(go);
     this.graph = new GraphCard(this.source, {
@@ -82,6 +97,7 @@ export class DenoiseView {
       "div",
       { class: "ds-scope dn-scope nothing" },
       this.status.element,
+      this.empty,
       this.guide.element,
       this.text.element,
       h(
@@ -92,7 +108,7 @@ export class DenoiseView {
       h("div", { class: "dn-below" }, this.graph.element, this.ranking.element),
       h("details", { class: "dn-explained" }, words, wordList()),
       h("p", { class: "dn-keys ds-soft" }, KEYS),
-      this.status.shelves,
+      this.shelf.element,
       this.announce,
     );
     clear(element).append(this.scope);
@@ -106,12 +122,13 @@ export class DenoiseView {
       rounds: () => this._rounds(run),
       state: (_, ended) => this._state(run, ended),
       lost: () => this._lost(run),
-      silent: () => setChip(this.status.modelChip, "failed", "the server does not answer"),
+      silent: (why) => this.status.silent(why),
     };
   }
 
   /** Somebody opens these runs. */
   choose(tickets) {
+    this.shelf.close();
     this.address?.leave();
     this.open(tickets);
   }
@@ -130,7 +147,7 @@ export class DenoiseView {
     tickets.slice(0, 2).forEach((ticket, i) => this.runs[i].feed.open(ticket));
     keepTickets("denoise", tickets);
     this.wanted = null;
-    this.status.tell({});
+    this._tell();
     this.address?.write();
   }
 
@@ -161,15 +178,17 @@ export class DenoiseView {
     const file = run.feed.run && run.feed.run.source === "file";
     if (this.player.follow && !file) this.player.place = this.player.last;
     if (!run.steps.length && !run.header) return;
-    this.status.tell(this.main);
+    this._tell();
     this._ask();
     this._drawAll();
     seek(this);
   }
 
   _state(run, ended) {
-    this.status.state(run);
-    this.status.draw(this.shown.length > 1);
+    const { feed, header } = run;
+    this.status.run(run, header ? run.name : `run ${run.letter}`);
+    if (feed.run.message) this.complain(feed.run.message);
+    this._tell();
     this._working();
     if (ended && !this.busy) this.player.follow = false;
     this._mark();
@@ -180,7 +199,19 @@ export class DenoiseView {
     const busy = this.runs.some((each) => each.feed.active);
     if (busy !== this.busy) this.trigger(busy ? "running" : "settled");
     this.busy = busy;
-    this.status.working(busy);
+  }
+
+  /** What is on view, and which runs can be saved. */
+  _tell() {
+    const { header } = this.main,
+      facts = header ? [...header.facts, header.graph && `graph ${header.graph}`] : [],
+      words = facts.filter(Boolean).join(" · ");
+    this.status.tell(header, words, words);
+    const { shown } = this;
+    for (const run of this.runs) {
+      run.save.hidden = !run.steps.length;
+      run.save.textContent = shown.length > 1 ? `Save ${run.name} trace` : "Save trace";
+    }
   }
 
   _lost(run) {
@@ -212,13 +243,6 @@ export class DenoiseView {
     return Math.max(0, ...this.runs.map((run) => run.steps.length));
   }
 
-  _call(by) {
-    const { steps } = this.main;
-    this.player.pause();
-    if (steps.length)
-      this.player.go(callEdge(steps, Math.min(this.player.place, steps.length - 1), by));
-  }
-
   pick(wanted) {
     const { tree, whole } = this.graph,
       round = tree.round,
@@ -244,7 +268,7 @@ export class DenoiseView {
     this.scope.classList.toggle("pair", pair);
     const parts = pair ? stepsPart(shown[0].steps, shown[1].steps) : undefined;
     this.guide.draw(shown, this.reach, parts, (pair && this.unlike) || []);
-    this.status.draw(pair);
+    this._tell();
     this._draw();
   }
 
@@ -270,17 +294,7 @@ export class DenoiseView {
   // ── keys ───────────────────────────────────────────────────────────────────────────────────
 
   _listen() {
-    this.onKey = (event) => {
-      if (!this.scope.isConnected) return document.removeEventListener("keydown", this.onKey);
-      if (!this.scope.getClientRects().length || event.defaultPrevented) return;
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      const target = event.target;
-      if (target.closest("input:not(.ds-scrub), textarea, select, [contenteditable], dialog[open]"))
-        return;
-      if (event.key === " " && target.closest("button, summary")) return;
-      if (this._key(event)) event.preventDefault();
-    };
-    document.addEventListener("keydown", this.onKey);
+    onKeys(this.scope, (event) => actOf(this, event));
     window.addEventListener("draftscope-stop", ({ detail }) => {
       if (detail === "ds-d") for (const run of this.runs) run.feed.halt();
     });
@@ -291,27 +305,5 @@ export class DenoiseView {
   goTo() {
     const { ticket, tickets = ticket && [ticket] } = taken("denoise") ?? {};
     if (tickets) this.choose(tickets);
-  }
-
-  /** Whether the key meant something here. */
-  _key({ key, shiftKey }) {
-    const { player, graph } = this,
-      along = (by) => (shiftKey ? this._call(by) : player.step(by)),
-      drafts = graph.tree.round;
-    const acts = {
-      " ": () => player.toggle(),
-      ArrowLeft: () => along(-1),
-      ArrowRight: () => along(1),
-      Home: () => player.step(-this.reach),
-      End: () => player.step(this.reach),
-      ...(drafts && {
-        ArrowUp: () => this.pick(graph.next(this.row, -1)),
-        ArrowDown: () => this.pick(graph.next(this.row, 1)),
-        f: () => graph.tree.fit(),
-      }),
-      ...(this.row !== null && { Escape: () => this.pick(null) }),
-    };
-    acts[key]?.();
-    return key in acts;
   }
 }

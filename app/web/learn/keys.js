@@ -1,6 +1,7 @@
 // The keys of Learn, and the help that lists them.
 
 import { button, h } from "../dom.js";
+import { onKeys } from "../keys.js";
 
 const KEYS = [
   ["← →", "step before, step after"],
@@ -66,25 +67,9 @@ export function actOf({ key, shiftKey }, lesson) {
   return chapter((Number(key) || 10) - 1);
 }
 
-/** Whether the key belongs to what is typed into or pressed. */
-export function isTyping({ target, key, ctrlKey, metaKey, altKey }) {
-  if (ctrlKey || metaKey || altKey) return true;
-  if (target.type === "range") return /^(Arrow|Home|End)/.test(key); // the rest leads on
-  if (target.tagName === "BUTTON") return key === " " || key === "Enter";
-  return ["INPUT", "TEXTAREA", "SELECT", "SUMMARY"].includes(target.tagName);
-}
-
 /** Keys and swipes act on the lesson as long as its element is on the page. */
 export function listenToLesson(lesson, element) {
-  const onKey = (event) => {
-    if (!element.isConnected) return document.removeEventListener("keydown", onKey);
-    if (!element.getClientRects().length || event.defaultPrevented) return;
-    const act = lesson.dialog.open || isTyping(event) ? null : actOf(event, lesson);
-    if (!act) return;
-    event.preventDefault();
-    act();
-  };
-  document.addEventListener("keydown", onKey);
+  onKeys(element, (event) => actOf(event, lesson));
   listenForSwipes(lesson.text, (by) => lesson.move(by));
 }
 

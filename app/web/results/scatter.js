@@ -3,10 +3,11 @@
 
 import { number, ratio, s } from "../dom.js";
 
-const W = 1100;
-const H = 300;
+// Pixels of the picture, and at its right for the names of what stands there: on a narrow window
+// those go above and below.
+const WIDE = { W: 1100, H: 300, RIGHT: 160 };
+const NARROW = { W: 400, H: 420, RIGHT: 20 };
 const LEFT = 46;
-const RIGHT = 160; // for the names of what stands at the right
 const TOP = 14;
 const BOTTOM = 40;
 const LINE = 15; // pixels of a name: its height,
@@ -15,8 +16,9 @@ const DOT = 7;
 const LONGEST = 40; // letters of a name
 
 /** rows: {title, tau, speed, low, high}; those without a speed are not drawn; low and high may be
- * null. null: too few. */
-export function scatter(rows) {
+ * null. isNarrow: for a phone. null: too few. */
+export function scatter(rows, isNarrow) {
+  const { W, H, RIGHT } = isNarrow ? NARROW : WIDE;
   const points = rows.filter((row) => row.speed && row.tau);
   if (points.length < 2) return null;
   const most = (name) => Math.max(...points.map((row) => row[name]));
@@ -43,6 +45,7 @@ export function scatter(rows) {
       to: x(row.high ?? row.tau),
       y: y(row.speed),
     })),
+    W,
   );
   const dots = places.map(({ row, from, at, to, y: up, name }) =>
     s(
@@ -56,7 +59,12 @@ export function scatter(rows) {
   );
   return s(
     "svg",
-    { class: "ds-scatter", viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": spoken(points) },
+    {
+      class: `ds-scatter ${isNarrow ? "narrow" : ""}`,
+      viewBox: `0 0 ${W} ${H}`,
+      role: "img",
+      "aria-label": spoken(points),
+    },
     grid,
     ticks,
     text(
@@ -74,14 +82,15 @@ export function scatter(rows) {
   );
 }
 
-/** The points {row, from, at, to, y}, each with the box of its `name`: right of its whisker where
- * nothing is in the way, else left of it, above, below, or the place of these that covers least. */
-export function named(points) {
+/** The points {row, from, at, to, y} of a picture so wide, each with the box of its `name`: right
+ * of its whisker where nothing is in the way, else left of it, above, below, or the place of these
+ * that covers least. */
+export function named(points, width = WIDE.W) {
   const taken = points.map(({ from, to, y }) => box(from, y - DOT, to - from, 2 * DOT));
   return points.map((point) => {
     const { row, from, at, to, y } = point,
       wide = shortened(row.title).length * LETTER,
-      within = (left) => Math.max(LEFT, Math.min(W - wide, left));
+      within = (left) => Math.max(LEFT, Math.min(width - wide, left));
     const places = [
       [to + DOT, y - LINE / 2],
       [from - DOT - wide, y - LINE / 2],

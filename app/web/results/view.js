@@ -97,6 +97,8 @@ export class Results {
     this.order = BY_SPEED;
     this.source = source;
     this.files = new Turns();
+    this.phone = matchMedia("(max-width: 720px)");
+    this.phone.addEventListener("change", () => this.rows && this._draw());
     this.opened = new OpenedFile();
     this.place = h("div", { class: "ds-scope" }, this.opened.element);
     clear(element).append(this.place);
@@ -189,7 +191,7 @@ export class Results {
     const { key, up = false } = this.order,
       rows = sorted(rowsOf(this.rows, this.chosen), key, up),
       most = Math.max(...rows.map((row) => row.high ?? row.tau)),
-      drawn = scatter(rows);
+      drawn = scatter(rows, this.phone.matches);
     this.picture.replaceChildren(...(drawn ? [drawn] : []));
     const head = this.columns.map((column) =>
       h(

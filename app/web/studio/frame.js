@@ -4,9 +4,9 @@ import { button, h } from "../dom.js";
 import { menu } from "../parts.js";
 
 export class Frame {
-  /** parts: {status, toolbar, legend, rounds, help dialog, link, shelf or null}. */
-  constructor({ status, toolbar, legend, rounds, help, link, shelf }) {
-    Object.assign(this, { status, toolbar, legend, link: link.button });
+  /** parts: {status, actions, toolbar, legend, rounds, help dialog, link, shelf or null}. */
+  constructor({ status, actions, toolbar, legend, rounds, help, link, shelf }) {
+    Object.assign(this, { status, actions, toolbar, legend, link: link.button });
     this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
     this.stage = h("div", { class: "ds-panes" });
     this.around = h("div", { class: "ds-around" });
@@ -48,7 +48,7 @@ export class Frame {
     toolbar.titles.replaceChildren(...titles);
     this.legend.key(guide.key);
     const { svgButton, menu: saves } = panes[0];
-    this.status.files.replaceChildren(...(pair ? [] : [svgButton, saves.button]), this.link);
+    this.actions.files.replaceChildren(...(pair ? [] : [svgButton, saves.button]), this.link);
     for (const pane of panes) pane.head.replaceChildren(...(pair ? headOf(pane, part) : []));
     stage.replaceChildren(...panes.map((pane) => pane.element), ...(aside ? [aside] : []));
     this.status.chips.replaceChildren(...panes.map((pane) => pane.chip));

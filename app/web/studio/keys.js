@@ -1,6 +1,4 @@
-// The keys of Run and Compare, and whether a key is somebody's typing.
-
-const SCROLLS = new Set(["ArrowUp", "ArrowDown", "Home", "End", " "]);
+// The keys of Run and Compare.
 
 /** The act of each key, by the key's name, for a Studio. */
 export function actsOf(studio, shift) {
@@ -38,15 +36,4 @@ export function actsOf(studio, shift) {
       for (const pane of panes) pane.closeInspector();
     },
   };
-}
-
-/** Whether an element takes the key itself. */
-export function takesKey({ target, key, ctrlKey, metaKey, altKey }) {
-  if (ctrlKey || metaKey || altKey) return true;
-  if (target.matches(".ds-inspector-body") && SCROLLS.has(key)) return true;
-  const tag = target.tagName;
-  if (tag === "INPUT" && target.type === "range")
-    return key.startsWith("Arrow") || key === "Home" || key === "End";
-  if (tag === "BUTTON" || tag === "SUMMARY") return key === " " || key === "Enter";
-  return ["INPUT", "TEXTAREA", "SELECT"].includes(tag);
 }

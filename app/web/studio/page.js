@@ -3,30 +3,19 @@
 
 import { namedNode } from "../address.js";
 import { awaits, onGoTo, taken } from "../goto.js";
+import { onKeys } from "../keys.js";
 import { fillFromCourse } from "./from-course.js";
-import { actsOf, takesKey } from "./keys.js";
+import { actsOf } from "./keys.js";
 import { keptTickets } from "./shelf.js";
 
 /** `studio` hears it as long as `element` is on the page. */
 export function listenToPage(studio, element) {
   const { scope, where } = studio;
-  const onKey = (event) => {
-    if (!element.isConnected) return document.removeEventListener("keydown", onKey);
-    if (!element.getClientRects().length || event.defaultPrevented) return;
-    if (!studio.help.open && !studio.shelf?.isOpen && !takesKey(event)) act(studio, event);
-  };
-  document.addEventListener("keydown", onKey);
+  onKeys(element, ({ key, shiftKey }) => actsOf(studio, shiftKey)[key]);
   window.addEventListener("draftscope-stop", ({ detail }) => {
     if (detail === where.stop) for (const pane of studio.panes) pane.feed.halt();
   });
   onGoTo(scope, () => go(studio));
-}
-
-function act(studio, event) {
-  const wanted = actsOf(studio, event.shiftKey)[event.key];
-  if (!wanted) return;
-  event.preventDefault();
-  wanted();
 }
 
 /** Somebody on the page asked for a run, a round or a node of this view. */

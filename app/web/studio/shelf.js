@@ -2,11 +2,11 @@
 // The tickets on view survive a reload of this tab, and nothing else does.
 
 import { h } from "../dom.js";
-import { Gallery } from "../gallery.js";
 import { LETTERS } from "../parts.js";
 import { dialog } from "./help.js";
 
-const EMPTY = {
+/** [title, words] of an empty view. */
+export const EMPTY = {
   one: [
     "Every drafted tree, as the target sees it",
     "Write a prompt and press Start, or open a run that was recorded. Each round appears here: " +
@@ -19,20 +19,21 @@ const EMPTY = {
   ],
 };
 
-/** An empty view: its words and its gallery. */
-export function emptyView(source, many, chosen) {
-  const [title, words] = EMPTY[many ? "several" : "one"],
-    gallery = source.examples ? new Gallery(source, chosen, many) : null;
+/** An empty view: its words and its gallery, or null. */
+export function emptyView([title, ...words], gallery) {
   gallery?.draw();
-  const parts = [h("h2", { class: "ds-empty-title" }, title), h("p", {}, words)];
+  const parts = [
+    h("h2", { class: "ds-empty-title" }, title),
+    words.map((each) => h("p", {}, each)),
+  ];
   return h("div", { class: "ds-empty" }, parts, gallery ? gallery.element : "");
 }
 
 /** The shelf of examples and earlier runs, over the page. */
 export class Shelf {
-  constructor(source, many, chosen) {
-    this.gallery = new Gallery(source, chosen, many);
-    this.element = dialog("Examples and runs", "ds-shelves", this.gallery.element);
+  constructor(gallery) {
+    this.gallery = gallery;
+    this.element = dialog("Examples and runs", "ds-shelves", gallery.element);
   }
 
   get isOpen() {

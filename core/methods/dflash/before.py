@@ -13,7 +13,7 @@ a node, h hidden width, r width of a latent, C tokens of the head, V vocabulary.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -179,12 +179,22 @@ class BeforeSession(PathSession):
         notes[CONFIDENCE] = np.broadcast_to(sure, odds.shape)
         return replace(found, log_q=odds, notes=notes)
 
+    @torch.inference_mode()
+    def stops(self, path: Sequence[int]) -> bool:
+        """Whether the confidence after a path is below the least."""
+        if self._block.confidence is None or not self._least:
+            return False
+        (sure,) = self._block.confidence(*self._places_of([[*path]]))
+        return bool(sure.exp() < self._least)
+
     def _path(self, token: int, parent: int) -> list[int]:
         return [*(self._paths[parent] if parent >= 0 else ()), token]
 
     def _places(self, tokens: list[int], parents: list[int]) -> tuple[Tensor, Tensor]:
         """Depths [R] of nodes and their paths [R, 1 + L], whose ends mean nothing."""
-        paths = list(map(self._path, tokens, parents))
+        return self._places_of(list(map(self._path, tokens, parents)))
+
+    def _places_of(self, paths: list[list[int]]) -> tuple[Tensor, Tensor]:
         where, size = self._block.plain.device, self.max_depth
         whole = [[self._ends[0], *path, *[0] * (size - len(path))] for path in paths]
         depths = torch.tensor([len(path) - 1 for path in paths], device=where)

@@ -45,7 +45,9 @@ class DFlash2Config(DFlashConfig):
                 raise UserError(f"the DFlash 2 config has an impossible {name}")
         base = DFlashConfig.from_json(raw)
         if base.draft_vocab_size or base.logit_scale != 1:
-            raise UserError("a DFlash 2 drafter with a draft vocabulary or a logit_scale")
+            raise UserError(
+                "a DFlash 2 drafter with a draft vocabulary or a logit_scale is not supported"
+            )
         if base.hidden_size % own["conv_group_size"]:
             raise UserError("the DFlash 2 config's conv_group_size does not divide hidden_size")
         return DFlash2Config(**vars(base), **{name: own[name] for name in _OWN})

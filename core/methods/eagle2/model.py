@@ -23,6 +23,8 @@ from core.methods.eagle3.model import (
     EagleModel,
     LayerRows,
     official_name,
+    own_embedding,
+    told_by_tensors,
 )
 from core.models import checkpoint
 from core.models.language import Language
@@ -60,7 +62,7 @@ class FeatureConfig(EagleConfig):
 
 
 class FeatureModel(EagleModel):
-    """The network without embedding and head."""
+    """The network without a head."""
 
     def __init__(self, config: FeatureConfig):
         nn.Module.__init__(self)  # none of EAGLE-3's norms
@@ -68,6 +70,7 @@ class FeatureModel(EagleModel):
         self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=config.bias)
         self.midlayer, self.layers = BareLayer(config), nn.ModuleDict()
         self.norm = nn.Identity()
+        self.embed_tokens = own_embedding(config)
 
     def reduce(self, features: Tensor) -> Tensor:
         """The target's last hidden states are features already."""
@@ -83,7 +86,7 @@ FORM = checkpoint.Form(
     "EAGLE-2",
     FeatureConfig.from_json,
     FeatureModel,
-    beside=("embed_tokens.weight",),
+    sizes=told_by_tensors,
     rename=official_name,
 )
 

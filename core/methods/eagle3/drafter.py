@@ -39,13 +39,23 @@ def of_folder(
     """The drafter of a kind whose network is an ``EagleModel``; ``drafter`` makes it of the parts
     that an ``EagleDrafter`` has (None: that). Raises UserError as ``load``."""
     model, embedding, head, covered = loaded(kind, form, language, folder)
+    if (own := model.embed_tokens) is not None and _equal(own, embedding):
+        model.embed_tokens = None  # a copy of the target's, as EAGLE's own trainer writes it
     layers = model.config.feature_layers(language.model.config.get_text_config().num_hidden_layers)
     ids = None if covered is None else covered.ids
     return (drafter or EagleDrafter)(model, embedding, head, layers, ids, options)
 
 
+def _equal(own: nn.Embedding, theirs: nn.Module) -> bool:
+    """Whether two tables of embeddings hold the same rows, in the precision of published files."""
+    mine, table = own.weight.bfloat16(), getattr(theirs, "weight", None)
+    return isinstance(table, Tensor) and torch.equal(mine, table.to(mine))
+
+
 class EagleDrafter(NetworkDrafter):
-    """The layers with the target's embedding and a head, and one text's keys and values.
+    """The layers with an embedding and a head, and one text's keys and values.
+
+    The embedding is the network's own where it has one, else the target's.
 
     A prefix row needs the token after it, so a committed token's feature waits for the next one.
 
@@ -62,7 +72,9 @@ class EagleDrafter(NetworkDrafter):
         ids: Tensor | None = None,
         options: EagleOptions = EagleOptions(),  # noqa: B008 (frozen)
     ):
-        self.model, self.embedding, self.head = model, embedding, head
+        own = model.embed_tokens
+        self.model, self.head = model, head
+        self.embedding = embedding if own is None else own
         self.layers, self.options, self.temperature = layers, options, options.temperature
         self.covered = None if ids is None else Covered(ids, model.config.vocab_size)
         self._context: Contexts | None = None
@@ -144,7 +156,7 @@ class EagleDrafter(NetworkDrafter):
         return log_q.unflatten(0, rows.shape[:2])
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
-        """The target's embeddings [N, h]."""
+        """Embeddings [N, h]."""
         like = self.model.like
         return self.embedding(torch.tensor(tokens, device=like.device)).to(like.dtype)
 

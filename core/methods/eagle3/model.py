@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,9 @@ PREFIX_CHUNK = 128  # rows of a text that pass through several layers at once
 Contexts = tuple[LayerContext, ...]  # one of each layer
 
 
+Config = TypeVar("Config", bound="EagleConfig")
+
+
 @dataclass(frozen=True)
 class EagleConfig:
     """The fields of a published ``config.json`` that decide the drafter's shape.
@@ -58,6 +61,7 @@ class EagleConfig:
     window                how far a row sees in the committed text: tokens back, itself included; 0:
                           all of it. Of a draft it sees its whole path
     whole                 layers, counted from 0, that see all of the text in spite of the window
+    own_embedding         the file holds an embedding; None: its tensors tell
     """
 
     hidden_size: int
@@ -81,6 +85,7 @@ class EagleConfig:
     window: int = 0
     num_hidden_layers: int = 1
     whole: tuple[int, ...] = ()
+    own_embedding: bool | None = None
 
     @property
     def of_target(self) -> dict[str, int]:
@@ -106,9 +111,6 @@ class EagleConfig:
         _check_layer(layer)
         count = layer.get("num_hidden_layers", 1)
         slides = sliding_layers(layer, count)
-        ids = raw.get(IDS) or (raw.get("eagle_config") or {}).get(IDS) or ()
-        if any(i < 0 for i in ids):
-            raise UserError("an EAGLE drafter that reads a state before the target's embeddings")
         switches: dict[str, Any] = {name: bool(raw.get(name, False)) for name in _SWITCHES}
         return EagleConfig(
             **layer_fields(layer, positions=2048),
@@ -116,7 +118,7 @@ class EagleConfig:
             target_hidden_size=raw.get("target_hidden_size") or layer["hidden_size"],
             attention_bias=bool(layer.get("attention_bias", False)),
             qk_norm=layer.get("model_type") == "qwen3",
-            layers=tuple(i - 1 for i in ids),  # theirs count states that enter a layer
+            layers=_layers_after(raw),
             window=window_of(layer, "sliding_window") if any(slides) else 0,
             num_hidden_layers=count,
             whole=tuple(i for i, own in enumerate(slides) if not own) if any(slides) else (),
@@ -126,7 +128,7 @@ class EagleConfig:
     def to_json(self) -> dict[str, Any]:
         """The published form: a Llama config with EAGLE-3's own fields."""
         plain = asdict(self)
-        del plain["rope"]
+        del plain["rope"], plain["own_embedding"]  # the tensors say it
         apart = ("qk_norm", "layers", "window", "whole")
         qk_norm, layers, window, whole = (plain.pop(name) for name in apart)
         kinds = [(SLIDING, FULL)[i in whole] for i in range(plain.pop("num_hidden_layers"))]
@@ -151,6 +153,24 @@ def _check_layer(raw: Mapping[str, Any]) -> None:
         raise UserError(f"an EAGLE drafter of {count} layers is not supported")
     if (act := raw.get("hidden_act", "silu")) != "silu":
         raise UserError(f"an EAGLE drafter with the activation {act!r} is not supported")
+
+
+def _layers_after(raw: Mapping[str, Any]) -> tuple[int, ...]:
+    """The target layers after which a published config reads; (): it names none.
+
+    Of its own, as speculators and vLLM write it, the field numbers the layers that a state enters.
+    In ``eagle_config``, as SpecForge, ModelOpt and SGLang have it, it numbers the layers that it
+    leaves. There, too, some name EAGLE-3's own three by the layers they enter (2, n//2, n − 3;
+    SGLang's pull request 25454). Raises UserError.
+    """
+    entered, left = raw.get(IDS) or (), (raw.get("eagle_config") or {}).get(IDS) or ()
+    ids = tuple(entered or left)
+    if any(i < 0 for i in ids):
+        raise UserError(
+            "an EAGLE drafter that reads a state before the target's embeddings is not supported"
+        )
+    own = len(ids) == 3 and ids == (2, (ids[2] + 3) // 2, ids[2])
+    return tuple(i - 1 for i in ids) if entered or own else ids
 
 
 def default_layers(target_layers: int) -> tuple[int, int, int]:
@@ -195,11 +215,18 @@ class LayerRows:
         return LayerRows(self.inputs[low:high], self.residual[low:high], rotary)
 
 
-class EagleModel(nn.Module):
-    """The network without embedding and head.
+def own_embedding(config: EagleConfig) -> nn.Embedding | None:
+    """An embedding [V, h] that is the drafter's own, if it has one."""
+    sizes = config.vocab_size, config.hidden_size
+    return nn.Embedding(*sizes) if config.own_embedding else None
 
-    midlayer  the first layer
-    layers    those after it, by their published numbers
+
+class EagleModel(nn.Module):
+    """The network without a head.
+
+    midlayer      the first layer
+    layers        those after it, by their published numbers
+    embed_tokens  an embedding that was trained along; None: the target's serves
     """
 
     def __init__(self, config: EagleConfig):
@@ -216,6 +243,7 @@ class EagleModel(nn.Module):
         later = range(1, config.num_hidden_layers)
         self.layers = nn.ModuleDict({str(number): DecoderLayer(shape) for number in later})
         self.norm = RMSNorm(config.hidden_size, eps)
+        self.embed_tokens = own_embedding(config)
 
     @property
     def stack(self) -> list[Any]:
@@ -402,9 +430,19 @@ def official_name(name: str) -> str:
     return name.replace("layers.0.", "midlayer.", 1) if name.startswith("layers.0.") else name
 
 
+EMBEDDING = "embed_tokens.weight"
+BESIDE = tuple(name for name in checkpoint.BESIDE if name != EMBEDDING)  # a head and its maps
+
+
+def told_by_tensors(shapes: Mapping[str, tuple[int, ...]], config: Config) -> Config:
+    """The config with what only a file's tensors tell."""
+    return replace(config, own_embedding=EMBEDDING in shapes)
+
+
 FORM = checkpoint.Form(
-    "EAGLE-3", EagleConfig.from_json, EagleModel, beside=checkpoint.BESIDE, rename=official_name
-)
+    "EAGLE-3", EagleConfig.from_json, EagleModel,
+    sizes=told_by_tensors, beside=BESIDE, rename=official_name,
+)  # fmt: skip
 
 
 def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:

@@ -62,6 +62,12 @@ class EagleStudent(Student[EagleModel]):
         of_target = own is None and (found.ids is None or config.tie_word_embeddings)
         self.saved_head = None if of_target else self.own_head
 
+    def embed(self, ids: Tensor) -> Tensor:
+        """The network's own embeddings [..., h] of tokens, which stay as they are, else the
+        target's."""
+        own = self.model.embed_tokens
+        return super().embed(ids) if own is None else own.weight.detach()[ids.to(self.device)]
+
     @property
     def max_depth(self) -> int:
         return self.steps

@@ -28,8 +28,9 @@ from core.errors import UserError
 from core.json_input import read_json
 from core.methods.loading import check_fits
 from core.methods.mtp import COUNTS
-from core.methods.sps.model import PLACES, Pair, changed, merge, model_of_layers, shared
+from core.methods.sps.model import Pair, changed, merge, model_of_layers, shared
 from core.models import checkpoint
+from core.models.adapter import PARTS
 from core.models.cache import StaticKV
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
@@ -116,7 +117,7 @@ class MtpConfig:
     def __post_init__(self) -> None:
         sizes = (self.hidden_size, self.rank, *(n for shape in self.parts.values() for n in shape))
         if not (
-            all(type(n) is int and n >= 0 for n in sizes) and self.parts.keys() <= PLACES.keys()
+            all(type(n) is int and n >= 0 for n in sizes) and self.parts.keys() <= PARTS.keys()
         ):
             raise ValueError("rank and parts are whole numbers of known parts")
 
@@ -218,9 +219,9 @@ class Stored(nn.Module):
         width, eps = config.hidden_size, config.rms_norm_eps
         self.enorm, self.hnorm, self.norm = (RMSNorm(width, eps) for _ in range(3))
         self.eh_proj = nn.Linear(2 * width, width, bias=False)
-        places = {at: nn.ModuleDict() for at in set(PLACES.values())}
+        places = {at: nn.ModuleDict() for at in set(PARTS.values())}
         for name, shape in config.parts.items():
-            places[PLACES[name]][name] = nn.ModuleDict({"more": Pair(shape, config.rank)})
+            places[PARTS[name]][name] = nn.ModuleDict({"more": Pair(shape, config.rank)})
         self.layer = nn.ModuleDict(places)
 
 

@@ -31,8 +31,8 @@ from core.methods.mtp.model import (
     save,
     to_json,
 )
-from core.methods.sps.model import PLACES
 from core.models import checkpoint
+from core.models.adapter import PARTS
 from core.models.cache import mask_value
 from core.models.language import Language, last_layer
 
@@ -107,7 +107,7 @@ def new_head(language: Language, change: int) -> MtpHead:
     target: Any = language.model
     config, decoder = target.config.get_text_config(), target.get_decoder()
     parts = {}
-    for name, at in PLACES.items() if change else ():
+    for name, at in PARTS.items() if change else ():
         if (part := getattr(getattr(decoder.layers[-1], at, None), name, None)) is None:
             raise UserError(f"an MTP head of this target's last layer is not trained: no {name}")
         parts[name] = tuple(part.weight.shape)

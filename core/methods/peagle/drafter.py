@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,11 +26,6 @@ class ParallelDrafter(EagleDrafter):
     """The layers with an embedding and a head, and one text's keys and values."""
 
     model: ParallelModel
-
-    def __init__(self, model: ParallelModel, embedding: nn.Module, *parts: Any):
-        """``embedding``: the target's, which serves where the network has none of its own."""
-        own = model.embed_tokens
-        super().__init__(model, embedding if own is None else own, *parts)
 
     @property
     def work(self) -> DraftWork:

@@ -11,23 +11,23 @@ Shapes: A blocks, F feature layers, L drafted depths, h hidden width, V vocabula
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from core.methods.eagle3.model import (
+    BESIDE,
     Contexts,
     EagleConfig,
     EagleModel,
     official_name,
+    told_by_tensors,
 )
 from core.models import checkpoint
 from core.models.layers import Embed, drawn
 
-EMBEDDING = "embed_tokens.weight"
 MASKS = ("mask_token_id", "pard_token", "ptd_token_id")  # what engines and trainers call it
 
 
@@ -36,11 +36,9 @@ class ParallelConfig(EagleConfig):
     """EAGLE-3's fields, and P-EAGLE's.
 
     mask_token_id  the token that stands at the masked places
-    own_embedding  the file holds an embedding that was trained along; None: its tensors tell
     """
 
     mask_token_id: int = 0
-    own_embedding: bool | None = None
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> ParallelConfig:
@@ -52,23 +50,16 @@ class ParallelConfig(EagleConfig):
 
     def to_json(self) -> dict[str, Any]:
         """The published form, as SpecForge has it."""
-        found = super().to_json() | {"architectures": ["PEagleDraftModel"]}
-        del found["own_embedding"]  # the file's tensors say it
-        return found
+        return super().to_json() | {"architectures": ["PEagleDraftModel"]}
 
 
 class ParallelModel(EagleModel):
-    """The network without a head.
-
-    embed_tokens  the embedding of its own; None: the target's
-    """
+    """The network without a head."""
 
     def __init__(self, config: ParallelConfig):
         super().__init__(config)
         self.config: ParallelConfig = config
         self.mask_hidden = drawn(1, 1, self.fc.in_features)
-        size = (config.vocab_size, config.hidden_size)
-        self.embed_tokens = nn.Embedding(*size) if config.own_embedding else None
 
     def block(
         self,
@@ -108,18 +99,11 @@ class ParallelModel(EagleModel):
         return self.block(embed, tokens[anchors], hidden[ends], ends, context, visible, depths)
 
 
-def _told_by_tensors(
-    shapes: Mapping[str, tuple[int, ...]], config: ParallelConfig
-) -> ParallelConfig:
-    """The config with what only a file's tensors tell."""
-    return replace(config, own_embedding=EMBEDDING in shapes)
-
-
 FORM = checkpoint.Form(
     "P-EAGLE",
     ParallelConfig.from_json,
     ParallelModel,
-    sizes=_told_by_tensors,
-    beside=tuple(name for name in checkpoint.BESIDE if name != EMBEDDING),
+    sizes=told_by_tensors,
+    beside=BESIDE,
     rename=official_name,
 )

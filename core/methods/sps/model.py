@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from core.errors import UserError
 from core.methods.sps.translation import shared_tokens
 from core.models import checkpoint
+from core.models.adapter import PARTS
 from core.models.hub import Source
 from core.models.language import Vocabulary, load_vocabulary
 from core.models.layers import drawn
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
     from core.models.language import Language
 
 KIND, FORMAT = "sps", "draftscope-first-layers"
-PLACES = {
-    **dict.fromkeys(("q_proj", "k_proj", "v_proj", "o_proj"), "self_attn"),
-    **dict.fromkeys(("gate_proj", "up_proj", "down_proj"), "mlp"),
-}
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class DraftConfig:
     def __post_init__(self) -> None:
         sizes = (self.layers or 1, self.rank, *(n for shape in self.parts.values() for n in shape))
         whole = all(type(n) is int and n >= 0 for n in sizes) and sizes[0] <= checkpoint.MAX_COUNT
-        if not (whole and self.parts.keys() <= PLACES.keys()):
+        if not (whole and self.parts.keys() <= PARTS.keys()):
             raise ValueError("layers, rank and parts are whole numbers of known parts")
 
     @property
@@ -223,14 +220,14 @@ def model_of_layers(
 def changed(layer: nn.Module, pairs: Mapping[str, Pair]) -> nn.Module:
     """A layer whose linear layers have what training adds to them."""
     for name, pair in pairs.items():
-        place = getattr(layer, PLACES[name])
+        place = getattr(layer, PARTS[name])
         setattr(place, name, Changed(getattr(place, name), pair))
     return layer
 
 
 def merge(layer: nn.Module) -> None:
     """Add what training changed to a layer's own linear layers, in place."""
-    for place in {*PLACES.values()}:
+    for place in {*PARTS.values()}:
         part = getattr(layer, place)
         for name, each in [*part.named_children()]:
             if isinstance(each, Changed):

@@ -17,7 +17,6 @@ from core.learning.corpus import Blocks, Corpus
 from core.learning.student import DrafterTraining, Labels, Student, TrainingRun
 from core.methods.method import Range, option
 from core.methods.sps.model import (
-    PLACES,
     DraftAdapter,
     DraftConfig,
     first_layers,
@@ -25,6 +24,7 @@ from core.methods.sps.model import (
     load_config,
     save_adapter,
 )
+from core.models.adapter import PARTS
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class SpsStudent(Student[DraftAdapter]):
 
 def new_config(target: Any, options: SpsTrainingOptions) -> DraftConfig:
     layer = target.get_decoder().layers[0]
-    shapes = {name: getattr(getattr(layer, at), name).weight.shape for name, at in PLACES.items()}
+    shapes = {name: getattr(getattr(layer, at), name).weight.shape for name, at in PARTS.items()}
     parts = {name: (shape[0], shape[1]) for name, shape in shapes.items()}
     return DraftConfig(options.first, options.change, parts)
 

@@ -15,14 +15,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from core.errors import UserError
 from core.models import checkpoint
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 FORMAT, UNGATED = "draftscope-gated-denoiser", "draftscope-denoiser"
 PARTS = {

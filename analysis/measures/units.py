@@ -1,0 +1,39 @@
+"""The units that an interval over rounds draws anew: one rule for all of them. Never torch.
+
+Rounds of one text are alike, and so are the texts that several seeds write to one prompt. So whole
+prompts are drawn where there are several. Rounds of a single prompt are drawn one by one, as if
+they were independent: such an interval holds for this prompt only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis.frames import Frame
+from analysis.measures.tables import Tables
+from core.rounds.draft import Array
+from core.stats import ratio, too_few
+
+TOO_FEW = too_few("prompts, or rounds of one prompt,")
+
+
+class MeanInterval(NamedTuple):
+    """The 95 % interval of a mean, NaN for fewer than ``FEW`` units; ``over``: what they are."""
+
+    low: float
+    high: float
+    over: str
+
+
+def mean_interval(
+    tables: Tables, rounds: Frame, values: Array, draws: int = 2000, seed: int = 0
+) -> MeanInterval:
+    """Of a number [R] of each of these lines of the table of rounds."""
+    numbers = tables.prompt_numbers[rounds["run"].cat.codes.to_numpy()]
+    names, place = np.unique(numbers, return_inverse=True)
+    if len(names) < 2:
+        return MeanInterval(*ratio(values, np.ones(len(values)), draws, seed), "rounds")
+    sums, counts = np.bincount(place, values), np.bincount(place)
+    return MeanInterval(*ratio(sums, counts, draws, seed), "prompts")

@@ -1,0 +1,127 @@
+// Beside the prompt, in the form's one line (above the view where there is no form): the states of
+// model and runs, what is on view, and one menu with what can be done with it.
+
+import { button, h, plural } from "./dom.js";
+import { askForFiles } from "./goto.js";
+import { menu } from "./parts.js";
+import { toolbar } from "./roving.js";
+
+const NOTED = 6000; // milliseconds that a note stays
+const RUN_WORDS = { done: "done", stopped: "stopped", failed: "failed" };
+const FILE_WORDS = {
+  running: "reading the trace",
+  done: "trace",
+  stopped: "trace, interrupted",
+  failed: "failed",
+};
+
+export class StatusLine {
+  /** label: of the row; shelf: of the examples, null where there is no server; actions: the rest of
+   * the menu. */
+  constructor(label, shelf, actions) {
+    this.modelChip = h(
+      "span",
+      { class: "ds-chip", role: "status", "data-state": "loading" },
+      "model: waking up",
+    );
+    this.modelBar = h("span", { class: "ds-progress", hidden: true }, h("i", {}));
+    this.about = h("span", { class: "ds-about" });
+    this.chips = h("span", { class: "ds-chips" });
+    this.banner = h("p", { class: "ds-banner", role: "alert", hidden: true });
+    this.line = this._line(label, shelf, [...(shelf ? openers() : []), ...actions]);
+    this.element = h("div", { class: "ds-top-line" }, this.line, this.banner);
+  }
+
+  _line(label, shelf, actions) {
+    const words = "Examples, files and runs of this tab (e)",
+      examples = shelf ? action("Examples", words, () => shelf.open()) : "",
+      states = [this.modelChip, this.modelBar, this.chips, this.about],
+      more = menu("What to do with this run", actions),
+      tools = [h("span", { class: "ds-spring" }), examples, more];
+    return toolbar(label, h("div", { class: "ds-status" }, states, tools));
+  }
+
+  /** Stand in the form's line, which is outside of the view. */
+  standIn(bar) {
+    bar.append(h("div", { class: "ds-scope ds-beside-prompt" }, this.line));
+  }
+
+  model(model) {
+    const words = model.state === "ready" ? "model ready" : `model: ${model.message}`,
+      absent = model.state === "absent"; // a file has no model
+    setChip(this.modelChip, model.state, absent ? "" : words);
+    const known = model.state === "loading" && typeof model.fraction === "number";
+    this.modelBar.hidden = !known;
+    if (known) this.modelBar.firstChild.style.width = `${Math.round(100 * model.fraction)}%`;
+  }
+
+  silent(why) {
+    setChip(this.modelChip, "failed", why);
+  }
+
+  /** The run on view: its header, and `words` about it, which `title` adds to. */
+  tell(header, words, title) {
+    const { prompt } = header ?? {};
+    this.about.replaceChildren(
+      ...(header ? [h("q", { title: prompt }, prompt), h("span", { title }, words)] : []),
+    );
+  }
+
+  /** A run's state beside the model's; `name`: which of several it is, or "". */
+  run({ chip, feed }, name) {
+    setChip(chip, feed.run.state, (name && `${name}: `) + stateOf(feed.run));
+  }
+
+  /** A sentence that is not a complaint; it goes by itself. */
+  note(sentence) {
+    this.complain(sentence);
+    this.banner.classList.add("note");
+    setTimeout(() => this.complaint === sentence && this.complain(""), NOTED);
+  }
+
+  /** Say what a run without rounds waits for; "": it has some, or nothing comes. */
+  waitingFor({ feed }) {
+    if (feed.rounds.length || !feed.active) return "";
+    const waking = this.modelChip.getAttribute("data-state") === "loading";
+    return waking && feed.decoding ? this.modelChip.textContent : stateOf(feed.run);
+  }
+
+  complain(sentence) {
+    this.banner.classList.remove("note");
+    this.banner.hidden = !sentence;
+    this.banner.textContent = sentence;
+  }
+
+  get complaint() {
+    return this.banner.hidden ? "" : this.banner.textContent;
+  }
+}
+
+/** A button of the menu. */
+export function action(words, title, act) {
+  return button(words, { class: "ds-button", title }, act);
+}
+
+function openers() {
+  const anything = "Open any file where it belongs; files may also be dropped on the page",
+    folder = "Open a folder's traces, or a checkpoint";
+  return [
+    action("Open…", anything, () => askForFiles()),
+    action("Open a folder…", folder, () => askForFiles(true)),
+  ];
+}
+
+function stateOf(run) {
+  const file = run.source === "file";
+  if (run.state === "waiting")
+    return run.ahead ? `waiting: ${plural(run.ahead, "run")} ahead` : "waiting for the model";
+  if (run.state === "running" && run.reading) return run.reading;
+  return file ? FILE_WORDS[run.state] : RUN_WORDS[run.state] || "running";
+}
+
+/** A chip's state and words; without words it goes. */
+export function setChip(chip, state, words) {
+  chip.hidden = !words;
+  if (chip.getAttribute("data-state") !== state) chip.setAttribute("data-state", state);
+  if (chip.textContent !== words) chip.textContent = chip.title = words;
+}

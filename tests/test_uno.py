@@ -1,0 +1,208 @@
+"""UNO: q by a forward written out with plain products, PEFT's files, and a target that stays as it
+is."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from core.errors import UserError
+from core.methods.loading import read
+from core.methods.registry import runnable, shipped
+from core.methods.uno import UnoOptions
+from core.methods.uno import drafter as at_work
+from core.methods.uno.drafter import UnoDrafter
+from core.methods.uno.model import RowGate, gated, load_config, load_tensors, outline, read_shapes
+from core.models.adapter import PARTS
+from tests import toys
+from tests.toys_on_disk import write_peft
+
+TEXT = [5, 17, 3, 44, 9, 28, 3, 11]
+ROOT = 30
+
+
+def rotated(x, cos, sin):
+    half = x.shape[-1] // 2
+    return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+
+
+def slow(embedded, adapted, sees, tensors, scale):
+    """The toy target's log-probabilities [T, V] of rows ``embedded`` [T, h]: those ``adapted``
+    have b @ a besides, and row t attends to where ``sees`` [T, T] says."""
+    model = toys.reference()
+    config, decoder = model.config, model.model
+    heads, groups = config.num_attention_heads, config.num_key_value_heads
+    count, x = len(embedded), embedded
+    cos, sin = (part[0] for part in decoder.rotary_emb(x[None], torch.arange(count)[None]))
+
+    def product(number, part, rows):
+        at = getattr(getattr(decoder.layers[number], PARTS[part]), part)
+        out = rows @ at.weight.T
+        a, b = (tensors[f"layers.{number}.{part}.{half}"] for half in "ab")
+        return out + scale * (rows @ a.T @ b.T) * adapted[:, None]
+
+    for number, layer in enumerate(decoder.layers):
+        h = layer.input_layernorm(x)
+        q, k, v = (product(number, f"{name}_proj", h) for name in "qkv")
+        q, k, v = (
+            y.view(count, n, -1).transpose(0, 1) for y, n in ((q, heads), (k, groups), (v, groups))
+        )
+        q, k = rotated(q, cos, sin), rotated(k, cos, sin)
+        k, v = (y.repeat_interleave(heads // groups, 0) for y in (k, v))
+        scores = q @ k.transpose(1, 2) / q.shape[-1] ** 0.5
+        weights = scores.masked_fill(~sees, -torch.inf).softmax(-1)
+        x = x + product(number, "o_proj", (weights @ v).transpose(0, 1).reshape(count, -1))
+        h = layer.post_attention_layernorm(x)
+        gate, up = product(number, "gate_proj", h), product(number, "up_proj", h)
+        x = x + product(number, "down_proj", torch.nn.functional.silu(gate) * up)
+    return model.lm_head(decoder.norm(x)).log_softmax(-1)
+
+
+def expected(drafter, text, root, depth=5):
+    known, places = len(text) + 1, drafter.masks
+    table = toys.reference().get_input_embeddings().weight
+    if drafter.mask is None:
+        drawn = np.random.default_rng(known).integers(1, toys.VOCABULARY, places)
+        guesses = table[torch.from_numpy(drawn)]
+    else:
+        guesses = drafter.mask.expand(places, -1)
+    embedded = torch.cat([table[torch.tensor([*text, root])], guesses])
+    adapted = torch.arange(known + places) >= known
+    sees = torch.ones(known + places, known + places, dtype=torch.bool).tril()
+    if not drafter.config.causal:
+        sees[known:, known:] = True
+    scale = drafter.config.scale
+    return slow(embedded, adapted, sees, toys.uno_tensors(), scale)[known - 1 : known - 1 + depth]
+
+
+@pytest.mark.parametrize("chunk", [3, 1024])
+@pytest.mark.parametrize(("causal", "masks"), [(True, 0), (True, 9), (False, 0), (False, 7)])
+@torch.inference_mode()
+def test_q_is_that_of_a_forward_written_out(causal, masks, chunk, monkeypatch):
+    monkeypatch.setattr(at_work, "PREFILL_CHUNK", chunk)
+    drafter = toys.uno_drafter(causal, masks)
+    drafter.reset(64)
+    for known, text in ((0, TEXT[:5]), (5, TEXT)):  # the second round knows the first's text
+        drafter.extend(text[known:], None)
+        session = drafter.begin(ROOT, 8)
+        found, wanted = session.log_q([0] * 5), expected(drafter, text, ROOT)
+        torch.testing.assert_close(
+            found.double(), wanted, atol=2e-6, rtol=1e-5
+        )  # logits are float32
+        p = toys.reference()(torch.tensor([[*text, ROOT]])).logits[0, -1].log_softmax(-1)
+        torch.testing.assert_close(found[0].double(), p, atol=2e-6, rtol=1e-5)  # the target's own
+        assert len(text) == drafter.cache.length, "guesses and root are dropped"
+
+
+@torch.inference_mode()
+def test_the_target_stays_bit_for_bit_what_it_is():
+    ids, model = torch.tensor([TEXT]), toys.model()
+    before = toys.reference()(ids).logits
+    parts = [(type(m), len(m._forward_hooks)) for m in model.modules()]
+    drafter = toys.uno_drafter()
+    drafter.reset(64)
+    drafter.extend(TEXT, None)
+    drafter.begin(ROOT, 4)
+    assert torch.equal(toys.reference()(ids).logits, before)
+    assert [(type(m), len(m._forward_hooks)) for m in model.modules()] == parts
+    assert drafter.gate.rows is None
+
+
+def test_a_text_is_drafted_alike_again_and_noise_stays_below_its_bound(monkeypatch):
+    drawn = []
+    table = toys.model().get_input_embeddings()
+    drafter = toys.uno_drafter()
+    drafter._noise = 4
+    monkeypatch.setattr(
+        type(table),
+        "forward",
+        lambda own, ids: drawn.append(ids) or torch.nn.functional.embedding(ids, own.weight),
+    )
+    for _ in range(2):
+        drafter.reset(64)
+        drafter.extend(TEXT, None)
+        drafter.begin(ROOT, 4)
+    one, other = drawn
+    assert one.tolist() == other.tolist() and one.tolist()[: len(TEXT) + 1] == [*TEXT, ROOT]
+    noise = one[len(TEXT) + 1 :]
+    assert len(noise) == 4 and int(noise.min()) >= 1 and int(noise.max()) < 4
+
+
+@pytest.mark.parametrize("noise", [1, 1_000_000])
+def test_noise_that_leaves_no_token_or_exceeds_the_vocabulary_is_refused(noise):
+    plain = toys.uno_drafter()
+    with pytest.raises(UserError, match=f"noise is {noise}: it lies from 2 to"):
+        UnoDrafter(plain.model, plain.gate, plain.config, UnoOptions(5, noise=noise))
+
+
+# ── folders ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("prefix", ["base_model.model.", ""])
+@pytest.mark.parametrize("inside", ["", "adapter"])
+def test_a_folder_in_pefts_layout_drafts_what_its_tensors_say(tmp_path, prefix, inside):
+    write_peft(tmp_path / inside, toys.uno_tensors(), 3, 6.0, prefix)
+    config = load_config(tmp_path)
+    assert (config.rank, config.scale, config.causal, config.mask_token_id) == (3, 2.0, True, None)
+    read("uno", tmp_path)
+    gate = RowGate()
+    made = UnoDrafter(
+        gated(toys.model(), load_tensors(tmp_path), config.scale, gate), gate, config, UnoOptions(5)
+    )
+    for drafter in (made, other := toys.uno_drafter()):
+        drafter.reset(64)
+        drafter.extend(TEXT, None)
+    one, two = (d.begin(ROOT, 8).log_q([0] * 5) for d in (made, other))
+    torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-4)
+
+
+def test_rslora_and_a_missing_alpha(tmp_path):
+    write_peft(tmp_path / "a", toys.uno_tensors(), 4, 8.0, use_rslora=True)
+    assert load_config(tmp_path / "a").scale == 4.0
+    assert load_config(tmp_path / "a").rank == 4
+    with pytest.raises(UserError, match="shape"):  # the tensors are of rank 3
+        read("uno", tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"peft_type": "LOHA"}, "peft_type is not LORA"),
+        ({"use_dora": True}, "use_dora"),
+        ({"bias": "all"}, "bias"),
+        ({"rank_pattern": {"q_proj": 8}}, "rank_pattern"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"r": 0}, "rank"),
+        ({"r": "many"}, "holds no uno checkpoint"),
+    ],
+)
+def test_what_is_no_plain_adapter_is_refused(tmp_path, changes, words):
+    write_peft(tmp_path, toys.uno_tensors(), 3, 6.0, **changes)
+    with pytest.raises(UserError, match=words):
+        load_config(tmp_path)
+
+
+def test_tensors_of_another_name_without_their_half_or_of_another_target_are_refused(tmp_path):
+    whole = toys.uno_tensors()
+    half = {k: v for k, v in whole.items() if k != "layers.0.q_proj.b"}
+    write_peft(tmp_path / "half", half, 3, 6.0)
+    with pytest.raises(UserError, match="has no other half"):
+        outline(tmp_path / "half")
+    write_peft(tmp_path / "odd", whole, 3, 6.0, prefix="model.")
+    with pytest.raises(UserError, match="is no low-rank part"):
+        read_shapes(tmp_path / "odd")
+    for name, words in (("layers.9.q_proj", "does not have"), ("layers.0.q_proj", "shape")):
+        wrong = {f"{name}.a": torch.zeros(3, 31), f"{name}.b": torch.zeros(32, 3)}
+        with pytest.raises(UserError, match=words):
+            gated(toys.model(), wrong, 1.0, RowGate())
+
+
+def test_the_denoiser_that_ships_is_its_checkpoint():
+    folder = shipped("uno", "smollm2-135m")
+    assert folder is not None and folder.name == "denoiser"
+    config = read("uno", folder)
+    raw = json.loads((folder / "config.json").read_text())
+    assert config.masks == raw["block_size"] and not config.causal
+    assert config.mask_token_id == raw["mask_token_id"]
+    assert "uno" in runnable("smollm2-135m") and "uno" not in runnable("x/y")
