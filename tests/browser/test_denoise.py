@@ -287,6 +287,7 @@ def test_a_run_that_is_gone_is_said_and_can_no_longer_be_stopped(browser: Browse
         tab(page, "denoise")
         expect(heading(page)).to_contain_text("of 64")
         run(page, "slow", "none")
+        expect(page.locator(".dn-asked")).to_contain_text("slow")  # not the example any more
         expect(page.locator("#ds-d-stop")).to_be_enabled()
         runs._runs.clear()
         expect(page.locator(".dn-scope .ds-banner")).to_have_text(
