@@ -522,8 +522,8 @@ def test_the_first_masked_position_is_the_targets_own(tmp_path, base):
     [
         (lambda t, c: t.pop("layers.0.q_proj.b"), "layers.0.q_proj.b is missing"),
         (lambda t, c: t.pop("layers.2.up_proj.a"), "layers.2.up_proj.a is missing"),
-        (lambda t, c: t.update({"layers.0.z_proj.a": torch.ones(3, 32)}), "belongs to no denoiser"),
-        (lambda t, c: t.update({"mask_embedding": torch.ones(1, 32)}), "belongs to no denoiser"),
+        (lambda t, c: t.update({"layers.0.z_proj.a": torch.ones(3, 32)}), "belongs to no adapter"),
+        (lambda t, c: t.update({"mask_embedding": torch.ones(1, 32)}), "belongs to no adapter"),
         (lambda t, c: t.update({"layers.0.q_proj.a": torch.ones(4, 32)}), "not of rank 3"),
         (lambda t, c: c.update(format="other"), "the format in its config is not"),
         (lambda t, c: c.update(format="draftscope-denoiser"), "of an earlier version: train it"),

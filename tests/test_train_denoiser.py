@@ -73,7 +73,7 @@ def test_a_training_row_is_what_the_denoiser_scores():
     with torch.inference_mode():
         learnt = made.rows(states)[:, 0] @ made.head_rows.T
     model = deepcopy(toys.model())
-    gated = GatedAdapter(model, Adapter(CONFIG, made.model.tensors()))
+    gated = GatedAdapter(model, made.model.tensors(), CONFIG.scale, MASK)
     target, found = BlockCausalTarget(model, MASK, LAYOUT, gated), []
     for anchor, known, hidden, rows in zip(
         states.anchors.tolist(), states.tokens, states.masked, places, strict=True

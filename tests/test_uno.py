@@ -13,7 +13,14 @@ from core.methods.registry import runnable, shipped
 from core.methods.uno import UnoOptions
 from core.methods.uno import drafter as at_work
 from core.methods.uno.drafter import UnoDrafter
-from core.methods.uno.model import RowGate, gated, load_config, load_tensors, outline, read_shapes
+from core.methods.uno.model import (
+    UnoConfig,
+    adapted,
+    load_config,
+    load_tensors,
+    outline,
+    read_shapes,
+)
 from core.models.adapter import PARTS
 from tests import toys
 from tests.toys_on_disk import write_peft
@@ -62,11 +69,11 @@ def slow(embedded, adapted, sees, tensors, scale):
 def expected(drafter, text, root, depth=5):
     known, places = len(text) + 1, drafter.masks
     table = toys.reference().get_input_embeddings().weight
-    if drafter.mask is None:
+    if drafter.config.mask_token_id is None:
         drawn = np.random.default_rng(known).integers(1, toys.VOCABULARY, places)
         guesses = table[torch.from_numpy(drawn)]
     else:
-        guesses = drafter.mask.expand(places, -1)
+        guesses = toys.UNO_MASK.expand(places, -1)
     embedded = torch.cat([table[torch.tensor([*text, root])], guesses])
     adapted = torch.arange(known + places) >= known
     sees = torch.ones(known + places, known + places, dtype=torch.bool).tril()
@@ -106,7 +113,7 @@ def test_the_target_stays_bit_for_bit_what_it_is():
     drafter.begin(ROOT, 4)
     assert torch.equal(toys.reference()(ids).logits, before)
     assert [(type(m), len(m._forward_hooks)) for m in model.modules()] == parts
-    assert drafter.gate.rows is None
+    assert drafter.adapter._gate._rows is None
 
 
 def test_a_text_is_drafted_alike_again_and_noise_stays_below_its_bound(monkeypatch):
@@ -133,7 +140,7 @@ def test_a_text_is_drafted_alike_again_and_noise_stays_below_its_bound(monkeypat
 def test_noise_that_leaves_no_token_or_exceeds_the_vocabulary_is_refused(noise):
     plain = toys.uno_drafter()
     with pytest.raises(UserError, match=f"noise is {noise}: it lies from 2 to"):
-        UnoDrafter(plain.model, plain.gate, plain.config, UnoOptions(5, noise=noise))
+        UnoDrafter(plain.model, plain.adapter, plain.config, UnoOptions(5, noise=noise))
 
 
 # ── folders ──────────────────────────────────────────────────────────────────────────────────────
@@ -146,10 +153,7 @@ def test_a_folder_in_pefts_layout_drafts_what_its_tensors_say(tmp_path, prefix, 
     config = load_config(tmp_path)
     assert (config.rank, config.scale, config.causal, config.mask_token_id) == (3, 2.0, True, None)
     read("uno", tmp_path)
-    gate = RowGate()
-    made = UnoDrafter(
-        gated(toys.model(), load_tensors(tmp_path), config.scale, gate), gate, config, UnoOptions(5)
-    )
+    made = UnoDrafter(*adapted(toys.model(), load_tensors(tmp_path), config), config, UnoOptions(5))
     for drafter in (made, other := toys.uno_drafter()):
         drafter.reset(64)
         drafter.extend(TEXT, None)
@@ -161,7 +165,7 @@ def test_rslora_and_a_missing_alpha(tmp_path):
     write_peft(tmp_path / "a", toys.uno_tensors(), 4, 8.0, use_rslora=True)
     assert load_config(tmp_path / "a").scale == 4.0
     assert load_config(tmp_path / "a").rank == 4
-    with pytest.raises(UserError, match="shape"):  # the tensors are of rank 3
+    with pytest.raises(UserError, match="not of rank 4"):  # they are of rank 3
         read("uno", tmp_path / "a")
 
 
@@ -187,7 +191,7 @@ def test_tensors_of_another_name_without_their_half_or_of_another_target_are_ref
     whole = toys.uno_tensors()
     half = {k: v for k, v in whole.items() if k != "layers.0.q_proj.b"}
     write_peft(tmp_path / "half", half, 3, 6.0)
-    with pytest.raises(UserError, match="has no other half"):
+    with pytest.raises(UserError, match=r"q_proj\.b is missing"):
         outline(tmp_path / "half")
     write_peft(tmp_path / "odd", whole, 3, 6.0, prefix="model.")
     with pytest.raises(UserError, match="is no low-rank part"):
@@ -195,7 +199,7 @@ def test_tensors_of_another_name_without_their_half_or_of_another_target_are_ref
     for name, words in (("layers.9.q_proj", "does not have"), ("layers.0.q_proj", "shape")):
         wrong = {f"{name}.a": torch.zeros(3, 31), f"{name}.b": torch.zeros(32, 3)}
         with pytest.raises(UserError, match=words):
-            gated(toys.model(), wrong, 1.0, RowGate())
+            adapted(toys.model(), wrong, UnoConfig(3, 1.0))
 
 
 def test_the_denoiser_that_ships_is_its_checkpoint():

@@ -80,9 +80,9 @@ from core.methods.treeflash.drafter import TreeFlashDrafter
 from core.methods.treeflash.model import TreeFlashModel
 from core.methods.uno import UnoOptions
 from core.methods.uno.drafter import UnoDrafter
-from core.methods.uno.model import RowGate, UnoConfig, gated
+from core.methods.uno.model import UnoConfig, adapted
 from core.methods.xpress.model import XPressConfig, XPressModel
-from core.models.adapter import PARTS
+from core.models.adapter import MASK, PARTS
 from core.models.hugging_face import ATTENTION
 from core.models.recurrent import let_states_fork
 from core.models.target import Target
@@ -735,6 +735,9 @@ def mtp_drafter(family: str = "llama", dtype=torch.float64, vocabulary: int = VO
     return MtpDrafter(head, owner.get_input_embeddings(), (3,), MtpOptions(5))
 
 
+UNO_MASK = 0.1 * torch.arange(32, dtype=torch.float64)
+
+
 def uno_tensors(rank: int = 3, seed: int = 9, size: float = 0.05):
     """Random low-rank pairs for the toy target's projections."""
     rng, made = torch.Generator().manual_seed(seed), {}
@@ -749,11 +752,9 @@ def uno_tensors(rank: int = 3, seed: int = 9, size: float = 0.05):
 
 def uno_drafter(causal: bool = True, masks: int = 0, scale: float = 2.0):
     """The toy target with a random adapter, five tokens deep."""
-    tensors, gate = uno_tensors(), RowGate()
+    own = {} if causal else {MASK: UNO_MASK}
     config = UnoConfig(3, scale, None if causal else 1, masks, causal)
-    made = gated(model(), tensors, scale, gate)
-    mask = None if causal else 0.1 * torch.arange(32, dtype=torch.float64)
-    return UnoDrafter(made, gate, config, UnoOptions(5), mask)
+    return UnoDrafter(*adapted(model(), uno_tensors() | own, config), config, UnoOptions(5))
 
 
 class ToyKeys:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from analysis.drafters.stored_mistakes import is_norm
 from analysis.drafters.trials import Subject, Trial, patched
 from core.models import checkpoint
+from core.models.adapter import GatedAdapter
 from core.models.language import Language
 from core.models.layers import Attention, Rope
 
@@ -222,15 +223,12 @@ def _other_masks(subject: Subject, own: int) -> Iterator[Trial]:
 def adapters(subject: Subject) -> Iterator[Trial]:
     """Low-rank weights that are on at some rows: left out, scaled in another way, or at rows that
     see more or less of each other."""
-    drafter, gate = subject.drafter, getattr(subject.drafter, "gate", None)
-    config = getattr(drafter, "config", None)
-    if gate is None or config is None:
+    drafter, adapter = subject.drafter, getattr(subject.drafter, "adapter", None)
+    config: Any = getattr(drafter, "config", None)
+    if not isinstance(adapter, GatedAdapter):
         return
-    changed = [
-        m for m in subject.named_modules.values() if hasattr(m, "linear") and hasattr(m, "b")
-    ]
     cause = "the adapter is of another target, or was never trained"
-    yield Trial("adapter left out", cause, change=patched((drafter, "gate", type(gate)())))
+    yield Trial("adapter left out", cause, change=patched((adapter, "pair", _times(adapter, 0))))
     for word, times in (
         ("1", 1 / config.scale),
         ("alpha / √r", config.rank**0.5),
@@ -238,14 +236,25 @@ def adapters(subject: Subject) -> Iterator[Trial]:
     ):
         if abs(times - 1) > 1e-9:
             cause = f"the adapter was trained with a scale of {word}"
-            parts = [(module, "b", module.b * times) for module in changed]
-            yield Trial(f"adapter's scale {word}", cause, change=patched(*parts))
+            change = patched((adapter, "pair", _times(adapter, times)))
+            yield Trial(f"adapter's scale {word}", cause, change=change)
     words = "all of them" if config.causal else "only those before it"
     yield Trial(
         "places seen whole" if config.causal else "places seen causally",
         f"in training each place to guess saw {words}",
         change=patched((drafter, "config", replace(config, causal=not config.causal))),
     )
+
+
+def _times(adapter: GatedAdapter, times: float) -> Callable[[str], tuple[Tensor, Tensor]]:
+    """Its pairs, with what they add multiplied."""
+    plain = adapter.pair
+
+    def pair(name: str) -> tuple[Tensor, Tensor]:
+        a, b = plain(name)
+        return a, b * times
+
+    return pair
 
 
 def embeddings(subject: Subject) -> Iterator[Trial]:

@@ -141,7 +141,7 @@ def _load_denoiser(name: str, folder: Path, device: str, report: Report) -> Diff
     base = load_language(config.base, device, report, fast=False)  # Hugging Face's model
     use_fast_layers(base.model, base.model.dtype, base.model.device)
     layout = BlockLayout(shift=True, clean="causal", left=True)
-    gated = adapters.GatedAdapter(base.model, adapter)
+    gated = adapters.GatedAdapter(base.model, adapter.tensors, config.scale, config.mask_token_id)
     target = BlockCausalTarget(base.model, config.mask_token_id, layout, gated)
     return DiffusionLanguage(
         name, base.model, base.tokenizer, folder, target, config.block_size, config.ahead

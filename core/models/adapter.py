@@ -1,11 +1,11 @@
-"""The embedded denoiser: a low-rank adapter that turns a causal LM into a block diffusion model.
+"""Gated adapters: low-rank weights that are on at some rows of a causal LM, as in arXiv:2507.11851.
 
-A folder holds ``config.json`` and ``adapter.safetensors``. Every adapted linear layer W [out, in]
-of the base model has two tensors, ``layers.N.{q,k,v,o,gate,up,down}_proj.{a,b}``: a [r, in] and
-b [out, r]. For the rows that are adapted the layer is W + (alpha / r) · b @ a, and
+The embedded denoiser is one, which turns the model into a block diffusion model; UNO drafts with
+one. The denoiser's folder holds ``config.json`` and ``adapter.safetensors``. Every adapted linear
+layer W [out, in] of the base model has two tensors, ``layers.N.{q,k,v,o,gate,up,down}_proj.{a,b}``:
+a [r, in] and b [out, r]. For the rows that are adapted the layer is W + (alpha / r) · b @ a, and
 ``mask_embedding`` [h], if present, is the mask token's input embedding. All other rows are the base
-model's: a gated adapter, as in arXiv:2507.11851. ``core.diffusion.target.BlockLayout`` says which
-rows are adapted.
+model's. ``core.diffusion.target.BlockLayout`` says which rows are adapted.
 """
 
 from __future__ import annotations
@@ -56,8 +56,12 @@ class AdapterConfig:
             raise ValueError("mask_token_id, block_size and rank are whole numbers")
         if not isinstance(self.ahead, int | float) or not 0 <= self.ahead <= 1:
             raise ValueError(f"ahead must be from 0 to 1, not {self.ahead!r}")
-        if self.mask_token_id < 0 or self.block_size < 1 or self.rank < 1:
-            raise ValueError("mask_token_id must be ≥ 0, block_size and rank ≥ 1")
+        if not isinstance(self.alpha, int | float):
+            raise ValueError(f"alpha must be a number, not {self.alpha!r}")
+        if self.mask_token_id < 0 or self.rank < 1:
+            raise ValueError("mask_token_id must be ≥ 0 and rank ≥ 1")
+        if not 1 <= self.block_size <= checkpoint.MAX_COUNT:
+            raise ValueError(f"block_size must be from 1 to {checkpoint.MAX_COUNT}")
 
     @property
     def scale(self) -> float:
@@ -76,13 +80,13 @@ def save_adapter(
     folder: Path, tensors: Mapping[str, Tensor], config: AdapterConfig, small: bool = True
 ) -> None:
     """Write config.json and adapter.safetensors: in int8 with ``small``, else in bf16."""
-    _check(folder, tensors, config)
+    check_pairs(folder, shapes_of(tensors), config.rank)
     raw = {name: value for name, value in asdict(config).items() if value is not None}
     checkpoint.write(folder, {"format": FORMAT} | raw, dict(tensors), small, "adapter.safetensors")
 
 
-def load_adapter(folder: Path) -> Adapter:
-    """Raises UserError when the folder holds no adapter or a broken one."""
+def load_config(folder: Path) -> AdapterConfig:
+    """Raises UserError when the folder holds no denoiser's config."""
     raw = checkpoint.read_config(folder, "denoiser")
     if raw.get("format") == UNGATED:
         raise UserError(f"{folder} holds a denoiser of an earlier version: train it anew")
@@ -90,14 +94,18 @@ def load_adapter(folder: Path) -> Adapter:
         raise UserError(f"{folder} holds no denoiser: the format in its config is not {FORMAT!r}")
     with checkpoint.as_user_error(folder, "denoiser"):
         known = {name: raw[name] for name in AdapterConfig.__dataclass_fields__ if name in raw}
-        config = AdapterConfig(**known)
-    tensors = checkpoint.read_state(folder)
-    _check(folder, tensors, config)
+        return AdapterConfig(**known)
+
+
+def load_adapter(folder: Path) -> Adapter:
+    """Raises UserError when the folder holds no adapter or a broken one."""
+    config, tensors = load_config(folder), checkpoint.read_state(folder)
+    check_pairs(folder, shapes_of(tensors), config.rank)
     return Adapter(config, tensors)
 
 
 class Pairs(Protocol):
-    """The low-rank weights of a denoiser: of a file, or while they are trained."""
+    """The low-rank weights of an adapter: of a file, or while they are trained."""
 
     def pair(self, name: str) -> tuple[Tensor, Tensor]:
         """a [r, in] and b [out, r], with the scale in it, of the projection ``layers.N.…``."""
@@ -139,18 +147,27 @@ class AdapterGate:
 class GatedAdapter:
     """A saved adapter on its model, ready to run."""
 
-    def __init__(self, model: PreTrainedModel, adapter: Adapter):
-        """Raises UserError for an adapter of a model of another shape."""
-        _check_fits(model, adapter)
-        dtype, device, scale = model.dtype, model.device, adapter.config.scale
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tensors: Mapping[str, Tensor],
+        scale: float,
+        mask_token_id: int | None = None,
+    ):
+        """``tensors`` by their names in the file; what the pairs add is multiplied by ``scale``.
+        ``mask_token_id``: the token whose embedding is the adapter's own; None: no token's is.
+
+        Raises UserError for an adapter of a model of another shape.
+        """
+        _check_mask(model, tensors.get(MASK), mask_token_id)
+        self._gate = AdapterGate(_adapted(model, tensors))
+        dtype, device = model.dtype, model.device
         self._low = {
             name: (tensor.float() * (scale if name.endswith(".b") else 1.0)).to(device, dtype)
-            for name, tensor in adapter.tensors.items()
+            for name, tensor in tensors.items()
         }
         self._embedding: Any = model.get_input_embeddings()
-        self._mask = adapter.config.mask_token_id
-        named = projections(model)
-        self._gate = AdapterGate({name: named[name] for name in _adapted(adapter)})
+        self._mask = mask_token_id
 
     def pair(self, name: str) -> tuple[Tensor, Tensor]:
         return self._low[f"{name}.a"], self._low[f"{name}.b"]
@@ -162,7 +179,7 @@ class GatedAdapter:
     def embed(self, ids: Tensor, rows: Tensor) -> Tensor:
         """Input embeddings [T, h] of ``ids`` [T], of which ``rows`` [R] are adapted."""
         out = self._embedding(ids)
-        if (mask := self._low.get(MASK)) is not None:
+        if self._mask is not None and (mask := self._low.get(MASK)) is not None:
             masked = (ids[rows] == self._mask)[:, None]
             out[rows] = torch.where(masked, mask, out[rows])
         return out
@@ -173,61 +190,73 @@ def projections(model: Any) -> dict[str, Any]:
 
     Raises UserError for a model without them.
     """
-    try:
-        return {
-            f"layers.{index}.{name}": layer.get_submodule(f"{part}.{name}")
-            for index, layer in enumerate(model.model.layers)
-            for name, part in PARTS.items()
-        }
-    except AttributeError:
+    layers = getattr(getattr(model, "model", None), "layers", ())
+    names = [f"layers.{number}.{part}" for number in range(len(layers)) for part in PARTS]
+    found = {name: _projection(model, name) for name in names}
+    if not found or None in found.values():
         raise UserError(
             f"a denoiser adapts a Llama-like model's layers; a {type(model).__name__} has others"
-        ) from None
+        )
+    return found
 
 
-def _adapted(adapter: Adapter) -> list[str]:
-    """The projections that it has weights for."""
-    return sorted(name[: -len(".a")] for name in adapter.tensors if name.endswith(".a"))
+def _projection(model: Any, name: str) -> Any:
+    """The model's linear layer of a name like ``layers.3.q_proj``; None: it has none."""
+    _, number, part = name.split(".")
+    try:
+        layer = model.get_decoder().layers[int(number)]
+        return layer.get_submodule(f"{PARTS[part]}.{part}")
+    except (AttributeError, IndexError):
+        return None
 
 
-def _check_fits(model: PreTrainedModel, adapter: Adapter) -> None:
-    """Raises UserError for an adapter whose tensors do not fit the model's projections."""
+def _adapted(model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> dict[str, nn.Module]:
+    """The model's linear layers that an adapter changes. Raises UserError where one is missing or
+    of another shape."""
+    found = {}
+    for name in sorted(name[: -len(".a")] for name in tensors if name.endswith(".a")):
+        linear = found[name] = _projection(model, name)
+        if linear is None:
+            raise UserError(f"the adapter changes {name}, which the model does not have")
+        expected = linear.out_features, linear.in_features
+        its = tensors[f"{name}.b"].shape[0], tensors[f"{name}.a"].shape[1]
+        if its != expected:
+            raise UserError(
+                f"the adapter's {name} is for a layer of shape {its}, but the model's is {expected}"
+            )
+    return found
+
+
+def _check_mask(model: PreTrainedModel, row: Tensor | None, mask_token_id: int | None) -> None:
+    """Raises UserError for a mask that does not fit the model's embedding."""
     config = model.config.get_text_config()
-    if adapter.config.mask_token_id >= config.vocab_size:
+    if mask_token_id is not None and mask_token_id >= config.vocab_size:
         raise UserError(
-            f"the denoiser's mask token {adapter.config.mask_token_id} is not one of the "
+            f"the adapter's mask token {mask_token_id} is not one of the "
             f"model's {config.vocab_size} tokens"
         )
-    layers: dict[str, Any] = projections(model)
-    for name in _adapted(adapter):
-        if name not in layers:
-            raise UserError(f"the denoiser adapts {name}, which the model does not have")
-        expected = layers[name].out_features, layers[name].in_features
-        found = adapter.tensors[f"{name}.b"].shape[0], adapter.tensors[f"{name}.a"].shape[1]
-        if found != expected:
-            raise UserError(
-                f"the denoiser's {name} is for a layer of shape {found}, "
-                f"but the model's is {expected}"
-            )
-    row = adapter.tensors.get(MASK)
     if row is not None and row.shape != (config.hidden_size,):
         raise UserError(
-            f"the denoiser's mask embedding {tuple(row.shape)} does not fit "
+            f"the adapter's mask embedding {tuple(row.shape)} does not fit "
             f"the model's width of {config.hidden_size}"
         )
 
 
-def _check(folder: Path, tensors: Mapping[str, Tensor], config: AdapterConfig) -> None:
+def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def check_pairs(folder: Path, shapes: Mapping[str, tuple[int, ...]], rank: int) -> None:
     """Check names, ranks and pairs of tensors. Raises UserError for the first wrong one."""
-    for name, tensor in sorted(tensors.items()):
-        if name == MASK and tensor.ndim == 1:
+    for name, shape in sorted(shapes.items()):
+        if name == MASK and len(shape) == 1:
             continue
         found = _NAME.fullmatch(name)
-        if found is None or tensor.ndim != 2:
-            raise UserError(f"{folder}: {name} {tuple(tensor.shape)} belongs to no denoiser")
+        if found is None or len(shape) != 2:
+            raise UserError(f"{folder}: {name} {shape} belongs to no adapter")
         a = found[3] == "a"
-        if tensor.shape[0 if a else 1] != config.rank:
-            raise UserError(f"{folder}: {name} {tuple(tensor.shape)} is not of rank {config.rank}")
+        if shape[0 if a else 1] != rank:
+            raise UserError(f"{folder}: {name} {shape} is not of rank {rank}")
         other = name[:-1] + ("b" if a else "a")
-        if other not in tensors:
+        if other not in shapes:
             raise UserError(f"{folder}: the tensor {other} is missing")

@@ -22,11 +22,11 @@ from core.errors import UserError
 from core.methods.loading import check_fits, drafter_folder
 from core.methods.sps.drafter import LmDrafter
 from core.methods.uno import UnoOptions
-from core.methods.uno.model import RowGate, UnoConfig, gated, load_config, load_tensors
-from core.models.adapter import MASK
+from core.methods.uno.model import UnoConfig, adapted, load_config, load_tensors
+from core.models.adapter import GatedAdapter
 from core.models.language import Language
 from core.models.layer_kinds import carries_state
-from core.models.target import PREFILL_CHUNK, input_device
+from core.models.target import PREFILL_CHUNK
 
 
 def load(language: Language, folder: Path | None, options: UnoOptions) -> UnoDrafter:
@@ -39,17 +39,12 @@ def load(language: Language, folder: Path | None, options: UnoOptions) -> UnoDra
     check_fits(folder, language, config)
     if carries_state(language.model.config):
         raise UserError("uno drafts with targets that attend in every layer: this one has a state")
-    if (config.mask_token_id or 0) >= language.vocabulary:
-        raise UserError(f"{folder}: its mask token is none of the target's tokens")
-    tensors, gate = load_tensors(folder), RowGate()
-    model = gated(language.model, tensors, config.scale, gate)
-    return UnoDrafter(model, gate, config, options, tensors.get(MASK))
+    model, adapter = adapted(language.model, load_tensors(folder), config)
+    return UnoDrafter(model, adapter, config, options)
 
 
 class UnoDrafter(LmDrafter):
-    """A target with an adapter that ``gate`` opens, and its cache of one text.
-
-    mask  the input embedding [h] of the places to guess; None: that of their tokens
+    """A target, the adapter on it, and its cache of one text.
 
     Raises UserError for a bound of the noise that leaves no token, or allows more than there are.
     """
@@ -57,14 +52,12 @@ class UnoDrafter(LmDrafter):
     def __init__(
         self,
         model: Any,
-        gate: RowGate,
+        adapter: GatedAdapter,
         config: UnoConfig,
         options: UnoOptions = UnoOptions(),  # noqa: B008 (frozen)
-        mask: Tensor | None = None,
     ):
         super().__init__(model, options.depth)
-        self.gate, self.config, self.temperature = gate, config, options.temperature
-        self.mask = None if mask is None else mask.to(input_device(model), model.dtype)
+        self.adapter, self.config, self.temperature = adapter, config, options.temperature
         self.masks = max(config.masks, options.depth - 1)
         vocabulary = model.config.get_text_config().vocab_size
         self._noise = options.noise or vocabulary
@@ -97,32 +90,26 @@ class UnoDrafter(LmDrafter):
             allowed[known:, self.cache.length + known :] = True
         where, mask = self.rows(positions, allowed)
         rows = torch.arange(known, len(positions), device=where.device)
+        ids = torch.tensor([*tokens, root, *self._guesses(self.cache.length + known)])
         lm: Any = self.lm
-        self.gate.rows = rows
-        try:
+        with self.adapter.open(rows):
             out = lm(
-                inputs_embeds=self._embedded([*tokens, root], self.cache.length + known)[None],
+                inputs_embeds=self.adapter.embed(ids.to(rows.device), rows)[None],
                 attention_mask=mask[None, None],
                 position_ids=where[None],
                 past_key_values=self.cache,
                 use_cache=True,
                 logits_to_keep=1 + self.masks,
             )
-        finally:
-            self.gate.rows = None
         self.cache.commit(len(tokens))
         return scaled(out.logits[0, : self.max_depth].float(), self.temperature).log_softmax(-1)
 
-    def _embedded(self, text: list[int], position: int) -> Tensor:
-        """Input embeddings [T + M, h] of a text and of the places to guess behind it, the first at
-        ``position``: their tokens are drawn for it alone, so that a text is drafted alike again."""
-        token = self.config.mask_token_id
-        if token is None:
-            drawn = np.random.default_rng(position).integers(1, self._noise, self.masks).tolist()
-        else:
-            drawn = [token] * self.masks
-        ids = torch.tensor([*text, *drawn], device=input_device(self.lm))
-        found: Tensor = self.lm.get_input_embeddings()(ids)
-        if self.mask is not None:
-            found = torch.cat([found[: len(text)], self.mask.expand(self.masks, -1)])
-        return found
+    def _guesses(self, position: int) -> list[int]:
+        """The tokens [M] at the places to guess, the first at ``position``: without a mask token
+        they are drawn for it alone, so that a text is drafted alike again."""
+        if (mask := self.config.mask_token_id) is not None:
+            return [mask] * self.masks
+        drawn: list[int] = (
+            np.random.default_rng(position).integers(1, self._noise, self.masks).tolist()
+        )
+        return drawn

@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from core.errors import UserError
 from core.methods.sps.model import model_of_layers, shared
-from core.models import adapter as denoiser
-from core.models import checkpoint
-from core.models.adapter import MASK, PARTS
+from core.models import adapter, checkpoint
+from core.models.adapter import MASK, PARTS, GatedAdapter, check_pairs
 from core.models.hub import CONFIG, config_file
 
 if TYPE_CHECKING:
@@ -81,13 +79,6 @@ class UnoConfig:
             raise ValueError("its rank r must be 1 or more")
         return UnoConfig(rank, alpha / (rank**0.5 if raw.get("use_rslora") else rank))
 
-    @staticmethod
-    def of_denoiser(raw: dict[str, Any]) -> UnoConfig:
-        if raw.get("format") != denoiser.FORMAT:
-            raise ValueError(f"the format in its config is not {denoiser.FORMAT!r}")
-        scale = raw["alpha"] / raw["rank"]
-        return UnoConfig(raw["rank"], scale, raw["mask_token_id"], raw["block_size"], False)
-
 
 def _place(folder: Path) -> Path:
     """The folder of the adapter: published repositories hold it in one of their own."""
@@ -96,9 +87,11 @@ def _place(folder: Path) -> Path:
 
 def load_config(folder: Path) -> UnoConfig:
     """Raises UserError for a folder that holds no adapter."""
-    name = config_file(folder)
-    parse = UnoConfig.of_denoiser if name == CONFIG[0] else UnoConfig.of_peft
-    return checkpoint.parsed(checkpoint.read_config(folder, KIND, name), folder, KIND, parse)
+    if (name := config_file(folder)) == CONFIG[0]:
+        own = adapter.load_config(folder)
+        return UnoConfig(own.rank, own.scale, own.mask_token_id, own.block_size, False)
+    raw = checkpoint.read_config(folder, KIND, name)
+    return checkpoint.parsed(raw, folder, KIND, UnoConfig.of_peft)
 
 
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -121,28 +114,19 @@ def _named(stored: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def outline(folder: Path) -> nn.Module:
-    """The adapter without its weights: every pair that it has a half of, of the config's rank.
-    Raises UserError."""
-    config, found, made = load_config(folder), read_shapes(folder), nn.Module()
-    for name, shape in found.items():
-        expected = shape
-        if name != MASK:
-            stem, _, half = name.rpartition(".")
-            if f"{stem}.{'b' if half == 'a' else 'a'}" not in found:
-                raise UserError(f"{folder}: the tensor {name} has no other half")
-            sizes = (config.rank, *shape[1:2]) if half == "a" else (*shape[:1], config.rank)
-            expected = tuple(sizes) if len(shape) == 2 else (config.rank, 1)
-        _put(made, name, expected)
+    """The adapter without its weights: which layers it changes, its own tensors tell. Raises
+    UserError where they are no pairs of the config's rank."""
+    shapes, made = read_shapes(folder), nn.Module()
+    check_pairs(folder, shapes, load_config(folder).rank)
+    for name, shape in shapes.items():
+        part = made
+        *above, last = name.split(".")
+        for each in above:
+            if not hasattr(part, each):
+                part.add_module(each, nn.Module())
+            part = part.get_submodule(each)
+        part.register_parameter(last, nn.Parameter(torch.empty(shape, device="meta"), False))
     return made
-
-
-def _put(module: nn.Module, name: str, shape: tuple[int, ...]) -> None:
-    *above, last = name.split(".")
-    for part in above:
-        if not hasattr(module, part):
-            module.add_module(part, nn.Module())
-        module = module.get_submodule(part)
-    module.register_parameter(last, nn.Parameter(torch.empty(shape, device="meta"), False))
 
 
 def folders(folder: Path) -> tuple[Path, ...]:
@@ -152,65 +136,20 @@ def folders(folder: Path) -> tuple[Path, ...]:
 
 def load_tensors(folder: Path) -> dict[str, Tensor]:
     """The adapter's tensors by our names. Raises UserError for those that do not fit its config."""
-    checkpoint.check_shapes(checkpoint.shapes(outline(folder)), read_shapes(folder), folder)
+    check_pairs(folder, read_shapes(folder), load_config(folder).rank)
     return _named(checkpoint.read_state(_place(folder)), folder)
 
 
-class RowGate:
-    """``rows``: those of the pass at hand that are adapted, indices [R]; None: no row is."""
-
-    rows: Tensor | None = None
-
-
-class Gated(nn.Module):
-    """A linear layer, which stays the target's, and what the gate's rows add: b @ a. A batch of one
-    pass, [1, T, in] → [1, T, out]."""
-
-    a: Tensor
-    b: Tensor
-
-    def __init__(self, linear: nn.Module, a: Tensor, b: Tensor, gate: RowGate):
-        super().__init__()
-        self.linear, self._gate = linear, gate
-        self.register_buffer("a", a)
-        self.register_buffer("b", b)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.linear(x)
-        if (rows := self._gate.rows) is None:
-            return out
-        more = F.linear(F.linear(x[:, rows], self.a), self.b)
-        return out.index_add(1, rows, more)
-
-
-def gated(
-    model: PreTrainedModel, tensors: Mapping[str, Tensor], scale: float, gate: RowGate
-) -> PreTrainedModel:
-    """The target as a model that shares its weights, with the adapter at the gate's rows. The
-    target's own modules stay as they are.
+def adapted(
+    model: PreTrainedModel, tensors: Mapping[str, Tensor], config: UnoConfig
+) -> tuple[PreTrainedModel, GatedAdapter]:
+    """The target as a model that shares its weights, and the adapter on it. The target's own
+    modules stay as they are.
 
     Raises UserError for an adapter of layers that the target does not have, or of other sizes.
     """
-    whole: Any = model.get_decoder()
-    layers = [shared(layer) for layer in whole.layers]
-    for name in sorted(tensors):
-        if not name.endswith(".a"):
-            continue
-        _, number, part, _ = name.split(".")
-        a, b = tensors[name], tensors[f"{name[:-2]}.b"]
-        try:
-            at: Any = getattr(layers[int(number)], PARTS[part])
-            linear = getattr(at, part)
-            sizes = linear.out_features, linear.in_features
-        except (AttributeError, IndexError):
-            raise UserError(
-                f"the adapter changes layers.{number}.{part}, which the target does not have"
-            ) from None
-        if (b.shape[0], a.shape[1]) != sizes:
-            raise UserError(
-                f"the adapter's layers.{number}.{part} is for a layer of shape "
-                f"{(b.shape[0], a.shape[1])}, but the target's is {sizes}"
-            )
-        a, b = (half.to(model.device, model.dtype) for half in (a, scale * b.float()))
-        setattr(at, part, Gated(linear, a, b, gate))
-    return model_of_layers(model, layers, {})
+    decoder: Any = model.get_decoder()
+    if not isinstance(layers := getattr(decoder, "layers", None), nn.ModuleList):
+        raise UserError("this target's layers cannot be shared")
+    made = model_of_layers(model, [shared(layer) for layer in layers], {})
+    return made, GatedAdapter(made, tensors, config.scale, config.mask_token_id)
