@@ -11,13 +11,9 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import IO
 
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.segment import Segment
-from rich.style import Style
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -26,7 +22,6 @@ from core.progress import Progress
 from core.visible import flowing
 
 BAR = 24  # characters of the longest bar
-GAP = "  "  # between columns
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 SPARSE_SECONDS = 10.0
 SOON = 2.0  # seconds of reading or computing of which nothing is said
@@ -60,42 +55,8 @@ def one_line(text: str, limit: int | None) -> str:
     return flat if limit is None or len(flat) <= limit else flat[: limit - 1] + "…"
 
 
-@dataclass(frozen=True)
-class PrintedTable:
-    """Numbers to the right, the columns named in ``left`` to the left.
-
-    Rich lays out each cell by itself, in half a millisecond a row. It is asked only where a row
-    does not fit on a line, or a cell is more than one.
-    """
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    left: Sequence[str] = ()
-
-    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
-        shown = [self.columns, *self.rows] if any(self.columns) else self.rows
-        cells = [[(cell, cell_len(cell)) for cell in row] for row in shown]
-        widths = [max(width for _, width in column) for column in zip(*cells, strict=True)]
-        whole = all(cell.isprintable() for row in shown for cell in row)
-        if not whole or sum(widths) + len(GAP) * (len(widths) - 1) > options.max_width:
-            yield laid_out(self.columns, self.rows, self.left)
-            return
-        for number, row in enumerate(cells):
-            fitted = (
-                cell + " " * (to - width) if name in self.left else " " * (to - width) + cell
-                for name, (cell, width), to in zip(self.columns, row, widths, strict=True)
-            )
-            head = number == 0 and shown is not self.rows
-            yield Segment(GAP.join(fitted) + "\n", Style(bold=True) if head else None)
-
-
-def table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] = ()
-) -> PrintedTable:
-    return PrintedTable(columns, rows, left)
-
-
-def laid_out(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]) -> Table:
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] = ()) -> Table:
+    """Numbers to the right, the columns named in ``left`` to the left."""
     made = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
     for name in columns:
         made.add_column(name, justify="left" if name in left else "right", no_wrap=True)

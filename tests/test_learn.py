@@ -181,18 +181,29 @@ def test_the_whole_path_changes_the_list_after_a_token(shipped: Material):
     assert sum(bool(draft.children[row]) for row in twins) == 1
 
 
+def numbers_of(step: dict) -> list[str]:
+    spans = (span for part in step["text"] for span in part)
+    return [span["num"] for span in spans if isinstance(span, dict) and "num" in span]
+
+
+def test_the_target_drafts_for_itself_at_the_end_of_spiffy_s_chapter(made: dict, shipped: Material):
+    step = made["chapters"][9]["steps"][-1]
+    names = [spec["name"] for spec in step["trees"]]
+    assert names == ["ddtree", "uno"]
+    plain, own = (shipped.traces[name].rounds for name in names)
+    assert all(r.probe is not None and r.probe.tvd[0] < 1e-3 for r in own), "q is p at depth 1"
+    accepted = [made["trees"][name]["accepted"] for name in ("uno", "ddtree")]
+    rounds = [len(own), len(plain), 2 * len(own)]
+    assert numbers_of(step) == [str(n) for n in (shipped.budget, *accepted, *rounds)]
+
+
 def test_the_target_s_own_layer_drafts_at_the_same_place(made: dict, shipped: Material):
     records = {name: shipped.paths[name] for name in ("eagle3", "mtp")}
     assert len({(each.position, int(each.draft.tokens[0])) for each in records.values()}) == 1
     step = made["chapters"][7]["steps"][-1]
     views = [made["trees"][spec["name"]] for spec in step["trees"]]
     assert [view["accepted"] for view in views] == [each.accepted for each in records.values()]
-    numbers = [
-        span["num"]
-        for spans in step["text"]
-        for span in spans
-        if isinstance(span, dict) and "num" in span
-    ]
+    numbers = numbers_of(step)
     best = records["mtp"].draft.children[0][0]
     assert numbers[:2] == [percent(views[1][each][best]) for each in ("q", "p")]
     assert numbers[2:4] == [str(records[name].accepted) for name in ("mtp", "eagle3")]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import random
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
-from app.terminal import ProgressBar, laid_out, table
+from app.terminal import ProgressBar
 from core.progress import Progress, told
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
@@ -61,25 +58,6 @@ def test_reading_tells_how_far_it_is(tmp_path, zipped):
     trace = read_trace(path, at=shares.append)
     assert len(trace.rounds) == 400 and len(shares) == 4
     assert shares == sorted(shares) and 0 < shares[0] <= shares[-1] <= 1
-
-
-WORDS = ["", "a", "ü", "漢字", "12.5", "␣the", "🤝🏽", "–", "x" * 20, "e\u0301", "two\nlines"]
-
-
-@pytest.mark.parametrize("width", [400, 30])
-def test_a_table_is_laid_out_as_rich_does_it(width):
-    draw = random.Random(width)
-    for _ in range(60):
-        columns = [f"{draw.choice(WORDS[:10])}{n}" for n in range(draw.randrange(1, 6))]
-        rows = [[draw.choice(WORDS) for _ in columns] for _ in range(draw.randrange(5))]
-        left = draw.sample(columns, draw.randrange(len(columns) + 1))
-        columns = [""] * len(columns) if draw.random() < 0.1 else columns
-        said = []
-        for made in (table(columns, rows, left), laid_out(columns, rows, left)):
-            out = io.StringIO()
-            Console(file=out, width=width, markup=False, emoji=False, highlight=False).print(made)
-            said.append(out.getvalue())
-        assert said[0] == said[1]
 
 
 def test_one_long_step_is_told_of_though_nothing_moves(monkeypatch, capsys):

@@ -21,6 +21,7 @@ NAMES = {
     "dart": "DART",
     "eagle3": "EAGLE-3",
     "mtp": "MTP head",
+    "uno": "UNO",
 }
 Marks = Mapping[int, str]
 

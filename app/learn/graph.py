@@ -1,4 +1,4 @@
-"""Chapter 10: Spiffy's graph."""
+"""Chapter 10: Spiffy's graph, and a denoiser that drafts for the target."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from app.learn.figures import CHOSEN, HOT, NEW, tree
-from app.learn.material import Material, before
+from app.learn.figures import CHOSEN, HOT, NAMES, NEW, tree
+from app.learn.material import MAIN, OWN_GUESSES, Material, before
 from app.learn.steps import no_verdict
 from app.learn.words import ChapterStep, Json, Span, chapter, fill_each, scene
 from core.diffusion.draft_graph import DraftGraph, draft_block
@@ -113,6 +113,7 @@ def spiffys_graph(material: Material) -> Json:
         scene("other", _walk(OTHER, 3), side=_block(OTHER[:3])),
         scene("late", _walk(LATE, 1), side=_block(LATE)),
         scene("calibration", tree("graph", marks=dict.fromkeys(range(1, len(GRAPH) + 1), HOT))),
+        _own_guesses(material),
     ]  # fmt: skip
     ranks = (f"{_name(edit)} is {g.token} ({g.odds:.0%})" for edit, g in EXAMPLE.guesses.items())
     return chapter(
@@ -123,6 +124,17 @@ def spiffys_graph(material: Material) -> Json:
         drafts=len(GRAPH), parents=[_graph_words()], passed=len(passed), tokens=len(passed) + 1,
         surest=_formula(OTHER[:1]), accepted=len(EXAMPLE.accepted(OTHER)),
         early=_formula(LATE[:1]), late=_formula(LATE[1:]), few=len(EXAMPLE.accepted(LATE)),
+    )  # fmt: skip
+
+
+def _own_guesses(m: Material) -> ChapterStep:
+    """The target with a denoiser's weights as its own drafter, beside DDTree."""
+    ours, theirs = m.first(OWN_GUESSES), m.record
+    rounds = len(m.traces[OWN_GUESSES].rounds)
+    return scene(
+        "uno", *(tree(name, title=NAMES[name]) for name in (MAIN, OWN_GUESSES)),
+        nodes=m.budget, own=ours.accepted, other=theirs.accepted,
+        own_rounds=rounds, passes=2 * rounds, rounds=len(m.traces[MAIN].rounds),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The recordings of the course: five runs of one prompt, and two of another.
+"""The recordings of the course: six runs of one prompt, and two of another.
 
 Every number and every token in the chapters is read from ``assets/learn`` and ``assets/measured``.
 ``app.maintainers.recording`` makes the runs.
@@ -40,8 +40,9 @@ FOLDER = ASSETS / "learn"
 MAIN = "ddtree"  # the method that most chapters look at
 WHOLE_PATH = "eagle3"
 OWN_LAYER = "mtp"
+OWN_GUESSES = "uno"
 RACED = (MAIN, "treeflash", "dart")
-METHODS = (*RACED, WHOLE_PATH, OWN_LAYER)
+METHODS = (*RACED, WHOLE_PATH, OWN_LAYER, OWN_GUESSES)
 PAIR = (MAIN, "treeflash")  # whose trees chapter 7 compares, at another text too
 
 PROMPT = "Write one sentence about the night sky."
@@ -197,7 +198,7 @@ class Material:
 
     def trees(self) -> Json:
         """Every tree that a figure shows, by name; "…?" is one before the target's answer."""
-        shown = {name: (name, self.first(name)) for name in RACED}
+        shown = {name: (name, self.first(name)) for name in (*RACED, OWN_GUESSES)}
         shown |= {OTHER + name: (OTHER + name, each) for name, each in self.elsewhere.items()}
         shown |= {PATHS + name: (name, each) for name, each in self.paths.items()}
         shown["rivals"] = ("dart", self.rivals)
