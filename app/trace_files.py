@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from core.errors import UserError, WrongKind
 from core.files import by_name, distinct
 from core.lines import LIMITS, Limits, open_regular
-from core.traces.reader import TraceReader, read_trace, traces_in
-from core.traces.schema import ENDINGS, Header, Trace
+from core.traces.reader import TraceReader, named_like_traces, read_trace, traces_in
+from core.traces.schema import Header, Trace
 
 if TYPE_CHECKING:
     from analysis.measures.parts import RoundsPart
@@ -130,8 +130,8 @@ def read_tables(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) 
 
 
 def trace_paths(paths: Sequence[Path]) -> Iterable[Path]:
-    """The traces at these paths, in folders by their endings; each once, also where a link leads to
-    it. Raises UserError for a folder without any."""
+    """The traces at these paths, in folders at any depth; each once, also where a link leads to it.
+    Raises UserError for a folder without any."""
     files: list[Path] = []
     for path in paths:
         files += traces_in(path) if path.is_dir() else [path]
@@ -166,16 +166,10 @@ def _at(path: Path, empty: bool) -> list[Path]:
             raise UserError(f"there is no file or folder {path}")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-    files = _below(path)
+    files = named_like_traces(path)
     if not any(map(_is_trace, files)) and (files or not empty):
         raise WrongKind(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)", path)
     return files
-
-
-def _below(folder: Path) -> list[Path]:
-    """A folder's files by their endings. Links to folders are not followed: they may be circles."""
-    found = [Path(at) / name for at, _, names in os.walk(folder) for name in names]
-    return [file for file in found if file.name.endswith(ENDINGS) and file.is_file()]
 
 
 def _is_trace(file: Path) -> bool:

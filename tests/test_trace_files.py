@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from analysis.engines.partings import texts_at
 from app import cli, trace_files
 from app.studio.routes import run_line
-from app.trace_files import TraceFiles, find
+from app.trace_files import TraceFile, TraceFiles, find, trace_paths
 from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.reader import read_trace
@@ -51,6 +52,23 @@ def test_files_and_folders_of_any_depth_sorted_by_name(tmp_path: Path):
     ]  # fmt: skip
     assert found.found == 4 and found.note == ""
     assert find([]) == TraceFiles()
+
+
+def test_a_folder_holds_the_same_traces_for_every_command(tmp_path: Path):
+    (tmp_path / "runs" / "deep").mkdir(parents=True)
+    for name in ("b.jsonl", "runs/a.jsonl.gz", "runs/deep/c.jsonl"):
+        put(tmp_path / name)
+    (tmp_path / "runs" / "journal.jsonl").write_text('{"done": 1}\n')
+    listed = [file.path for file in find([tmp_path]).files if opens(file)]
+    assert sorted(trace_paths([tmp_path])) == sorted(listed)
+    assert len(texts_at(tmp_path, None)) == len(listed) == 3
+
+
+def opens(file: TraceFile) -> bool:
+    try:
+        return bool(file.header())
+    except UserError:
+        return False
 
 
 def test_names_that_several_files_share_get_their_folders(tmp_path: Path):

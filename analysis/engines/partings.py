@@ -65,7 +65,7 @@ def texts_at(
     """The texts of a file, or of all traces in a folder, by name. Raises UserError."""
     if not path.is_dir():
         return read_texts(path, response, lambda share: report(share, path.name))
-    files = sorted(traces_in(path), key=lambda file: by_name(file.name))
+    files = sorted(traces_in(path), key=lambda file: by_name(file.relative_to(path).as_posix()))
     texts = list[Written]()
     for done, file in enumerate(files):
         report(done / len(files), file.name)

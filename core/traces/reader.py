@@ -7,6 +7,7 @@ declares the types of all fields; lengths and references are checked here.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from msgspec.structs import astuple
 
 from core.declared import BadField, convert, shown
 from core.errors import UserError, WrongKind
+from core.journal import FILE as JOURNAL
 from core.json_input import MAX_BYTES, parse_json
 from core.lines import LIMITS, Limits, lines, open_regular, size_of
 from core.rounds.blocks import MASKED, Block, BlockDraft, Edit, Ranking, Step
@@ -61,13 +63,21 @@ L = TypeVar("L", RoundLine, CountsLine)
 
 
 def traces_in(folder: Path) -> list[Path]:
-    """The files right in a folder that are named like traces, in the order of their paths. Raises
-    WrongKind when there is none."""
-    some = (file for ending in ENDINGS for file in folder.glob(f"*{ending}"))
-    found = sorted(file for file in some if file.is_file())
+    """The files in a folder, at any depth, that are named like traces, in the order of their paths.
+    Raises WrongKind when there is none."""
+    found = sorted(named_like_traces(folder))
     if not found:
         raise WrongKind(f"the folder {folder} holds no trace (.jsonl or .jsonl.gz)", folder)
     return found
+
+
+def named_like_traces(folder: Path) -> list[Path]:
+    """A folder's files by their endings, but for the journal of a grid. Links to folders are not
+    followed: they may be circles."""
+    found = [
+        Path(at) / name for at, _, names in os.walk(folder) for name in names if name != JOURNAL
+    ]
+    return [file for file in found if file.name.endswith(ENDINGS) and file.is_file()]
 
 
 def is_trace(path: Path) -> bool:
