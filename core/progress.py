@@ -32,6 +32,7 @@ def told(progress: Progress, seconds: float) -> str:
 
 
 Report = Callable[[Progress], None]
+At = Callable[[float], None]  # is told how much is done, of 1
 
 
 def silent(_: Progress) -> None:

@@ -19,14 +19,17 @@ from app.page_files import css, enclosed
 from app.view.comparison import CAUTIONS, apart
 from app.view.rounds import header_view
 from core.errors import UserError
+from core.progress import At
 from core.traces.schema import Trace
 
 STYLES = ("offline.css",)
 
 
-def offline_page(traces: Sequence[Trace], plain: bool = False, opens: int = 0) -> str:
+def offline_page(
+    traces: Sequence[Trace], plain: bool = False, opens: int = 0, at: At = lambda _: None
+) -> str:
     """The file's text. ``plain``: no compression, three to six times larger. ``opens``: the round
-    it opens at, from 0.
+    it opens at, from 0. ``at``: is told how much is done, of 1.
 
     Raises UserError for no trace, more than two, or one without rounds.
     """
@@ -37,7 +40,10 @@ def offline_page(traces: Sequence[Trace], plain: bool = False, opens: int = 0) -
     headers = [trace.header for trace in traces]
     detailed = sum(map(weight, traces)) <= DETAILED
     told = {"runs": len(traces), "opens": opens, "apart": apart(headers), "cautions": CAUTIONS}
-    packs = [pack(trace, plain, detailed) for trace in traces]
+    packs = [
+        pack(trace, plain, detailed, lambda done, n=n: at((n + done) / len(traces)))
+        for n, trace in enumerate(traces)
+    ]
     blocks = [data_block("ds-page", inert(told))]
     blocks += [data_block(f"ds-run-{at}", text) for at, text in enumerate(packs)]
     title = " and ".join(header_view(header)["method"] for header in headers)

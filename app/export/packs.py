@@ -22,6 +22,7 @@ from app.view.comparison import facts
 from app.view.explanation import Explainer
 from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view, why_view
 from app.view.statistics import DEPTHS, depth_records, figures_json, numbers_only
+from core.progress import At
 from core.rounds.round import Round
 from core.traces.schema import Trace
 
@@ -31,15 +32,24 @@ EACH = 64  # rounds whose nodes' details are unpacked together
 DETAILED = 1_500_000
 
 
-def pack(trace: Trace, plain: bool = False, detailed: bool = True) -> str:
+def pack(trace: Trace, plain: bool = False, detailed: bool = True, at: At = lambda _: None) -> str:
     """The run as ASCII JSON without "<" and ">".
 
     ``plain``: no compression, three to six times larger. ``detailed``: with the details of nodes.
+    ``at``: is told how much is done, of 1.
     """
     starts = range(0, len(trace.rounds), EACH) if detailed else ()
-    blocks = (_details(trace, trace.rounds[start : start + EACH]) for start in starts)
-    nodes = [_block(block, plain) for block in blocks]
-    return inert({"each": EACH, "run": _block(_run(trace), plain), "nodes": nodes})
+    parts, nodes, rounds = 2 if detailed else 1, [], []
+    for start in starts:
+        at(start / len(trace.rounds) / parts)
+        nodes.append(_block(_details(trace, trace.rounds[start : start + EACH]), plain))
+    explainer = Explainer.of(trace.header)
+    for number, record in enumerate(trace.rounds):
+        if number % EACH == 0:
+            at((parts - 1 + number / len(trace.rounds)) / parts)
+        view = round_view(record, explainer, first=number == 0)
+        rounds.append(view | why_view(trace.rounds, number))
+    return inert({"each": EACH, "run": _block(_run(trace, rounds), plain), "nodes": nodes})
 
 
 def weight(trace: Trace) -> int:
@@ -61,15 +71,11 @@ def _block(value: Any, plain: bool) -> Any:
     return base64.b64encode(packed).decode("ascii")
 
 
-def _run(trace: Trace) -> dict[str, Any]:
-    explainer = Explainer.of(trace.header)
+def _run(trace: Trace, rounds: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "header": header_view(trace.header),
         "message": trace.remarks,
-        "rounds": [
-            round_view(r, explainer, first=at == 0) | why_view(trace.rounds, at)
-            for at, r in enumerate(trace.rounds)
-        ],
+        "rounds": rounds,
         "facts": facts(trace.header),
         "measured": _measured(trace),
     }

@@ -20,6 +20,7 @@ from app.view.drawing import Ground, Paper, tree_drawing
 from core.errors import UserError
 from core.files import replacing
 from core.journal import writing
+from core.progress import At
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 
@@ -48,7 +49,7 @@ class ExportFormat:
     most       how many traces it takes; None: any number, folders too
     """
 
-    make: Callable[[list[Trace], Options], bytes]
+    make: Callable[[list[Trace], Options, At], bytes]
     ending: str
     one_round: bool = False
     most: int | None = 1
@@ -110,8 +111,9 @@ def main(args: Options) -> int:
         else:
             at = partial(progress.at, note="reading")
             named = [(str(path), read_trace(path, args.limits, at)) for path in args.files]
-        progress.at(None, "making the file")
-        data = form.make([trace for _, trace in named], args)
+        making = partial(progress.at, note="making the file")
+        making(None)
+        data = form.make([trace for _, trace in named], args, making)
     for name, trace in named:
         if trace.mark:
             say(f"{name}: {trace.mark}")
@@ -158,14 +160,14 @@ def _site(args: Options) -> int:
 # ── what each writes; imports are made when needed: a CSV needs no networkx ──────────────────────
 
 
-def _html(traces: list[Trace], args: Options) -> bytes:
+def _html(traces: list[Trace], args: Options, at: At) -> bytes:
     from app.export.offline import offline_page
 
     opens = traces[0].rounds.index(pick(traces[0], args.round))
-    return offline_page(traces, args.plain, opens).encode()
+    return offline_page(traces, args.plain, opens, at).encode()
 
 
-def _figure(traces: list[Trace], args: Options) -> bytes:
+def _figure(traces: list[Trace], args: Options, _: At) -> bytes:
     from app.export.figure import figure
     from app.view.explanation import Explainer
     from app.view.svg import svg
@@ -189,19 +191,19 @@ def _figure(traces: list[Trace], args: Options) -> bytes:
     return svg(drawing, paper).encode()
 
 
-def _dot(traces: list[Trace], args: Options) -> bytes:
+def _dot(traces: list[Trace], args: Options, _: At) -> bytes:
     from app.export.graphs import dot
 
     return dot(pick(traces[0], args.round)).encode()
 
 
-def _graphml(traces: list[Trace], args: Options) -> bytes:
+def _graphml(traces: list[Trace], args: Options, _: At) -> bytes:
     from app.export.graphs import graphml
 
     return graphml(pick(traces[0], args.round))
 
 
-def _table(traces: list[Trace], args: Options) -> bytes:
+def _table(traces: list[Trace], args: Options, _: At) -> bytes:
     from analysis.measures.rows import nodes_table, rounds_table
     from analysis.table_files import table_bytes
 
@@ -213,13 +215,13 @@ def _table(traces: list[Trace], args: Options) -> bytes:
     return table_bytes(nodes_table(chosen), args.to)
 
 
-def _perfetto(traces: list[Trace], args: Options) -> bytes:
+def _perfetto(traces: list[Trace], args: Options, _: At) -> bytes:
     from app.export.timeline import perfetto
 
     return perfetto(traces[0]).encode()
 
 
-def _profile(traces: list[Trace], args: Options) -> bytes:
+def _profile(traces: list[Trace], args: Options, _: At) -> bytes:
     from analysis.engines.profile import profile_bytes
 
     if args.round is not None:
