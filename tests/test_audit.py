@@ -53,6 +53,15 @@ def requests():
     ]
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(("option", "keeps"), [("classic", False), ("block", False), ("", True)])
+def test_which_text_must_be_plain_decodings(option, keeps, temperature):
+    """Rules that keep the distribution only are judged by their text where nothing is drawn."""
+    options = ((option, True),) if option else ()
+    asked = RunRequest("x", "dflash+sampled-chain", temperature=temperature, options=options)
+    assert asked.keeps_text == (keeps or not temperature)
+
+
 def test_methods_are_lossless_and_plain_runs_once_per_text(engine, monkeypatch):
     ran = []
     monkeypatch.setattr(audit, "plain", lambda e, r: ran.append(r) or _plain(e, r))
@@ -320,7 +329,7 @@ def test_ratios_are_medians_over_prompts_and_other_tokens_show():
         Timing(fast, 0, 1.0, (1, 2), (5,)),
         Timing(fast, 1, 1.0, (1, 9), (1, 1, 2)),
     ]
-    base, row = rows(timings, (plain, fast))
+    base, row = rows(timings, (plain, fast), RunRequest(""))
     assert base.identical and base.plain_ratio == 1 and base.tokens_per_second == 0.75
     assert row.plain_ratio == 3.0 and row.tokens_per_second == 2.0
     assert base.tau == 1 and row.tau == (5 + 5 + 1 + 1 + 2) / 5  # τ of all rounds, not of runs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.engines import profile
 from analysis.engines.served import read_served
 from analysis.measures.rows import nodes_table, rounds_table
 from analysis.table_files import download_table, table_bytes, table_csv, table_parquet
@@ -234,21 +236,30 @@ def test_a_profile_is_what_the_rounds_say_and_is_read_again(tmp_path, capsys):
     for n, trace in enumerate(runs):
         write_trace(tmp_path / f"{n}.jsonl.gz", trace)
     assert export(tmp_path, "--to", "profile") == 0
-    profile = json.loads((tmp_path / "speculation_profile.json").read_text())
+    told = json.loads((tmp_path / "speculation_profile.json").read_text())
     taken = [r.accepted for trace in runs for r in trace.rounds]
     depth = max(int(r.draft.depths.max()) for trace in runs for r in trace.rounds)
     shares = [sum(n >= place for n in taken) / len(taken) for place in range(1, depth + 1)]
-    assert profile["num_speculative_tokens"] == depth == len(profile["conditional_accept_rates"])
-    assert profile["marginal_accept_rates"] == pytest.approx(shares, abs=1e-6)
-    assert profile["mean_accept_length"] == pytest.approx(1 + sum(taken) / len(taken), abs=1e-6)
+    assert told["num_speculative_tokens"] == depth == len(told["conditional_accept_rates"])
+    assert told["marginal_accept_rates"] == pytest.approx(shares, abs=1e-6)
+    assert told["mean_accept_length"] == pytest.approx(1 + sum(taken) / len(taken), abs=1e-6)
     means = [summary(trace.rounds)["tau"] for trace in runs]
-    assert profile["mean_accept_length_per_request"] == pytest.approx(sum(means) / 2, abs=1e-6)
-    for then, now, given in zip([1.0, *shares], shares, profile["conditional_accept_rates"]):  # noqa: B905
+    assert told["mean_accept_length_per_request"] == pytest.approx(sum(means) / 2, abs=1e-6)
+    for then, now, given in zip([1.0, *shares], shares, told["conditional_accept_rates"]):  # noqa: B905
         assert given == pytest.approx(now / then if then else 0.0, abs=1e-6)
     found = read_served(tmp_path / "speculation_profile.json")
     assert (found.rounds, found.accepted, found.kind) == (len(taken), sum(taken), "profile")
-    assert found.tau == pytest.approx(profile["mean_accept_length"], abs=1e-6)
-    assert str(tmp_path) not in json.dumps(profile)
+    assert found.tau == pytest.approx(told["mean_accept_length"], abs=1e-6)
+    assert str(tmp_path) not in json.dumps(told)
+
+
+def test_a_profile_counts_no_places_of_rows_scored_for_the_drafter_alone():
+    record = make_run(4, 16)[0]
+    deepest = int(np.argmax(record.draft.depths))
+    more = replace(record, draft=record.draft.with_side(np.array([5, 6]), [deepest, deepest]))
+    for each in (record, more):
+        told = profile.made([Trace(make_header(), (each,), {})])
+        assert told["num_speculative_tokens"] == int(record.draft.depths.max())
 
 
 def test_a_profile_of_different_drafters_is_refused(tmp_path, capsys):

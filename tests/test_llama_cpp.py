@@ -62,8 +62,8 @@ def test_its_clock_stands_beside_ours(engine):
     text = new_tokens(list(engine.start(RunRequest("hello", "ar", max_new_tokens=8)).rounds))
     other = [*text[:5], text[5] + 1, *text[6:]]
     result = bench.bench(engine, plan, field, llama=Fake(other))
-    row = next(r for r in bench.rows(result.timings, field) if r.method == LLAMA_CPP)
-    assert not row.ours and row.parts == (5,) and row.tau is None
+    row = next(r for r in bench.rows(result.timings, field, plan.request) if r.method == LLAMA_CPP)
+    assert not row.keeps_text and row.parts == (5,) and row.tau is None
     assert row.seconds == 4.5 and row.decoding == 2.0 and row.tokens_per_second == 8 / 4.5
     assert "after new token 5 (prompt 1):" in _parting(row)
     roof = next(r for r in bench.roofs(result, field) if r.name == LLAMA_CPP)

@@ -19,6 +19,7 @@ from msgspec import Meta, Struct
 from analysis.measures.counts import Served
 from core.declared import BadField, Count, Number, Share
 from core.errors import UserError
+from core.rounds.draft import Draft
 from core.rounds.round import Round
 from core.traces.schema import Header, Trace
 
@@ -86,7 +87,7 @@ def made(traces: Sequence[Trace]) -> dict[str, Any]:
     rounds = [r for run in runs for r in run]
     if any(r.block is not None for r in rounds):
         raise UserError("a profile is of drafts that are verified token by token, not of denoising")
-    places = max((int(r.draft.depths.max()) for r in rounds), default=0)
+    places = max((_depth(r) for r in rounds), default=0)
     if not places:
         raise UserError("nothing was drafted in these runs: there is no profile to make")
     return {
@@ -111,6 +112,13 @@ def _check_one_drafter(headers: Sequence[Header]) -> None:
             raise UserError(
                 f"a profile is of one drafter: these runs have {len(set(values))} {what}"
             )
+
+
+def _depth(record: Round) -> int:
+    """The deepest node that may be accepted: not of rows that are scored for the drafter alone."""
+    draft = record.draft
+    side = draft.side if isinstance(draft, Draft) else ()
+    return max(depth for row, depth in enumerate(draft.depths.tolist()) if row not in side)
 
 
 def _described(header: Header, rounds: Sequence[Round], places: int) -> dict[str, Any]:

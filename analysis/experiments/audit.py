@@ -103,7 +103,7 @@ def audit(
     """
     known: dict[RunRequest, Plain] = {}
     for request in requests:
-        if not same_text(engine, request):
+        if not request.keeps_text:
             found = check_distribution(engine, request, seeds)
             yield Comparison(request, found.draws, seeds, distribution=found)
             continue
@@ -114,13 +114,6 @@ def audit(
         expected, got = known[reference], new_tokens(rounds)
         difference = first_difference(expected, got)
         yield Comparison(request, len(expected.tokens), len(rounds), difference)
-
-
-def same_text(engine: Engine, request: RunRequest) -> bool:
-    """Whether the method's text must equal plain decoding's, token for token."""
-    sampling = request.resolved.settings.sampling
-    rule = engine.load(request.resolved.chosen).rule(sampling)
-    return rule.identity or sampling.greedy
 
 
 def plain(engine: Engine, request: RunRequest) -> Plain:

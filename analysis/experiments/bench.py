@@ -36,7 +36,7 @@ from analysis.experiments.roofline import (
     passes_of,
     plain_passes,
 )
-from analysis.experiments.variants import ENGINES, GENERATE, LLAMA_CPP, Variant, variants_of
+from analysis.experiments.variants import GENERATE, LLAMA_CPP, Variant, variants_of
 from analysis.measures.checkpoints import common_length
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
@@ -95,7 +95,8 @@ class Row:
     plain_ratio, generate_ratio  how many times its tokens/s is that of plain / of generate, the
     median over prompts of the ratios of medians. same, prompts  on how many prompts the tokens
     equal plain decoding's in every repeat; parts  by prompt, how many tokens they have in common
-    with plain decoding's before they part, None where they do not
+    with plain decoding's before they part, None where they do not. keeps_text  whether they must
+    not part
     """
 
     name: str
@@ -108,6 +109,7 @@ class Row:
     plain_ratio: float
     generate_ratio: float
     parts: tuple[int | None, ...]
+    keeps_text: bool
 
     @property
     def prompts(self) -> int:
@@ -120,10 +122,6 @@ class Row:
     @property
     def identical(self) -> bool:
         return self.same == self.prompts
-
-    @property
-    def ours(self) -> bool:
-        return self.method not in ENGINES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,8 +355,8 @@ def as_transformers_runs_it(engine: Engine) -> PreTrainedModel:
     return model
 
 
-def rows(timings: Sequence[Timing], variants: Sequence[Variant]) -> list[Row]:
-    """The table, in the order of ``variants``."""
+def rows(timings: Sequence[Timing], variants: Sequence[Variant], request: RunRequest) -> list[Row]:
+    """The table, in the order of ``variants``, which decoded as ``request`` says."""
     by: dict[Variant, dict[int, list[Timing]]] = {}
     for timing in timings:
         by.setdefault(timing.variant, {}).setdefault(timing.prompt, []).append(timing)
@@ -384,9 +382,17 @@ def rows(timings: Sequence[Timing], variants: Sequence[Variant]) -> list[Row]:
             plain_ratio=median(own[p] / pace[plain][p] for p in own),
             generate_ratio=median(own[p] / pace[generate][p] for p in own),
             parts=tuple(_parts(texts[p], ts) for p, ts in sorted(prompts.items())),
+            keeps_text=_keeps_text(variant, request),
         )
 
     return [row(variant) for variant in variants]
+
+
+def _keeps_text(variant: Variant, request: RunRequest) -> bool:
+    """Another engine does where it is as exact and decodes greedily: it draws other noise."""
+    if variant.method is None:
+        return variant.engine == GENERATE and request.temperature == 0
+    return replace(request, method=variant.method, options=variant.options).keeps_text
 
 
 def _decoding(prompts: Iterable[Sequence[Timing]]) -> float | None:

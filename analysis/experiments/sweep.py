@@ -22,6 +22,8 @@ from analysis.experiments.prompts import Prompt
 from analysis.experiments.variants import Variant, variants_of
 from analysis.frames import Frame, declared
 from analysis.measures.tables import STAGES
+from core.decoding.request import RunRequest
+from core.json_input import parse_json
 from core.methods.method import Value, file_name
 from core.methods.names import PLAIN
 from core.methods.registry import split
@@ -243,7 +245,8 @@ def _environment(header: Header, footer: Mapping[str, Any]) -> Row:
 
 
 def with_same_as_plain(rows: Sequence[Row]) -> list[Row]:
-    """The lines with ``same_as_plain``: token for token, on the same prompt with the same seed."""
+    """The lines with ``same_as_plain``: token for token, on the same prompt with the same seed;
+    None where there is no such plain run, or the method need not write its text."""
     plain = {
         (row["prompt_hash"], row["seed"]): row["token_ids"]
         for row in rows if row["method"] == PLAIN and row["error"] is None
@@ -253,9 +256,15 @@ def with_same_as_plain(rows: Sequence[Row]) -> list[Row]:
 
 def _same(row: Row, plain: Mapping[tuple[str, int], list[int]]) -> bool | None:
     expected = plain.get((row["prompt_hash"], row["seed"]))
-    if expected is None or row["error"] is not None:
+    if expected is None or row["error"] is not None or not _keeps_text(row):
         return None
     return row["token_ids"] == expected
+
+
+def _keeps_text(row: Row) -> bool:
+    options = tuple(parse_json(row["options"], "options").items())
+    temperature = float(row["temperature"])
+    return RunRequest("", row["method"], temperature=temperature, options=options).keeps_text
 
 
 # ── scores ─────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from core.errors import UserError
-from core.methods.method import Value
+from core.methods.method import Value, lazy
 from core.methods.names import DEFAULT
 from core.methods.registry import Chosen, find
 from core.rounds.draft import MAX_BUDGET
@@ -89,3 +89,11 @@ class RunRequest:
         settings.check()
         options = method.resolve(dict(self.options))
         return ResolvedRun(Chosen(self.method, method, options), settings)
+
+    @property
+    def keeps_text(self) -> bool:
+        """Whether it must write plain decoding's text, token for token: above temperature 0 some
+        verification rules keep the distribution only. Raises UserError as ``resolved``."""
+        chosen, settings = self.resolved.chosen, self.resolved.settings
+        rule = chosen.method.rule_for(chosen.options)
+        return settings.sampling.greedy or not rule or bool(lazy(rule).identity)
