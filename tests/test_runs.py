@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import threading
 import time
@@ -114,6 +115,21 @@ def test_loading_waits_only_so_long():
     runs = Runs(FakeEngine(), patience=0.05)
     runs.start()
     until(lambda: runs.model.state == "ready")
+    runs.close()
+
+
+def test_a_cache_that_cannot_be_written_is_a_sentence(caplog: pytest.LogCaptureFixture):
+    engine = FakeEngine()
+
+    def prepare(report):
+        raise OSError(errno.EROFS, "Read-only file system", "cache/models")
+
+    engine.prepare = prepare
+    runs = Runs(engine)
+    runs.start()
+    until(lambda: runs.model.state == "failed")
+    assert runs.model.message == "cache/models cannot be used: Read-only file system"
+    assert not caplog.records
     runs.close()
 
 

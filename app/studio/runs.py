@@ -22,7 +22,7 @@ from typing import Any
 from app.studio.engine import Request, Started, StudioEngine
 from app.studio.examples import OpenFile
 from app.studio.run import DONE, ENDED, FAILED, MAX_MESSAGE, RUNNING, STOPPED, StudioRun
-from core.errors import UserError
+from core.errors import UserError, unwritable
 from core.memory import release
 from core.progress import Progress, told
 from core.rounds.round import Round
@@ -275,8 +275,11 @@ class Runs:
         except UserError as error:
             self.model = ModelState("failed", str(error))
         except Exception as error:
-            logging.getLogger(__name__).exception("the model could not be loaded")
-            self.model = ModelState("failed", f"loading failed: {type(error).__name__}")
+            sentence = unwritable(error)
+            if sentence is None:
+                logging.getLogger(__name__).exception("the model could not be loaded")
+            why = sentence or f"loading failed: {type(error).__name__}"
+            self.model = ModelState("failed", why)
         else:
             self.model = ModelState("ready", "ready", 1.0)
         release()
