@@ -224,8 +224,7 @@ export class Results {
 }
 
 function line(row, most, { columns, ran }) {
-  const size = row.size === OWN && row.budget > 1 ? ` B = ${row.budget}` : "",
-    cost = costOf(row),
+  const cost = costOf(row),
     beside = columns.some((column) => column.name === "generate");
   const cells = [
     h("td", {}, tauBar(row, most)),
@@ -237,9 +236,13 @@ function line(row, most, { columns, ran }) {
     beside && h("td", {}, ratio(row.generate || null)),
     h("td", {}, row.timed ? `${row.same} of ${row.timed}` : "–"),
   ].filter(Boolean);
-  const states = row.knows ? `q depends on the ${row.knows}` : "no drafter",
-    knows = row.ran && !ran ? `${states}, run on ${row.texts} prompts` : states;
-  return h("tr", {}, h("th", {}, row.title, h("small", {}, size, " ", knows)), cells);
+  const about = [
+    row.size === OWN && row.budget > 1 && `B = ${row.budget}`,
+    row.knows ? `q depends on the ${row.knows}` : "no drafter",
+    row.ran && !ran && `run on ${row.texts} prompts`,
+  ];
+  const words = about.filter(Boolean).join(", ");
+  return h("tr", {}, h("th", {}, row.title, h("small", {}, words)), cells);
 }
 
 /** τ as a number, and a bar with its interval, where it has one. */
