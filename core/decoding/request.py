@@ -96,4 +96,4 @@ class RunRequest:
         verification rules keep the distribution only. Raises UserError as ``resolved``."""
         chosen, settings = self.resolved.chosen, self.resolved.settings
         rule = chosen.method.rule_for(chosen.options)
-        return settings.sampling.greedy or not rule or bool(lazy(rule).identity)
+        return settings.sampling.greedy or not rule or bool(lazy(rule)(settings.sampling).identity)
