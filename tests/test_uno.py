@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from analysis.drafters.computed_mistakes import adapters
+from analysis.drafters.trials import Subject
 from core.errors import UserError
 from core.methods.loading import read
 from core.methods.registry import runnable, shipped
@@ -141,6 +143,32 @@ def test_noise_that_leaves_no_token_or_exceeds_the_vocabulary_is_refused(noise):
     plain = toys.uno_drafter()
     with pytest.raises(UserError, match=f"noise is {noise}: it lies from 2 to"):
         UnoDrafter(plain.model, plain.adapter, plain.config, UnoOptions(5, noise=noise))
+
+
+@torch.inference_mode()
+def test_mistakes_of_the_adapter_are_tried_and_undone():
+    """Each trial's q is that of a forward written out with the other scale or mask."""
+    drafter, other = toys.uno_drafter(), {"adapter left out": 0.0, "adapter's scale 1": 1.0}
+    subject = Subject(drafter, None, 60)  # the trials ask the drafter alone
+    before = drafted(drafter)
+    trials = {trial.name: trial for trial in adapters(subject)}
+    assert set(trials) == {
+        *other, "adapter's scale alpha / √r", "adapter's scale alpha / r", "places seen whole"
+    }  # fmt: skip
+    for name, trial in trials.items():
+        with trial.change():
+            found = drafted(drafter)
+        assert not torch.allclose(found[1:], before[1:], atol=1e-5), name
+        if name in other:
+            wanted = expected(toys.uno_drafter(scale=other[name]), TEXT, ROOT)
+            torch.testing.assert_close(found.double(), wanted, atol=2e-6, rtol=1e-5)
+        torch.testing.assert_close(drafted(drafter), before, rtol=0, atol=0)
+
+
+def drafted(drafter):
+    drafter.reset(64)
+    drafter.extend(TEXT, None)
+    return drafter.begin(ROOT, 8).log_q([0] * 5)
 
 
 # ── folders ──────────────────────────────────────────────────────────────────────────────────────

@@ -190,8 +190,7 @@ def projections(model: Any) -> dict[str, Any]:
 
     Raises UserError for a model without them.
     """
-    layers = getattr(getattr(model, "model", None), "layers", ())
-    names = [f"layers.{number}.{part}" for number in range(len(layers)) for part in PARTS]
+    names = [f"layers.{number}.{part}" for number in range(len(_layers(model))) for part in PARTS]
     found = {name: _projection(model, name) for name in names}
     if not found or None in found.values():
         raise UserError(
@@ -200,12 +199,17 @@ def projections(model: Any) -> dict[str, Any]:
     return found
 
 
+def _layers(model: Any) -> Any:
+    """The layers of a causal LM; none where it has no decoder, or one without them."""
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
+    return getattr(decoder, "layers", ())
+
+
 def _projection(model: Any, name: str) -> Any:
     """The model's linear layer of a name like ``layers.3.q_proj``; None: it has none."""
     _, number, part = name.split(".")
     try:
-        layer = model.get_decoder().layers[int(number)]
-        return layer.get_submodule(f"{PARTS[part]}.{part}")
+        return _layers(model)[int(number)].get_submodule(f"{PARTS[part]}.{part}")
     except (AttributeError, IndexError):
         return None
 

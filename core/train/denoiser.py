@@ -40,6 +40,7 @@ from core.models.adapter import (
 )
 from core.models.adapter import Adapter as Saved
 from core.models.cache import mask_value
+from core.models.checkpoint import MAX_COUNT
 
 STATES = 4  # that a step learns of a block: at the start, then about every quarter of it
 ROWS = 320  # of a document's states that share a pass, about
@@ -279,7 +280,7 @@ def known_left(masked: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class DenoiserOptions:
     rank: int = option(16, "rank of the denoiser's adapter", Range(1))
-    block_size: int = option(16, "positions of the denoiser's block", Range(2))
+    block_size: int = option(16, "positions of the denoiser's block", Range(2, MAX_COUNT))
     ahead: float = option(
         0.9, "confidence a position needs to be unmasked before the first masked one", Range(0, 1)
     )
