@@ -31,9 +31,9 @@ export function shelve(tickets) {
 
 export class Gallery {
   /** onPick(tickets): what a person chose. `all` offers a prompt's runs together; then one that is
-   *  picked does not take the place of another. */
-  constructor(source, onPick, all) {
-    Object.assign(this, { source, onPick, all, drawing: new Turns(), picking: new Turns() });
+   *  picked does not take the place of another. picking: Turns, ended by whoever shows other runs. */
+  constructor(source, onPick, all, picking) {
+    Object.assign(this, { source, onPick, all, picking, drawing: new Turns() });
     this.element = h("div", { class: "ds-gallery" });
   }
 
@@ -187,10 +187,11 @@ export class Gallery {
   }
 
   async _examples(names) {
-    const isWanted = this.picking.take(),
+    const isWanted = this.all ? this.picking.join() : this.picking.take(),
       answers = await Promise.all(names.map((name) => this._ask("example", { name })));
     answers.forEach(({ error }, at) => error && this._tell(names[at], error));
     const tickets = answers.map((answer) => answer.ticket).filter(Boolean);
-    if (tickets.length && (this.all || isWanted())) this.onPick(tickets);
+    if (!tickets.length) isWanted.giveBack?.();
+    else if (isWanted()) this.onPick(tickets);
   }
 }

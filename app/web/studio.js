@@ -36,6 +36,7 @@ export class Studio {
     this.where = { view: "run", places: 4, stop: "ds", ...where };
     this.look = new Look(this);
     this.arranged = new Turns();
+    this.picking = new Turns(); // of examples
     this.runs = new RunsOnView(this.where, {
       made: (letter, name) => this._pane(letter, name),
       began: () => this._began(),
@@ -73,7 +74,7 @@ export class Studio {
     const { source, where } = this,
       many = where.places > 1,
       chosen = (tickets) => this._chosen(tickets);
-    const gallery = () => source.examples && new Gallery(source, chosen, many);
+    const gallery = () => source.examples && new Gallery(source, chosen, many, this.picking);
     this.shelf = source.examples ? new Shelf(gallery()) : null;
     this.empty = emptyView(EMPTY[many ? "several" : "one"], gallery());
     this.legend = new Legend();

@@ -181,6 +181,31 @@ test("of two examples that were clicked the second is opened, or both side by si
   assert.deepEqual(picked, [["small"], ["small"], ["large"]]);
 });
 
+test("an example that is answered after Start is not opened, in Run or Compare", async () => {
+  for (const all of [false, true]) {
+    const example = late(),
+      picking = new Turns(),
+      gallery = made(Gallery, { all, picking, source: { example }, onPick: assert.fail });
+    const clicked = gallery._examples(["late"]);
+    picking.end(); // as Start does
+    example.answers[0]({ ticket: "late" });
+    await clicked;
+  }
+});
+
+test("an example that cannot be opened leaves the one that was clicked before it", async () => {
+  const example = late(),
+    picked = [],
+    parts = { picking: new Turns(), source: { example }, onPick: (some) => picked.push(some) },
+    gallery = made(Gallery, parts);
+  const clicks = ["large", "broken"].map((name) => gallery._examples([name]));
+  example.answers[1]({ error: "not a trace" });
+  await clicks[1];
+  example.answers[0]({ ticket: "large" });
+  await clicks[0];
+  assert.deepEqual(picked, [["large"]]);
+});
+
 /** The address of a studio with one run on view: `link`, and what was opened by it. */
 function linked(ticket) {
   const opened = [],
