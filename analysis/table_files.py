@@ -21,7 +21,9 @@ def table_csv(frame: pd.DataFrame) -> bytes:
     shown = frame.rename(columns=lambda name: _plain(str(name)))
     for column in shown.columns:
         if not pd.api.types.is_numeric_dtype(shown[column]):
-            shown[column] = [_plain(v) if isinstance(v, str) else v for v in shown[column]]
+            values = shown[column].tolist()
+            texts = {v: _plain(v) for v in {v for v in values if isinstance(v, str)}}
+            shown[column] = [texts[v] if isinstance(v, str) else v for v in values]
     return shown.to_csv(index=False, lineterminator="\n").encode("utf-8", "replace")
 
 

@@ -267,17 +267,15 @@ def test_the_commands_say_of_a_pack_what_they_say_of_traces(call, folder, tmp_pa
     assert call("trace", "pack", folder, "--out", into)[2].startswith("0 traces packed (0 rounds)")
     from_traces, from_pack = (call("report", path, "--gate", "tau>=9") for path in (folder, into))
     assert from_pack[:2] == from_traces[:2] and from_pack[0] == 1
-    found = json.loads(call("report", into, "--json")[1])
-    expected = json.loads(call("report", folder, "--json")[1])
-    assert list(found) == list(metrics.REPORT) == list(expected)
-    for name in ("rounds", "nodes", "positions", "tau", "paired", "oracle-by-round"):
-        assert found[name] == expected[name] and len(found[name])
-    assert call("report", into, "--out", tmp_path / "out", "--html")[0] == 0
-    assert (tmp_path / "out" / "report.html").exists()
     log = tmp_path / "log.json"
     log.write_text(json.dumps([{"acc_0": 0.7, "acc_1": 0.5}]))
     one, other = (call("report", path, "--trained", log, "--json") for path in (folder, into))
     assert one[:2] == other[:2]
+    found = json.loads(other[1])
+    assert set(found) > set(metrics.REPORT)
+    assert all(found[name] for name in ("rounds", "nodes", "positions", "tau", "paired"))
+    assert call("report", into, "--out", tmp_path / "out", "--html")[0] == 0
+    assert (tmp_path / "out" / "report.html").exists()
 
 
 def test_traces_and_packs_are_reported_together(folder, tmp_path):
@@ -301,7 +299,7 @@ def test_a_link_to_a_trace_beside_it_counts_once(call, folder, tmp_path):
     link.unlink()
     link.symlink_to(folder / "dart.jsonl.gz")
     assert "would count twice" in call("report", into)[2]
-    same(tables(folder), expected)
+    assert tables(folder).names == expected.names
     update(folder, into)
     found = tables(into)
     assert len(found.names) == len(expected.names)

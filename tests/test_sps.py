@@ -1,6 +1,7 @@
 """A draft language model: what it says of each node, its cache, and drawing with the target."""
 
 import json
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,12 +43,18 @@ COUPLED = SampledChain(coupled=True)
 BUILDERS = {"coupled": COUPLED, "chain": Chain(), "best-first": best_first, "opt-tree": OptTree()}
 
 
-def fresh(path):
-    """log q [d, V] after every token of a path, by a forward of the draft model without a cache."""
+@cache
+def eager():
+    """The draft model, with transformers' own attention."""
     model = toys._make("llama", 0, toys.VOCABULARY, "eager").double()
     model.load_state_dict(toys.draft_model().state_dict())
+    return model
+
+
+def fresh(path):
+    """log q [d, V] after every token of a path, by a forward of the draft model without a cache."""
     with torch.inference_mode():
-        return model(torch.tensor([path]), use_cache=False).logits[0].float().log_softmax(-1)
+        return eager()(torch.tensor([path]), use_cache=False).logits[0].float().log_softmax(-1)
 
 
 @pytest.mark.parametrize("sampling", [toys.GREEDY, HOT], ids=["greedy", "hot"])

@@ -172,15 +172,21 @@ def draft_model():
     return made
 
 
+@cache
+def eager():
+    """The draft model, with transformers' own attention."""
+    made = toys._make("llama", 0, 30, "eager").double()
+    made.load_state_dict(draft_model().state_dict())
+    return made
+
+
 def slow(text: list[int]) -> torch.Tensor:
     """log q [V] after a text of the target's, by the definition and one forward without a cache."""
     own = [2]
     for token in text:
         own += [SHARED[token]] if token in SHARED else spell(token)
-    eager = toys._make("llama", 0, 30, "eager").double()
-    eager.load_state_dict(draft_model().state_dict())
     with torch.inference_mode():
-        logits = eager(torch.tensor([own]), use_cache=False).logits[0, -1].float()
+        logits = eager()(torch.tensor([own]), use_cache=False).logits[0, -1].float()
     weights = {token: float(logits[own].double().exp()) for token, own in SHARED.items()}
     found, whole = torch.full((toys.VOCABULARY,), -torch.inf), sum(weights.values())
     for token, weight in weights.items():
