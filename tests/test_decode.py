@@ -190,9 +190,9 @@ SHORT_RULES = {"greedy": GREEDY, "hot": HOT}
 @pytest.mark.parametrize("budget", [1, 2, 7, 64])
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_writes_plain_decodings_text(name, budget, rule):
-    sampling = SHORT_RULES[rule]
-    found = run(method_named(name, sampling), STEPS, sampling, budget)
-    assert found.tokens == plain(STEPS, sampling)
+    sampling, steps = SHORT_RULES[rule], STEPS if budget == 7 else 60
+    found = run(method_named(name, sampling), steps, sampling, budget)
+    assert found.tokens == plain(STEPS, sampling)[:steps]
     assert found.target.forwards == 1 + len(found.rounds)
     least = 0 if name.startswith(SILENT) else 1
     assert all(least <= r.draft.nodes <= budget for r in found.rounds)

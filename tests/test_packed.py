@@ -271,9 +271,10 @@ def test_the_commands_say_of_a_pack_what_they_say_of_traces(call, folder, tmp_pa
     log.write_text(json.dumps([{"acc_0": 0.7, "acc_1": 0.5}]))
     one, other = (call("report", path, "--trained", log, "--json") for path in (folder, into))
     assert one[:2] == other[:2]
-    found = json.loads(other[1])
-    assert set(found) > set(metrics.REPORT)
-    assert all(found[name] for name in ("rounds", "nodes", "positions", "tau", "paired"))
+    found, expected = (json.loads(call("report", path, "--json")[1]) for path in (into, folder))
+    assert list(found) == list(metrics.REPORT) == list(expected)
+    for name in ("rounds", "nodes", "positions", "tau", "paired", "oracle-by-round"):
+        assert found[name] == expected[name] and len(found[name])
     assert call("report", into, "--out", tmp_path / "out", "--html")[0] == 0
     assert (tmp_path / "out" / "report.html").exists()
 

@@ -40,6 +40,11 @@ def with_modules(page: Page, at: str = "", style: str = "") -> Page:
     return page
 
 
+# Everything that follows from a new size of the window has been drawn.
+FRAMES = """() => new Promise((done) =>
+  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))"""
+
+
 def asks(request: Request, name: str) -> bool:
     """Whether a request is a question to this route of the server."""
     return "/component_server/" in request.url and f'"{name}"' in (request.post_data or "")
