@@ -173,6 +173,26 @@ def test_every_nodes_q_is_that_of_transformers_layer_along_its_path(family, buil
         torch.testing.assert_close(row, slow_log_q(oracle, tokens, hidden, path[:depth]))
 
 
+@pytest.mark.parametrize("anchors", [[1, 2, 6, 11], [5], [11]])
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_q_along_a_text_in_few_passes_is_that_of_transformers_layer(family, anchors, tmp_path):
+    """As ``diagnose`` and ``calibrate`` read it; past the text's end its last token is repeated."""
+    main, oracle = published(family, tmp_path)
+    drafter = load(language(main, tmp_path), None, MtpOptions(4))
+    tokens = torch.randint(48, (12,), generator=torch.Generator().manual_seed(2))
+    hidden = main(tokens[None], output_hidden_states=True).hidden_states[-1][0]
+    found = drafter.log_q_at(tokens, hidden, torch.tensor(anchors))
+    text = tokens.tolist()
+    for own, anchor in zip(found, anchors, strict=True):
+        path = [*text[anchor:], *[text[-1]] * 4][:4]
+        for depth in range(4):
+            expected = slow_log_q(oracle, text[:anchor], hidden[:anchor], path[: depth + 1])
+            torch.testing.assert_close(own[depth], expected, rtol=1e-4, atol=2e-5)
+    again = drafter.log_q_at(tokens, hidden, torch.tensor(anchors))
+    assert torch.equal(found, again)
+
+
 def test_experts_may_lie_together_in_the_file(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from core.drafting.best import scaled
-from core.drafting.session import MIN_LISTED
+from core.drafting.session import MIN_LISTED, tokens_after
 from core.methods.loading import drafter_folder
 from core.methods.mtp import MtpOptions
 from core.methods.mtp.model import MtpHead, load_head
@@ -78,16 +78,39 @@ class MtpDrafter(LmDrafter):
         self.cache.truncate(self._length)
         hidden = torch.cat(self._hidden).to(self.lm.dtype)
         tokens, count = self._waiting, len(self._waiting) - 1
-        for low in range(0, count, PREFILL_CHUNK):
-            some = range(low, min(low + PREFILL_CHUNK, count))
-            known = torch.ones(len(some), self.cache.length + len(some), dtype=torch.bool)
-            allowed = known.tril(self.cache.length)
-            where = [self._length + i for i in some]
-            following = [tokens[i + 1] for i in some]
-            self.run(following, hidden[low : some.stop], where, allowed, keep=1)
+        self._read_rows(tokens[1:], hidden[:count])
         self._length += count
         self._hidden, self._waiting = [hidden[-1:]], tokens[-1:]
         return MtpSession(self, root, width, hidden[-1:])
+
+    def _read_rows(self, following: list[int], hidden: Tensor) -> None:
+        """Take in the next rows of the text: hidden states [N, h], and the tokens after them."""
+        for low in range(0, len(following), PREFILL_CHUNK):
+            some, first = following[low : low + PREFILL_CHUNK], self.cache.length
+            where = list(range(first, first + len(some)))
+            self.run(some, hidden[low : low + len(some)], where, _causal(first, len(some)), keep=1)
+
+    @torch.inference_mode()
+    def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
+        """All roots' rows are one text's, so they are read in one pass; each further depth is one
+        more. Forgets the drafter's own text."""
+        ids, paths = tokens.tolist(), tokens_after(tokens, anchors, self.max_depth)
+        (first, last), count = anchors[[0, -1]].tolist(), len(anchors)
+        self.reset(last + count * self.max_depth)
+        hidden = features[:last].to(self.lm.dtype)
+        self._read_rows(ids[1:first], hidden[: first - 1])
+        roots = list(range(first - 1, last))
+        causal = _causal(first - 1, len(roots))
+        logits, fed = self.run(ids[first : last + 1], hidden[first - 1 :], roots, causal)
+        found, fed = [logits[anchors - first]], fed[anchors - first]
+        seen = torch.arange(last) < anchors.cpu()[:, None]  # of the text's rows, [A, last]
+        for depth in range(1, self.max_depth):
+            seen = torch.cat([seen, torch.eye(count, dtype=torch.bool)], 1)
+            where = (anchors + depth - 1).tolist()
+            logits, fed = self.run(paths[:, depth].tolist(), fed, where, seen)
+            found.append(logits)
+        self.reset(0)
+        return self.log_q_of(torch.stack(found, 1))
 
     @torch.inference_mode()
     def run(
@@ -107,6 +130,15 @@ class MtpDrafter(LmDrafter):
         self.cache.commit(len(tokens))
         return logits, fed
 
+    def log_q_of(self, logits: Tensor) -> Tensor:
+        """log q of logits [..., V] at the head's temperature."""
+        return scaled(logits.float(), self.temperature).log_softmax(-1)
+
+
+def _causal(first: int, count: int) -> Tensor:
+    """Which rows each of ``count`` rows behind ``first`` others sees, bool [count, S]."""
+    return torch.ones(count, first + count, dtype=torch.bool).tril(first)
+
 
 class MtpSession(LmSession):
     def __init__(self, drafter: MtpDrafter, root: int, width: int, last: Tensor):
@@ -120,4 +152,4 @@ class MtpSession(LmSession):
         hidden = self._fed[torch.tensor(parents, device=self._fed.device) + 1]
         logits, fed = self._head.run(tokens, hidden, where, allowed)
         self._fed = torch.cat([self._fed, fed])
-        return scaled(logits.float(), self._head.temperature).log_softmax(-1)
+        return self._head.log_q_of(logits)
