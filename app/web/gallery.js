@@ -32,7 +32,7 @@ export function shelve(tickets) {
 export class Gallery {
   /** onPick(tickets): what a person chose. `all` offers a prompt's runs together; then one that is
    *  picked does not take the place of another. picking: Turns, ended where other runs come. */
-  constructor(source, onPick, all, picking) {
+  constructor(source, onPick, all, picking = new Turns()) {
     Object.assign(this, { source, onPick, all, picking, drawing: new Turns() });
     this.element = h("div", { class: "ds-gallery" });
   }

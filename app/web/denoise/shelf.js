@@ -15,8 +15,8 @@ const EMPTY = [
 ];
 
 export class DenoiseShelf extends Gallery {
-  constructor(source, onPick, complain) {
-    super(source, onPick, false);
+  constructor(source, onPick, picking, complain) {
+    super(source, onPick, false, picking);
     this.complain = complain;
   }
 

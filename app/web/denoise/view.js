@@ -44,7 +44,8 @@ export async function mount(page) {
 export class DenoiseView {
   /** bar: the form's line, where the states of model and runs stand. */
   constructor(element, source, trigger, bar) {
-    Object.assign(this, { source, trigger, row: null, unlike: null, asking: new Turns() });
+    const turns = { asking: new Turns(), picking: new Turns() };
+    Object.assign(this, { source, trigger, row: null, unlike: null, ...turns });
     const about = { reach: () => this.reach, busy: () => this.busy },
       complain = (sentence) => this.complain(sentence);
     this.runs = ["A", "B"].map(
@@ -70,6 +71,7 @@ export class DenoiseView {
       new DenoiseShelf(
         this.source,
         (tickets) => this.choose(tickets),
+        this.picking,
         (sentence) => this.complain(sentence),
       );
     this.shelf = new Shelf(gallery());
@@ -129,6 +131,7 @@ export class DenoiseView {
   /** Somebody opens these runs. */
   choose(tickets) {
     this.shelf.close();
+    this.picking.end(); // an example that was clicked before
     this.address?.leave();
     this.open(tickets);
   }
