@@ -597,6 +597,9 @@ def test_a_denoising_run_says_how_it_was_sampled_and_ended():
     assert runs["temperature"].tolist() == [0.0, 0.7, 0.0, 0.0]
     assert runs["seed"].tolist() == [0, 3, 0, 0]
     assert runs["ended"].tolist() == ["token limit", "token limit", "stop token", "token limit"]
+    del warm["length"]
+    unlimited = Tables.of([replace(trace, header=replace(trace.header, settings=warm))])
+    assert unlimited.runs["ended"].tolist() == ["not told"]
     assert runs["text"].nunique() == 3 and runs["text"][0] == runs["text"][3]
 
 

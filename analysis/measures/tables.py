@@ -34,6 +34,7 @@ from core.traces.schema import STAGES, Trace
 __all__ = ["CAUSES", "INTERRUPTED", "STAGES", "Tables", "grouped", "kept"]
 
 STOPPED, LIMITED, INTERRUPTED = "stop token", "token limit", "interrupted"
+NOT_TOLD = "not told"  # of a text that ended, with a limit that its trace does not name
 _PROMPT = 80  # characters of a prompt's beginning
 P = ParamSpec("P")
 
@@ -235,7 +236,8 @@ def _runs(tables: Tables) -> pd.DataFrame:
 def _ended(run: RunFacts) -> str:
     if not run.complete:
         return INTERRUPTED
-    return LIMITED if run.tokens == labels.token_limit(run.header) else STOPPED
+    limit = labels.token_limit(run.header)
+    return NOT_TOLD if limit is None else LIMITED if run.tokens == limit else STOPPED
 
 
 @declared("rounds")
