@@ -31,6 +31,7 @@ from core.learning.shards import Document
 from core.learning.student import TrainingRun
 from core.methods.loading import check, load_drafter
 from core.methods.mtp import DRAFTER, MtpOptions, training
+from core.methods.mtp import drafter as at_work
 from core.methods.mtp import model as mtp
 from core.methods.mtp.drafter import load
 from core.methods.mtp.model import export, load_config, load_head, outline, read_shapes
@@ -176,8 +177,11 @@ def test_every_nodes_q_is_that_of_transformers_layer_along_its_path(family, buil
 @pytest.mark.parametrize("anchors", [[1, 2, 6, 11], [5], [11]])
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_q_along_a_text_in_few_passes_is_that_of_transformers_layer(family, anchors, tmp_path):
-    """As ``diagnose`` and ``calibrate`` read it; past the text's end its last token is repeated."""
+def test_q_along_a_text_in_few_passes_is_that_of_transformers_layer(
+    family, anchors, tmp_path, monkeypatch
+):
+    """As ``diagnose`` reads it; past the text's end its last token is repeated."""
+    monkeypatch.setattr(at_work, "AT_ONCE", 4)
     main, oracle = published(family, tmp_path)
     drafter = load(language(main, tmp_path), None, MtpOptions(4))
     tokens = torch.randint(48, (12,), generator=torch.Generator().manual_seed(2))

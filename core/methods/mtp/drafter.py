@@ -42,6 +42,9 @@ def _folder(language: Language, folder: Path | None) -> Path:
     return drafter_folder("mtp", language, folder)
 
 
+AT_ONCE = 64  # rows that may be roots, and have logits, in a pass
+
+
 class MtpDrafter(LmDrafter):
     """A head with the target's embedding, and the cache of its one layer.
 
@@ -94,15 +97,11 @@ class MtpDrafter(LmDrafter):
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
         """All roots' rows are one text's, so they are read in one pass; each further depth is one
         more. Forgets the drafter's own text."""
-        ids, paths = tokens.tolist(), tokens_after(tokens, anchors, self.max_depth)
-        (first, last), count = anchors[[0, -1]].tolist(), len(anchors)
+        paths, count = tokens_after(tokens, anchors, self.max_depth), len(anchors)
+        last = int(anchors[-1])
         self.reset(last + count * self.max_depth)
-        hidden = features[:last].to(self.lm.dtype)
-        self._read_rows(ids[1:first], hidden[: first - 1])
-        roots = list(range(first - 1, last))
-        causal = _causal(first - 1, len(roots))
-        logits, fed = self.run(ids[first : last + 1], hidden[first - 1 :], roots, causal)
-        found, fed = [logits[anchors - first]], fed[anchors - first]
+        logits, fed = self._roots(tokens[: last + 1].tolist(), features[:last], anchors)
+        found = [logits]
         seen = torch.arange(last) < anchors.cpu()[:, None]  # of the text's rows, [A, last]
         for depth in range(1, self.max_depth):
             seen = torch.cat([seen, torch.eye(count, dtype=torch.bool)], 1)
@@ -111,6 +110,20 @@ class MtpDrafter(LmDrafter):
             found.append(logits)
         self.reset(0)
         return self.log_q_of(torch.stack(found, 1))
+
+    def _roots(self, ids: list[int], features: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
+        """Read a text up to its last root: logits [A, V] and hidden states [A, h] of the roots."""
+        first, hidden = int(anchors[0]), features.to(self.lm.dtype)
+        self._read_rows(ids[1:first], hidden[: first - 1])
+        found = list[tuple[Tensor, Tensor]]()
+        for low in range(first - 1, len(hidden), AT_ONCE):
+            some = list(range(low, min(low + AT_ONCE, len(hidden))))
+            given, following = hidden[low : some[-1] + 1], ids[low + 1 : some[-1] + 2]
+            logits, fed = self.run(following, given, some, _causal(low, len(some)))
+            own = anchors[(anchors > low) & (anchors <= some[-1] + 1)] - 1 - low
+            found.append((logits[own], fed[own]))
+        logits, fed = zip(*found, strict=True)
+        return torch.cat(logits), torch.cat(fed)
 
     @torch.inference_mode()
     def run(

@@ -70,11 +70,14 @@ class UnoDrafter(LmDrafter):
     def begin(self, root: int, width: int) -> DraftSession:
         """One pass; everything a round asks for follows from it."""
         tokens, self._waiting = self._waiting, []
-        while len(tokens) > PREFILL_CHUNK:
-            some, tokens = tokens[:PREFILL_CHUNK], tokens[PREFILL_CHUNK:]
-            where, known = self._seen(len(some))
-            self.forward(some, where, known, keep=1)
-        return FactorisedSession.of(self._guessed(tokens, root), width)
+        early = max(0, len(tokens) - 1) // PREFILL_CHUNK * PREFILL_CHUNK
+        self._read_text(tokens[:early])
+        return FactorisedSession.of(self._guessed(tokens[early:], root), width)
+
+    def _read_text(self, tokens: list[int]) -> None:
+        for low in range(0, len(tokens), PREFILL_CHUNK):
+            some = tokens[low : low + PREFILL_CHUNK]
+            self.forward(some, *self._seen(len(some)), keep=1)
 
     def _seen(self, count: int) -> tuple[list[int], Tensor]:
         """Positions of the next rows, and which each sees: all up to itself, bool [T, S]."""
@@ -88,21 +91,54 @@ class UnoDrafter(LmDrafter):
         positions, allowed = self._seen(known + self.masks)
         if not self.config.causal:
             allowed[known:, self.cache.length + known :] = True
+        ids = [*tokens, root, *self._guesses(self.cache.length + known)]
+        guessed = torch.arange(known, len(ids))
+        logits = self._logits(ids, positions, allowed, guessed, 1 + self.masks)
+        self.cache.commit(len(tokens))
+        return self._log_q_of(logits[: self.max_depth])
+
+    @torch.inference_mode()
+    def log_q_at(self, tokens: Tensor, features: object, anchors: Tensor) -> Tensor:
+        """The text is read once, and the places behind all roots are guessed in one pass. Forgets
+        the drafter's own text."""
+        ids, roots, size = tokens.tolist(), anchors.tolist(), 1 + self.masks
+        count = len(roots) * size
+        self.reset(roots[-1] + count)
+        self._read_text(ids[: roots[-1]])
+        block = torch.ones(size, size, dtype=torch.bool).tril()
+        block[1:, 1:] |= not self.config.causal
+        before = torch.arange(roots[-1]) < anchors.cpu()[:, None]
+        blocks = torch.block_diag(*[block] * len(roots))
+        logits = self._logits(
+            [token for root in roots for token in (ids[root], *self._guesses(root + 1))],
+            [at for root in roots for at in range(root, root + size)],
+            torch.cat([before.repeat_interleave(size, 0), blocks], 1),
+            torch.arange(count).view(-1, size)[:, 1:].flatten(),
+            count,
+        )
+        self.reset(0)
+        return self._log_q_of(logits.unflatten(0, (-1, size))[:, : self.max_depth])
+
+    def _logits(
+        self, ids: list[int], positions: list[int], allowed: Tensor, guessed: Tensor, keep: int
+    ) -> Tensor:
+        """Logits of the last ``keep`` rows, of which the ``guessed`` are adapted. The rows do not
+        join the text."""
         where, mask = self.rows(positions, allowed)
-        rows = torch.arange(known, len(positions), device=where.device)
-        ids = torch.tensor([*tokens, root, *self._guesses(self.cache.length + known)])
-        lm: Any = self.lm
+        rows, lm = guessed.to(where.device), self.lm
         with self.adapter.open(rows):
-            out = lm(
-                inputs_embeds=self.adapter.embed(ids.to(rows.device), rows)[None],
+            out: Any = lm(
+                inputs_embeds=self.adapter.embed(torch.tensor(ids, device=rows.device), rows)[None],
                 attention_mask=mask[None, None],
                 position_ids=where[None],
                 past_key_values=self.cache,
                 use_cache=True,
-                logits_to_keep=1 + self.masks,
+                logits_to_keep=keep,
             )
-        self.cache.commit(len(tokens))
-        return scaled(out.logits[0, : self.max_depth].float(), self.temperature).log_softmax(-1)
+        return out.logits[0]
+
+    def _log_q_of(self, logits: Tensor) -> Tensor:
+        return scaled(logits.float(), self.temperature).log_softmax(-1)
 
     def _guesses(self, position: int) -> list[int]:
         """The tokens [M] at the places to guess, the first at ``position``: without a mask token
