@@ -226,8 +226,12 @@ def given(change):
     """It gets other features than those it is handed."""
 
     def plant(drafter, text):
-        plain = drafter.extend
-        drafter.extend = lambda tokens, features: plain(tokens, change(features, text.norm))
+        plain = drafter.log_q_at
+
+        def log_q_at(ids, features, roots):
+            return plain(ids, change(features, text.norm), roots)
+
+        drafter.log_q_at = log_q_at
 
     return plant
 
