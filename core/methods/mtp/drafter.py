@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from core.drafting.best import scaled
 from core.drafting.session import MIN_LISTED, tokens_after
 from core.methods.loading import drafter_folder
 from core.methods.mtp import MtpOptions
@@ -109,7 +108,7 @@ class MtpDrafter(LmDrafter):
             logits, fed = self.run(paths[:, depth].tolist(), fed, where, seen)
             found.append(logits)
         self.reset(0)
-        return self.log_q_of(torch.stack(found, 1))
+        return self.log_softmax(torch.stack(found, 1))
 
     def _roots(self, ids: list[int], features: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
         """Read a text up to its last root: logits [A, V] and hidden states [A, h] of the roots."""
@@ -143,10 +142,6 @@ class MtpDrafter(LmDrafter):
         self.cache.commit(len(tokens))
         return logits, fed
 
-    def log_q_of(self, logits: Tensor) -> Tensor:
-        """log q of logits [..., V] at the head's temperature."""
-        return scaled(logits.float(), self.temperature).log_softmax(-1)
-
 
 def _causal(first: int, count: int) -> Tensor:
     """Which rows each of ``count`` rows behind ``first`` others sees, bool [count, S]."""
@@ -165,4 +160,4 @@ class MtpSession(LmSession):
         hidden = self._fed[torch.tensor(parents, device=self._fed.device) + 1]
         logits, fed = self._head.run(tokens, hidden, where, allowed)
         self._fed = torch.cat([self._fed, fed])
-        return self._head.log_q_of(logits)
+        return self._head.log_softmax(logits)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.drafting.best import worth_a_batch
+from core.drafting.best import scaled, worth_a_batch
 from core.drafting.session import MIN_LISTED, Covered, Drafter, PathSession
 from core.errors import UserError
 from core.methods.loading import check_fits, drafter_folder
@@ -70,9 +70,11 @@ class LmDrafter(Drafter):
 
     model        its network; ``lm``: the language model in it
     translation  of the target's tokens into its own; None: they are its own
+    temperature  of q, as the method's option has it
     """
 
     layers = ()
+    temperature = 1.0
 
     def __init__(
         self, model: PreTrainedModel, depth: int = 5, translation: Translation | None = None
@@ -146,9 +148,9 @@ class LmDrafter(Drafter):
         return (token,) if self.translation is None else self.translation.ids(token)
 
     def log_softmax(self, logits: Tensor) -> Tensor:
-        """log q [R, C] of the tokens that target and model share, of its logits [R, …]."""
-        found = logits.float()
-        return (found if self.covered is None else found[:, self._own]).log_softmax(-1)
+        """log q [..., C] of the tokens that target and model share, of its logits [..., V]."""
+        shared = logits if self.covered is None else logits[..., self._own]
+        return scaled(shared, self.temperature).log_softmax(-1)
 
     @property
     def cache(self) -> StaticKV:

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.drafting.best import scaled
 from core.drafting.session import DraftSession, FactorisedSession
 from core.errors import UserError
 from core.methods.loading import check_fits, drafter_folder
@@ -95,7 +94,7 @@ class UnoDrafter(LmDrafter):
         guessed = torch.arange(known, len(ids))
         logits = self._logits(ids, positions, allowed, guessed, 1 + self.masks)
         self.cache.commit(len(tokens))
-        return self._log_q_of(logits[: self.max_depth])
+        return self.log_softmax(logits[: self.max_depth])
 
     @torch.inference_mode()
     def log_q_at(self, tokens: Tensor, features: object, anchors: Tensor) -> Tensor:
@@ -117,7 +116,7 @@ class UnoDrafter(LmDrafter):
             count,
         )
         self.reset(0)
-        return self._log_q_of(logits.unflatten(0, (-1, size))[:, : self.max_depth])
+        return self.log_softmax(logits.unflatten(0, (-1, size))[:, : self.max_depth])
 
     def _logits(
         self, ids: list[int], positions: list[int], allowed: Tensor, guessed: Tensor, keep: int
@@ -136,9 +135,6 @@ class UnoDrafter(LmDrafter):
                 logits_to_keep=keep,
             )
         return out.logits[0]
-
-    def _log_q_of(self, logits: Tensor) -> Tensor:
-        return scaled(logits.float(), self.temperature).log_softmax(-1)
 
     def _guesses(self, position: int) -> list[int]:
         """The tokens [M] at the places to guess, the first at ``position``: without a mask token
