@@ -406,6 +406,8 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=240)
     parser.add_argument("--requests", type=int, default=10_800, help="in all")
     args = parser.parse_args()
+    # A shell starts what runs in its background with SIGINT ignored, and the server inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="draftscope-soak-") as folder:
         temporary = Path(folder) / "tmp"
         temporary.mkdir()
