@@ -199,13 +199,13 @@ def test_the_distribution_is_tested_where_the_text_may_be_another(engine, tmp_pa
 
 @pytest.mark.embedded
 def test_speculative_sampling_on_the_embedded_model(tmp_path):
-    """Any deviation of 0.3 in total variation would be found with 95 % power."""
+    """Any deviation of 0.2 in total variation would be found with 95 % power."""
     (tmp_path / "sampled.py").write_text(OWN)
     prompt = "Name three fruits and say which one you like best."
     request = RunRequest(prompt, str(tmp_path / "sampled.py"), 2, temperature=1.0)
-    (finding,) = audit.audit(Engine(), [request], seeds=100)
+    (finding,) = audit.audit(Engine(), [request], seeds=250)
     assert finding.lossless and finding.distribution is not None
-    assert finding.distribution.detectable < 0.3
+    assert finding.distribution.detectable < 0.2
 
 
 def test_counts_that_cannot_be_are_refuted_and_p_values_are_uniform():

@@ -85,7 +85,8 @@ SHAPES = {
 
 
 @pytest.mark.parametrize(
-    "shape, far", [("chain", True), ("star", False), ("comb", True), ("binary", False)]
+    "shape, far",
+    [("chain", True), ("chain", False), ("star", False), ("comb", True), ("binary", False)],
 )
 def test_a_huge_tree_is_read_shown_exported_and_measured_in_time(shape: str, far: bool):
     """As large as may be, with a longest path accepted, or nothing."""
