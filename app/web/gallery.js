@@ -166,7 +166,7 @@ export class Gallery {
       rounds = plural(run.rounds, "round"),
       [title, words] = run.file ? [run.file, `${name}, ${rounds}`] : [name, rounds];
     return this._card(title, words, `${name}: ${run.prompt}`, () => {
-      this.picking.end(); // an example that was clicked before
+      if (!this.all) this.picking.end(); // an example that was clicked before
       this.onPick([run.ticket]);
     });
   }

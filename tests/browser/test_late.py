@@ -50,6 +50,22 @@ def test_a_node_has_its_own_run_s_numbers(visit: Open, address: str):
     expect(page.locator("#ds-scope .ds-inspector")).to_contain_text("the target's token")
 
 
+def test_an_example_that_is_answered_after_start_is_not_opened(visit: Open):
+    page = visit()
+    settle(page)
+    page.locator("#ds-scope .ds-tree").press("e")
+    shelf = page.get_by_role("dialog", name="Examples and runs").locator("visible=true")
+    with holding(page, "example") as held:
+        shelf.locator("[aria-label=Chat] .ds-example").first.click()
+    page.keyboard.press("Escape")
+    run(page, "started meanwhile")
+    let_go(page, held)
+    page.locator("#ds-scope .ds-tree").focus()
+    page.keyboard.press("Home")
+    named(page, "round=1")
+    expect(page.locator(".ds-about:visible q")).to_have_text("started meanwhile")
+
+
 def test_an_address_that_is_answered_late_replaces_no_run(visit: Open):
     page = visit()
     settle(page)

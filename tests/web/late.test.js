@@ -181,6 +181,21 @@ test("of two examples that were clicked the second is opened, or both side by si
   assert.deepEqual(picked, [["small"], ["small"], ["large"]]);
 });
 
+test("a run that is opened meanwhile takes an example's place, or stands beside it", async () => {
+  const run = { method: "dart", rounds: 1, ticket: "run" };
+  for (const all of [false, true]) {
+    const example = late(),
+      picked = [],
+      parts = { picking: new Turns(), source: { example }, onPick: (some) => picked.push(some) },
+      gallery = made(Gallery, { all, ...parts, _card: (_title, _words, _label, act) => act });
+    const clicked = gallery._examples(["late"]);
+    gallery._run(run)();
+    example.answers[0]({ ticket: "late" });
+    await clicked;
+    assert.deepEqual(picked, all ? [["run"], ["late"]] : [["run"]]);
+  }
+});
+
 test("an example that is answered after Start is not opened, in Run or Compare", async () => {
   for (const all of [false, true]) {
     const example = late(),
