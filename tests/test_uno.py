@@ -12,6 +12,7 @@ from analysis.drafters.trials import Subject
 from core.errors import UserError
 from core.methods.loading import read
 from core.methods.registry import runnable, shipped
+from core.methods.sps import drafter as language_models
 from core.methods.uno import UnoOptions
 from core.methods.uno import drafter as at_work
 from core.methods.uno.drafter import UnoDrafter
@@ -89,7 +90,8 @@ def expected(drafter, text, root, depth=5):
 @pytest.mark.parametrize(("causal", "masks"), [(True, 0), (True, 9), (False, 0), (False, 7)])
 @torch.inference_mode()
 def test_q_is_that_of_a_forward_written_out(causal, masks, chunk, monkeypatch):
-    monkeypatch.setattr(at_work, "PREFILL_CHUNK", chunk)
+    for module in (at_work, language_models):
+        monkeypatch.setattr(module, "PREFILL_CHUNK", chunk)
     drafter = toys.uno_drafter(causal, masks)
     drafter.reset(64)
     for known, text in ((0, TEXT[:5]), (5, TEXT)):  # the second round knows the first's text

@@ -88,14 +88,14 @@ class MtpDrafter(LmDrafter):
     def _read_rows(self, following: list[int], hidden: Tensor) -> None:
         """Take in the next rows of the text: hidden states [N, h], and the tokens after them."""
         for low in range(0, len(following), PREFILL_CHUNK):
-            some, first = following[low : low + PREFILL_CHUNK], self.cache.length
-            where = list(range(first, first + len(some)))
-            self.run(some, hidden[low : low + len(some)], where, _causal(first, len(some)), keep=1)
+            some = following[low : low + PREFILL_CHUNK]
+            given = hidden[low : low + len(some)]
+            self.run(some, given, *self.next_rows(len(some)), keep=1)
 
     @torch.inference_mode()
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
-        """All roots' rows are one text's, so they are read in one pass; each further depth is one
-        more. Forgets the drafter's own text."""
+        """All roots' rows are one text's, which is read once; each further depth is one pass of all
+        roots. Forgets the drafter's own text."""
         paths, count = tokens_after(tokens, anchors, self.max_depth), len(anchors)
         last = int(anchors[-1])
         self.reset(last + count * self.max_depth)
@@ -116,10 +116,11 @@ class MtpDrafter(LmDrafter):
         self._read_rows(ids[1:first], hidden[: first - 1])
         found = list[tuple[Tensor, Tensor]]()
         for low in range(first - 1, len(hidden), AT_ONCE):
-            some = list(range(low, min(low + AT_ONCE, len(hidden))))
-            given, following = hidden[low : some[-1] + 1], ids[low + 1 : some[-1] + 2]
-            logits, fed = self.run(following, given, some, _causal(low, len(some)))
-            own = anchors[(anchors > low) & (anchors <= some[-1] + 1)] - 1 - low
+            given = hidden[low : low + AT_ONCE]
+            high = low + len(given)
+            following = ids[low + 1 : high + 1]
+            logits, fed = self.run(following, given, *self.next_rows(len(given)))
+            own = anchors[(anchors > low) & (anchors <= high)] - 1 - low
             found.append((logits[own], fed[own]))
         logits, fed = zip(*found, strict=True)
         return torch.cat(logits), torch.cat(fed)
@@ -141,11 +142,6 @@ class MtpDrafter(LmDrafter):
         logits, fed = self.model(rows, where, mask, self.cache, keep)
         self.cache.commit(len(tokens))
         return logits, fed
-
-
-def _causal(first: int, count: int) -> Tensor:
-    """Which rows each of ``count`` rows behind ``first`` others sees, bool [count, S]."""
-    return torch.ones(count, first + count, dtype=torch.bool).tril(first)
 
 
 class MtpSession(LmSession):

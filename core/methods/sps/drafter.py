@@ -116,13 +116,22 @@ class LmDrafter(Drafter):
         again = [] if own else text[-1:]  # what stands before a root that it does not see
         context = text[: len(text) - len(again)]
         self.cache.truncate(min(len(self._read), len(context)))
-        for low in range(self.cache.length, len(context), PREFILL_CHUNK):
-            some = context[low : low + PREFILL_CHUNK]
-            known = torch.ones(len(some), low + len(some), dtype=torch.bool).tril(low)
-            self.forward(some, list(range(low, low + len(some))), known, keep=1)
+        self.read_text(context[self.cache.length :])
         self._read, self._waiting = context, []
         self._session = LmSession(self, root, max(width, MIN_LISTED), again)
         return self._session
+
+    def read_text(self, tokens: list[int]) -> None:
+        """Take in the next tokens of the text, in the model's own."""
+        for low in range(0, len(tokens), PREFILL_CHUNK):
+            some = tokens[low : low + PREFILL_CHUNK]
+            self.forward(some, *self.next_rows(len(some)), keep=1)
+
+    def next_rows(self, count: int) -> tuple[list[int], Tensor]:
+        """Positions of the text's next rows, and which each sees: all up to itself, bool [R, S]."""
+        start = self.cache.length
+        seen = torch.ones(count, start + count, dtype=torch.bool).tril(start)
+        return list(range(start, start + count)), seen
 
     def _keep(self, session: LmSession) -> list[int]:
         """Keep the rows of a session's nodes that were committed. Returns what the session took

@@ -70,24 +70,13 @@ class UnoDrafter(LmDrafter):
         """One pass; everything a round asks for follows from it."""
         tokens, self._waiting = self._waiting, []
         early = max(0, len(tokens) - 1) // PREFILL_CHUNK * PREFILL_CHUNK
-        self._read_text(tokens[:early])
+        self.read_text(tokens[:early])
         return FactorisedSession.of(self._guessed(tokens[early:], root), width)
-
-    def _read_text(self, tokens: list[int]) -> None:
-        for low in range(0, len(tokens), PREFILL_CHUNK):
-            some = tokens[low : low + PREFILL_CHUNK]
-            self.forward(some, *self._seen(len(some)), keep=1)
-
-    def _seen(self, count: int) -> tuple[list[int], Tensor]:
-        """Positions of the next rows, and which each sees: all up to itself, bool [T, S]."""
-        start = self.cache.length
-        seen = torch.ones(count, start + count, dtype=torch.bool).tril(start)
-        return list(range(start, start + count)), seen
 
     def _guessed(self, tokens: list[int], root: int) -> Tensor:
         """log q [L, V] behind the root. ``tokens`` before it join the text."""
         known = len(tokens) + 1
-        positions, allowed = self._seen(known + self.masks)
+        positions, allowed = self.next_rows(known + self.masks)
         if not self.config.causal:
             allowed[known:, self.cache.length + known :] = True
         ids = [*tokens, root, *self._guesses(self.cache.length + known)]
@@ -103,7 +92,7 @@ class UnoDrafter(LmDrafter):
         ids, roots, size = tokens.tolist(), anchors.tolist(), 1 + self.masks
         count = len(roots) * size
         self.reset(roots[-1] + count)
-        self._read_text(ids[: roots[-1]])
+        self.read_text(ids[: roots[-1]])
         block = torch.ones(size, size, dtype=torch.bool).tril()
         block[1:, 1:] |= not self.config.causal
         before = torch.arange(roots[-1]) < anchors.cpu()[:, None]
