@@ -1,5 +1,5 @@
 # Two commands: `make app` opens the studio, `make test` runs everything that decides a change.
-# `make quick` is the part of the tests that takes a minute.
+# `make quick` is the part of the tests that takes a few minutes.
 
 PYTHON ?= python3
 VENV := .venv

@@ -22,6 +22,7 @@ def table_csv(frame: pd.DataFrame) -> bytes:
     for column in shown.columns:
         if not pd.api.types.is_numeric_dtype(shown[column]):
             values = shown[column].tolist()
+            # tokens repeat: each text is made once
             texts = {v: _plain(v) for v in {v for v in values if isinstance(v, str)}}
             shown[column] = [texts[v] if isinstance(v, str) else v for v in values]
     return shown.to_csv(index=False, lineterminator="\n").encode("utf-8", "replace")

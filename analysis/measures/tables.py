@@ -34,7 +34,7 @@ from core.traces.schema import STAGES, Trace
 __all__ = ["CAUSES", "INTERRUPTED", "STAGES", "Tables", "grouped", "kept"]
 
 STOPPED, LIMITED, INTERRUPTED = "stop token", "token limit", "interrupted"
-NOT_TOLD = "not told"  # of a text that ended, with a limit that its trace does not name
+NOT_TOLD = "not told"  # of a text that ended, and whose trace names no limit
 _PROMPT = 80  # characters of a prompt's beginning
 P = ParamSpec("P")
 

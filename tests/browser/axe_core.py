@@ -13,7 +13,6 @@ LEFT_OUT = {
     "label-content-name-mismatch": ".ds-tree",
 }
 
-
 KINDS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 CONTRAST = {"type": "rule", "values": ["color-contrast"]}
 
