@@ -93,13 +93,13 @@ class ProgressBar:
     """Long work on stderr: a bar on a terminal, otherwise a line now and then.
 
     ``total`` counts the steps; ``at(done)`` moves it, ``None``: how far it is is not known.
-    ``after``: seconds before anything is said, of what is mostly done by then.
+    ``late``: nothing is said for ``SOON`` seconds, of what is mostly done by then.
     """
 
-    def __init__(self, title: str, total: float = 1.0, after: float = 0.0):
+    def __init__(self, title: str, total: float = 1.0, late: bool = False):
         self._title, self._total = title, total
         self._bar, self._task = None, None
-        self._last, self._from = -float("inf"), time.monotonic() + after
+        self._last, self._from = -float("inf"), time.monotonic() + SOON * late
         self._soon: threading.Timer | None = None
         self._now: tuple[float | None, str] = (None, "")
 

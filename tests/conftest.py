@@ -36,9 +36,14 @@ def dot() -> str:
 
 
 @pytest.fixture
-def call(capsys):
-    """Run a command in this process: (exit code, stdout, stderr)."""
-    from app import cli
+def call(capsys, monkeypatch):
+    """Run a command in this process: (exit code, stdout, stderr).
+
+    However slow the machine is, reading and computing say nothing of their progress.
+    """
+    from app import cli, terminal
+
+    monkeypatch.setattr(terminal, "SOON", 3600.0)
 
     def run(*words: object) -> tuple[int, str, str]:
         capsys.readouterr()

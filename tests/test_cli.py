@@ -68,6 +68,11 @@ def start(*words: object, **more) -> subprocess.Popen:
     )
 
 
+def no_more_than_progress(err: str) -> bool:
+    """A machine that is slow enough is told that a file is being read."""
+    return all(line.startswith("reading ") for line in err.splitlines())
+
+
 def is_one_sentence(err: str) -> bool:
     last = err.splitlines()[-1]
     return last.startswith("draftscope: ") and "Traceback" not in err and "usage:" not in err
@@ -502,7 +507,7 @@ def test_a_reader_that_goes_away_is_no_traceback(toy, tmp_path):
     process.stdout.readline()
     process.stdout.close()
     assert process.stderr is not None
-    assert process.stderr.read() == ""
+    assert no_more_than_progress(process.stderr.read())
     assert process.wait(60) == 141
 
 
@@ -513,7 +518,7 @@ def test_a_closed_stdout_is_a_reader_that_has_gone(words):
     if words[0] == "frobnicate":
         assert done.returncode == 2 and is_one_sentence(done.stderr)
     else:
-        assert (done.returncode, done.stderr) == (141, "")
+        assert done.returncode == 141 and no_more_than_progress(done.stderr)
 
 
 def test_a_closed_stderr_says_nothing_on_stdout():
@@ -533,7 +538,7 @@ def test_ctrl_c_ends_the_studio_as_it_ends_everything(tmp_path):
 def test_a_poor_terminal_gets_escapes_not_exceptions():
     process = start("trace", "show", GOLDEN, env={"PYTHONIOENCODING": "ascii"})
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (0, "")
+    assert process.returncode == 0 and no_more_than_progress(err)
     assert "\\u03c4" in out  # τ
 
 

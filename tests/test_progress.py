@@ -35,7 +35,7 @@ def test_the_time_left_follows_from_the_time_it_took(fraction, seconds, said):
 def test_reading_that_is_soon_done_says_nothing(monkeypatch, capsys):
     now = [100.0]
     monkeypatch.setattr("app.terminal.time", SimpleNamespace(monotonic=lambda: now[0]))
-    with ProgressBar("reading", after=2.0) as progress:
+    with ProgressBar("reading", late=True) as progress:
         progress.at(0.1, "a")
         now[0] += 1.9
         progress.at(0.4, "a")
@@ -77,7 +77,7 @@ def test_one_long_step_is_told_of_though_nothing_moves(monkeypatch, capsys):
 
     monkeypatch.setattr("app.terminal.threading", SimpleNamespace(Timer=Timer))
     monkeypatch.setattr("app.terminal.time", SimpleNamespace(monotonic=lambda: now[0]))
-    with ProgressBar("to html", after=2.0) as progress:
+    with ProgressBar("to html", late=True) as progress:
         progress.at(0.5, "reading")
         progress.at(None, "making the file")
         (timer,) = timers

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.numbers import UNKNOWN, interval, milliseconds, number, percent, rate, ratio, tau
 from app.command_line import REQUIRED, option, words
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Large, Set, method
-from app.terminal import SOON, ProgressBar, console, one_line, say, table
+from app.terminal import ProgressBar, console, one_line, say, table
 from app.trace_files import read_all
 from core.errors import UserError
 from core.files import replacing
@@ -89,7 +89,7 @@ def _recorded(args: Options, choose: Choose) -> Shorter:
         raise UserError("--methods and --set are of collected texts; these files say their own")
     traces = [path for path in args.files if path.is_dir() or is_trace(path)]
     if traces and len(traces) == len(args.files):
-        with ProgressBar("reading traces", after=SOON) as progress:
+        with ProgressBar("reading traces", late=True) as progress:
             return shorter.of_traces(read_all(traces, progress.at, args.limits), choose)
     first, *others = args.files
     if traces or others:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.commands.options import Model, RequestOptions
-from app.terminal import SOON, ProgressBar, one_line, quiet_libraries
+from app.terminal import ProgressBar, one_line, quiet_libraries
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.lines import Limits
@@ -64,7 +64,7 @@ def check_weights(methods: Sequence[str]) -> None:
 
 def read_one(path: Path, limits: Limits) -> Trace:
     """Read a trace, and show how far it is where that takes long. Raises UserError."""
-    with ProgressBar(f"reading {one_line(path.name, 60)}", after=SOON) as progress:
+    with ProgressBar(f"reading {one_line(path.name, 60)}", late=True) as progress:
         return read_trace(path, limits, progress.at)
 
 

@@ -20,7 +20,7 @@ from app.report.gates import GATED, Gate, gate
 from app.report.sections import REPORT, notes
 from app.report.shown import ReportPart, parts, show
 from app.report.trained import show_trained
-from app.terminal import SOON, ProgressBar, console, one_line, say
+from app.terminal import ProgressBar, console, one_line, say
 from app.trace_files import read_tables
 from core.errors import UserError
 from core.files import replacing
@@ -76,11 +76,11 @@ def main(args: Options) -> int:
             raise UserError("--trained compares two curves: leave --out and --gate out")
         show_trained(args.trained, args.traces, args.json, args.limits)
         return 0
-    with ProgressBar("reading traces", after=SOON) as progress:
+    with ProgressBar("reading traces", late=True) as progress:
         tables = read_tables(args.traces, progress.at, args.limits)
     from analysis.measures import metrics
 
-    with ProgressBar("making tables", len(metrics.REPORT), after=SOON) as progress:
+    with ProgressBar("making tables", len(metrics.REPORT), late=True) as progress:
         found, sections = metrics.Report(tables, progress.at), list[ReportPart]()
         if args.json:
             for text in _as_json(found):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.numbers import interval, number
-from app.terminal import SOON, ProgressBar, console, one_line, table
+from app.terminal import ProgressBar, console, one_line, table
 from app.trace_files import read_tables
 from core.errors import UserError
 from core.lines import LIMITS, Limits
@@ -34,7 +34,7 @@ def show_trained(
     for name, each in counts.items():
         if not each.by_depth:
             raise UserError(f"{name} tells no acceptance by place: nothing can be compared")
-    with ProgressBar("reading traces", after=SOON) as progress:
+    with ProgressBar("reading traces", late=True) as progress:
         tables = read_tables(traces, progress.at, limits) if traces else None
     found = trained_and_served(curves, tables, counts)
     said = sentences(found)

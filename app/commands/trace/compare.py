@@ -12,7 +12,7 @@ from analysis.numbers import UNKNOWN, number
 from app.command_line import option, words
 from app.commands import common
 from app.commands.options import POSITIVE, Model
-from app.terminal import SOON, ProgressBar, console, one_line, table
+from app.terminal import ProgressBar, console, one_line, table
 from core.errors import UserError
 from core.methods.method import Range
 from core.methods.names import PLAIN
@@ -49,7 +49,7 @@ class Options(Model):
 def main(args: Options) -> int:
     from analysis.engines.partings import compared, counted, paired, texts_at
 
-    with ProgressBar("reading texts", after=SOON) as progress:
+    with ProgressBar("reading texts", late=True) as progress:
         ones, others = (
             texts_at(path, args.response, progress.at) for path in (args.one, args.other)
         )

@@ -14,7 +14,7 @@ from analysis.numbers import plural
 from app.command_line import REQUIRED, option, words
 from app.commands.options import Large
 from app.commands.trace.show import pick
-from app.terminal import SOON, ProgressBar, say
+from app.terminal import ProgressBar, say
 from app.trace_files import find, read_all
 from app.view.drawing import Ground, Paper, tree_drawing
 from core.errors import UserError
@@ -105,7 +105,7 @@ def main(args: Options) -> int:
         raise UserError(
             f"--to {args.to} takes {'at most two traces' if form.most > 1 else 'one trace'}"
         )
-    with ProgressBar(f"to {args.to}", after=SOON) as progress:
+    with ProgressBar(f"to {args.to}", late=True) as progress:
         if form.most is None:
             named = list(read_all(args.files, progress.at, args.limits).items())
         else:
