@@ -356,7 +356,8 @@ class FakeEngine:
         for step in range(3):
             report(Progress("dflash", step / 3))
             time.sleep(0.3 if "patient" in request.prompt else 0)
-        shutil.copy(ASSETS / "collected" / "walk-in-the-rain.safetensors", request.path)
+        if not request.path.is_file():  # a page may be reading it
+            shutil.copy(ASSETS / "collected" / "walk-in-the-rain.safetensors", request.path)
         yield from ()
 
     def _diagnose(self, request: DiagnoseRequest, report: Report) -> Generator[Round, None, None]:

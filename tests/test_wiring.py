@@ -25,7 +25,7 @@ from analysis.drafters.signatures import BAD, BETTER, GOOD, NAMED, NOTHING, Sign
 from analysis.drafters.trials import Subject, Trial
 from analysis.drafters.wiring import CONFIGURED, ProbePlan, WiringProbe, to_json
 from app.cli import main
-from app.studio.engine import DiagnoseRequest, LiveEngine, ModelChoice
+from app.studio.engine import CollectRequest, DiagnoseRequest, LiveEngine, ModelChoice
 from core.drafting.session import Covered, FactorisedSession
 from core.errors import UserError
 from core.methods.dart.drafter import DartDrafter
@@ -51,6 +51,7 @@ from core.models.language import Language
 from core.models.layers import MLP, Attention, RMSNorm, Rope
 from core.models.target import Target
 from core.progress import Progress, silent
+from core.traces.schema import Header
 from tests import toys
 from tests.toys_on_disk import save_toys
 
@@ -1031,3 +1032,19 @@ def test_the_page_goes_on_with_what_a_stopped_diagnosis_measured(tmp_path):
     assert json.loads(request.path.read_text())["wiring"]["mistakes"]
     again = [p for p in heard if p.stage.startswith("the target's text")]
     assert len(written) > 96 and len(again) == 4  # no token is written twice
+
+
+def test_a_second_request_for_a_collected_text_finds_the_file(tmp_path):
+    """Its path stands for all that it is made of. A page may be reading it."""
+    target, drafter = save_toys(tmp_path)
+    engine = LiveEngine(ModelChoice(str(target), "cpu", str(drafter)))
+    engine.prepare(silent)
+    of = Header("dflash", {}, {"name": str(target)}, "abcdefg hijk", ())
+    request = CollectRequest(of, tmp_path / "made.safetensors", ("dflash",), 8)
+    heard = list[Progress]()
+    list(engine.start(request, heard.append))
+    assert heard
+    made = request.path.stat().st_mtime_ns
+    heard.clear()
+    list(engine.start(request, heard.append))
+    assert not heard and request.path.stat().st_mtime_ns == made

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from core.decoding.request import RunRequest
 from core.diffusion.request import DenoiseRequest
 from core.errors import UserError
+from core.files import replacing
 from core.methods.names import DEFAULT, PLAIN
 from core.models import presets
 from core.models.embedded import NAME
@@ -156,7 +157,8 @@ class LiveEngine:
             )
         finally:
             kept.passages.clear()
-        asked.path.write_text(json.dumps(found.to_json()), encoding="utf-8")
+        with replacing(asked.path) as unfinished:
+            unfinished.write_text(json.dumps(found.to_json()), encoding="utf-8")
 
     def _loaded_denoiser(self, report: Report = silent) -> DiffusionLanguage:
         """The embedded denoiser is loaded when the first run needs it."""
@@ -198,9 +200,12 @@ def _work(
 
 
 def _collect(engine: Engine, asked: CollectRequest, report: Report) -> None:
+    """Make the file, if an equal request has not: its path stands for all that it is made of."""
     from analysis.collected.collect import CollectionPlan, collect, source_of, widest
     from core.decoding.engine import other_target
 
+    if asked.path.is_file():
+        return
     language = engine.prepare()
     if other := other_target(asked.of, language):
         raise UserError(f"{other}: What-if needs the run's own target")
