@@ -39,12 +39,7 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     """
     target, drafter = folder / "target", folder / "drafter"
     toys._make("llama", 0, BYTES, ATTENTION).float().save_pretrained(target)
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {letter: index for index, letter in enumerate(letters)} | {"<mask>": BYTES - 1}
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(target)
+    write_tokenizer(target)
     sizes = {"dtype": torch.float32, "vocab_size": BYTES}
     dflash.FORM.save_model(toys.dflash_model(mask_token_id=BYTES - 1, **sizes), drafter)
     conditioned = toys.treeflash_model(mask_token_id=BYTES - 1, **sizes)
@@ -52,7 +47,7 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     dart.FORM.save_model(toys.dart_model(draft_vocab_size=BYTES, **sizes), folder / "dart")
     draft = folder / "sps"
     toys._make("llama", 1, BYTES, ATTENTION).float().save_pretrained(draft)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(draft)
+    write_tokenizer(draft)
     eagle = toys.eagle_drafter(draft_vocab_size=BYTES, **sizes).model
     eagle3.save(WithHead(eagle, None, None), folder / "eagle3")
     parallel = toys.parallel_drafter(mask_token_id=BYTES - 1, **sizes).model
@@ -76,6 +71,16 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     text = list(b"the cat sat on the mat and the cat sat on the hat")
     build_store([text], folder / "grams.safetensors", BYTES)
     return target, drafter
+
+
+def write_tokenizer(folder: Path) -> None:
+    """A tokenizer of bytes, and a mask token."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {letter: index for index, letter in enumerate(letters)} | {"<mask>": BYTES - 1}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
 
 
 def write_peft(folder, tensors, rank, alpha, prefix="base_model.model.", **more):

@@ -88,11 +88,12 @@ def _drafter(drafter: OpeningDrafter) -> str:
 def _reads(drafter: OpeningDrafter) -> str:
     if not drafter.layers:
         return ""
-    layers = ("layer " if len(drafter.layers) == 1 else "layers ") + ", ".join(
-        map(str, drafter.layers)
-    )
+    numbers = [str(layer) for layer in drafter.layers if layer >= 0]  # −1: the embedding
+    layers = ("after layer " if len(numbers) == 1 else "after layers ") + ", ".join(numbers)
+    embedding = "the embedding" if -1 in drafter.layers else ""
+    read = " and ".join(filter(None, (embedding, layers if numbers else "")))
     known = drafter.count is None or "layer count" in drafter.of_target
-    return f"; reads after {layers}" + ("" if known else f" where the target has {drafter.count}")
+    return f"; reads {read}" + ("" if known else f" where the target has {drafter.count}")
 
 
 def _drafts(drafter: OpeningDrafter) -> str:
