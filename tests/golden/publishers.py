@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import torch
 from safetensors.torch import save_file
@@ -44,19 +45,23 @@ Form = tuple[str, torch.nn.Module, Said]
 """Its name, a model with numbers for every parameter, and what says q of it."""
 
 
-def randomised(model: Any, seed: int) -> Any:
+def drawn_for(name: str) -> torch.Generator:
+    return torch.Generator().manual_seed(crc32(name.encode()))
+
+
+def randomised(model: Any, name: str) -> Any:
     """Numbers of bfloat16 for every parameter, large enough that each of them matters."""
-    draw = torch.Generator().manual_seed(seed)
-    for name, tensor in model.named_parameters():
-        size = 1.0 if "embed_tokens" in name else 0.3
+    draw = drawn_for(name)
+    for part, tensor in model.named_parameters():
+        size = 1.0 if "embed_tokens" in part else 0.3
         made = torch.randn(tensor.shape, generator=draw) * size
-        made += 1.0 if "norm" in name else 0.0
+        made += 1.0 if "norm" in part else 0.0
         tensor.data = made.bfloat16().float()
     return model.eval()
 
 
 def target() -> LlamaForCausalLM:
-    return randomised(LlamaForCausalLM(LlamaConfig(**SIZES, num_hidden_layers=LAYERS)), 0)
+    return randomised(LlamaForCausalLM(LlamaConfig(**SIZES, num_hidden_layers=LAYERS)), "target")
 
 
 def with_ends(model: Any) -> Any:
@@ -95,9 +100,9 @@ def whole(log_q: Tensor) -> Tensor:
     return made
 
 
-def write(folder: Path, seed: int, form: Form) -> None:
+def write(folder: Path, form: Form) -> None:
     name, model, said = form
-    draw = torch.Generator().manual_seed(1000 + seed)
+    draw = drawn_for(f"text of {name}")
     tokens = torch.randint(VOCABULARY - 1, (TEXT,), generator=draw)
     states = model.fc.in_features
     features = torch.randn(TEXT, states, generator=draw).bfloat16()
@@ -122,8 +127,8 @@ def main() -> None:
     folder.mkdir(parents=True)
     target().bfloat16().save_pretrained(HERE / "target")
     forms = import_module(f"tests.golden.{publisher}_forms").forms
-    for seed, form in enumerate(forms(), 1):
-        write(folder, seed, form)
+    for form in forms():
+        write(folder, form)
 
 
 if __name__ == "__main__":

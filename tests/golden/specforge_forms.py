@@ -114,35 +114,34 @@ def domino(model: Any, tokens: Tensor, features: Tensor) -> Tensor:
     return torch.stack(found)
 
 
+def eagle(name: str, Model: Any, said: Said, layers: int = 1, **more: Any) -> Form:
+    sizes = {**SIZES, "num_hidden_layers": layers, "draft_vocab_size": SIZES["vocab_size"]}
+    model = with_ends(randomised(Model(LlamaConfig(**sizes | more)), name))
+    if model.draft_vocab_size == len(DRAFT):
+        model.t2d, model.d2t = covered()
+    return name, model, said
+
+
+def blocks(name: str, Model: Any, said: Said, layers: int = 1, **own: Any) -> Form:
+    config = Qwen3Config(**SIZES, num_hidden_layers=layers)
+    config._attn_implementation = "eager"
+    config.block_size, config.num_target_layers = BLOCK, LAYERS
+    config.dflash_config = {"mask_token_id": MASK, "target_layer_ids": [1, 3, 5], **own}
+    return name, randomised(Model(config), name), said
+
+
 def forms() -> Iterator[Form]:
-    seeds = iter(range(200, 300))
-
-    def eagle(Model: Any, said: Said, layers: int = 1, **more: Any) -> tuple[Any, Said]:
-        config = LlamaConfig(
-            **SIZES, num_hidden_layers=layers, **{"draft_vocab_size": SIZES["vocab_size"]} | more
-        )
-        return with_ends(randomised(Model(config), next(seeds))), said
-
-    def blocks(Model: Any, said: Said, layers: int = 1, **own: Any) -> tuple[Any, Said]:
-        config = Qwen3Config(**SIZES, num_hidden_layers=layers)
-        config._attn_implementation = "eager"
-        config.block_size, config.num_target_layers = BLOCK, LAYERS
-        config.dflash_config = {"mask_token_id": MASK, "target_layer_ids": [1, 3, 5], **own}
-        return randomised(Model(config), next(seeds)), said
-
-    Eagle, Parallel = draft.LlamaForCausalLMEagle3, draft.PEagleDraftModel
-    yield "eagle3", *eagle(Eagle, eagle3)
-    yield "eagle3-fc-norm", *eagle(Eagle, eagle3, fc_norm=True)
-    reduced, said = eagle(Eagle, eagle3, draft_vocab_size=len(DRAFT))
-    reduced.t2d, reduced.d2t = covered()
-    yield "eagle3-draft-vocabulary", reduced, said
-    yield "peagle", *eagle(Parallel, peagle, 4, mask_token_id=MASK)
-    yield "dflash", *blocks(draft.DFlashDraftModel, dflash, 2)
+    """Each is named after its kind."""
+    Eagle, Domino = draft.LlamaForCausalLMEagle3, draft.DominoDraftModel
+    yield eagle("eagle3", Eagle, eagle3)
+    yield eagle("eagle3-fc-norm", Eagle, eagle3, fc_norm=True)
+    yield eagle("eagle3-draft-vocabulary", Eagle, eagle3, draft_vocab_size=len(DRAFT))
+    yield eagle("peagle", draft.PEagleDraftModel, peagle, 4, mask_token_id=MASK)
+    yield blocks("dflash", draft.DFlashDraftModel, dflash, 2)
     for kind in ("vanilla", "gated", "rnn"):
         head = {"markov_rank": 6, "markov_head_type": kind}
-        yield f"dspark-{kind}", *blocks(draft.DSparkDraftModel, dspark, **head)
+        yield blocks(f"dspark-{kind}", draft.DSparkDraftModel, dspark, **head)
     gru = {"emb_dim": 6, "gru_hidden_dim": 5}
-    yield "domino", *blocks(draft.DominoDraftModel, domino, **gru)
-    prefix = gru | {"pure_draft_prefix_len": 1}
-    yield "domino-prefix", *blocks(draft.DominoDraftModel, domino, **prefix)
-    yield "domino-shifted", *blocks(draft.DominoDraftModel, domino, **gru, shift_label=True)
+    yield blocks("domino", Domino, domino, **gru)
+    yield blocks("domino-prefix", Domino, domino, **gru, pure_draft_prefix_len=1)
+    yield blocks("domino-shifted", Domino, domino, **gru, shift_label=True)

@@ -33,6 +33,14 @@ from tests.golden.publishers import (
 )
 
 WINDOW = 6
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
+}  # fmt: skip
+YARN = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+    "original_max_position_embeddings": 16,
+}  # fmt: skip
 
 
 def layer(kind: type = Qwen3Config, layers: int = 1, **more: Any) -> Any:
@@ -189,11 +197,13 @@ def forms() -> Iterator[Form]:
         "eagle3-norm-output": (llama, {"norm_before_fc": True, "norm_output": True}),
         "eagle3-two-layers": (layer(LlamaConfig, 2), {"fc_norm": True}),
         "eagle3-embedding": (layer(), {"eagle_aux_hidden_state_layer_ids": [0, 4, 6, 8]}),
+        "eagle3-llama3-positions": (layer(LlamaConfig, rope_parameters=LLAMA3), {}),
         "peagle": (llama, {}),
         "peagle-sliding": (sliding(2), {"norm_before_fc": True}),
         "dflash": (layer(layers=2), {}),
         "dflash-sliding": (sliding(2), {}),
         "dflash-draft-vocabulary": (layer(), REDUCED),
+        "dflash-yarn-positions": (layer(rope_parameters=YARN), {}),
         "dflash2": (layer(), {}),
         "dflash2-sliding": (sliding(2), {"sliding_window_non_causal": True}),
         "dspark-vanilla": (layer(), {"markov_head_type": "vanilla"}),
@@ -202,14 +212,14 @@ def forms() -> Iterator[Form]:
         "xpress": (layer(), {}),
         "xpress-from-anchor": (layer(), {"sample_from_anchor": True}),
     }
-    for seed, (name, (own, more)) in enumerate(made.items(), 100):
+    for name, (own, more) in made.items():
         kind = name.partition("-")[0]
         Config, Model, said, common = KINDS[kind]
         config = Config(
             transformer_layer_config=own, speculators_config=speculators_config(kind),
             **common | more,
         )  # fmt: skip
-        model = with_ends(randomised(Model(config), seed))
+        model = with_ends(randomised(Model(config), name))
         if model.use_draft_vocab:
             model.load_vocab_mappings(*covered())
         yield name, model, said
