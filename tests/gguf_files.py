@@ -115,7 +115,20 @@ BLOCK = {
     "post_attention_layernorm": "ffn_norm",
 }  # fmt: skip
 EAGLE = {"hidden_norm": "attn_norm_2", "input_norm": "enc.output_norm"}
-DFLASH = {"hidden_norm": "enc.output_norm"}
+DFLASH = {
+    "hidden_norm": "enc.output_norm", "markov_head.markov_w1": "markov_w1",
+    "markov_head.markov_w2": "markov_w2", "confidence_head.proj": "conf_proj",
+    "confidence_head.proj.bias": "conf_proj.bias",
+    "attention_conv.base_kernel": "attn_conv_base",
+    "attention_conv.kernel_projection": "attn_conv_proj",
+    "mlp_conv.base_kernel": "ffn_conv_base", "mlp_conv.kernel_projection": "ffn_conv_proj",
+    "candidate_selector.hidden_projection": "selector_hidden",
+    "candidate_selector.predecessor_codebook": "selector_predecessor.weight",
+    "candidate_selector.successor_codebook": "selector_successor.weight",
+}  # fmt: skip
+# Fields that DFlash's relatives have in config.json and in a file.
+RELATIVES = ("sample_from_anchor", "selector_rank", "selector_top_k", "conv_kernel_size",
+             "conv_group_size")  # fmt: skip
 YARN = {
     "rope_type": "rope.scaling.type", "factor": "rope.scaling.factor",
     "original_max_position_embeddings": "rope.scaling.original_context_length",
@@ -131,8 +144,8 @@ def write_drafter(
     stored: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
     change: Callable[[dict[str, Any], dict[str, Tensor]], Any] = lambda fields, state: None,
 ) -> None:
-    """A folder of EAGLE-3 or DFlash as llama.cpp's converter writes it: ``kind`` is the
-    architecture. ``change`` gets its own fields and tensors before they are written."""
+    """A folder of EAGLE-3, DFlash or its relatives as llama.cpp's converter writes it: ``kind`` is
+    the architecture. ``change`` gets its own fields and tensors before they are written."""
     raw = json.loads((folder / "config.json").read_text())
     found = load_file(folder / "model.safetensors")
     fields, state = _drafter_fields(raw, kind), dict[str, Any]()
@@ -202,6 +215,7 @@ def _drafter_fields(raw: dict[str, Any], kind: str) -> dict[str, Any]:
         }
     own = {"target_layers": [i + 1 for i in raw["dflash_config"]["target_layer_ids"]]}
     own |= {"block_size": raw["block_size"]}
+    own |= {name: raw[name] for name in RELATIVES if name in raw}
     if raw.get("is_causal") is False:
         own["attention.causal"] = False
     if raw.get("use_sliding_window"):

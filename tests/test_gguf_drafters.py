@@ -18,6 +18,8 @@ from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.dflash import model as dflash
+from core.methods.dflash2 import model as dflash2
+from core.methods.dspark import model as dspark
 from core.methods.eagle3 import model as eagle3
 from core.methods.loading import form
 from core.methods.method import drafter_source, find_drafter
@@ -38,7 +40,7 @@ YARN = (("beta_fast", 16.0), ("factor", 4.0), ("original_max_position_embeddings
 
 @dataclass(frozen=True)
 class Case:
-    """A drafter: its architecture, its config's fields, and how many tokens its head scores."""
+    """A drafter: its kind, its config's fields, and how many tokens its head scores."""
 
     kind: str
     fields: dict[str, Any]
@@ -53,8 +55,21 @@ CASES = {
     "DFlash": Case("dflash", {}),
     "one causal block": Case("dflash", {"causal": False}),
     "sliding layers": Case("dflash", {"sliding": (True, False), "window": 5, "causal": False}),
+    "DSpark": Case("dspark", {}),
+    "DSpark without confidence": Case(
+        "dspark", {"enable_confidence_head": False, "confidence_head_with_markov": False}
+    ),
+    "DSpark past its anchor": Case("dspark", {"sample_from_anchor": False}),
+    "DFlash 2": Case("dflash2", {}),
     "yarn": Case("dflash", {"rope": Rope(10000.0, YARN)}),
     "yarn in EAGLE-3": Case("eagle3", {"rope": Rope(10000.0, YARN)}),
+}
+
+
+BLOCKS = {
+    "dflash": (toys.dflash_model, dflash.FORM),
+    "dspark": (toys.dspark_model, dspark.FORM),
+    "dflash2": (toys.dflash2_model, dflash2.FORM),
 }
 
 
@@ -72,9 +87,9 @@ def cache(tmp_path, monkeypatch):
 def saved(case, folder):
     """A drafter of random weights as safetensors."""
     sizes = {"vocab_size": BYTES, "dtype": torch.float32}
-    if case.kind == "dflash":
-        made = toys.dflash_model(mask_token_id=BYTES - 1, **sizes, **case.fields)
-        dflash.FORM.save_model(made, folder)
+    if case.kind in BLOCKS:
+        make, form = BLOCKS[case.kind]
+        form.save_model(make(mask_token_id=BYTES - 1, **sizes, **case.fields), folder)
         return folder
     ids = None if case.tokens == BYTES else torch.arange(case.tokens) * 2
     config = {"draft_vocab_size": case.tokens, **sizes, **case.fields}
@@ -87,7 +102,7 @@ def saved(case, folder):
 def both(case, folder, **more):
     """Its folder and its file."""
     made, file = saved(case, folder / "published"), folder / "drafter.gguf"
-    write_drafter(made, file, case.kind, **more)
+    write_drafter(made, file, "dflash" if case.kind in BLOCKS else case.kind, **more)
     return made, file
 
 
@@ -112,7 +127,7 @@ def same(mine, its):
 @pytest.mark.parametrize("what", CASES)
 def test_every_node_has_the_q_of_the_same_weights_in_safetensors(what, target, tmp_path):
     case = CASES[what]
-    method = {"eagle3": "eagle3", "dflash": "ddtree"}[case.kind]
+    method = {"dflash": "ddtree"}.get(case.kind, case.kind)
     one, two = (drafts(target, path, method) for path in both(case, tmp_path))
     assert one[1] == two[1] and len(one[0]) == len(two[0]) and all(map(same, one[0], two[0]))
 
@@ -127,7 +142,7 @@ def test_llama3_s_frequencies_are_those_of_its_fields(target, tmp_path):
     assert scale == same_scale == 1 and not torch.equal(one, Rope().frequencies(8, one.device)[0])
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+@pytest.mark.parametrize("kind", ["eagle3", *BLOCKS])
 def test_a_quantised_file_is_rounded_to_bfloat16(kind, tmp_path):
     folder, file = both(Case(kind, {}), tmp_path, stored=Q8)
     made = load_file(drafter_source(find_drafter(kind), Source(str(file))).full_folder()
@@ -184,13 +199,32 @@ def added(name):
     return lambda fields, state: state.update({name: torch.zeros(4, 32)})
 
 
+OF_RELATIVES = {
+    ("dflash", "dspark"): "has no tensor 'markov_w1.weight', by which DSpark is known among llama",
+    ("dflash", "dflash2"): "has no tensor 'selector_hidden.weight', by which DFlash 2 is known",
+    ("dspark", "dflash"): "looks like a drafter with a Markov head (dspark), and of llama.cpp's",
+    ("dspark", "dflash2"): "has no tensor 'selector_hidden.weight', by which DFlash 2 is known",
+    ("dflash2", "dflash"): "looks like a drafter with a selector (dflash2), and of llama.cpp's",
+    ("dflash2", "dspark"): "has no tensor 'markov_w1.weight', by which DSpark is known among llama",
+}
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_three_kinds_of_one_architecture_are_told_apart(kind, target, tmp_path, capsys):
+    _, file = both(Case(kind, {}), tmp_path)
+    assert main(["model", "doctor", str(file)]) == 0
+    assert f"opens as a drafter: {kind}, for a target of" in capsys.readouterr().out
+    for (whose, method), words in OF_RELATIVES.items():
+        if whose == kind:
+            run = ["run", method, "--model", str(target), "--drafter", str(file), "--prompt", "hi"]
+            assert main([*run, "--device", "cpu"]) == 2
+            said = capsys.readouterr().err.strip().splitlines()[-1]
+            assert words in said and str(file) in said
+
+
 WRONG = {
-    "DSpark": (
-        "dflash",
-        added("markov_w1.weight"),
-        "it looks like a drafter with a Markov head, and of",
-    ),
-    "DFlash2": ("dflash", added("selector_prev.weight"), "it looks like a drafter with a selector"),
+    "no selector's rank": ("dflash2", lambda f, s: f.pop("selector_rank"), "'selector_rank'"),
+    "a gate": ("dspark", added("markov_gate.weight"), "'markov_gate.weight' is not known here"),
     "sinks": (
         "dflash",
         added("blk.0.attn_sinks.weight"),

@@ -158,9 +158,10 @@ def _config_of(name: str, file: Path, layout: Any) -> str:
     except Exception as error:  # the library raises many types for a broken file
         raise cannot_load(name, error) from error
     own = (each.gguf for kind in DRAFTERS if (each := find_drafter(kind).checkpoint) is not None)
-    known = {each.architecture: each for each in map(lazy, filter(None, own))}
-    if (found := layout or known.get(header.architecture)) is not None:
-        return json.dumps(found.read_config(file, header))
+    known = [each for each in map(lazy, filter(None, own)) if each.suits(header)]
+    known.sort(key=lambda each: not each.mark)  # plain DFlash suits its relatives' files, too
+    if layout or known:
+        return json.dumps((layout or known[0]).read_config(file, header))
     config = target_config(name)
     assert config is not None  # only the embedded target may be missing
     return config.to_json_string(use_diff=False)

@@ -49,7 +49,8 @@ FIELDS = (
 FREQUENCIES = "rope_freqs.weight"  # what llama3's are divided by, of the half of a head
 # What tensors of other drafters hold in their names, and what these look like.
 OTHERS = {
-    "markov_": "a drafter with a Markov head", "selector_": "a drafter with a selector",
+    "markov_": "a drafter with a Markov head (dspark)",
+    "selector_": "a drafter with a selector (dflash2)",
     "sinks": "a drafter with attention sinks", "_exps": "a drafter with a mixture of experts",
     "attn_kv": "a drafter with latent attention (MLA)",
 }  # fmt: skip
@@ -117,7 +118,8 @@ class GgufLayout:
     form          the kind of checkpoint that a file becomes
     config        what config.json says beside ``layer_config``
     fields        that it may have beside ``FIELDS``
-    names         of tensors beside ``BLOCK``
+    names         of tensors beside ``BLOCK``; a name may have its end, where ours has none
+    mark          a tensor that only this one of the architecture's kinds has; "": it has none
     neighbours    rows of q and k are stored so that neighbours turn together
     """
 
@@ -126,7 +128,14 @@ class GgufLayout:
     config: Callable[[GgufHeader], dict[str, Any]]
     fields: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+    mark: str = ""
     neighbours: bool = False
+
+    def suits(self, header: GgufHeader) -> bool:
+        """Whether a file is of this architecture, and of this of its kinds."""
+        return header.architecture == self.architecture and (
+            not self.mark or self.mark in header.tensors
+        )
 
     def read_config(self, file: Path, header: GgufHeader) -> dict[str, Any]:
         """The object of config.json, once it fits all tensors. Raises UserError for a drafter of
@@ -163,22 +172,29 @@ class GgufLayout:
                 f"it holds a model of the architecture {_said(header.architecture)}, and of GGUF "
                 f"files {self.form.kind} is read in llama.cpp's {self.architecture!r}"
             )
-        for name in header.tensors:
-            if name != FREQUENCIES and not self._ours(name):
-                whose = next((w for n, w in OTHERS.items() if n in name), "")
-                like = f"it looks like {whose}, and " if whose else ""
-                raise UserError(
-                    f"the tensor {_said(name)} is not known here: {like}of llama.cpp's "
-                    f"{self.architecture!r} plain {self.form.kind} is read"
-                )
+        if not self.suits(header):
+            raise UserError(
+                f"it has no tensor {self.mark!r}, by which {self.form.kind} is known among "
+                f"llama.cpp's {self.architecture!r}"
+            )
+        names = [n for n in header.tensors if n != FREQUENCIES and not self._ours(n)]
+        if names:
+            whose = next((w for n, w in OTHERS.items() if any(n in each for each in names)), "")
+            like = f"it looks like {whose}, and " if whose else ""
+            raise UserError(
+                f"the tensor {_said(names[0])} is not known here: {like}of llama.cpp's "
+                f"{self.architecture!r} plain {self.form.kind} is read"
+            )
         if odd := [name for name in header.fields if name not in known]:
             raise UserError(f"the field {_said(f'{self.architecture}.{odd[0]}')} is not known here")
 
     def _ours(self, name: str) -> str:
         """A tensor's name in safetensors; "" for one that is not known."""
         block, stem, end = _NAME.fullmatch(name).groups(default="")  # type: ignore[union-attr]
-        found = {**BLOCK, **self.names}.get(stem)
-        return "" if found is None else block.replace("blk.", "layers.") + found + end
+        known = {**BLOCK, **self.names}
+        if (found := self.names.get(stem + end)) is None:
+            found = known[stem] + end if stem in known else ""
+        return block.replace("blk.", "layers.") + found if found else ""
 
     def _restored(self, name: str, values: Tensor, config: Mapping[str, Any]) -> Tensor:
         """A tensor's values in the order that safetensors have, by its name there."""

@@ -1,5 +1,6 @@
 """DFlash in llama.cpp's GGUF files (``conversion/qwen.py``, ``src/models/dflash.cpp``).
 
+DSpark and DFlash 2 have the same architecture there; their layouts add to this one.
 A file keeps no switch for layers that are causal because they slide: unless it says that all are
 causal, every row sees its whole block, as llama.cpp draws it.
 """
@@ -41,14 +42,10 @@ def _sliding(own: Any) -> dict[str, Any]:
     return {"use_sliding_window": True, "sliding_window": own[WINDOW], "layer_types": kinds}
 
 
-LAYOUT = GgufLayout(
-    "dflash",
-    FORM,
-    config,
-    fields=("block_size", WINDOW, PATTERN, CAUSAL),
-    names={
-        "attn_q_norm": "self_attn.q_norm",
-        "attn_k_norm": "self_attn.k_norm",
-        "enc.output_norm": "hidden_norm",
-    },
-)
+FIELDS = ("block_size", WINDOW, PATTERN, CAUSAL)
+NAMES = {
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "enc.output_norm": "hidden_norm",
+}
+LAYOUT = GgufLayout("dflash", FORM, config, FIELDS, NAMES)

@@ -34,6 +34,7 @@ DRAFTER = DrafterInfo(
         "core.methods.dflash2.model:FORM",
         layouts="the layouts of z-lab and speculators",
         told=r"(?i)^=.*dflash2|(^|\.)selector_rank=",
+        gguf="core.methods.dflash2.gguf:LAYOUT",
     ),
     explain=EXPLAIN,
 )

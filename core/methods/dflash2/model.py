@@ -23,7 +23,7 @@ from core.errors import UserError
 from core.methods.dflash.model import DFlashConfig, DFlashModel, Layer, form
 from core.models.layers import LayerContext, Rotary
 
-_OWN = ("selector_rank", "selector_top_k", "conv_kernel_size", "conv_group_size")
+OWN = ("selector_rank", "selector_top_k", "conv_kernel_size", "conv_group_size")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class DFlash2Config(DFlashConfig):
     def from_json(raw: dict[str, Any]) -> DFlash2Config:
         """Read a published config. Raises UserError when it is none."""
         own = {**raw, **(raw.get("dflash_config") or {})}
-        for name in _OWN:
+        for name in OWN:
             if type(own[name]) is not int or not 1 <= own[name] <= 1 << 16:
                 raise UserError(f"the DFlash 2 config has an impossible {name}")
         base = DFlashConfig.from_json(raw)
@@ -50,7 +50,7 @@ class DFlash2Config(DFlashConfig):
             )
         if base.hidden_size % own["conv_group_size"]:
             raise UserError("the DFlash 2 config's conv_group_size does not divide hidden_size")
-        return DFlash2Config(**vars(base), **{name: own[name] for name in _OWN})
+        return DFlash2Config(**vars(base), **{name: own[name] for name in OWN})
 
 
 class BlockConvolution(nn.Module):

@@ -57,6 +57,7 @@ DRAFTER = DrafterInfo(
         "core.methods.dspark.model:FORM",
         layouts="the layouts of DeepSpec, SpecForge and speculators",
         told=r"(?i)^=.*dspark|(^|\.)markov_rank=",
+        gguf="core.methods.dspark.gguf:LAYOUT",
     ),
     explain=EXPLAIN,
     vllm="dspark",
