@@ -121,6 +121,24 @@ class LmDrafter(Drafter):
         self._session = LmSession(self, root, max(width, MIN_LISTED), again)
         return self._session
 
+    @torch.inference_mode()
+    def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor | None:
+        """In the model's own tokens the nodes along a text are the text's own rows: each is read
+        once, whatever the anchors."""
+        if self.translation is not None:
+            return super().log_q_at(tokens, features, anchors)
+        text = tokens.tolist()
+        text += text[-1:] * (self.max_depth - 1)
+        first, end = int(anchors[0]), int(anchors[-1]) + self.max_depth
+        self.reset(end)
+        self.read_text(text[:first])
+        found = list[Tensor]()
+        for low in range(first, end, PREFILL_CHUNK):
+            some = text[low : min(low + PREFILL_CHUNK, end)]
+            found.append(self.log_softmax(self.forward(some, *self.next_rows(len(some)))))
+        depths = torch.arange(self.max_depth, device=anchors.device)
+        return torch.cat(found)[anchors[:, None] - first + depths]
+
     def read_text(self, tokens: list[int]) -> None:
         """Take in the next tokens of the text, in the model's own."""
         for low in range(0, len(tokens), PREFILL_CHUNK):
