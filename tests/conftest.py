@@ -35,15 +35,18 @@ def dot() -> str:
     return needs.dot()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def quiet_progress():
+    """However slow the machine is, reading and computing say nothing of their progress."""
+    from app import terminal
+
+    terminal.SOON = 3600.0
+
+
 @pytest.fixture
-def call(capsys, monkeypatch):
-    """Run a command in this process: (exit code, stdout, stderr).
-
-    However slow the machine is, reading and computing say nothing of their progress.
-    """
-    from app import cli, terminal
-
-    monkeypatch.setattr(terminal, "SOON", 3600.0)
+def call(capsys):
+    """Run a command in this process: (exit code, stdout, stderr)."""
+    from app import cli
 
     def run(*words: object) -> tuple[int, str, str]:
         capsys.readouterr()

@@ -34,6 +34,7 @@ def test_the_time_left_follows_from_the_time_it_took(fraction, seconds, said):
 
 def test_reading_that_is_soon_done_says_nothing(monkeypatch, capsys):
     now = [100.0]
+    monkeypatch.setattr("app.terminal.SOON", 2.0)
     monkeypatch.setattr("app.terminal.time", SimpleNamespace(monotonic=lambda: now[0]))
     with ProgressBar("reading", late=True) as progress:
         progress.at(0.1, "a")
@@ -61,6 +62,7 @@ def test_reading_tells_how_far_it_is(tmp_path, zipped):
 
 
 def test_one_long_step_is_told_of_though_nothing_moves(monkeypatch, capsys):
+    monkeypatch.setattr("app.terminal.SOON", 2.0)
     timers = list[object]()
     now = [0.0]
 

@@ -122,20 +122,20 @@ class Packer:
 
     def put(self, value: Any) -> int:
         """The value's place in the table."""
-        if isinstance(value, dict):
+        kind = type(value)
+        if kind is dict:
             keys = tuple(value)
             shape = self._shapes.setdefault(keys, len(self._shapes))
             if shape == len(self.shapes):
                 self.shapes.append(list(keys))
-            return self._place([shape, *map(self.put, value.values())])
-        if isinstance(value, (list, tuple)):
-            return self._place([-1, *map(self.put, value)])
-        return self._place(value)
-
-    def _place(self, entry: Any) -> int:
-        # 1, 1.0 and True are equal to Python, and not the same in JSON
-        key = tuple(entry) if isinstance(entry, list) else (type(entry), entry)
-        place = self._places.setdefault(key, len(self.table))
-        if place == len(self.table):
-            self.table.append(entry)
+            entry = (shape, *map(self.put, value.values()))
+        elif kind is list or kind is tuple:
+            entry = (-1, *map(self.put, value))
+        else:
+            # 1, 1.0 and True are equal to Python, and not the same in JSON
+            entry = (kind, value)
+        place = self._places.get(entry)
+        if place is None:
+            place = self._places[entry] = len(self.table)
+            self.table.append(value if entry[0] is kind else list(entry))
         return place
