@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import random
@@ -181,6 +182,16 @@ def test_what_breaks_in_our_own_code_is_told_and_logged_in_a_line(
     assert found.json() == {"error": "the server could not work this out (KeyError)"}
     assert asked.lines() == 1 and "test_faults.py" in asked.log.text
     assert "\x1b" not in asked.log.text
+
+
+def test_a_full_disk_is_one_sentence(asked: Asked, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("gradio.route_utils.NamedTemporaryFile", full)
+    found = asked.client.post(API + "/upload", files={"files": ("t.jsonl", b"{}")})
+    assert found.status_code == 507 and asked.lines() == 1
+    assert found.json() == {"error": "the server's disk is full: nothing was kept"}
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -15,6 +15,7 @@ from core.models.hub import Source
 from core.models.language import load_language, target_config
 from tests import toys
 from tests.gguf_files import matrices, tokenizer, write_llama
+from tests.mutants import at_most
 
 FLOAT, Q8 = gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.Q8_0
 IDS = torch.tensor([[5, 80, 33, 7, 140, 200]])
@@ -90,6 +91,8 @@ def broken(how, file):
     raw = file.read_bytes()
     if how == "cut":
         return raw[: len(raw) // 2]
+    if how == "header":
+        return raw[:300]
     if how == "other":
         return raw.replace(b"llama", b"lxxma")
     tensors, fields = {"tensors": (1 << 60, 20), "fields": (20, 1 << 60)}.get(how, (1, 1))
@@ -109,6 +112,7 @@ def broken(how, file):
         ("tensors", "at most 65536 and 16384 are read"),
         ("fields", "at most 65536 and 16384 are read"),
         ("cut", "cannot be loaded"),
+        ("header", "is cut off, or its header counts more than it holds"),
         ("other", "cannot be loaded"),
     ],
 )
@@ -119,6 +123,35 @@ def test_what_is_not_a_model_is_one_sentence(cache, tmp_path, capsys, how, said)
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert said in error and str(file) in error and "Traceback" not in error
     assert not cache.exists() or list(cache.iterdir()) == []
+
+
+COUNTS = {  # what stands before a count in the file, and how many bytes it has
+    "numbers": (b"tokenizer.ggml.token_type" + struct.pack("<II", 9, 5), 8),
+    "texts": (b"tokenizer.ggml.tokens" + struct.pack("<II", 9, 8), 8),
+    "a text": (b"tokenizer.ggml.model" + struct.pack("<I", 8), 8),
+    "a name": (b"", 8),
+    "axes": (b"token_embd.weight", 4),
+    "a type": (b"tokenizer.ggml.token_type" + struct.pack("<I", 9), 4),
+}
+
+
+@pytest.mark.parametrize("most", [10**9, 2**31, 2**60])
+@pytest.mark.parametrize("what", COUNTS)
+def test_a_header_that_counts_more_than_its_file_holds_is_one_sentence(
+    cache, tmp_path, capsys, what, most
+):
+    """The library's reader would go on behind the end, for minutes and in gigabytes."""
+    (before, size), file = COUNTS[what], tmp_path / "t.gguf"
+    write_llama(toys.language_model("llama").float(), file, tokenizer=tokenizer())
+    raw = file.read_bytes()
+    at = raw.index(before) + len(before) if before else 24
+    count = min(most, 2 ** (8 * size) - 1).to_bytes(size, "little")
+    file.write_bytes(raw[:at] + count + raw[at + size :])
+    with at_most(10):
+        assert main(["run", "ar", "--model", str(file), "--prompt", "hi"]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert f"{file} is cut off, or its header counts more than it holds" in error
+    assert main(["model", "doctor", str(file)]) in (1, 2)
 
 
 def test_a_file_that_is_not_there_is_said(cache, tmp_path, capsys):

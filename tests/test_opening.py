@@ -329,3 +329,17 @@ def test_doctor_says_nothing_of_states_where_there_are_none(tmp_path, doctor):
     _, printed = doctor(folder_of(tmp_path, toys.config("llama").to_dict()))
     assert "opens as a target" in printed.out and "state" not in printed.out
     assert checkpoint.read_config(tmp_path, "x")["model_type"] == "llama"
+
+
+def test_a_target_whose_weights_are_cut_does_not_open(tmp_path, capsys):
+    """Doctor says what loading says, before anything is loaded."""
+    target, _ = save_toys(tmp_path)
+    assert main(["model", "doctor", str(target)]) == 0
+    weights = target / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    capsys.readouterr()
+    assert main(["model", "doctor", str(target)]) == 1
+    said = capsys.readouterr().out
+    assert f"does not open: {weights} is not a safetensors file, or is damaged" in said
+    assert "opens as a target" not in said
+    assert main(["run", "ar", "--model", str(target), "--prompt", "hi", "--device", "cpu"]) == 2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from contextlib import nullcontext, suppress
@@ -28,10 +30,11 @@ from app.studio.methods import Methods
 from app.studio.questions import check
 from app.studio.routes import GONE, Route, Routes, named
 from app.studio.runs import Runs
-from app.studio.server import build, temporary_files
+from app.studio.server import build
 from app.studio.tabs import calibration, whatif
 from app.studio.tabs.run import of_runs
 from app.studio.tabs.whatif import LastUsed, Simulations
+from app.temporary import temporary_files
 from core.decoding.engine import other_target
 from core.errors import UserError
 from core.lines import Limits
@@ -183,6 +186,19 @@ def test_a_studio_s_temporary_files_go_when_it_stops_and_when_the_next_one_start
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         with temporary_files():
             assert one.is_file()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM is of POSIX")
+def test_a_studio_that_is_told_to_end_takes_its_temporary_files_along(tmp_path: Path):
+    """By SIGTERM, as a service manager or a shell's kill sends it."""
+    command = [sys.executable, "-m", "app", "studio", "--port", "0"]
+    environment = os.environ | {"TMPDIR": str(tmp_path), "DRAFTSCOPE_CACHE": str(tmp_path / "none")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as studio:
+        assert studio.stdout is not None and "http://" in studio.stdout.readline()
+        assert list(tmp_path.glob("draftscope-studio-*"))
+        studio.terminate()
+        assert studio.wait(60) == 143
     assert not list(tmp_path.iterdir())
 
 

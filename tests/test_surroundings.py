@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -21,6 +22,9 @@ from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.journal import open_journal
 from core.traces.reader import read_trace
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
+from tests.fakes import make_header, make_run
 from tests.toys_on_disk import save_toys
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -151,6 +155,42 @@ def test_work_on_a_disk_that_fills_keeps_what_was_finished(
         file.write('{"key": "thi')  # as far as it came
     with open_journal(folder, "grid", {"a": 1}) as journal:
         assert journal.get("first") == [1] and "thi" not in journal
+
+
+WRITERS = (
+    "report {} --out {out}/report",
+    "trace export {} --to html --out {out}/t.html",
+    "trace export {} --to site --out {out}/site",
+    "trace export {} --to parquet --out {out}/t.parquet",
+    "trace export {} --to svg --round 1 --out {out}/t.svg",
+    "trace export {} --to perfetto --out {out}/t.json",
+    "trace pack {} --out {out}/pack",
+)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits are of POSIX")
+def test_whatever_writes_a_file_says_in_a_sentence_that_there_is_no_room(tmp_path: Path):
+    """A limit of 1,000 bytes a file, which a system tells as it tells a full disk."""
+    trace = tmp_path / "t.jsonl"
+    write_trace(trace, Trace(make_header(), tuple(make_run(6, 12)), {}))
+    lines = [line.format(trace, out=tmp_path).split() for line in WRITERS]
+    code = f"""
+import contextlib, io, json, resource, signal
+from app import cli
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+found = []
+for words in {lines!r}:
+    out = contextlib.redirect_stdout(io.StringIO())
+    with contextlib.redirect_stderr(io.StringIO()) as said, out:
+        found.append((cli.main(words), said.getvalue().splitlines()))
+print(json.dumps(found))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for words, (ended, said) in zip(WRITERS, json.loads(done.stdout), strict=True):
+        assert ended == 2 and said, words
+        assert re.fullmatch(r"draftscope: .* cannot be written: .*File too large", said[-1]), said
 
 
 def test_a_clock_that_goes_back_changes_no_run_and_no_limit(

@@ -9,6 +9,7 @@ from app import trace_files
 from app.command_line import option, words
 from app.commands.common import check_drafter, template_of
 from app.commands.options import Model, method
+from app.temporary import ended_by_sigterm, temporary_files
 from app.terminal import say
 from core.errors import UserError
 from core.methods.method import Range
@@ -45,6 +46,12 @@ def main(args: Options) -> int:
     files = trace_files.find(args.traces, empty=True)
     if files.note:
         say(f"draftscope: the page lists {files.note}")
+    with ended_by_sigterm(), temporary_files():
+        _serve(args, files)
+    return 1  # the server ended by itself, and said why; Ctrl-C is an exception
+
+
+def _serve(args: Options, files: trace_files.TraceFiles) -> None:
     try:
         from app.studio import serve
         from app.studio.access import Access
@@ -59,4 +66,3 @@ def main(args: Options) -> int:
         methods=args.methods, files=files,
         access=Access.of(args.host, args.allow_host, args.token_hours),
     )  # fmt: skip
-    return 1  # the server ended by itself, and said why; Ctrl-C is an exception

@@ -22,12 +22,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from core.errors import UserError
+from core.errors import FULL, UserError
 from core.visible import flowing
 
 MAX_BODY = 8 << 20  # bytes of a request; a page's table of 200,000 cells has about 5 MB
 UPLOAD = "/gradio_api/upload"
 IDLE, PATIENCE = 0.1, 10.0  # seconds without a byte, and in all, while a body is thrown away
+NO_ROOM = 507  # insufficient storage
 MALFORMED = "this is not a request that the page sends"
 LOG = logging.getLogger(__name__)
 
@@ -150,6 +151,8 @@ def refuse(error: Exception) -> str:
         call.malformed = True
     if isinstance(error, UserError):
         return flowing(str(error), 1000)
+    if status_of(error) == NO_ROOM:
+        return "the server's disk is full: nothing was kept"
     return f"the server could not work this out ({type(error).__name__})"
 
 
@@ -163,6 +166,8 @@ def status_of(error: BaseException) -> int:
     error = _root(error)
     if isinstance(error, HTTPException):
         return error.status_code
+    if isinstance(error, OSError) and error.errno in FULL:
+        return NO_ROOM
     return 500 if isinstance(error, (OSError, MemoryError)) else 400
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -38,7 +35,6 @@ from app.studio.served import ServedPage, listening
 from app.studio.tabs import TABS
 from app.studio.tabs.denoise import call_updates
 from app.trace_files import TraceFiles
-from core.files import scratch
 from core.methods.names import METHODS
 from core.methods.registry import runnable
 from core.models import presets
@@ -192,7 +188,7 @@ def serve(
     files: TraceFiles | None = None,
     access: Access | None = None,
 ) -> None:
-    """Open the studio and stay until Ctrl-C. The page is there before the model is.
+    """Open the studio and stay until it is interrupted. The page is there before the model is.
 
     ``methods`` are offered beside the listed ones, ``files`` above the examples. Those whom
     ``access`` allows are served (None: by the address). Raises UserError for a model's folder or
@@ -205,17 +201,16 @@ def serve(
     offered = Methods.of(methods, budgets, listed)
     runs = Runs(LiveEngine(model), PATIENCE)
     access = access or Access.of(host)
-    with temporary_files():
-        served = launch(runs, host, port, offered, files, access)
-        tell = AddressTold(served.address, address_end(files).removeprefix("/"), access.token)
-        tell()
-        runs.start()
-        try:
-            served.wait(tell)
-        finally:
-            runs.close()
-            served.close()
-            runs.wait(LAST_ROUND)
+    served = launch(runs, host, port, offered, files, access)
+    tell = AddressTold(served.address, address_end(files).removeprefix("/"), access.token)
+    tell()
+    runs.start()
+    try:
+        served.wait(tell)
+    finally:
+        runs.close()
+        served.close()
+        runs.wait(LAST_ROUND)
 
 
 @dataclass
@@ -234,18 +229,6 @@ class AddressTold:
             said = "the token has expired; the address is now " if self.told else ""
             print(f"Draftscope: {said}{address}  (Ctrl-C stops it)", flush=True)
             self.told = address
-
-
-@contextmanager
-def temporary_files() -> Iterator[None]:
-    """Have this process make its temporary files, Gradio's uploads among them, in a folder that
-    goes at the end. What killed studios left goes, too."""
-    with scratch(Path(tempfile.gettempdir()), "draftscope-studio-") as folder:
-        before, tempfile.tempdir = tempfile.tempdir, str(folder)
-        try:
-            yield
-        finally:
-            tempfile.tempdir = before
 
 
 def _theme() -> themes.Base:

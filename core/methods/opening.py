@@ -23,6 +23,7 @@ from core.models.hub import CONFIG, WEIGHTS, Source, cannot_load, config_file
 from core.models.language import load_vocabulary, target_config
 from core.models.outline import Outline, names_language_model, outline
 from core.models.presets import Preset
+from core.tensor_files import open_tensors
 
 SOME = (48, 64)  # layers of a target, to see what a drafter reads of one
 
@@ -178,6 +179,9 @@ def _of_folder(name: str, folder: Path, dtypes: tuple[Any, ...]) -> Opening:
         if not _may_be_target(kind, folder, refused=bool(why)):
             return Opening(drafters=found, refused=(why,) if why else ())
     try:
+        for shard in folder.glob(WEIGHTS[0]):
+            with open_tensors(shard, "a safetensors file"):
+                pass  # its header is read: a file that was cut is told before it is loaded
         return Opening(outline(name, *dtypes), found, head=why)
     except UserError as error:
         like = looks_like(folder)

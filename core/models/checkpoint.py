@@ -15,6 +15,7 @@ from types import UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import save
 from torch import Tensor, nn
 
@@ -196,6 +197,11 @@ def on_meta(folder: Path, kind: str) -> Iterator[None]:
         yield
 
 
+WRONG_VALUE = (
+    AttributeError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+
+
 @contextmanager
 def as_user_error(folder: Path, kind: str) -> Iterator[None]:
     """Turn the errors that a config's wrong values raise into a UserError that names the folder;
@@ -207,8 +213,8 @@ def as_user_error(folder: Path, kind: str) -> Iterator[None]:
     except KeyError as missing:
         why = f"the config has no field {missing}"
         raise LayoutError(f"{folder} holds no {kind} checkpoint: {why}") from None
-    except (AttributeError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as e:
-        raise UserError(f"{folder} holds no {kind} checkpoint: {first_line(e)}") from None
+    except (*WRONG_VALUE, StrictDataclassError) as error:
+        raise UserError(f"{folder} holds no {kind} checkpoint: {first_line(error)}") from None
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Protocol
 
 from core.errors import UserError
 from core.files import cache_root, scratch
@@ -47,25 +47,86 @@ class FileLayout(Protocol):
 
 
 def check_header(file: Path) -> None:
-    """Check that a file begins as GGUF does, with counts that a model can have.
+    """Check that a file begins as GGUF does, with counts that a model can have, and that what its
+    header counts lies in the file: the library would read on behind its end, without end.
 
     Raises UserError.
     """
     try:
         with open_regular(file) as opened:
             head = opened.read(24)
+            if len(head) < 24 or head[:4] != b"GGUF":
+                raise UserError(f"{file} is not a GGUF file")
+            version, tensors, fields = struct.unpack("<IQQ", head[4:])
+            if version not in (2, 3):
+                raise UserError(f"{file} has GGUF's version {version}; versions 2 and 3 are read")
+            if not 0 < tensors <= MAX_TENSORS or not 0 < fields <= MAX_FIELDS:
+                raise UserError(
+                    f"{file} claims {tensors} tensors and {fields} fields: at most {MAX_TENSORS} "
+                    f"and {MAX_FIELDS} are read"
+                )
+            walk = _HeaderWalk(opened)
+            walk.fields(fields)
+            walk.tensors(tensors)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
-    if len(head) < 24 or head[:4] != b"GGUF":
-        raise UserError(f"{file} is not a GGUF file")
-    version, tensors, fields = struct.unpack("<IQQ", head[4:])
-    if version not in (2, 3):
-        raise UserError(f"{file} has GGUF's version {version}; versions 2 and 3 are read")
-    if not 0 < tensors <= MAX_TENSORS or not 0 < fields <= MAX_FIELDS:
-        raise UserError(
-            f"{file} claims {tensors} tensors and {fields} fields: at most {MAX_TENSORS} and "
-            f"{MAX_FIELDS} are read"
-        )
+    except _Beyond:
+        raise UserError(f"{file} is cut off, or its header counts more than it holds") from None
+
+
+class _Beyond(Exception):
+    """A header counts what is not in its file."""
+
+
+class _HeaderWalk:
+    """Goes through the header of an open GGUF file. Raises _Beyond where it ends too early, and for
+    a value that is of no type of GGUF's."""
+
+    SIZES: ClassVar = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+    TEXT, ARRAY, MOST_AXES = 8, 9, 8
+
+    def __init__(self, file: IO[bytes]):
+        self.file, at = file, file.tell()
+        self.end = file.seek(0, 2)
+        file.seek(at)
+
+    def fields(self, count: int) -> None:
+        for _ in range(count):
+            self.skip(self.number(8))
+            self.value(self.number(4))
+
+    def tensors(self, count: int) -> None:
+        for _ in range(count):
+            self.skip(self.number(8))
+            if (axes := self.number(4)) > self.MOST_AXES:
+                raise _Beyond
+            self.skip(8 * axes + 12)
+
+    def value(self, kind: int, nested: bool = False) -> None:
+        if kind == self.TEXT:
+            self.skip(self.number(8))
+        elif kind == self.ARRAY and not nested:
+            kind, count = self.number(4), self.number(8)
+            if kind in self.SIZES:
+                self.skip(count * self.SIZES[kind])
+            else:
+                for _ in range(count):  # each takes eight bytes or more, so this ends
+                    self.value(kind, nested=True)
+        elif kind in self.SIZES:
+            self.skip(self.SIZES[kind])
+        else:
+            raise _Beyond
+
+    def number(self, size: int) -> int:
+        read = self.file.read(size)
+        if len(read) < size:
+            raise _Beyond
+        return int.from_bytes(read, "little")
+
+    def skip(self, size: int) -> None:
+        if size > self.end - self.file.tell():
+            raise _Beyond
+        self.file.seek(size, 1)
 
 
 def folder_of(file: Path, layout: FileLayout | None = None) -> Path:
