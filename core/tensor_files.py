@@ -1,8 +1,8 @@
 """Safetensors files, read by file reads: a mapped file that is cut in place ends the process.
 
 What others may write while it is open is never mapped: collected texts, checkpoints of drafters,
-kept hidden states. Mapped are n-gram stores, training text and a target's weights, which are too
-large to copy; whoever writes those writes beside them and renames, as ``core.files.replacing``
+kept hidden states. Mapped are large n-gram stores, training text and a target's weights, which are
+too large to copy; whoever writes those writes beside them and renames, as ``core.files.replacing``
 does. Light: never torch.
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from core.learning.shards import TOP_K, Document, write_shard
 from core.models import checkpoint
 from core.models.checkpoint import read_state
 from core.models.gguf import making
+from core.ngram import build_store
 from core.tensor_files import open_tensors, read_arrays
 from core.traces.reader import read_trace
 from tests.fakes import make_header, make_run
@@ -206,6 +208,27 @@ def test_a_file_that_is_cut_while_it_is_read_is_one_sentence(tmp_path: Path):
             opened.array("b")
     with pytest.raises(UserError, match="is not a file, or is damaged"):
         read_arrays(path, "a file")
+
+
+CUT_STORE = """
+import sys
+from pathlib import Path
+from core.ngram import NgramStore
+file = Path(sys.argv[1])
+store = NgramStore.open(file)
+before = store.probabilities([1, 2], [0, 1, 2, 3])
+file.open("wb").close()
+assert (store.probabilities([1, 2], [0, 1, 2, 3]) == before).all() and before.sum() > 0
+"""
+
+
+def test_an_n_gram_store_stays_when_its_file_is_cut(tmp_path: Path):
+    """In a process of its own: a mapped file would end it by SIGBUS."""
+    file = tmp_path / "grams.safetensors"
+    build_store([[1, 2, 3, 1, 2, 3, 4]], file, 9)
+    command = [sys.executable, "-c", CUT_STORE, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_was_read_stays_when_its_file_is_cut(tmp_path: Path):

@@ -36,6 +36,10 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_toys(folder)
     lines = [{"prompt": f"Say {number} words about ships."} for number in range(3)]
     (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (folder / "traces").mkdir()
+    for seed in range(3):
+        run = Trace(make_header(str(seed)), tuple(make_run(3, 4)), {})
+        write_trace(folder / "traces" / f"{seed}.jsonl", run)
     return folder
 
 
@@ -76,12 +80,15 @@ CASES = {  # a command line without --out, and how many things it keeps until it
         (4,),
     ),
     "model graph": ("model graph --prompts {toys}/prompts.jsonl --length 16", (2,)),
+    "trace pack": ("trace pack {toys}/traces", (2,)),
     "train": (  # in its text, and in its fit after the checkpoint of step 100
         f"train dflash {MODEL} --temperature 0 --batch 1 --minutes 2 --draft-layers 1 "
         "--block-size 4 --target-layers 0 1 --sequences 1 --anchors 4",
         (4, 5),
     ),
 }
+
+ANEW = {"trace pack"}  # begins anew: it takes seconds
 
 
 def contents(out: Path) -> dict[str, object]:
@@ -140,7 +147,8 @@ def test_killed_it_goes_on_and_two_do_not_mix(toys, process, tmp_path, monkeypat
         assert places(out) == before
         assert not process(None)
     code, kept = call([*words, str(out)], monkeypatch)
-    assert code == 0 and kept <= most - sum(stops) + 1  # one: a note of the settings
+    assert code == 0
+    assert name in ANEW or kept <= most - sum(stops) + 1  # one: a note of the settings
     assert contents(out) == contents(whole)
 
 

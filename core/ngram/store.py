@@ -35,6 +35,7 @@ VERSION = 1
 ORDER = 3
 CODE_BITS = 21  # three of them make the key of a gram that building sorts by
 MAX_VOCABULARY = (1 << CODE_BITS) - 1
+LARGE = 64 << 20  # bytes of a file that is mapped; a smaller one may be cut while it is read
 
 TENSORS = {  # in the order of the file: the widest first, so that all are aligned
     "large_nodes": "I64",
@@ -148,9 +149,11 @@ class NgramStore:
 
     @staticmethod
     def open(path: Path | str) -> NgramStore:
-        """Map a store's file. Raises UserError when it is not a store, is damaged or unreadable."""
+        """Read a store's file, or map a large one. Raises UserError when it is not a store, is
+        damaged or unreadable."""
         path = Path(path)
-        metadata, arrays = read_arrays(path, "an n-gram store", mapped=True)
+        large = path.is_file() and path.stat().st_size > LARGE
+        metadata, arrays = read_arrays(path, "an n-gram store", mapped=large)
         _check_format(path, metadata)
         if not _sound(metadata, arrays):
             raise UserError(f"{path} contradicts itself: it is damaged")
