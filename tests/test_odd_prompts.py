@@ -1,4 +1,4 @@
-"""Losslessness on odd prompts: every kind of method writes what transformers' own argmax writes."""
+"""Losslessness on odd prompts: methods write what transformers' own argmax writes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from core.rounds.round import new_tokens
 from tests.toys_on_disk import save_toys
 
 NEW = 60
+TREES = {"ddtree": "drafter", "treeflash": "treeflash", "eagle3": "eagle3"}
+KINDS = (
+    "dart+best-first", "dspark", "dflash2", "xpress", "domino", "eagle2", "peagle", "medusa",
+    "hydra", "mtp", "uno", "sps",
+)  # fmt: skip
 PROMPTS = {
     "control characters": "\x00\x07\x1b[31mred\x1b[0m\x7f\x85",
     "right to left": "\u202eمرحبا \u200fשלום\u202c",
@@ -36,7 +41,7 @@ def engine(toys: Path) -> Engine:
 
 
 @pytest.mark.parametrize("name", PROMPTS)
-def test_every_kind_of_method_writes_the_argmax(toys: Path, engine: Engine, name: str):
+def test_methods_write_the_argmax(toys: Path, engine: Engine, name: str):
     prompt, language = PROMPTS[name], engine.prepare()
     ids = torch.tensor([language.encode_chat(prompt)])
     assert ids.shape[1] >= (3000 if "3,000" in name else 10)
@@ -49,7 +54,10 @@ def test_every_kind_of_method_writes_the_argmax(toys: Path, engine: Engine, name
         )
     expected = whole[0, ids.shape[1] :].tolist()
     assert len(expected) == NEW
-    methods = [f"ddtree@{toys}/drafter", f"treeflash@{toys}/treeflash", f"eagle3@{toys}/eagle3"]
-    for method in ("ar", "suffix", *methods):
+    methods = ["ar", "suffix", *(f"{method}@{toys}/{folder}" for method, folder in TREES.items())]
+    if name == "control characters":  # every kind, once
+        kinds = (f"{kind}@{toys}/{kind.partition('+')[0]}" for kind in KINDS)
+        methods += ["pld", "lookahead", "ngram-mod", *kinds]
+    for method in methods:
         found = engine.start(RunRequest(prompt, method, max_new_tokens=NEW, timed=False))
         assert new_tokens(list(found.rounds)) == expected, method
