@@ -474,20 +474,28 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_rounds_of_a_server_that_was_killed_are_kept(tmp_path):
-    """The writer outlives it, closes its files and ends: the trace opens, without a footer."""
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "recorders")}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == -9, done.stderr
-    until = time.monotonic() + 60
-    while not (totals := [*tmp_path.glob("*.json")]) and time.monotonic() < until:
-        time.sleep(0.05)
-    [file] = tmp_path.glob("*.jsonl.gz")
-    trace = read_trace(file)
-    assert len(trace.rounds) == 8 and not trace.complete
-    assert json.loads(totals[0].read_text())["broken_requests"] == 1
+def test_rounds_of_a_server_that_was_killed_are_kept_and_another_goes_on_beside_them(tmp_path):
+    """The writer outlives it, closes its files and ends: the trace opens, without a footer. A
+    server that is started again writes into the same folder and touches nothing of it."""
+    kept = dict[Path, bytes]()
+    for times in (1, 2):
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, str(tmp_path)],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "recorders")},
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == -9, done.stderr
+        until = time.monotonic() + 60
+        while len([*tmp_path.glob("*.json")]) < times and time.monotonic() < until:
+            time.sleep(0.05)
+        files = [*tmp_path.glob("*.jsonl.gz")]
+        assert len(files) == times and all(file.read_bytes() == was for file, was in kept.items())
+        kept = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    for file in files:
+        trace = read_trace(file)
+        assert len(trace.rounds) == 8 and not trace.complete
+    told = [json.loads(file.read_text())["broken_requests"] for file in tmp_path.glob("*.json")]
+    assert told == [1, 1]
 
 
 def test_the_writers_process(tmp_path):

@@ -78,4 +78,6 @@ def listening(host: str, port: int) -> socket.socket:
         if known and error.errno == errno.EADDRINUSE:
             raise UserError(f"port {port} is taken: choose another with --port") from None
         why = (known and error.strerror) or first_line(error)
+        if known and error.errno == errno.EAFNOSUPPORT and ":" not in host:
+            why += "; on a machine with IPv6 alone, choose --host ::1"
         raise UserError(f"the studio cannot listen on {host}: {why}") from None
