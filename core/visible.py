@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable
-from functools import lru_cache
 
 LABEL, PIECE = 48, 400  # characters a token may take in a label, in running text
 
@@ -19,14 +18,9 @@ _JOINERS = "\u200c\u200d"  # parts of emoji and of several scripts' words
 
 def visible(text: str, limit: int = LABEL) -> str:
     """One token as a label on one line; blanks at its ends show as ␣, nothing at all as ∅."""
-    return _label(text[: limit + 1], limit)
-
-
-@lru_cache(8192)
-def _label(head: str, limit: int) -> str:
-    """Of the text's first characters: a view asks for one token's label again and again."""
-    if not head:
+    if not text:
         return "∅"
+    head = text[: limit + 1]
     body = head.strip(" ")
     start = len(head) - len(head.lstrip(" "))
     shown = "␣" * start + _shown(body, _glyph) + "␣" * (len(head) - start - len(body))

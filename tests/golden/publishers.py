@@ -1,8 +1,11 @@
 """Small checkpoints written by their publishers' own classes, and what those classes say.
 
-    python -m venv .venv-publishers
-    .venv-publishers/bin/pip install speculators==0.9.0        # or: specforge==0.2.0
-    .venv-publishers/bin/python -m tests.golden.publishers speculators
+    python -m tests.golden.publishers speculators        # or: specforge
+
+Needs the publisher's package. They were made with speculators 0.9.0 and SpecForge 0.2.0, each
+installed with ``pip install --no-deps`` beside torch 2.13, transformers 5.19 and what it imports
+(openai, loguru, datasets, pydantic-settings, hs-connectors and theirs): what they ask for beside
+these needs a GPU.
 
 Writes ``tests/golden/published/PUBLISHER``: for each form a folder as ``save_pretrained`` leaves it
 and, beside it, ``FORM.safetensors``: a text, the target's hidden states along it (random: a drafter
