@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -474,28 +475,49 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+def counted(folder: Path) -> list[dict]:
+    """The counts of each recording in the folder, of those that have begun to write."""
+    texts = [file.read_text() for file in folder.glob("*.json")]
+    return [json.loads(text) for text in texts if text]
+
+
 def test_rounds_of_a_server_that_was_killed_are_kept_and_another_goes_on_beside_them(tmp_path):
     """The writer outlives it, closes its files and ends: the trace opens, without a footer. A
-    server that is started again writes into the same folder and touches nothing of it."""
+    server that is started again writes into the same folder and touches nothing of it; so do two
+    that start at once, with the same process id in their containers."""
     kept = dict[Path, bytes]()
-    for times in (1, 2):
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED, str(tmp_path)],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "recorders")},
-            capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == -9, done.stderr
+    for times in (1, 2, 4):
+        servers = [
+            subprocess.Popen(
+                [sys.executable, "-c", KILLED, str(tmp_path)],
+                env={**os.environ, "PYTHONPATH": str(ROOT / "recorders")},
+                stderr=subprocess.PIPE,
+            )
+            for _ in range(times - len(counted(tmp_path)))
+        ]  # fmt: skip
+        for server in servers:
+            said = server.communicate()[1]
+            assert server.returncode == -9, said
         until = time.monotonic() + 60
-        while len([*tmp_path.glob("*.json")]) < times and time.monotonic() < until:
+        while [each["broken_requests"] for each in counted(tmp_path)] != [1] * times:
+            assert time.monotonic() < until, counted(tmp_path)
             time.sleep(0.05)
-        files = [*tmp_path.glob("*.jsonl.gz")]
-        assert len(files) == times and all(file.read_bytes() == was for file, was in kept.items())
+        assert all(file.read_bytes() == was for file, was in kept.items())
         kept = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    files = [file for file in kept if file.suffix == ".gz"]
+    assert len(files) == 4 and len(kept) == 8
     for file in files:
         trace = read_trace(file)
         assert len(trace.rounds) == 8 and not trace.complete
-    told = [json.loads(file.read_text())["broken_requests"] for file in tmp_path.glob("*.json")]
-    assert told == [1, 1]
+
+
+def test_two_recordings_of_one_second_have_names_of_their_own(tmp_path):
+    """Also where neither knows of the other, and a folder that cannot be written stops neither."""
+    with ThreadPoolExecutor(8) as pool:
+        names = list(pool.map(lambda _: writing._claimed(tmp_path / "new", "vllm-0"), range(24)))
+    assert sorted(names) == sorted(["vllm-0", *(f"vllm-0-{n}" for n in range(2, 25))])
+    (tmp_path / "file").touch()
+    assert writing._claimed(tmp_path / "file", "vllm-0") == "vllm-0"
 
 
 def test_the_writers_process(tmp_path):

@@ -111,7 +111,7 @@ class Writer:
         """The serving process is gone: what is open was interrupted."""
         for name in list(self.requests):
             self._end(name, whole=False)
-        self._sum_up()
+        self.sum_up()
 
     def _begin(self, name: str, about: dict[str, Any]) -> None:
         self._end(name, whole=False)  # an id that is used again
@@ -233,7 +233,7 @@ class Writer:
         finally:  # a trace that is cut takes room, too
             self.finished.append(request.path)
             self._remove_oldest()
-            self._sum_up()
+            self.sum_up()
 
     def _remove_oldest(self) -> None:
         sizes = {path: path.stat().st_size for path in self.finished if path.exists()}
@@ -245,7 +245,8 @@ class Writer:
             total -= size
         self.finished = [path for path in sizes if path.exists()]
 
-    def _sum_up(self) -> None:
+    def sum_up(self) -> None:
+        """Write what was counted so far, beside the traces."""
         target = self.folder / f"{self.name}.json"
         unfinished = target.with_suffix(".tmp")
         try:
@@ -347,6 +348,20 @@ def reader_of(tokenizer: str) -> Callable[[list[int]], str] | None:
     return lambda ids: made.decode(ids, skip_special_tokens=False)
 
 
+def _claimed(folder: Path, name: str) -> str:
+    """The name for this recording's files: no other recording in the folder has it.
+
+    Servers in containers may share a folder, a process id and the second they begin in.
+    """
+    with suppress(OSError):  # each trace says so
+        folder.mkdir(parents=True, exist_ok=True)
+        for free in (name, *(f"{name}-{n}" for n in range(2, 1000))):
+            with suppress(FileExistsError):
+                (folder / f"{free}.json").touch(exist_ok=False)
+                return free
+    return name
+
+
 def main() -> None:
     """Read messages from standard input until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, whose pipe then ends
@@ -355,12 +370,11 @@ def main() -> None:
         return
     facts, _ = first
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    name = f"{facts['header']['engine'].lower()}-{stamp}-{facts['name']}"
     folder = Path(facts["folder"])
-    with suppress(OSError):  # each trace says so
-        folder.mkdir(parents=True, exist_ok=True)
+    name = _claimed(folder, f"{facts['header']['engine'].lower()}-{stamp}-{facts['name']}")
     text = reader_of(facts["tokenizer"]) if facts.get("tokenizer") else None
     writer = Writer(folder, facts["header"], facts["max_mb"] << 20, name, text)
+    writer.sum_up()
     while (step := read(pipe)) is not None:
         writer.step(*step)
     writer.close()
