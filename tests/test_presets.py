@@ -323,7 +323,7 @@ class Hub:
 @pytest.fixture
 def online(shelf, monkeypatch):
     made = Hub(shelf)
-    monkeypatch.setattr(Source, "fetch", lambda self, patterns: made.fetch(self, patterns))
+    monkeypatch.setattr(Source, "fetch", lambda self, *asked: made.fetch(self, asked[0]))
     return made
 
 

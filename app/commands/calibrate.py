@@ -50,7 +50,7 @@ def main(args: Options) -> int:
 
     asked = asked_of(args, PROMPTS)
     common.check_weights(args.methods)
-    engine = common.load_engine(args, ends=bool(args.states))
+    engine = common.load_engine(args, args.methods, ends=bool(args.states))
     from analysis.collected.calibrate import CalibrationPlan, calibrate, given_texts
     from analysis.collected.calibration import curves
     from analysis.collected.collect import source_of

@@ -85,7 +85,7 @@ def _collect(args: Options, texts: Mapping[Path, Asked]) -> None:
     plan = CollectionPlan(args.max_new_tokens, args.width, sampling, not args.no_marginals)
     plan.check()
     common.check_weights(args.methods)
-    engine = common.load_engine(args, ends=bool(args.states))
+    engine = common.load_engine(args, args.methods, ends=bool(args.states))
     source = source_of(engine, args.methods, values)
     for file, found in older.items():
         if found.header.name != source.facts.name:

@@ -115,6 +115,7 @@ class LiveEngine:
 
         quiet_libraries()
         from core.decoding.engine import Engine
+        from core.methods.registry import choose
 
         choice = self._choice
         if choice.denoiser == choice.model != NAME:
@@ -125,7 +126,7 @@ class LiveEngine:
         for name in (DEFAULT, PLAIN):
             report(Progress("loading the drafter", None))
             with suppress(UserError):  # a run that needs it will say so
-                engine.method(name)
+                engine.load(choose(name), report)
         self._engine = engine
 
     def start(self, request: Request, report: Report = silent) -> Started:

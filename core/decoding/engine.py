@@ -116,6 +116,12 @@ class Engine:
                 if config is not None:
                     loading.check(info.name, source, self.model, config)
 
+    def fetch(self, *methods: str, report: Report = silent) -> None:
+        """Bring the methods' drafters here. Raises UserError."""
+        for name in methods:
+            if (info := find(name).drafter_info) is not None:
+                self._folder(info, report)
+
     def checkpoint(self, drafter: DrafterInfo) -> Source | None:
         """Where a drafter's weights come from: as its method's name or the caller asks, as the
         preset says, as it ships, or the target's own files."""
@@ -132,8 +138,9 @@ class Engine:
     def method(self, name: str, options: Mapping[str, Value] | None = None) -> Decoder:
         return self.load(choose(name, options))
 
-    def load(self, chosen: Chosen) -> Decoder:
-        language, drafter = self.prepare(), self.load_drafter(chosen)
+    def load(self, chosen: Chosen, report: Report = silent) -> Decoder:
+        """The method with its drafter; ``report`` hears of weights that are fetched."""
+        language, drafter = self.prepare(), self.load_drafter(chosen, report)
         if drafter is None:
             return Decoder(chosen.name)
         key = (chosen.method, tuple(chosen.options.items()))
@@ -142,7 +149,7 @@ class Engine:
         rule = chosen.method.rule_for(chosen.options)
         return Decoder(chosen.name, drafter, builder, lazy(rule) if rule else TargetTokens)
 
-    def load_drafter(self, chosen: Chosen) -> Drafter | None:
+    def load_drafter(self, chosen: Chosen, report: Report = silent) -> Drafter | None:
         """The method's drafter, loaded; None for plain decoding. One that serves several methods is
         loaded once."""
         language, info = self.prepare(), chosen.method.drafter_info
@@ -153,7 +160,7 @@ class Engine:
             made = made_options(info.options, own)
             return self._drafters.get(
                 (info, tuple(own.items())),
-                lambda: loading.load_drafter(info, language, self._folder(info), made),
+                lambda: loading.load_drafter(info, language, self._folder(info, report), made),
             )
 
     def _builder(self, chosen: Chosen, language: Language) -> Builder:
@@ -185,7 +192,7 @@ class Engine:
         """
         run, language = request.resolved, self.prepare()
         chosen, settings = run.chosen, run.settings
-        method = self.load(chosen)
+        method = self.load(chosen, report)
         prompt = language.encode_chat(request.prompt)
         rounds = decode(self.target(method), method, prompt, settings, observe, report)
         header = Header(
@@ -223,12 +230,12 @@ class Engine:
         asked = info.weights or (str(self._drafter) if self._drafter else "")
         return found | ({"checkpoint": asked} if asked else {})
 
-    def _folder(self, drafter: DrafterInfo) -> Path | None:
+    def _folder(self, drafter: DrafterInfo, report: Report = silent) -> Path | None:
         """The folder of a drafter's weights, fetched if it is not here."""
         source = self.checkpoint(drafter)
         if source is not None and drafter not in self._folders:
             presets.check_template(source, self.template)
-            self._folders[drafter] = source.full_folder()
+            self._folders[drafter] = source.full_folder(report)
         return self._folders.get(drafter)
 
 

@@ -287,7 +287,7 @@ def _load_model(
     shapes = checkpoint.shapes(model)
     ours = {form.stored_name(name): name for name in shapes}
     expected = {stored: shapes[name] for stored, name in ours.items()}
-    _fetch_weights(source, folder, expected, form)
+    _fetch_weights(source, folder, expected, form, report)
     found = checkpoint.read_shapes(folder)
     head = form.stored_name("lm_head.weight")
     tied = form.config.tie_word_embeddings and head not in found
@@ -316,7 +316,11 @@ def _fill(model: Any, state: dict[str, torch.Tensor], tied: bool, where: torch.d
 
 
 def _fetch_weights(
-    source: Source, folder: Path, expected: checkpoint.Shapes, form: CheckpointForm
+    source: Source,
+    folder: Path,
+    expected: checkpoint.Shapes,
+    form: CheckpointForm,
+    report: Report,
 ) -> None:
     """Fetch a hub model's weights, if its index names the expected tensors. Raises UserError."""
     if source.folder is not None:
@@ -328,4 +332,4 @@ def _fetch_weights(
             if key != head or not form.config.tie_word_embeddings:
                 fault = "lacks" if key in expected else "has a surplus tensor"
                 raise UserError(f"the model {source.name!r} {fault} {key}")
-    source.fetch(WEIGHTS)
+    source.fetch(WEIGHTS, report)

@@ -14,7 +14,7 @@ from core.methods.method import drafter_source, find_drafter
 from core.models import embedded
 from core.models.hub import GGUF, SMALL_FILES, WEIGHTS, Source
 from core.models.presets import Ngram, Preset
-from core.progress import Progress, Report
+from core.progress import Report
 
 STORED = 2  # bytes a parameter takes as published: bfloat16
 
@@ -34,9 +34,8 @@ def fetch(preset: Preset, report: Report = lambda _: None) -> None:
     if preset.target.name == embedded.NAME:
         embedded.prepare(report)
         return
-    for what, source in _checkpoints(preset):
-        report(Progress(f"fetching {what} {source}", None))
-        source.full_folder()
+    for _, source in _checkpoints(preset):
+        source.full_folder(report)
     if preset.ngram is not None and not _is_made(preset.ngram):
         _make_store(preset, preset.ngram, report)
 
@@ -72,8 +71,7 @@ def _make_store(preset: Preset, ngram: Ngram, report: Report) -> None:
     from core.models.language import load_vocabulary
     from core.ngram import BuildOptions, read_trie
 
-    report(Progress(f"fetching ngram {ngram.source}", None))
-    folder = ngram.source.folder or ngram.source.fetch((ngram.file,))
+    folder = ngram.source.folder or ngram.source.fetch((ngram.file,), report)
     path, final = folder / ngram.file, _store_path(ngram)
     if not path.is_file():
         raise UserError(f"{ngram.source} holds no file {ngram.file}")

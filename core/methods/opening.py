@@ -35,7 +35,7 @@ class OpeningDrafter:
     kind        its name in the registry
     of_target   what the target must be like
     layers      after which it reads, of a target with ``count`` layers
-    count       None: it reads the same of every target
+    count       None: the target is known, or it reads the same of every target
     depths      it drafts at most; None: as its options say
     parameters  of its network; None: the config alone does not tell
     covers      how many of the target's tokens it drafts; None: all, or its config does not tell
@@ -52,17 +52,24 @@ class OpeningDrafter:
     apart: bool = False
 
 
-def drafts(kind: str, folder: Path, target: str | None = None) -> OpeningDrafter:
-    """The drafter of this kind in a folder, which may hold the config alone. ``target``: a target
-    whose tokenizer is here, if one is known. Raises UserError, as loading it would."""
+def drafts(
+    kind: str, folder: Path, target: str | None = None, layers: int | None = None
+) -> OpeningDrafter:
+    """The drafter of this kind in a folder, which may hold the config alone.
+
+    target  a target whose tokenizer is here, if one is known
+    layers  of the target, if it is known
+
+    Raises UserError, as loading it would.
+    """
     config = read(kind, folder)
-    told = config.of_target.get("layer count")
+    told = layers or config.of_target.get("layer count")
     first, second = (config.feature_layers(told or count) for count in SOME)
     return OpeningDrafter(
         kind,
         config.of_target,
         tuple(first),
-        told or (None if first == second else SOME[0]),
+        None if first == second else SOME[0],
         getattr(config, "max_depth", None),
         _parameters(kind, folder, config),
         *_vocabulary(kind, folder, config, target),
@@ -206,7 +213,8 @@ def _of_preset(name: str, preset: Preset, dtypes: tuple[Any, ...]) -> Opening:
                 if folder is None:
                     unknown.append(kind)
                     continue
-                drafter = drafts(kind, folder, _with_tokens(preset.target))
+                layers = None if target is None else target.layers
+                drafter = drafts(kind, folder, _with_tokens(preset.target), layers)
                 if config is not None:
                     check(kind, Source(str(folder)), name, config)
                 found.append(drafter)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError, first_line
 from core.json_input import read_json
-from core.progress import Report, silent
+from core.progress import Progress, Report, silent
 
 if TYPE_CHECKING:
     from core.models.gguf import FileLayout
@@ -98,9 +99,16 @@ class Source:
         """The folder with the config alone, fetched if it is not here. Raises UserError."""
         return self.made() or self.fetch(CONFIG)
 
-    def full_folder(self) -> Path:
+    def full_folder(self, report: Report = silent) -> Path:
         """The folder with the weights too, fetched if they are not here. Raises UserError."""
-        return self.made() or self.fetch((*SMALL_FILES, *WEIGHTS))
+        return self.made(report) or self.fetch((*SMALL_FILES, *WEIGHTS), report)
+
+    def fetch_weights(self, report: Report = silent) -> None:
+        """Fetch the weights that a model is loaded of: those its index names, all where it has
+        none. Raises UserError, also for an index that names a file outside of the folder."""
+        files = set((shards(self.config_folder()) or {}).values())
+        if not self.is_local:
+            self.fetch(tuple(sorted(files)) or WEIGHTS, report)
 
     def made(self, report: Report = silent) -> Path | None:
         """The folder, or the one that is made of the GGUF file, if it names either. Raises
@@ -116,13 +124,17 @@ class Source:
         except Exception as error:  # a broken file, or an architecture that is not known
             raise cannot_load(str(self), error) from error
 
-    def fetch(self, patterns: tuple[str, ...]) -> Path:
-        """The folder with the files of these names, from the hub or its cache. Raises UserError."""
+    def fetch(self, patterns: tuple[str, ...], report: Report = silent) -> Path:
+        """The folder with the files of these names, from the hub or its cache. ``report`` hears of
+        what comes from the hub. Raises UserError."""
         from huggingface_hub import snapshot_download
 
         try:
             found = snapshot_download(
-                self.name, revision=self.revision, allow_patterns=list(patterns)
+                self.name,
+                revision=self.revision,
+                allow_patterns=list(patterns),
+                tqdm_class=_bar(self, patterns, report),
             )
         except Exception as error:  # no network, no such repository, no access
             raise cannot_load(str(self), error) from error
@@ -178,8 +190,50 @@ class Source:
             raise cannot_load(str(self), error) from error
         return {file.rfilename: file.size or 0 for file in found.siblings or ()}
 
+    def missing(self, patterns: tuple[str, ...]) -> int:
+        """Bytes of the files of these names that are not on this machine; 0 where the hub does not
+        say."""
+        with suppress(UserError):
+            return sum(
+                size
+                for name, size in self.sizes().items()
+                if any(fnmatch(name, each) for each in patterns) and not self.cached(name)
+            )
+        return 0
+
     def __str__(self) -> str:
         return self.name if self.revision is None else f"{self.name}@{self.revision}"
+
+
+def _bar(source: Source, patterns: tuple[str, ...], report: Report) -> Any:
+    """The class of the progress bars that the hub's library makes for a fetch: they show nothing,
+    and report how much of the missing files has come.
+
+    Some of its bars count files. Those of bytes learn of a file when it begins, so the hub is asked
+    once for all sizes; two of them may count the same bytes.
+    """
+    from huggingface_hub.utils import tqdm
+
+    title, total, most = f"fetching {source}", 0, 0.0
+
+    class Bar(tqdm):
+        def __init__(self, *args: Any, unit: str = "it", **more: Any):
+            self.counts, self.came = unit == "B", 0
+            super().__init__(*args, unit=unit, **{**more, "disable": True})
+
+        def update(self, n: float | None = 1) -> None:
+            nonlocal total, most
+            if not self.counts:
+                return
+            if not total:
+                report(Progress(title, None))
+                total = source.missing(patterns)
+            self.came += n or 0
+            if self.came > most:
+                most = self.came
+                report(Progress(title, min(1.0, most / total) if total else None))
+
+    return Bar
 
 
 def _clear(blobs: Path) -> None:

@@ -29,8 +29,9 @@ from transformers.utils import logging
 from core.errors import UserError
 from core.models.cache import Memory, StaticKV, StaticLayer, grouped_attention
 from core.models.checkpoint import check_numbers
-from core.models.hub import Source, shards
+from core.models.hub import Source
 from core.models.tokenizer_limits import check_tokenizer
+from core.progress import Progress, Report, silent
 
 ATTENTION = "draftscope_grouped"
 _SPLIT = {"device_map": "auto"}  # accelerate plans the split
@@ -107,7 +108,11 @@ def load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
 
 
 def load_model(
-    source: Source, config: PreTrainedConfig, dtype: torch.dtype, split: bool
+    source: Source,
+    config: PreTrainedConfig,
+    dtype: torch.dtype,
+    split: bool,
+    report: Report = silent,
 ) -> PreTrainedModel:
     """A causal LM. ``split``: over all devices.
 
@@ -115,7 +120,8 @@ def load_model(
     folder.
     """
     logging.disable_progress_bar()  # of reading a file; who loads a model has a report of it
-    shards(source.config_folder())
+    source.fetch_weights(report)
+    report(Progress("loading weights", None))
     try:
         model, loading = _load(
             AutoModelForCausalLM,

@@ -365,10 +365,10 @@ def load_language(
     """
     where = pick_device(device)
     source = target_source(name, report)
-    report(Progress("loading weights", None))
     preset = presets.find(name)
     variables = {**preset.template, **(template or {})}
     if name == embedded.NAME and fast and can_pack(compute_dtype(where), where):
+        report(Progress("loading weights", None))
         return _embedded(variables)
     dtype = compute_dtype(where)
     try:
@@ -377,7 +377,7 @@ def load_language(
         config = load_config(source)
         check_branches(name, config)
         tokenizer = load_tokenizer(source)
-        model = load_model(source, config, dtype, device == SPLIT)
+        model = load_model(source, config, dtype, device == SPLIT, report)
         let_trees_branch(model, config)
     except UserError:
         raise

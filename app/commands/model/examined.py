@@ -92,8 +92,8 @@ def _reads(drafter: OpeningDrafter) -> str:
     layers = ("after layer " if len(numbers) == 1 else "after layers ") + ", ".join(numbers)
     embedding = "the embedding" if -1 in drafter.layers else ""
     read = " and ".join(filter(None, (embedding, layers if numbers else "")))
-    known = drafter.count is None or "layer count" in drafter.of_target
-    return f"; reads {read}" + ("" if known else f" where the target has {drafter.count}")
+    of = "" if drafter.count is None else f" where the target has {drafter.count}"
+    return f"; reads {read}{of}"
 
 
 def _drafts(drafter: OpeningDrafter) -> str:
