@@ -349,7 +349,7 @@ def test_a_hub_index_is_checked_before_any_weight_is_fetched(tmp_path, monkeypat
 def test_a_hub_model_is_fetched_in_two_steps(tmp_path, monkeypatch):
     state = random_state(llada_shapes(TINY))
     folder, fetched = write(tmp_path / "m", TINY, state, 3), []
-    monkeypatch.setattr(Source, "fetch", lambda _source, p, _report: fetched.append(p) or folder)
+    monkeypatch.setattr(Source, "fetch", lambda _source, p, *_: fetched.append(p) or folder)
     assert load_diffusion("somebody/a-model", "cpu").target.vocabulary == 264
     assert fetched == [SMALL_FILES, WEIGHTS]
 
