@@ -133,7 +133,8 @@ def test_events_with_damaged_data_are_answered_in_a_sentence(asked: Asked):
         bodies = [good, good | {"data": [[1]] * len(values)}, good | {"event_data": 7}]
         bodies += [good | {"data": [rng.choice((None, {}, "x" * 99, -1e300, []))] * len(values)}]
         bodies += [good | {"trigger_id": 10**9, "batched": True}, good | {"fn_index": -1}]
-        for body in bodies:
+        written = json.dumps(good).encode()
+        for body in [*bodies, *(of_json(written, rng) for _ in range(24))]:
             statuses.append(asked.post("/run/predict", body).status_code)
     assert statuses.count(200) > 10 and statuses.count(400) > 200
 
