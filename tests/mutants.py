@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 from core.errors import UserError
+from core.memory import peak, restart_peak
 from core.rounds.draft import Draft
 from core.rounds.round import Round
 from core.traces.reader import TraceReader
@@ -45,6 +46,7 @@ NASTY: tuple[str, ...] = (
 )  # fmt: skip
 # What reaches no terminal and no page as it is: controls, and marks that turn what follows around.
 UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+MEMORY = 1 << 30  # bytes that small files may take
 LIMIT = 5.0  # seconds that one trace may take, parsed and used for everything
 
 Place = tuple[Any, ...]  # keys and indices from the outside in
@@ -64,6 +66,15 @@ def at_most(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+
+
+@contextmanager
+def in_little_memory() -> Iterator[None]:
+    """An error where the process has held ``MEMORY`` more than at the beginning."""
+    restart_peak()  # where the system can: what was before hides what is taken
+    before = peak() or 0
+    yield
+    assert (peak() or 0) - before < MEMORY
 
 
 # ── sound traces to begin with ───────────────────────────────────────────────────────────────────

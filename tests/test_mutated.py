@@ -1,4 +1,4 @@
-"""Some 18,000 damaged traces: each opens or says why, and what opens can be shown and exported.
+"""Some 18,000 damaged traces, in little memory: each opens or says why, and what opens is shown.
 
 ``python -m tests.mutants`` runs ten thousand of them through every view and export.
 """
@@ -21,6 +21,7 @@ from tests.mutants import (
     at_every_place,
     everything,
     huge,
+    in_little_memory,
     measured,
     mutants,
     of_bytes,
@@ -42,6 +43,7 @@ def test_sound_traces_of_every_kind_pass_everything():
 
 
 @pytest.mark.parametrize("seed", range(3))
+@in_little_memory()
 def test_a_damaged_trace_opens_or_says_why_and_what_opens_can_be_used(seed: int):
     let_in = 0
     for number, data in enumerate(mutants(500, 100 + seed)):
@@ -58,6 +60,7 @@ def test_a_damaged_trace_opens_or_says_why_and_what_opens_can_be_used(seed: int)
 
 
 @pytest.mark.parametrize("number", range(len(sound())))
+@in_little_memory()
 def test_any_field_may_be_missing_or_hold_anything(number: int):
     results = [opened(data) for data in at_every_place(sound()[number], each=8, seed=number)]
     let_in = [trace for trace in results if trace is not None]
@@ -67,6 +70,7 @@ def test_any_field_may_be_missing_or_hold_anything(number: int):
 
 
 @pytest.mark.parametrize("value", NASTY, ids=lambda v: v[:30])
+@in_little_memory()
 def test_a_line_of_nothing_but_nastiness_holds_no_round(value: str):
     for data in (value.encode(), HEADER + value.encode() + b"\n"):
         trace = opened(data)
@@ -88,6 +92,7 @@ SHAPES = {
     "shape, far",
     [("chain", True), ("chain", False), ("star", False), ("comb", True), ("binary", False)],
 )
+@in_little_memory()
 def test_a_huge_tree_is_read_shown_exported_and_measured_in_time(shape: str, far: bool):
     """As large as may be, with a longest path accepted, or nothing."""
     parents, path = list(SHAPES[shape](MAX_ROWS)), (0,)
@@ -112,6 +117,7 @@ def test_a_tree_beyond_the_limit_is_refused(shape: str):
 # ── files ────────────────────────────────────────────────────────────────────────────────────────
 
 
+@in_little_memory()
 def test_an_upload_of_a_broken_gzip_file_opens_or_says_why(tmp_path):
     rng, path, let_in = random.Random(7), tmp_path / "t.jsonl.gz", 0
     whole = gzip.compress(sound()[0], mtime=0)

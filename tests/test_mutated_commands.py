@@ -9,7 +9,7 @@ import pytest
 
 from core.traces.schema import Trace
 from tests.fakes import make_header, make_run
-from tests.mutants import UNSEEN, as_file, at_most, mutants
+from tests.mutants import UNSEEN, as_file, at_most, in_little_memory, mutants
 
 SECONDS = 10.0
 EVIL = "\x1b]0;owned\x07\u202e\x9b31m\u2066=cmd()\r\x08"
@@ -34,6 +34,7 @@ def hostile() -> bytes:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+@in_little_memory()
 def test_a_damaged_trace_is_shown_or_refused_with_one_sentence(name: str, call, tmp_path: Path):
     words, count = COMMANDS[name]
     path, codes = tmp_path / "t.jsonl", set()

@@ -20,7 +20,17 @@ from app.studio.runs import Runs
 from app.studio.server import build
 from core.traces.schema import Header, Trace
 from tests.fakes import FakeEngine, make_header, make_run
-from tests.mutants import HOLE, NASTY, UNSEEN, at_most, denoising, of_json, placed, places
+from tests.mutants import (
+    HOLE,
+    NASTY,
+    UNSEEN,
+    at_most,
+    denoising,
+    in_little_memory,
+    of_json,
+    placed,
+    places,
+)
 
 MANY, FEW = 250, 8
 SECONDS = 10.0  # of processor time that one answer may take
@@ -94,6 +104,7 @@ def test_every_view_is_asked(routes):
 
 
 @pytest.mark.parametrize("view", VIEWS)
+@in_little_memory()
 def test_a_damaged_question_is_answered_or_refused_with_one_sentence(
     routes, view: str, caplog: pytest.LogCaptureFixture
 ):
