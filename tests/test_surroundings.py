@@ -41,19 +41,60 @@ for line in sys.stdin.read().splitlines():
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a path below a device, which nobody can make")
-def test_a_home_that_cannot_be_written_hinders_nobody(tmp_path: Path):
-    """Not even root can make a folder below /dev/null."""
-    lines = [f"trace show {GOLDEN}", f"report {GOLDEN}", f"trace check {GOLDEN}", "run --help"]
-    lines[2:3] = [f"trace export {GOLDEN} --to csv --out {tmp_path / 't.csv'}"]
+def homeless() -> dict[str, str]:
+    """An environment whose home not even root can write: it is below /dev/null."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("XDG", "HF_", "DRAFTSCOPE"))}
-    env = kept | {"HOME": "/dev/null/home", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return kept | {"HOME": "/dev/null/home", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+below_a_device = pytest.mark.skipif(sys.platform == "win32", reason="there is no /dev/null")
+
+
+@below_a_device
+def test_a_home_that_cannot_be_written_hinders_nobody(tmp_path: Path):
+    save_toys(tmp_path)
+    model = f"--model {tmp_path / 'target'}"
+    run = f"run ddtree {model} --drafter {tmp_path / 'drafter'} --device cpu --max-new-tokens 4"
+    lines = [
+        f"trace show {GOLDEN}", f"report {GOLDEN}", "run --help",
+        f"trace export {GOLDEN} --to csv --out {tmp_path / 't.csv'}",
+        f"model doctor {tmp_path / 'target'}", f"{run} --prompt Hi --trace {tmp_path / 't.jsonl'}",
+    ]  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-c", HOMELESS], input="\n".join(lines), env=env, text=True,
+        [sys.executable, "-c", HOMELESS], input="\n".join(lines), env=homeless(), text=True,
         capture_output=True, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-2000:]
-    assert (tmp_path / "t.csv").stat().st_size > 100
+    assert (tmp_path / "t.csv").stat().st_size > 100 and read_trace(tmp_path / "t.jsonl").complete
+
+
+@below_a_device
+def test_a_home_that_cannot_be_written_has_a_studio(tmp_path: Path):
+    """Its page, its settings and an upload are there."""
+    httpx = pytest.importorskip("httpx")
+    pytest.importorskip("gradio")
+    save_toys(tmp_path)
+    words = ["studio", "--model", str(tmp_path / "target"), "--port", "0", "--device", "cpu"]
+    command = [sys.executable, "-m", "app", *words]
+    with subprocess.Popen(
+        command, env=homeless(), cwd=tmp_path, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as studio:  # fmt: skip
+        try:
+            assert studio.stdout is not None and studio.stderr is not None
+            home = re.search(r"http://\S+", studio.stdout.readline())
+            assert home is not None, studio.stderr.read()
+            for path in ("/", "/config"):
+                assert httpx.get(home[0].rstrip("/") + path, timeout=60).status_code == 200
+            sent = httpx.post(
+                home[0].rstrip("/") + "/gradio_api/upload", timeout=60,
+                files={"files": ("t.jsonl", GOLDEN.read_bytes())},
+            )  # fmt: skip
+            assert sent.status_code == 200, sent.text
+        finally:
+            studio.terminate()
+        assert "Traceback" not in studio.stderr.read()
+    assert studio.returncode == 143
 
 
 # ── the network ──────────────────────────────────────────────────────────────────────────────────
