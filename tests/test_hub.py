@@ -124,6 +124,14 @@ def test_a_run_fetches_what_it_needs_and_the_next_asks_for_nothing(hub, tmp_path
     assert first.splitlines()[0] == second.splitlines()[0]
 
 
+def test_doctor_says_how_a_repository_opens_before_its_weights_are_fetched(hub, tmp_path):
+    machine = Machine(hub, tmp_path)
+    for name, words in (("target", "opens as a target"), ("drafter", "a drafter: dflash")):
+        said = machine.said("model", "doctor", f"toys/{name}")
+        assert words in said and "memory" in said and "0 bytes to fetch" not in said
+    assert hub.sent and not [name for name in hub.sent if name.endswith(".safetensors")]
+
+
 def test_a_repository_that_is_not_there_is_one_sentence(hub, tmp_path):
     machine = Machine(hub, tmp_path)
     machine.preset.write_text("[own]\ntarget = 'toys/nothing'\n")
