@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
+from tests.fakes import make_header, make_run
 from tests.hub import Hub, serving
 from tests.toys_on_disk import save_toys
 
@@ -43,6 +46,7 @@ class Machine:
         self.home, self.preset = folder / "home", folder / "own.toml"
         self.preset.write_text(PRESET)
         own = {"HF_ENDPOINT": hub.url, "HF_HOME": str(self.home), "HF_HUB_OFFLINE": "0"}
+        own["DRAFTSCOPE_CACHE"] = str(folder / "cache")
         self._env = {**os.environ, **own, "OMP_NUM_THREADS": "1"}
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
@@ -139,6 +143,19 @@ def test_a_repository_that_is_not_there_is_one_sentence(hub, tmp_path):
     out, err = fetch.communicate(timeout=300)
     last = err.splitlines()[-1]
     assert fetch.returncode == 2 and not out and "toys/nothing" in last and len(last) < 300
+
+
+def test_traces_on_the_hub_are_read_as_a_folder_and_copied_once(tmp_path):
+    repository = tmp_path / "repositories" / "org" / "traces"
+    repository.mkdir(parents=True)
+    for number in range(2):
+        run = Trace(make_header(f"why {number}?"), tuple(make_run(3)), {})
+        write_trace(repository / f"{number}.jsonl", run)
+    with serving(tmp_path / "repositories") as hub:
+        machine = Machine(hub, tmp_path)
+        found = [machine.said("report", "hf://org/traces") for _ in range(2)]
+        assert sorted(hub.sent) == ["org/traces/0.jsonl", "org/traces/1.jsonl"]
+    assert found == [machine.said("report", str(repository))] * 2
 
 
 TELLING = """

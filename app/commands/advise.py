@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.numbers import UNKNOWN, interval, milliseconds, number, percent, rate, ratio, tau
 from app.command_line import REQUIRED, option, words
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Large, Set, method
+from app.object_stores import here
 from app.terminal import ProgressBar, console, one_line, say, table
 from app.trace_files import read_all
 from core.errors import UserError
@@ -36,7 +37,8 @@ class Options(Set, Large):
     """
 
     files: tuple[Path, ...] = words(
-        "traces of one method, counts of one engine (`trace import`), or collected texts"
+        "traces of one method, counts of one engine (`trace import`), or collected texts",
+        read=here,
     )
     cost: Path = option(REQUIRED, "step times: .csv, .json, or a result of `cost --json`")
     methods: tuple[str, ...] = option(

@@ -12,6 +12,7 @@ from analysis.numbers import milliseconds, number, rate, ratio, share
 from app.command_line import REQUIRED, option, words
 from app.commands import common
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, MethodOptions, Model, method
+from app.object_stores import here
 from app.terminal import ProgressBar, bar, console, say, table
 from core.errors import UserError
 
@@ -31,7 +32,7 @@ class Options(MethodOptions, Model):
     out.
     """
 
-    file: Path = words("a collected text")
+    file: Path = words("a collected text", read=here)
     methods: tuple[str, ...] = option(REQUIRED, METHOD_HELP, read=method, metavar="METHOD")
     budget: tuple[int, ...] = option(
         (1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 256), "drafted nodes a round", BUDGETS

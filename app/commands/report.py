@@ -16,6 +16,7 @@ from analysis.numbers import plural
 from app.command_line import option, words
 from app.commands.options import Large
 from app.export.report_page import html_page, write_table
+from app.object_stores import here
 from app.report.gates import GATED, Gate, gate
 from app.report.sections import REPORT, notes
 from app.report.shown import ReportPart, parts, show
@@ -48,7 +49,11 @@ class Options(Large):
     where the two part.
     """
 
-    traces: tuple[Path, ...] = words("traces (.jsonl or .jsonl.gz), folders of them, or packs")
+    traces: tuple[Path, ...] = words(
+        "traces (.jsonl or .jsonl.gz), folders of them, or packs; also in an object store "
+        "(s3://…, hf://…)",
+        read=here,
+    )
     out: Path | None = option(None, "write every table into this folder", metavar="FOLDER")
     to: tuple[Form, ...] = option((), "what --out writes (default csv)", metavar="FORMAT")
     html: bool = option(False, "also write report.html there, figures in one page")

@@ -9,6 +9,7 @@ from app import trace_files
 from app.command_line import option, words
 from app.commands.common import check_drafter, template_of
 from app.commands.options import Model, method
+from app.object_stores import here
 from app.temporary import ended_by_sigterm, temporary_files
 from app.terminal import say
 from core.errors import UserError
@@ -23,6 +24,7 @@ class Options(Model):
         "traces (.jsonl or .jsonl.gz), or folders searched for them at any depth, such as that of "
         "`grid run`: the page lists them above its examples",
         (),
+        read=here,
     )
     host: str = option("127.0.0.1", "address to listen on; by default this machine only")
     allow_host: tuple[str, ...] = option(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from analysis.numbers import interval, signed, tau
 from app.command_line import option, words
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Set, method
+from app.object_stores import here
 from app.terminal import bar, console, one_line, say, table
 from core.errors import UserError
 
@@ -32,7 +33,7 @@ class Options(Set):
     most.
     """
 
-    files: tuple[Path, ...] = words("collected texts (`collect`), or folders of them")
+    files: tuple[Path, ...] = words("collected texts (`collect`), or folders of them", read=here)
     methods: tuple[str, ...] = option(
         (), f"{METHOD_HELP} (default: all that the texts hold)", read=method, metavar="METHOD"
     )

@@ -12,6 +12,7 @@ from analysis.numbers import plural
 from app.command_line import words
 from app.commands.common import read_one
 from app.commands.options import Large
+from app.object_stores import here
 from app.terminal import one_line
 
 
@@ -22,7 +23,7 @@ class Options(Large):
     Exit code 2 when it is not a trace, 1 when it holds what cannot be.
     """
 
-    file: Path = words("a trace")
+    file: Path = words("a trace", read=here)
 
 
 def main(args: Options) -> int:

@@ -12,6 +12,7 @@ from analysis.numbers import UNKNOWN, number
 from app.command_line import option, words
 from app.commands import common
 from app.commands.options import POSITIVE, Model
+from app.object_stores import here
 from app.terminal import ProgressBar, console, one_line, table
 from core.errors import UserError
 from core.methods.method import Range
@@ -36,8 +37,8 @@ class Options(Model):
     Exit code 1 if a text differs or has no partner.
     """
 
-    one: Path = words("a trace, .json or .jsonl, or a folder of traces")
-    other: Path = words("the same of the other engine")
+    one: Path = words("a trace, .json or .jsonl, or a folder of traces", read=here)
+    other: Path = words("the same of the other engine", read=here)
     response: int | None = option(
         None, "which response of a file that holds several (default: all)", POSITIVE
     )

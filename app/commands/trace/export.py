@@ -14,6 +14,7 @@ from analysis.numbers import plural
 from app.command_line import REQUIRED, option, words
 from app.commands.options import Large
 from app.commands.trace.show import pick
+from app.object_stores import here, is_copy
 from app.terminal import ProgressBar, say
 from app.trace_files import find, read_all
 from app.view.drawing import Ground, Paper, tree_drawing
@@ -68,7 +69,9 @@ class Options(Large):
     drafter, speculation_profile.json, acceptance by place for a checkpoint's folder.
     """
 
-    files: tuple[Path, ...] = words(".jsonl or .jsonl.gz; site, profile: also folders of them")
+    files: tuple[Path, ...] = words(
+        ".jsonl or .jsonl.gz; site, profile: also folders of them", read=here
+    )
     to: To = option(REQUIRED, "what to write")
     round: int | None = option(
         None,
@@ -132,6 +135,8 @@ def main(args: Options) -> int:
 
 def _beside(path: Path, form: ExportFormat, args: Options) -> Path:
     """run.jsonl.gz → run.html, run-round-3.svg, run-nodes.csv."""
+    if is_copy(path):
+        raise UserError("what is made of a store's trace is written where --out says: name it")
     stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
     if not form.ending.startswith("."):  # a name that its readers look for
         return (path if path.is_dir() else path.parent) / form.ending

@@ -8,6 +8,7 @@ from pathlib import Path
 from analysis.numbers import plural
 from app.command_line import REQUIRED, option, words
 from app.commands.options import Large
+from app.object_stores import here
 from app.terminal import ProgressBar, one_line, say
 from app.trace_files import trace_paths
 from core.errors import UserError
@@ -25,7 +26,7 @@ class Options(Large):
     was. Exit code 1 when a file is not a trace: it is left out.
     """
 
-    traces: tuple[Path, ...] = words("traces (.jsonl or .jsonl.gz), or folders of them")
+    traces: tuple[Path, ...] = words("traces (.jsonl or .jsonl.gz), or folders of them", read=here)
     out: Path = option(REQUIRED, "the pack: a new folder, or one that was packed", metavar="FOLDER")
 
 

@@ -10,6 +10,7 @@ from analysis.numbers import milliseconds, number, tau
 from app.command_line import option, words
 from app.commands.common import read_one
 from app.commands.options import Large
+from app.object_stores import here
 from app.terminal import console, one_line, say, table
 from app.view.explanation import Explainer
 from app.view.tree import text_tree
@@ -26,7 +27,7 @@ COLUMNS = (
 class Options(Large):
     """Show a trace in the terminal: its rounds, or one round's tree."""
 
-    file: Path = words("a trace: .jsonl or .jsonl.gz")
+    file: Path = words("a trace: .jsonl or .jsonl.gz", read=here)
     round: int | None = option(None, "the tree of round N, from 1 (default: all)")
 
 
