@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,6 +33,7 @@ from core.models.hub import Source
 from core.models.hugging_face import ATTENTION
 from core.models.target import Target
 from tests import toys
+from tests.generated import generated, greedy
 from tests.toys import GREEDY, HOT, PROMPT
 
 SHAPE = {
@@ -131,10 +133,11 @@ def shared_states(owner, tokens):
     return out.hidden_states[-1][:, -1:], found
 
 
-def slow_log_q(owner, oracle, tokens, path):
+def slow_log_q(owner, oracle, tokens, path, more=()):
     """log q [V] after a path that begins with the root, as transformers' generator drafts: one
-    token at a time, all at the root's position."""
-    hidden, keys = shared_states(owner, tokens)
+    token at a time, all at the root's position. ``more``: a token whose keys are there, too."""
+    hidden = shared_states(owner, tokens)[0]
+    keys = shared_states(owner, [*tokens, *more])[1]
     out = None
     for token in path:
         embedded = owner.get_input_embeddings()(torch.tensor([[token]]))
@@ -190,6 +193,39 @@ def test_the_text_is_that_of_plain_decoding(builder, sampling, tmp_path):
         for each in (drafter, None)
     ]  # fmt: skip
     assert runs[0].tokens == runs[1].tokens
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("kind", ["all tokens", "a head of its own"])
+@torch.no_grad()
+def test_what_transformers_generator_drafts_is_recorded(kind, sampled, tmp_path):
+    """Ours drafts the same, but where transformers 5.23 hands over one key too many: that of the
+    first rejected candidate, which stands at the place of the new root."""
+    owner, oracle = target_of("shared"), assistant_of(kind)
+    oracle.save_pretrained(tmp_path)
+    oracle.generation_config.num_assistant_tokens = 4
+    how = {"max_new_tokens": 40, "do_sample": sampled, "assistant_model": oracle}
+    trace, text = generated(owner, tmp_path / "a.jsonl", **how)
+    assert trace.header.method == "transformers SinglePositionMultiToken"
+    assert sampled or text == greedy(owner, 40)
+    drafter = load(language(owner), tmp_path, AssistantOptions(4))
+    features = Target(language(owner).model, drafter.layers).prefill(text, 200).features
+    alike = 0
+    for before, record in pairwise([None, *trace.rounds]):
+        at, tokens = record.position, record.draft.tokens.tolist()
+        rejected = before.draft.tokens[before.accepted + 1 :][:1].tolist() if before else []
+        for row in range(1, len(tokens)):
+            log_q = slow_log_q(owner, oracle, text[:at], tokens[:row], rejected)
+            assert record.draft.log_q[row] == pytest.approx(float(log_q[tokens[row]]), abs=1e-4)
+            assert int(log_q.argmax()) == tokens[row]
+        if not rejected and len(tokens) > 1:
+            drafter.reset(200)
+            drafter.extend(text[:at], features[:at])
+            own = Chain()(drafter.begin(text[at], len(tokens) - 1), text[: at + 1], len(tokens) - 1)
+            assert own.tokens.tolist() == tokens
+            assert own.log_q == pytest.approx(record.draft.log_q, abs=2e-4)
+            alike += 1
+    assert alike
 
 
 def test_only_the_keys_in_its_own_window_are_read(tmp_path):

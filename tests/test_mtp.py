@@ -41,6 +41,7 @@ from core.models.hub import Source
 from core.models.hugging_face import ATTENTION
 from core.train.fit import Fit, FitSettings
 from tests import toys
+from tests.generated import generated, greedy
 
 SHAPE = {
     "vocab_size": 48, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
@@ -140,6 +141,33 @@ def slow_log_q(head, tokens, hidden, path):
             0, fed[None, None], torch.tensor([[at + 1]]), kv, input_ids=torch.tensor([[token]])
         )[0, 0]
     return head.shared_head(out).float().log_softmax(-1)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("family", ["glm4_moe", "deepseek_v3"])
+@torch.no_grad()
+def test_what_transformers_drafts_by_a_head_is_recorded(family, sampled, tmp_path, monkeypatch):
+    """``generate(use_mtp=True)``: its text, and p and q of forwards that were written out."""
+    main, oracle = published(family, tmp_path)
+    # transformers knows a head's layer by the numbers of published sizes.
+    monkeypatch.setattr(type(main), "_keys_to_ignore_on_load_unexpected", [r"model\.layers\.3\."])
+    model = AutoModelForCausalLM.from_pretrained(
+        tmp_path, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager"
+    ).eval()
+    how = {"max_new_tokens": 24, "do_sample": sampled}
+    trace, text = generated(model, tmp_path / "a.jsonl", use_mtp=True, **how)
+    assert trace.header.method == "transformers MTP"
+    if not sampled:
+        assert text == greedy(model, 24)
+    said = model(torch.tensor([text]), output_hidden_states=True)
+    hidden, log_p = said.hidden_states[-1][0], said.logits[0].float().log_softmax(-1)
+    for record in trace.rounds:
+        (root, token), at = record.draft.tokens.tolist(), record.position
+        log_q = slow_log_q(oracle, text[:at], hidden[:at], [root])
+        assert record.draft.log_q[1] == pytest.approx(float(log_q[token]), abs=1e-4)
+        assert record.target_probs.log_p[1] == pytest.approx(float(log_p[at, token]), abs=1e-4)
+        tvd = (log_p[at].exp() - log_q.exp()).abs().sum() / 2
+        assert record.probe.tvd[0] == pytest.approx(float(tvd), abs=1e-4)
 
 
 @pytest.mark.parametrize(
