@@ -63,7 +63,9 @@ def main(args: Options) -> int:
     if files and prompts_of(args, ()):
         raise UserError("--states tells prompts and answers: name no others")
     prompts = prompts_of(args, PROMPTS)
-    engine = common.load_engine(args, args.methods, ends=bool(files))
+    engine = common.load_engine(args, ends=bool(files))
+    with ProgressBar("preparing the drafters", late=True) as progress:
+        engine.fetch(*args.methods, report=progress.report)
     from analysis.drafters.diagnosis import diagnose
     from analysis.drafters.measuring import Kept, dumped
     from analysis.drafters.wiring import ProbePlan
