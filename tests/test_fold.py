@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.view import fold as module
 from app.view.fold import LINES, fold, whole
 from tests.fakes import make_round
 
@@ -63,3 +64,17 @@ def check_apart_at(record, found):
             column.append(found.ghost)
         gaps = np.diff(np.sort(column))
         assert (gaps > 1 - 1e-6).all()
+
+
+@pytest.mark.parametrize("budget", [4, 16, 64])
+@pytest.mark.parametrize("lines", [2, 5, LINES])
+def test_as_many_nodes_are_drawn_as_fit(budget, lines):
+    """As if every number of nodes were tried, from all of them down."""
+    for seed in range(4):
+        record = make_round(seed, budget)
+        order = module._order(record)
+        least = len(record.verdict.path)
+        tried = (module._placed(record, order[:count]) for count in range(len(order), least, -1))
+        expected = next((each for each in tried if each.height <= lines), None)
+        found = fold(record, lines=lines)
+        assert found.rows == (expected or module._placed(record, order[:least])).rows

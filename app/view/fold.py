@@ -73,19 +73,40 @@ def fold(record: Round, opened: Collection[int] = (), lines: int = LINES) -> Fol
     allow, and besides all children of the ``opened`` rows. A draft graph is never folded."""
     if isinstance(record.draft, BlockDraft):
         return whole(record)
-    order = _order(record)
-    most, least = len(order), len(record.verdict.path)
-    found = _placed(record, order)
-    if found.height > lines:
-        found = _placed(record, order[:least])
-        while most - least > 1:  # at most lg N layouts, of the nodes drawn
-            middle = (least + most) // 2
-            tried = _placed(record, order[:middle])
-            if tried.height <= lines:
-                least, found = middle, tried
-            else:
-                most = middle
+    found = _largest(record, _order(record), lines)
     return _placed(record, found.rows, opened) if opened else found
+
+
+def _largest(record: Round, order: list[int], lines: int) -> Fold:
+    """As many rows of this order as ``lines`` boxes allow, the accepted path in any case: at most
+    lg N layouts of the nodes drawn."""
+    found, low, high = None, len(record.verdict.path), _bound(record, order, lines)
+    tried = high  # it is seldom too many by much
+    while low < high:
+        fold = _placed(record, order[:tried])
+        if fold.height <= lines:
+            found, low = fold, tried
+        else:
+            high = tried - 1
+        tried = (low + high + 1) // 2
+    return found or _placed(record, order[:low])
+
+
+def _bound(record: Round, order: list[int], lines: int) -> int:
+    """How many rows of this order can be drawn at most: boxes of one depth are one apart."""
+    draft = record.draft
+    parents, depths, children = draft.parents.tolist(), draft.depths.tolist(), draft.children
+    hidden, boxes = [len(some) for some in children], [0] * (max(depths) + 2)
+    for count, row in enumerate(order):
+        depth = depths[row]
+        boxes[depth] += 1
+        if row:
+            hidden[parents[row]] -= 1
+            boxes[depth] -= not hidden[parents[row]]  # the chip of its siblings goes
+        boxes[depth + 1] += bool(children[row])  # one for all of them, until they are drawn
+        if max(boxes[depth : depth + 2]) > lines + 1:
+            return max(count, len(record.verdict.path))
+    return len(order)
 
 
 def whole(record: Round) -> Fold:
