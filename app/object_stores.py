@@ -25,7 +25,6 @@ from core.json_input import read_json
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://.")
 READ = (".jsonl", ".jsonl.gz", ".json", ".parquet", ".safetensors", ".csv", ".log", ".txt")
-NOTE = ".addresses.json"  # the state of each copied file when it was copied
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,8 @@ def here(text: str) -> Path:
     folder = cache_root() / "stores" / sha256(text.encode()).hexdigest()[:16]
     with ProgressBar(f"copying {text}", late=True) as progress, alone(folder, "copy of a store"):
         _bring(system, stored, folder, text, progress)
-    alone_file = len(stored) == 1 and stored[0].address == path
-    return folder / (stored[0].name if alone_file else "")
+    is_file = len(stored) == 1 and stored[0].address == path
+    return folder / stored[0].name if is_file else folder
 
 
 def is_copy(path: Path) -> bool:
@@ -91,8 +90,9 @@ def _listed(system: Any, path: str) -> Iterator[StoredFile]:
 def _bring(
     system: Any, stored: list[StoredFile], folder: Path, text: str, progress: ProgressBar
 ) -> None:
-    """Copy what is not there as it is in the store; remove what the store has no more."""
-    note = folder / NOTE
+    """Copy what is not there as it is in the store; remove what the store has no more. A note
+    beside the folder keeps the state of each file when it was copied."""
+    note = folder.with_name(f"{folder.name}.json")
     old = _noted(note)
     fresh = {each.name: each.state for each in stored}
     known = {n: s for n, s in old.items() if fresh.get(n) == s and (folder / n).is_file()}

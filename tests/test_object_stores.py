@@ -121,6 +121,15 @@ def test_what_was_copied_before_a_store_failed_is_kept(folder, bucket, monkeypat
     assert not list(copy.rglob("*.tmp"))
 
 
+def test_a_damaged_note_of_what_was_copied_costs_a_copy(folder, bucket):
+    upload(folder, bucket)
+    copy = here("memory://bucket/runs")
+    for text in ("{", "[]", "null"):
+        copy.with_name(f"{copy.name}.json").write_text(text)
+        assert here("memory://bucket/runs") == copy
+    assert len(bucket.copied) == 12 and len([*copy.rglob("*.jsonl")]) == 3
+
+
 def test_other_files_of_a_store_stay_there(folder, bucket):
     upload(folder, bucket)
     bucket.put("runs/weights.bin", b"x" * 99)

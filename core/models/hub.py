@@ -214,7 +214,8 @@ def _bar(source: Source, patterns: tuple[str, ...], report: Report) -> Any:
     """
     from huggingface_hub.utils import tqdm
 
-    title, total, most = f"fetching {source}", 0, 0.0
+    title, most = f"fetching {source}", 0.0
+    total: int | None = None  # 0: the hub does not say
 
     class Bar(tqdm):
         def __init__(self, *args: Any, unit: str = "it", **more: Any):
@@ -225,7 +226,7 @@ def _bar(source: Source, patterns: tuple[str, ...], report: Report) -> Any:
             nonlocal total, most
             if not self.counts:
                 return
-            if not total:
+            if total is None:
                 report(Progress(title, None))
                 total = source.missing(patterns)
             self.came += n or 0
