@@ -726,7 +726,7 @@ def test_a_reload_keeps_the_run_of_this_tab_only(visit: Open):
     text = page.locator(".ds-strip").inner_text()
     page.reload()
     expect(page.locator(f"{NODE}.root")).to_be_visible()
-    assert page.locator(".ds-strip").inner_text() == text
+    expect(page.locator(".ds-strip")).to_have_text(text, use_inner_text=True)
     other = visit()
     settle(other)  # on its example
     assert other.locator(".ds-strip").inner_text() != text
