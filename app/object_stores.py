@@ -43,10 +43,13 @@ class StoredFile:
 
 
 def here(text: str) -> Path:
-    """The path that a word names: of an address its copy on this machine, brought up to date.
-    Raises UserError."""
-    if not ADDRESS.match(text):
-        return Path(text)
+    """The path that a word of a command line names: of an address its copy on this machine. Raises
+    UserError."""
+    return copied(text) if ADDRESS.match(text) else Path(text)
+
+
+def copied(text: str) -> Path:
+    """The copy of what an address names, brought up to date. Raises UserError."""
     with _as_sentence(text):
         from fsspec.core import url_to_fs
 
