@@ -15,7 +15,7 @@ import numpy as np
 from app.studio.engine import Request
 from app.studio.requested import Said, said_of
 from app.view.explanation import Explainer
-from app.view.rounds import header_view, round_view
+from app.view.rounds import header_view, round_line, tree_view
 from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.reader import TraceReader
@@ -28,8 +28,8 @@ ENDED = (DONE, STOPPED, FAILED)
 ABANDONED_AFTER = 10.0  # seconds without a page: time enough to load it again
 ROUND_BYTES, NODE_BYTES = 8_000, 250  # estimates: a round's objects, a node as it is drawn
 MAX_MESSAGE = 1000  # characters
-ANSWER_SIZE = 1_500_000  # about this many characters of rounds in one answer
-FIRST_ANSWER_SIZE = 150_000  # in a run's first answer, so that something shows soon
+ANSWER_ROUNDS = 4_000  # in one answer: about 1.5 million characters
+ANSWER_ROWS = 2_000  # draft rows of the trees in one answer: about 80,000 characters
 
 
 @dataclass(eq=False)
@@ -65,7 +65,7 @@ class StudioRun:
     example: str | None = None
     link: str | None = None
     weight: int = 0
-    _views: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _trees: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, record: Round) -> None:
         self.rounds.append(record)
@@ -106,12 +106,22 @@ class StudioRun:
     def nodes(self) -> int:
         return sum(len(record.draft) for record in list(self.rounds))
 
-    def view(self, at: int) -> dict[str, Any]:
-        """Round ``at`` as the page draws it. Made when first asked for: decoding does not wait for
-        it, and a long trace opens at its beginning."""
-        if at not in self._views:
-            self._views[at] = round_view(self.rounds[at], self.explainer, first=at == 0)
-        return self._views[at]
+    def tree(self, at: int) -> dict[str, Any]:
+        """The tree of round ``at``. Made when first asked for: decoding does not wait for it."""
+        if at not in self._trees:
+            self._trees[at] = tree_view(self.rounds[at], self.explainer)
+        return self._trees[at]
+
+    def trees(self, first: int, last: int) -> list[dict[str, Any]]:
+        """Trees from round ``first`` to ``last``, as many as one answer should hold; at least one
+        where there is one."""
+        found, rows = [], 0
+        for at in range(max(0, first), min(last + 1, len(self.rounds))):
+            rows += len(self.rounds[at].draft)
+            if found and rows > ANSWER_ROWS:
+                break
+            found.append(self.tree(at))
+        return found
 
     def trace(self) -> Trace:
         """Return the trace of its rounds so far. Raises UserError before the first round."""
@@ -120,17 +130,18 @@ class StudioRun:
             raise UserError("there is nothing to save yet")
         return Trace(self.header, rounds, self.footer if self.state == DONE else None, self.lies)
 
-    def views_from(self, start: int) -> tuple[list[dict[str, Any]], bool]:
-        """Views from ``start`` on, as many as one answer should hold; whether there are more."""
-        views: list[dict[str, Any]] = []
-        size, end = 0, len(self.rounds)
-        for at in range(start, end):
-            view = self.view(at)
-            views.append(view)
-            size += 400 + 40 * len(view["tokens"]) + sum(map(len, view["labels"].values()))
-            if size > (ANSWER_SIZE if start else FIRST_ANSWER_SIZE):
-                break
-        return views, start + len(views) < end
+    def lines(self, start: int) -> tuple[list[dict[str, Any]], bool]:
+        """Lines of the rounds from ``start`` on, as many as one answer should hold, and whether
+        there are more. A few rounds come with their trees; of many, the first of the run does, and
+        the last, which is on view where a run is followed."""
+        there = len(self.rounds)
+        end = min(there, start + ANSWER_ROUNDS)
+        lines = [round_line(self.rounds[at], at == 0) for at in range(start, end)]
+        few = sum(line["drafted"] + 1 for line in lines) <= ANSWER_ROWS
+        for at, line in enumerate(lines, start):
+            if few or at in (0, end - 1):
+                line.update(self.tree(at))
+        return lines, end < there
 
     def read(self, trace: Trace | TraceReader, rounds: Iterator[Round], rows: float) -> bool:
         """Append about so many draft rows of a file; whether it is at its end."""
@@ -148,7 +159,7 @@ class StudioRun:
         """Return what a page draws, with the rounds from number ``since`` on."""
         since = max(0, since)
         state = self.state  # read before the rounds: an ended run's last rounds are then complete
-        views, more = self.views_from(since)
+        lines, more = self.lines(since)
         return {
             "state": state,
             "message": flowing(self.message, MAX_MESSAGE),
@@ -158,7 +169,7 @@ class StudioRun:
             "source": self.source,
             "made": self.made if not since else None,
             "first": since,
-            "rounds": views,
+            "rounds": lines,
             "more": more,
         }
 

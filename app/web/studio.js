@@ -62,6 +62,7 @@ export class Studio {
       complain: (sentence) => this.complain(sentence),
       model: (model) => this.status.model(model),
       rounds: (_feed, first) => this._rounds(pane, first),
+      drawable: () => this._explain(),
       state: (_feed, ended) => this._runState(pane, ended),
       lost: () => this._lost(pane),
       silent: (why) => this.status.silent(why),
@@ -227,14 +228,15 @@ export class Studio {
 
   // ── stepping ───────────────────────────────────────────────────────────────────────────────
 
-  /** Go to a round of a run, of the first unless another is named; gives whether it is shown. */
+  /** Go to a round of a run, of the first unless another is named. Gives whether it is shown, as a
+   * promise: false where it cannot be, null where another one was wanted meanwhile. */
   reach(at, pane = this.panes[0]) {
     this.player.pause();
     return this.guide.reach(at, pane);
   }
 
   /** Show a round that was chosen, and stay there, even where it is the newest of a run that goes
-   * on. Gives whether it is shown. */
+   * on; gives what `reach` does. */
   choose(pane, at) {
     this._picked(pane);
     const isShown = this.reach(at, pane);
