@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 from typing import Any
 
@@ -177,6 +177,8 @@ class StudioRun:
 def size_of(value: object, counted: set[int] | None = None) -> int:
     """About how many bytes the arrays and texts of a record take; a shared array counts once."""
     counted = set() if counted is None else counted
+    if value is None or isinstance(value, (int, float)):
+        return 0  # most of them; the rest of the questions take longer
     if isinstance(value, np.ndarray):
         new = id(value) not in counted
         counted.add(id(value))
@@ -184,7 +186,7 @@ def size_of(value: object, counted: set[int] | None = None) -> int:
     if isinstance(value, str):
         return len(value)
     if is_dataclass(value):
-        value = [getattr(value, each.name) for each in fields(value)]
+        value = list(vars(value).values())
     elif isinstance(value, Mapping):
         value = list(value.values())
     return sum(size_of(v, counted) for v in value) if isinstance(value, (tuple, list)) else 0

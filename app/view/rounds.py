@@ -87,15 +87,16 @@ def round_line(record: Round, first: bool = False) -> dict[str, Any]:
     root."""
     record = drawable(record)
     draft, path, pieces = record.draft, record.verdict.path, _pieces(record, first)
-    side = list(draft.side) if isinstance(draft, Draft) else []
-    parents = draft.parents.tolist()
+    parents, depths = draft.parents.tolist(), draft.depths
+    if isinstance(draft, Draft) and draft.side:
+        depths = np.delete(depths, list(draft.side))
     line: dict[str, Any] = {
         "index": record.index,
         "position": record.position,
         "accepted": record.accepted,
         "drafted": len(draft) - 1,
         "nodes": draft.nodes,
-        "depth": int((np.delete(draft.depths, side) if side else draft.depths).max()),
+        "depth": max(depths.tolist()),
         "path": list(path),
         "beside": [parents.count(row) - (row != path[-1]) for row in path],
         "text": pieces,
