@@ -4,7 +4,7 @@ import { h, percent, s } from "../dom.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
-import { GHOST, cutWords } from "../tree/boxes.js";
+import { cutWords, GHOST } from "../tree/boxes.js";
 import { TreePlan } from "../tree/plan.js";
 import { TreeView } from "../tree.js";
 
