@@ -80,7 +80,9 @@ export class TreeView {
     this._draw(round, this.folded ? round.fold : null);
     this.unseen = !this.svg.getClientRects().length;
     this.frame(keep);
-    if (columns && !this.unseen) this.window.glide(before, columns, line - this.plan.at(0)[1]);
+    if (this.unseen) return;
+    this.settle(); // no frame without its boxes
+    if (columns) this.window.glide(before, columns, line - this.plan.at(0)[1]);
   }
 
   /** More rounds of the run have come. */
@@ -125,10 +127,7 @@ export class TreeView {
 
   clear() {
     this.plan = this.window.plan = this.selected = null;
-    this.spine.clear();
-    this.scene.clear();
-    this.axis.clear();
-    this.map.clear();
+    for (const part of [this.spine, this.scene, this.axis, this.map]) part.clear();
   }
 
   has(row) {

@@ -98,7 +98,7 @@ test("a search finds tokens by column and line, then those that are folded away"
 test("boxes take the shape in which q and p are read, and among other trees the shape of all", () => {
   const step = (size, slim = null) => planFor(round, null, { slim }, size).stepX;
   assert.equal(step([1200, 600]), 168);
-  assert.equal(step([560, 600]), 132); // narrow ones are larger there
+  assert.equal(step([560, 600]), 118); // narrow ones are larger there
   assert.equal(step([1200, 150]), 248); // a line each
   assert.equal(step([320, 500]), 79); // a phone: all depths are in sight
   assert.deepEqual(

@@ -22,8 +22,10 @@ const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
  * have room for. told: p is known. */
 export function sizes(lines, shape, told) {
   if (shape === "flat") return { boxW: 212, boxH: 22, stepX: 248, stepY: 26, flat: true };
-  if (shape === "narrow")
-    return { boxW: 118, boxH: BOX_H, stepX: 132, stepY: STEP_Y, letters: 12, narrow: true };
+  if (shape === "narrow") {
+    const boxW = told ? 118 : 104;
+    return { boxW, boxH: BOX_H, stepX: boxW + 14, stepY: STEP_Y, letters: boxW / 9, narrow: true };
+  }
   if (shape === "slim") {
     const boxH = told ? 56 : BOX_H;
     return { boxW: 70, boxH, stepX: 79, stepY: boxH + 6, letters: 8, slim: true };
