@@ -17,8 +17,7 @@ const BRIEFLY = 600; // milliseconds
 
 export class Pane {
   /** name: of its tree, the only one on the page.
-   *  hear: {picked(pane), say(words), complain(sentence), drawable() when trees have come,
-   *  …what a Feed says}. */
+   *  hear: {picked(pane), say(words), complain(sentence), …what a Feed says}. */
   constructor(letter, name, source, hear) {
     this.letter = letter;
     this.source = source;
@@ -189,7 +188,6 @@ export class Pane {
   _came(error) {
     if (error) this.hear.complain(error);
     this.tree.grown();
-    this.hear.drawable();
   }
 
   /** Draw round number `at`, whose tree is here. */

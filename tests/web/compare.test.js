@@ -63,7 +63,8 @@ test("another run stands after the same text in its latest round that holds it",
   const B = side([early, late], 0);
   assert.equal(await standingIn(A, 0, B), null); // nothing comes before a root
   assert.deepEqual(await standingIn(A, 1, B), { at: 0, row: 0 });
-  assert.deepEqual(await standingIn(A, 2, B), { at: 0, row: 1 }); // its stop: the next round begins later
+  // Its stop: the next round begins later.
+  assert.deepEqual(await standingIn(A, 2, B), { at: 0, row: 1 });
   assert.deepEqual(await standingIn(A, 3, B), { at: 1, row: 0 });
   assert.deepEqual(await standingIn(A, -1, B), { at: 1, row: 1 });
   assert.deepEqual(await standingIn({ ...B, at: 1 }, 2, A), { at: 0, row: 2 });
