@@ -299,7 +299,7 @@ def test_the_live_engine_starts_both_denoising_runs():
         device="cpu", model=SimpleNamespace(dtype=torch.float64), encode_chat=lambda _: [3, 1, 4],
     )  # fmt: skip
     spiffy, plain = (
-        engine.start(DenoiseRequest("p", 16, nodes=nodes)).header for nodes in (3, None)
+        engine.start(DenoiseRequest("p", 16, graph=graph)).header for graph in ("3", None)
     )
     assert (spiffy.method, plain.method) == ("spiffy", "denoise")
     assert graph_of(spiffy.settings).name == "k1-d3" and spiffy.settings["block"] == 8

@@ -42,8 +42,9 @@ def _run(request: RunRequest) -> Said:
 
 def _denoise(request: DenoiseRequest) -> Said:
     """By the names of the form's inputs (``tabs.denoise.requests``)."""
-    pace = request.pace.to_json()
-    said = {"prompt": request.prompt, "graph": request.nodes or 0, "length": request.length, **pace}
+    graph = int(request.graph or 0)
+    said = {"prompt": request.prompt, "graph": graph, "length": request.length}
+    said |= request.pace.to_json()
     also = {"block": request.block, "ahead": request.ahead}
     said |= {name: value for name, value in also.items() if value is not None}
     return said | {"temperature": request.temperature, "seed": request.seed}

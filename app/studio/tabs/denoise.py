@@ -151,7 +151,7 @@ def requests(values: Mapping[str, Any]) -> list[DenoiseRequest]:
         seed=_whole(values, "seed"),
         ahead=None if ahead == OWN_AHEAD else ahead,
     )
-    return [replace(plain, nodes=nodes), plain] if nodes else [plain]
+    return [replace(plain, graph=str(nodes)), plain] if nodes else [plain]
 
 
 def request_of(asked: Mapping[str, Any]) -> DenoiseRequest:
