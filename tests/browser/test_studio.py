@@ -410,7 +410,7 @@ def test_a_run_that_is_gone_is_said(browser: Browser):
         page.goto(address + "/#run=" + "x" * 24)
         banner = page.locator(".ds-banner:visible")
         expect(banner).to_have_text("this run is no longer on the server")
-        expect(page.locator(".ds-empty:visible")).to_have_count(1)
+        expect(page.locator(".ds-empty:visible p")).to_contain_text("what the drafter proposed")
         run(page, "hello")
         expect(banner).to_have_count(0)
         runs._runs.clear()
@@ -753,6 +753,8 @@ def test_the_page_is_there_before_the_model(browser: Browser):
         expect(chip).to_contain_text("pretending to load")
         run(page, "early bird", wait="waiting")
         expect(state(page)).to_have_text("waiting for the model")
+        expect(page.locator(".ds-away:visible")).to_contain_text("pretending to load")
+        expect(page.locator(".ds-empty:visible")).to_have_count(0)  # it stood under those words
         may_load.set()
         expect(chip).to_have_text("model ready")
         expect(state(page)).to_have_attribute("data-state", "done")
