@@ -77,7 +77,7 @@ def _versions(missing: list[str]) -> Iterator[str]:
         (NEEDED, "decoding"),
         (FOR_PREPARING, "making the embedded target"),
         (FOR_STUDIO, "the studio"),
-        (FOR_CLUSTERS, "sweep --ray"),
+        (FOR_CLUSTERS, "grid run --ray, trace pack --ray"),
         (FOR_TESTS, "the tests"),
     ):
         found = {name: _version(name) for name in names}
