@@ -32,6 +32,13 @@ def percent(value: float | None) -> str:
     return share(value, 1 if 0 < value < 0.0995 else 0)
 
 
+def tiny(value: float | None) -> str:
+    """A product of probabilities, however small: 0.4%, 0.012%, 3.1e-7"""
+    if value is None or math.isnan(value) or not 0 < value < 0.001:
+        return percent(value)
+    return f"{value * 100:.2g}%" if value >= 1e-5 else f"{value:.1e}".replace("e-0", "e-")
+
+
 def share(value: float | None, digits: int = 1) -> str:
     """A share with the same digits in every row of a table: 4.2%"""
     return UNKNOWN if value is None or math.isnan(value) else f"{value * 100:.{digits}f}%"

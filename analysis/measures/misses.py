@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.numbers import percent
+from analysis.numbers import percent, tiny
 from core.drafting.session import FactorisedSession
 from core.rounds.causes import Cause
 from core.rounds.draft import Array, Draft, Proposal
@@ -23,7 +23,6 @@ from core.rounds.round import Round
 from core.verification.simulate import verdict
 
 MOST = 4096  # nodes of the largest draft that is tried
-SMALLEST = 0.001  # of a probability that is not written as a power of ten
 CLOSE = 1e-4  # log q: scores are float32
 
 
@@ -101,9 +100,9 @@ def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
     if found.reason is Cause.SHORT_LIST:
         told += ": beyond what this budget lists"
     else:
-        told += f": pruned by the budget. Its path has q {_small(found.path_q)}"
+        told += f": pruned by the budget. Its path has q {tiny(found.path_q)}"
         if found.cut_off is not None and (found.path_q or 0) < found.cut_off:
-            told += f", below the cut-off {_small(found.cut_off)}"
+            told += f", below the cut-off {tiny(found.cut_off)}"
     told += f"; it needs B {'=' if found.exact else '≥'} {found.nodes}"
     if found.accepted is None:
         return told
@@ -180,11 +179,6 @@ def _sums(draft: Draft) -> Array:
 
 def _exp(log: float | None) -> float | None:
     return None if log is None or math.isnan(log) else math.exp(min(log, 0.0))
-
-
-def _small(chance: float | None) -> str:
-    tiny = chance is not None and 0 < chance < SMALLEST
-    return f"{chance:.1e}".replace("e-0", "e-") if tiny else percent(chance)
 
 
 def _ordinal(count: int) -> str:

@@ -117,7 +117,7 @@ def spiffys_graph(material: Material) -> Json:
     ]  # fmt: skip
     ranks = (f"{_name(edit)} is {g.token} ({g.odds:.0%})" for edit, g in EXAMPLE.guesses.items())
     return chapter(
-        "10-spiffys-graph", scenes,
+        "10-spiffys-graph", scenes, "other",
         text=TEXT, blanks=len(BLOCK), ranks=[", ".join(ranks)],
         sure=sure.span, p=sure.odds,
         first=_formula(drafts[0]), second=_formula(drafts[1]), both=_formula(drafts[2]),

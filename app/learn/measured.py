@@ -117,7 +117,7 @@ class CourseMeasurements:
 def measured(material: Material) -> Json:
     found = CourseMeasurements()
     made = (_budgets, _sources, _samplings, _lengths, _distances, _coverages, _speeds, _calls)
-    return chapter("11-measured", [make(found) for make in made])
+    return chapter("11-measured", [make(found) for make in made], "speeds")
 
 
 # ── steps ────────────────────────────────────────────────────────────────────────────────────────

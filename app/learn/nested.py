@@ -44,7 +44,7 @@ def nested(m: Material) -> Json:
         scene("price", tree("treeflash", title=NAMES["treeflash"])),
     ]  # fmt: skip
     return chapter(
-        "07-nested", scenes,
+        "07-nested", scenes, "two",
         budget=m.budget, family=words.nodes(family), best=words.node(family[0]),
         small=words.node(small), odd=words.path(m.odd),
         others=other.nodes(others[:LISTED]), gained=other.node(gained), parent=other.node(parent),

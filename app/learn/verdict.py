@@ -64,7 +64,7 @@ def one_pass(m: Material) -> Json:
     )
     assert record.target_probs is not None, "a shipped trace keeps p"
     return chapter(
-        "04-one-pass", scenes,
+        "04-one-pass", scenes, "flat",
         count=count, budget=m.budget, names=words.nodes(range(count)), cells=count * count,
         allowed=int(allowed.sum()), sees=[{"num": "; ".join(sees)}],
         deep=deep, deep_token=words.node(deep), above=draft.path(deep), path=words.path(deep),
@@ -109,7 +109,7 @@ def the_walk(m: Material) -> Json:
         m.ask("asked", m.surprises[1]),
         m.ask("asked-again", m.empty),
         scene("harvest", tree("ddtree", marks={-1: NEW})),
-        scene("died", tree("ddtree", marks=marks_of(hot=rejected, dim=unreached))),
+        scene("died", tree("ddtree", marks=marks_of(dim=unreached))),
         scene("missing", tree("ddtree", select=end), side=columns(offer)),
         scene("lossless", tree("ddtree"), side=race({name: m.traces[name] for name in RACED})),
         scene("noise", tree("ddtree", select=0), side=_noise(m)),
@@ -212,7 +212,7 @@ def the_cache(m: Material) -> Json:
         ({"0": words.node(a), "1": start + a, "2": start + b} for a, b in shifted),
     )
     return chapter(
-        "06-the-cache", scenes,
+        "06-the-cache", scenes, "copy",
         start=start, before=start - 1, count=count, last=start + count - 1, lost=len(lost),
         rows=path, copies=copies, kept=len(path),
         total=start + len(path), end=start + len(path) - 1,

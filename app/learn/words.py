@@ -181,17 +181,20 @@ def sections(name: str) -> dict[str, list[str]]:
     return {key: [p.strip() for p in text.split("\n\n") if p.strip()] for key, text in named}
 
 
-def chapter(name: str, scenes: Sequence[ChapterStep], **values: object) -> Json:
-    """One chapter as the page reads it. Raises KeyError for a section or value that is missing."""
+def chapter(name: str, scenes: Sequence[ChapterStep], about: str = "", **values: object) -> Json:
+    """One chapter as the page reads it. ``about``: the scene whose figure stands beside the
+    question, else the last. Raises KeyError for a section or value that is missing."""
     text = sections(name)
     title, question = text[""]
     short, full = title.removeprefix("# ").split(": ", 1)
+    shown = [each.section for each in scenes]
+    beside = shown.index(about) if about else len(scenes) - 1
     return {
         "name": short,
         "title": full,
         "question": plain(fill(question, values)),
         "steps": [_step(text, each, values) for each in scenes],
-        "quiz": _quiz(text["Question"], values),
+        "quiz": {**_quiz(text["Question"], values), "step": beside},
     }
 
 

@@ -115,10 +115,10 @@ export function percent(odds) {
   return `${fixed(odds * 100, odds > 0 && odds < 0.0995 ? 1 : 0)}%`;
 }
 
-/** A product of probabilities may be tiny: 3.1e-7 instead of <0.1%. */
+/** A product of probabilities, however small: 0.4%, 0.012%, 3.1e-7. */
 export function tiny(odds) {
-  if (odds === null || odds === undefined) return "–";
-  return odds >= 0.001 || odds === 0 ? percent(odds) : odds.toExponential(1);
+  if (!(odds > 0 && odds < 0.001)) return percent(odds);
+  return odds >= 1e-5 ? `${Number((odds * 100).toPrecision(2))}%` : odds.toExponential(1);
 }
 
 export function plural(count, word) {

@@ -174,7 +174,7 @@ export class Timeline {
         h(
           "span",
           { class: "ds-soft" },
-          "observing and drawing stand outside; Save… has it for Perfetto",
+          "without observing and drawing; ⋯ Save… writes them for Perfetto",
         ),
       ),
       h("div", { class: "ds-timeline-box" }, this.svg, this.top),

@@ -120,7 +120,7 @@ export class Pane {
     if (this.inspector !== this.own) this.closeInspector();
     this.inspector = this.own;
     this.tree.onMove = null;
-    this.tree.reshape(false);
+    this.tree.reshape(null);
     if (this.tree.columns) this.tree.stand(null);
   }
 

@@ -170,12 +170,18 @@ export class Studio {
 
   _began() {
     if (!this.opening.coming.size) setForm(this.where.stop, false); // what was opened is to be seen
-    this.empty.hidden = this.comparing || !!this.panes[0].rounds.length;
+    this._vacant();
     this._arrange();
     this.runs.keep();
     describe(this.status, this.panes);
     this.link.opened();
     this.trigger(this.runs.busy ? "running" : "settled");
+  }
+
+  /** The shelf fills the canvas while nothing is on view and nothing is coming. */
+  _vacant() {
+    const [{ feed }] = this.panes;
+    this.empty.hidden = this.comparing || !!feed.rounds.length || feed.active;
   }
 
   _parted() {
@@ -192,7 +198,7 @@ export class Studio {
 
   _rounds(pane, first) {
     if (!this.panes.includes(pane)) return;
-    if (pane.rounds.length) this.empty.hidden = true;
+    this._vacant();
     if (first === 0 && pane.feed.ticket) shelve([pane.feed.ticket]);
     describe(this.status, this.panes);
     this.guide.take(pane, first);
@@ -207,9 +213,8 @@ export class Studio {
   }
 
   _draw() {
-    const { guide, panes } = this,
-      count = Math.max(...panes.map((pane) => pane.rounds.length));
-    this.toolbar.at(guide, count, this.runs.busy);
+    const { guide, panes } = this;
+    this.toolbar.at(guide, Math.max(...panes.map((pane) => pane.rounds.length)), this.runs.busy);
     this.actions.allow(panes[0].rounds.length > 0, this.comparing);
     const shown = panes.map((pane) => pane.at).join();
     if (shown !== this.shown) this._moved(shown);
@@ -287,6 +292,7 @@ export class Studio {
     const run = pane.feed.run;
     this._chip(pane);
     pane.wait(this.status.waitingFor(pane));
+    this._vacant();
     if (run.message) this.complain(run.message);
     if (pane.feed.active) return this.guide.goesOn();
     this.opening.settled(pane);
@@ -303,7 +309,7 @@ export class Studio {
     setChip(pane.chip, "", "");
     const looked = pane.rounds.length ? ": it can be looked at, but not inspected or saved" : "";
     this.complain(`this run is no longer on the server${looked}`);
-    this.empty.hidden = this.comparing || !!looked;
+    this._vacant();
     this.runs.keep();
     this._settled();
   }

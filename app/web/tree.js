@@ -1,5 +1,5 @@
 // The draft tree: one SVG. Positions come from Python (app/view/layout.py, fold.py). What is drawn
-// is a function of a plan (round and fold), a window (which part is in sight) and the rows that are
+// is a function of a plan (round and fold), a window (what is in sight) and the rows that are
 // selected, marked or found; each has its module in tree/.
 
 import { h, s } from "./dom.js";
@@ -30,7 +30,7 @@ export class TreeView {
     this.folded = !!onOpen; // what a person last chose
     this.opened = new Set(); // rows whose folded children are drawn
     this.folds = new Turns();
-    this.plan = this.selected = this.marked = null;
+    this.plan = this.selected = this.marked = this.slim = null;
     this.hits = new Set(); // rows that hold what is searched
     this._build();
     listenToHands(this);
@@ -74,14 +74,15 @@ export class TreeView {
       columns = same ? this.spine.columnsTo(run.at) : 0,
       line = before && this.plan.at(0)[1];
     this.run = run ?? null;
-    this.opened.clear();
+    for (const rows of [this.opened, this.hits]) rows.clear();
     this.pointing.forget();
     this.selected = this.marked = null;
-    this.hits = new Set();
     this._draw(round, this.folded ? round.fold : null);
     this.unseen = !this.svg.getClientRects().length;
     this.frame(keep);
-    if (columns && !this.unseen) this.window.glide(before, columns, line - this.plan.at(0)[1]);
+    if (this.unseen) return;
+    this.settle(); // no frame without its boxes
+    if (columns) this.window.glide(before, columns, line - this.plan.at(0)[1]);
   }
 
   /** More rounds of the run have come. */
@@ -112,8 +113,8 @@ export class TreeView {
 
   /** The box of a row, to be drawn. */
   box(row) {
-    const { round } = this;
-    const place = this.plan.at(row) || [0, 0];
+    const { round } = this,
+      place = this.plan.at(row) || [0, 0];
     if (row === GHOST) return ghostBox(this.plan, round, `${this.name}-node-ghost`, place);
     return nodeBox(this.plan, round, row, `${this.name}-node-${row}`, place);
   }
@@ -126,10 +127,7 @@ export class TreeView {
 
   clear() {
     this.plan = this.window.plan = this.selected = null;
-    this.spine.clear();
-    this.scene.clear();
-    this.axis.clear();
-    this.map.clear();
+    for (const part of [this.spine, this.scene, this.axis, this.map]) part.clear();
   }
 
   has(row) {
@@ -176,19 +174,19 @@ export class TreeView {
   /** Open what is folded under a row, or everything. */
   unfold(row) {
     if (!this.foldable) return;
-    if (row !== null && this.plan.chipPlace.has(row)) this.open([row]);
-    else this.setFolded(!this.folded);
+    const one = row !== null && this.plan.chipPlace.has(row);
+    one ? this.open([row]) : this.setFolded(!this.folded);
   }
 
   get columns() {
     return this.window.columns;
   }
 
-  /** Slim boxes, or the usual ones. */
+  /** Slim boxes or usual ones, as beside other trees; null: those that the window has room for. */
   reshape(slim) {
-    if (slim === !!this.slim) return;
     this.slim = slim;
-    if (this.plan) this._draw(this.round, this.plan.fold);
+    const { round, fold, boxW } = this.plan ?? {};
+    if (round && this.planned(round, fold).boxW !== boxW) this._draw(round, fold);
   }
 
   /** Stand in columns that are the same in other trees: {lead, here, labels, …} of columns.js. */
@@ -255,10 +253,11 @@ export class TreeView {
   /** A window of another size, and those in the same columns, show the same, or all as before. */
   _resized() {
     if (!this.plan) return;
-    const { zoom, view, least } = this.window;
-    const hidden = !this.svg.getClientRects().length;
-    const size = this.window.size.join();
+    const { zoom, view, least } = this.window,
+      hidden = !this.svg.getClientRects().length,
+      size = this.window.size.join();
     if (!hidden && (this.unseen || (size !== this.size && (zoom !== view.k || view.k < least)))) {
+      this.reshape(this.slim);
       for (const tree of this.columns?.trees ?? [this]) tree.frame(false);
       if (this.selected !== null) this.window.reveal(this.selected);
     }
@@ -304,8 +303,8 @@ export class TreeView {
   /** Mark the nodes whose token holds the text; returns their rows in the order of the plan. */
   search(text) {
     if (!this.plan) return [];
-    const wanted = text.toLowerCase();
-    const rows = this.plan.holding(wanted);
+    const wanted = text.toLowerCase(),
+      rows = this.plan.holding(wanted);
     this.hits = new Set(rows);
     for (const [row, node] of this.scene.nodes) node.classList.toggle("hit", this.hits.has(row));
     this.svg.classList.toggle("searching", wanted !== "");

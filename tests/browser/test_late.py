@@ -64,6 +64,10 @@ def test_an_example_that_is_answered_after_start_is_not_opened(visit: Open):
     page.keyboard.press("Home")
     named(page, "round=1")
     expect(page.locator(".ds-about:visible q")).to_have_text("started meanwhile")
+    page.locator("#ds-scope .ds-tree").press("e")
+    shelf.locator("[aria-label=Chat] .ds-example").first.press("Enter")
+    expect(page.locator(".ds-about:visible q")).not_to_have_text("started meanwhile")
+    expect(page.locator("#ds-scope .ds-tree")).to_be_focused()  # who came by keys goes on by keys
 
 
 def test_an_address_that_is_answered_late_replaces_no_run(visit: Open):

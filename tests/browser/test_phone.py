@@ -35,6 +35,11 @@ def test_it_opens_on_an_example_with_the_form_closed(phone: Page):
         assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= WIDTH + 1, name
         assert at.evaluate("(tab) => tab.scrollWidth <= tab.clientWidth + 1"), name
     assert fits(phone)
+    expect(phone.locator("#ds-scope .ds-tree.far")).to_have_count(0)  # q and p are read
+    phone.set_viewport_size({"width": 844, "height": 390})  # held across: the same, and the tree
+    root = phone.locator("#ds-scope .ds-node.root").bounding_box()
+    assert root is not None and root["y"] + root["height"] < 390
+    expect(phone.locator("#ds-views [role=tab]").locator("visible=true")).to_have_count(len(TABS))
 
 
 def test_steps_stay_at_the_bottom_and_the_inspector_is_a_sheet_above_them(phone: Page):

@@ -410,7 +410,7 @@ def test_a_run_that_is_gone_is_said(browser: Browser):
         page.goto(address + "/#run=" + "x" * 24)
         banner = page.locator(".ds-banner:visible")
         expect(banner).to_have_text("this run is no longer on the server")
-        expect(page.locator(".ds-empty:visible")).to_have_count(1)
+        expect(page.locator(".ds-empty:visible p")).to_contain_text("what the drafter proposed")
         run(page, "hello")
         expect(banner).to_have_count(0)
         runs._runs.clear()
@@ -738,10 +738,12 @@ def test_nothing_is_wider_than_the_window(visit: Open):
     page.keyboard.press("Home")
     page.locator(f"{NODE}.root").click()
     expect(page.locator(".ds-inspector .ds-numbers")).to_be_visible()
-    for wide, tall in ((1400, 900), (3840, 2160), (820, 1100), (360, 740)):
+    for wide, tall in ((1400, 900), (3840, 2160), (1024, 768), (820, 1100), (360, 740)):
         page.set_viewport_size({"width": wide, "height": tall})
         page.evaluate(FRAMES)
         assert page.evaluate("document.documentElement.scrollWidth") <= wide
+        bar = page.locator("#ds-scope .ds-toolbar").bounding_box()
+        assert bar is not None and (wide < 1024 or bar["height"] < 50)  # one row of tools
 
 
 def test_the_page_is_there_before_the_model(browser: Browser):
@@ -753,6 +755,8 @@ def test_the_page_is_there_before_the_model(browser: Browser):
         expect(chip).to_contain_text("pretending to load")
         run(page, "early bird", wait="waiting")
         expect(state(page)).to_have_text("waiting for the model")
+        expect(page.locator(".ds-away:visible")).to_contain_text("pretending to load")
+        expect(page.locator(".ds-empty:visible")).to_have_count(0)  # it stood under those words
         may_load.set()
         expect(chip).to_have_text("model ready")
         expect(state(page)).to_have_attribute("data-state", "done")

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { GHOST } from "../../app/web/tree/boxes.js";
-import { TreePlan } from "../../app/web/tree/plan.js";
+import { planFor, TreePlan } from "../../app/web/tree/plan.js";
 
 //  0 ┬ 1 ─ 3
 //    └ 2 ┬ 4 ─ ghost      accepted: 2 and 4
@@ -93,4 +93,16 @@ test("a search finds tokens by column and line, then those that are folded away"
   assert.deepEqual(whole.holding("dog"), [2, 4, 5, GHOST]);
   assert.deepEqual(folded.holding("dog"), [2, 4, GHOST, 5]);
   assert.deepEqual(whole.holding(""), []);
+});
+
+test("boxes take the shape in which q and p are read, and among other trees the shape of all", () => {
+  const step = (size, slim = null) => planFor(round, null, { slim }, size).stepX;
+  assert.equal(step([1200, 600]), 168);
+  assert.equal(step([560, 600]), 118); // narrow ones are larger there
+  assert.equal(step([1200, 150]), 248); // a line each
+  assert.equal(step([320, 500]), 79); // a phone: all depths are in sight
+  assert.deepEqual(
+    [false, true].map((slim) => step([320, 500], slim)),
+    [168, 79],
+  );
 });

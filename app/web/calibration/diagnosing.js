@@ -6,8 +6,8 @@ import { answered } from "../feed.js";
 import { card, choice, optionsOf, sheet } from "../parts.js";
 
 const ABOUT =
-  "Runs the drafter on the target's own text as configured, and under every named mistake of " +
-  "wiring. Explained in docs/wiring.md, as the command diagnose.";
+  "Runs the drafter on the target's own text as configured, and with every known mistake of " +
+  "wiring. It is the command `diagnose`; docs/wiring.md explains it.";
 const SHOWN = 4; // depths
 const NEAREST = 8; // mistakes on view before all are asked for
 

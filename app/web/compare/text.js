@@ -67,7 +67,7 @@ export class BandStrip {
       place < tokens.length ? [` · ${panes[side].letter} `, h("b", {}, tokens[place].text)] : [],
     );
     this.parted ??= this.element.appendChild(h("span", { class: "ds-parted" }));
-    this.parted.replaceChildren("⑂ here the texts part", ...said);
+    this.parted.replaceChildren("here the texts part", ...said);
   }
 
   mark(place, sides) {

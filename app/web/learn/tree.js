@@ -4,15 +4,18 @@ import { h, percent, s } from "../dom.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
-import { GHOST, slimWords } from "../tree/boxes.js";
+import { cutWords, GHOST } from "../tree/boxes.js";
 import { TreePlan } from "../tree/plan.js";
 import { TreeView } from "../tree.js";
 
 const LEAST_SCALE = 0.62,
   MOST_SCALE = 2.2, // how small and how large a tree is drawn
   LEAST_SHARE = 0.6, // of the whole tree: the picture does not jump with every node that comes
-  READ_SCALE = 0.85; // below: boxes of one line, if they are larger then
-const AROUND_TREE = 22; // pixels around a tree
+  READ_SCALE = 0.85, // below: boxes of one line, if they are larger then
+  LARGE_SCALE = 1.5; // below: narrow ones, if they are larger then
+const AROUND_TREE = 22, // pixels around a tree
+  AXIS = 10, // lower, for the labels of the depths
+  TOOLS = 28; // and below it, for its buttons
 const PHONE = "(max-width: 720px)"; // as in sizes.css
 const NARROW = { pad: 8, axis: 24, most: 1.15, lowest: 150 };
 
@@ -154,9 +157,11 @@ export class LessonTree extends TreeView {
   planned(round, fold) {
     const slim = round.sources ? "narrow" : "slim",
       plan = new LessonPlan(round, fold, { shape: this.narrow ? slim : "" });
-    if (this.narrow || round.notes || this._whole(plan) >= READ_SCALE) return plan;
-    const flat = new LessonPlan(round, fold, { shape: "flat" });
-    return this._whole(flat) > this._whole(plan) ? flat : plan;
+    if (this.narrow || this._whole(plan) >= LARGE_SCALE) return plan;
+    const shapes = round.notes || this._whole(plan) >= READ_SCALE ? ["narrow"] : ["flat", "narrow"],
+      others = shapes.map((shape) => new LessonPlan(round, fold, { shape })),
+      larger = (best, other) => (this._whole(other) > this._whole(best) ? other : best);
+    return others.reduce(larger, plan);
   }
 
   /** The scale at which the shown part of a plan fills the window. */
@@ -164,7 +169,7 @@ export class LessonTree extends TreeView {
     const [w, high] = this.window.size;
     return Math.min(
       (w - 2 * AROUND_TREE) / shown.width,
-      (high - 2 * AROUND_TREE - 8) / shown.height,
+      (high - 2 * AROUND_TREE - TOOLS) / shown.height,
     );
   }
 
@@ -178,7 +183,7 @@ export class LessonTree extends TreeView {
     if (whole < LEAST_SCALE) return super.frame(false);
     const k = Math.min(whole, MOST_SCALE);
     const x = (w - width * k) / 2 - left * k;
-    this.window.show({ k, kx: k, x, y: 10 + (hgt - height * k) / 2 - top * k });
+    this.window.show({ k, kx: k, x, y: (hgt - TOOLS - height * k) / 2 + AXIS - top * k });
   }
 
   /** All of its depths in sight, and as much room below as its branches take. */
@@ -211,7 +216,7 @@ export class LessonTree extends TreeView {
     box.classList.replace("unreached", "drafted");
     const text = box.querySelector(".token");
     const label = this.round.short[this.round.tokens[row]] || this.label(row);
-    const words = slimWords(this.plan, label);
+    const words = cutWords(this.plan, label);
     text.textContent = words;
     text.setAttribute("data-words", words); // which it is drawn from at another zoom
   }

@@ -13,7 +13,7 @@ import { Player } from "./player.js";
 import { LessonStage } from "./stage.js";
 import { onward, paragraphs, question } from "./words.js";
 
-const LOWEST = 0.3; // of the window: where a step's words may begin
+const LOWEST = 0.5; // of the window: where a step's words may begin
 
 /** The course is fetched once, then it needs no server. */
 export async function mount({ element, server }) {
@@ -98,8 +98,8 @@ export class Learn {
   }
 
   get shown() {
-    const { steps } = this.course.chapters[this.chapter];
-    return steps[Math.min(this.step, steps.length - 1)];
+    const { steps, quiz } = this.course.chapters[this.chapter];
+    return steps[this.asking ? quiz.step : this.step];
   }
 
   get here() {

@@ -28,7 +28,7 @@ export function scatter(rows, isNarrow) {
   const x = (tau) => LEFT + ((tau - 1) / (widest - 1)) * (W - LEFT - RIGHT);
   const y = (speed) => TOP + ((fastest - speed) / (fastest - slowest)) * (H - TOP - BOTTOM);
   const text = (words, at, more) => s("text", { ...at, ...more }, words);
-  const grid = [0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4]
+  const grid = [0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4]
     .filter((speed) => speed >= slowest && speed <= fastest)
     .flatMap((speed) => [
       s("path", { class: speed === 1 ? "plain" : "grid", d: `M${LEFT} ${y(speed)}H${W - RIGHT}` }),

@@ -81,6 +81,8 @@ const COLUMNS = [
   },
 ];
 
+const BLANK = "  \u2007\u2008\u2007\u2007"; // as wide as the two spaces and digits of a depth
+
 const BY_SPEED = COLUMNS.find(({ name }) => name === "speed");
 
 function costOf(row) {
@@ -229,8 +231,8 @@ function line(row, most, { columns, ran }) {
   const cells = [
     h("td", {}, tauBar(row, most)),
     h("td", {}, ratio(row.speed || null)),
-    h("td", {}, depths(row.tvd)),
-    h("td", {}, depths(row.coverage)),
+    depths(row.tvd),
+    depths(row.coverage),
     h("td", {}, number(row.draft_ms, 1)),
     h("td", {}, ratio(cost)),
     beside && h("td", {}, ratio(row.generate || null)),
@@ -239,7 +241,7 @@ function line(row, most, { columns, ran }) {
   const about = [
     row.size === OWN && row.budget > 1 && `B = ${row.budget}`,
     row.knows ? `q depends on the ${row.knows}` : "no drafter",
-    row.ran && !ran && `run on ${row.texts} prompts`,
+    row.ran && !ran && `in ${row.texts} real runs`,
   ];
   const words = about.filter(Boolean).join(", ");
   return h("tr", {}, h("th", {}, row.title, h("small", {}, words)), cells);
@@ -262,13 +264,11 @@ function tauBar({ tau, low, high }, most) {
   );
 }
 
+/** A cell with a place for each depth: fewer of them stand below the same depths of other rows. */
 function depths(values) {
-  return (
-    values
-      .slice(0, SHOWN_DEPTHS)
-      .map((value) => number(value))
-      .join("  ") || "–"
-  );
+  const told = values.slice(0, SHOWN_DEPTHS).map((value) => number(value)),
+    blank = BLANK.repeat(SHOWN_DEPTHS - told.length);
+  return h("td", {}, told.length ? told.join("  ") + blank : "–");
 }
 
 /** Which prompts and machine the numbers are of. */

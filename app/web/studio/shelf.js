@@ -31,7 +31,7 @@ export function emptyView([title, ...words], gallery) {
   gallery?.draw();
   const parts = [
     h("h2", { class: "ds-empty-title" }, title),
-    words.map((each) => h("p", {}, each)),
+    ...words.map((each) => h("p", {}, each)),
   ];
   return h("div", { class: "ds-empty" }, parts, gallery ? gallery.element : "");
 }

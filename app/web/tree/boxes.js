@@ -14,18 +14,21 @@ const EDIT_GAP = 34;
 export const MARK = { a: "✓", r: "×", u: "·" };
 export const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" };
 export const GHOST = -1; // in place of a row: the target's token where the walk stopped
-const SLIM_WORD = 8; // characters of a token in a slim box
 const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
 
 /** {boxW, boxH, stepX, stepY}. A draft graph's boxes list edits, a line each, and so are larger;
  * flat boxes say token, q and p on one line, so that a tall tree is read as a whole. Narrow and
- * slim ones are for a phone, slim ones with a line for each. told: p is known. */
+ * slim ones are for a long tree, slim ones with a line for each; letters: of a token that they
+ * have room for. told: p is known. */
 export function sizes(lines, shape, told) {
   if (shape === "flat") return { boxW: 212, boxH: 22, stepX: 248, stepY: 26, flat: true };
-  if (shape === "narrow") return { boxW: 104, boxH: BOX_H, stepX: 116, stepY: STEP_Y };
+  if (shape === "narrow") {
+    const boxW = told ? 118 : 104;
+    return { boxW, boxH: BOX_H, stepX: boxW + 14, stepY: STEP_Y, letters: boxW / 9, narrow: true };
+  }
   if (shape === "slim") {
     const boxH = told ? 56 : BOX_H;
-    return { boxW: 67, boxH, stepX: 77, stepY: boxH + 6, slim: true };
+    return { boxW: 70, boxH, stepX: 79, stepY: boxH + 6, letters: 8, slim: true };
   }
   if (!lines) return { boxW: BOX_W, boxH: BOX_H, stepX: STEP_X, stepY: STEP_Y };
   const most = Math.max(1, ...lines.map((edits) => edits.length));
@@ -82,9 +85,9 @@ function left({ slim }) {
   return slim ? 4 : 8;
 }
 
-/** A token in a slim box: what is left out is in the node's name and tip. */
-export function slimWords({ slim }, words) {
-  return slim && words.length > SLIM_WORD ? `${words.slice(0, SLIM_WORD - 1)}…` : words;
+/** A token as its box has room for it: what is left out is in the node's name and tip. */
+export function cutWords({ letters }, words) {
+  return words.length > letters ? `${words.slice(0, letters - 1)}…` : words;
 }
 
 export function nodeBox(size, round, row, id, [x, y]) {
@@ -103,7 +106,9 @@ export function nodeBox(size, round, row, id, [x, y]) {
   const mark = row ? MARK[round.status[row]] : "●";
   node.append(s("rect", { class: "box", width: size.boxW, height: size.boxH, rx: 7 }));
   if (round.lines) return fill(node, {}, edits(size, round.lines[row], mark, label));
-  const words = slimWords(size, `${mark} ${round.short[token] || label}`);
+  const sign = size.narrow && signOf(round, row) ? 2 : 0; // its sign stands beside the token
+  const room = { letters: size.letters - sign };
+  const words = cutWords(room, `${mark} ${round.short[token] || label}`);
   const top = size.flat ? 15 : row ? 16 : size.boxH / 2 + 5;
   node.append(s("text", { class: "token", x: left(size), y: top, "data-words": words }, words));
   if (row) node.append(...odds(size, round, row));
@@ -113,7 +118,8 @@ export function nodeBox(size, round, row, id, [x, y]) {
 function odds(size, round, row) {
   const p = round.p ? round.p[row] : null;
   const help = signOf(round, row);
-  const cue = { class: "odds cue", x: size.boxW - 4, y: size.flat ? 15 : 29, "text-anchor": "end" };
+  const line = size.flat ? 15 : size.narrow ? 16 : 29;
+  const cue = { class: "odds cue", x: size.boxW - 4, y: line, "text-anchor": "end" };
   return [
     ...bar(size, "q", round.q[row], 0),
     ...(p === null ? [] : bar(size, "p", p, 1)),
@@ -122,11 +128,12 @@ function odds(size, round, row) {
 }
 
 /** A chance in words, and as a bar: the first or second of a box. */
-function bar({ flat, slim, boxW }, name, chance, place) {
+function bar({ flat, slim, narrow, boxW }, name, chance, place) {
   const beside = slim ? 0 : place;
-  const x = flat ? boxW - 100 + 48 * beside : left({ slim }) + (6 + BAR) * beside;
+  const full = narrow ? BAR - 6 : BAR;
+  const x = flat ? boxW - 100 + 48 * beside : left({ slim }) + (6 + full) * beside;
   const y = flat ? 14 : slim ? 29 + 17 * place : 29;
-  const width = Math.max(1, (flat ? 42 : BAR) * (chance || 0)).toFixed(1);
+  const width = Math.max(1, (flat ? 42 : full) * (chance || 0)).toFixed(1);
   const under = y + (flat ? 3.5 : 4);
   return [
     s("text", { class: "odds", x, y }, `${name} ${percent(chance)}`),
@@ -152,7 +159,7 @@ function edits(size, lines, mark, label) {
 export function ghostBox(size, round, id, [x, y]) {
   const { ghost } = round;
   const what = round.lines ? "step" : "token";
-  const words = slimWords(size, `◇ ${ghost.short}`);
+  const words = cutWords(size, `◇ ${ghost.short}`);
   const top = size.flat ? 15 : ghost.p === null ? size.boxH / 2 + 5 : 16;
   return s(
     "g",

@@ -4,6 +4,8 @@
 import { curve, GHOST, sizes } from "./boxes.js";
 import { FAR, wholeScale } from "./camera.js";
 
+const NARROWER = 1.15; // narrow boxes must be so much larger on the screen: they say less of a token
+
 export class TreePlan {
   /** fold: {rows, y, ghost, chips} of app/view/fold.py; null: every node is drawn. look: {shape:
    * "flat", "narrow" or "slim" boxes, onward: the text goes on at the right of the path}. */
@@ -206,13 +208,21 @@ export class TreePlan {
   }
 }
 
-/** The plan of a round in a window of this size; slim: with slim boxes. A tall tree has boxes of
- * one line, if q and p can be read then and cannot be otherwise. */
+/** The plan of a round in a window of this size. slim: with slim boxes, or with usual ones; null: as
+ * there is room. A long tree has narrow
+ * boxes where they are larger on the screen then, and a tall one boxes of one line, if q and p can
+ * be read then and cannot be otherwise. Where neither is seen whole, its depths are, if they can. */
 export function planFor(round, fold, { onward, slim }, size) {
-  if (slim) return new TreePlan(round, fold, { shape: "slim" });
-  const plan = new TreePlan(round, fold, { onward }),
-    read = ({ width, height }) => wholeScale(size, width, height) >= FAR;
-  if (round.lines || read(plan)) return plan;
-  const flat = new TreePlan(round, fold, { onward, shape: "flat" });
-  return read(flat) ? flat : plan;
+  const shaped = (shape) => new TreePlan(round, fold, { shape, onward });
+  if (slim !== null) return shaped(slim ? "slim" : "");
+  const plan = shaped(""),
+    whole = ({ width, height }) => wholeScale(size, width, height),
+    across = ({ width }) => wholeScale(size, width, 1);
+  if (round.lines || whole(plan) >= 1) return plan;
+  const narrow = shaped("narrow");
+  if (whole(narrow) >= Math.max(FAR, NARROWER * whole(plan))) return narrow;
+  if (whole(plan) >= FAR) return plan;
+  const others = ["flat", "slim"].map(shaped);
+  const read = others.find((each) => whole(each) >= FAR);
+  return read ?? [plan, narrow, others[1]].find((each) => across(each) >= FAR) ?? plan;
 }

@@ -100,10 +100,15 @@ export class Spine {
         token.q === null ? "" : `q ${percent(token.q)}`,
         token.p === null ? "" : `p ${percent(token.p)}`,
       ];
+      const said = odds.filter(Boolean);
+      const lines = tree.slim ? said : [said.join("   ")];
+      const inset = left + (tree.slim ? 4 : 9);
       parts.push(
         s("rect", { class: `box ${token.came}`, x: left, y: top, ...size }),
-        s("text", { class: "token", x: left + 9, y: top + 16 }, cut(token.short)),
-        s("text", { class: "odds", x: left + 9, y: top + 30 }, odds.filter(Boolean).join("   ")),
+        s("text", { class: "token", x: inset, y: top + 16 }, cut(token.short)),
+        ...lines.map((words, i) =>
+          s("text", { class: "odds", x: inset, y: top + 30 + 17 * i }, words),
+        ),
       );
     }
     for (const [side, by] of [

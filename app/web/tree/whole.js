@@ -13,6 +13,7 @@ export function wholeTree(tree) {
   host.style.cssText = "position:absolute;left:-99999px;top:0;width:10px;height:10px";
   tree.element.parentNode.append(host);
   try {
+    other.reshape(false); // its window is none
     other.show(tree.round);
     host.style.width = `${other.plan.width + 2 * MARGIN}px`;
     host.style.height = `${other.plan.height + 2 * MARGIN}px`;

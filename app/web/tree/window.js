@@ -19,7 +19,6 @@ import {
 } from "./camera.js";
 
 const GLIDE = 260; // milliseconds from one round to the next
-const READABLE = 0.6; // a tree that is not smaller than this is shown as a whole
 
 export class TreeWindow {
   /** changed(): another part is in sight; moved(): a person's hands did it. */
@@ -52,8 +51,10 @@ export class TreeWindow {
   /** Whether the whole tree can be read at once. */
   get holdsAll() {
     const { plan, room, columns, least } = this;
-    if (!columns) return wholeScale(room, plan.width, plan.height) >= Math.max(READABLE, least);
-    return wholeScale(room, columns.all * plan.stepX, columns.tall) >= Math.max(FAR, least);
+    const [wide, tall] = columns
+      ? [columns.all * plan.stepX, columns.tall]
+      : [plan.width, plan.height];
+    return wholeScale(room, wide, tall) >= Math.max(FAR, least);
   }
 
   show(view) {
