@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: app test quick test-engines lint types web setup model constraints clean
+.PHONY: app test thorough quick test-engines lint types web setup model constraints clean
 
 app: setup model
 	$(BIN)/python -m app
@@ -14,6 +14,10 @@ app: setup model
 # with a reason at the end, where chromium or dot is missing.
 test: setup model lint types web
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(PYTEST)
+
+# Before a release: longer texts, more damaged files, every shipped drafter.
+thorough: setup model lint types web
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --thorough
 
 # Before each commit: linters, and the tests that take a tenth of a second or less.
 quick: setup lint

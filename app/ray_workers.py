@@ -1,12 +1,12 @@
-"""The runs of a sweep on a Ray cluster: workers with an engine each, and a driver that collects.
+"""Work on a Ray cluster: workers that get one job after the other, and a driver that collects.
 
-A worker is an actor. It gets one run at a time and returns the trace's bytes or the sentence of its
-failure: plain data. Only the driver writes files, so the nodes need no common folder, but every
-path that the command names (a model's folder, a drafter's, a method's file) must exist on every
-node. A cluster elsewhere is sent Draftscope's own code and assets and nothing else; what
+A worker is an actor. It loads what its jobs share, gets one job at a time, and returns plain data,
+or the sentence of its failure. Only the driver writes files, so the nodes need no common folder,
+but every path that the command names (a model's folder, a method's file, a trace) must exist on
+every node. A cluster elsewhere is sent Draftscope's own code and assets and nothing else; what
 requirements.txt names must be installed there.
 
-A worker that dies loses only its run: another worker tries that run once more, and a new worker
+A worker that dies loses only its job: another worker tries that job once more, and a new worker
 takes the place.
 """
 
@@ -16,7 +16,6 @@ import math
 import os
 import re
 import socket
-import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -24,95 +23,90 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from analysis.experiments.sweep import Job, Terms
-from app.sweep_runner import Outcome, Report, Runner, sentence
 from core import ASSETS
-from core.errors import UserError
+from core.errors import UserError, in_one_line
 
 PIN = "2.60.0"
 LOCAL = "local"  # the address that starts a cluster of one's own
-ATTEMPTS = 2  # of a run whose worker dies
-STORE_BYTES = (
-    128 << 20
-)  # bytes of a local cluster's object store: results pass through it one by one
+ATTEMPTS = 2  # of a job whose worker dies
+STORE_BYTES = 128 << 20  # of a local cluster's object store: what does not fit goes to disk
 CONNECT_SECONDS = 5.0  # seconds for a cluster's address to answer
 POLL_SECONDS = 1.0  # seconds between looks at Ctrl-C and the progress
 ROOT = ASSETS.parent
 _CODE = ("core", "analysis", "app", "assets")
 
-Answer = bytes | str  # a trace, or the sentence of a failure
-Place = Callable[[Job], Path]
+
+class Assignment(Protocol):
+    """The job that a worker is given at a time: plain data, and hashable."""
+
+    @property
+    def title(self) -> str:
+        """Its name in the progress."""
+        ...
 
 
-@dataclass(frozen=True)
-class Spec:
-    """The engine that a worker loads. ``here``: the driver's folder, for relative paths."""
-
-    model: str
-    device: str
-    drafter: str | None
-    terms: Terms
-    here: str
+Load = Callable[[], Callable[[Any], Any]]  # makes, in a worker, what it does with each job
+Report = Callable[[str], None]  # what is being done
 
 
 class Worker:
-    """An engine in a process of its own. It answers with plain data and never raises."""
+    """A process of its own. It answers with plain data and never raises.
 
-    def __init__(self, spec: Spec):
-        self._spec, self._runner = spec, None
+    load  makes what it does with a job; a string as the answer says why the job failed
+    here  the driver's folder, for relative paths
+    """
+
+    def __init__(self, load: Load, here: str):
+        self._load, self._here, self._do = load, here, None
 
     def prepare(self) -> str:
-        """Load the target; returns why that failed, or nothing."""
-        spec = self._spec
+        """Get ready; returns why that failed, or nothing."""
         try:
-            if os.path.isdir(spec.here):
-                os.chdir(spec.here)
+            if os.path.isdir(self._here):
+                os.chdir(self._here)
             from app.terminal import quiet_libraries
 
             quiet_libraries()
-            from core.decoding.engine import Engine
-
-            engine = Engine(spec.model, spec.device, spec.drafter, spec.terms.template)
-            engine.prepare()
-            self._runner = Runner(engine, spec.terms)
+            self._do = self._load()
         except Exception as error:
-            return sentence(error)
+            return in_one_line(error)
         return ""
 
-    def run(self, job: Job) -> Answer:
-        assert self._runner is not None
-        with tempfile.TemporaryDirectory(prefix="draftscope-") as folder:
-            path = Path(folder) / job.file
-            return self._runner.run(job, path) or path.read_bytes()
+    def run(self, job: Any) -> Any:
+        assert self._do is not None
+        try:
+            return self._do(job)
+        except Exception as error:
+            return in_one_line(error)
 
 
 # ── scheduling ───────────────────────────────────────────────────────────────────────────────────
 
 
 class WorkerDied(Exception):
-    """A worker is gone, and its run with it."""
+    """A worker is gone, and its job with it."""
 
 
 class Pool(Protocol):
     """Workers, as the scheduler sees them. What they do is a ticket until it is done."""
 
     def start(self) -> Any:
-        """A new worker, still without an engine."""
+        """A new worker, not ready yet."""
         ...
 
     def prepare(self, worker: Any) -> Any:
-        """Ticket: the worker loads its engine."""
+        """Ticket: the worker gets ready."""
         ...
 
-    def submit(self, worker: Any, job: Job) -> Any:
-        """Ticket: the worker runs the job."""
+    def submit(self, worker: Any, job: Assignment) -> Any:
+        """Ticket: the worker does the job."""
         ...
 
     def wait(self, tickets: Sequence[Any]) -> Any | None:
         """A ticket that is done, or None after a while without one."""
         ...
 
-    def result(self, ticket: Any) -> Answer:
+    def result(self, ticket: Any) -> Any:
         """Return the answer of a ticket. Raises WorkerDied."""
         ...
 
@@ -123,20 +117,20 @@ class Pool(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """The work that a worker does now: a run, or (``job`` None) getting ready."""
+    """The work of a worker now: a job, or (``job`` None) getting ready."""
 
     worker: Any
-    job: Job | None = None
+    job: Assignment | None = None
 
 
 class Scheduler:
-    """Gives runs to at most ``size`` workers, each the next one when it is free."""
+    """Gives jobs to at most ``size`` workers, each the next one when it is free."""
 
-    def __init__(self, pool: Pool, jobs: Sequence[Job], size: int):
+    def __init__(self, pool: Pool, jobs: Sequence[Assignment], size: int):
         self.pool, self.waiting = pool, deque(jobs)
         self.size = min(size, len(jobs))
         self.doing: dict[Any, Task] = {}
-        self._failures: Counter[Job] = Counter()
+        self._failures: Counter[Assignment] = Counter()
         self._unready, self._why = 0, ""
 
     @property
@@ -150,8 +144,8 @@ class Scheduler:
         ]
         return ", ".join([*found, *busy[:1]])
 
-    def answers(self, report: Report) -> Iterator[tuple[Job, Answer]]:
-        """Every run with its trace or its sentence, in the order they end.
+    def answers(self, report: Report) -> Iterator[tuple[Assignment, Any]]:
+        """Every job with its answer or its sentence, in the order they end.
 
         Raises UserError when no worker can be made ready.
         """
@@ -176,8 +170,8 @@ class Scheduler:
         worker = self.pool.start()
         self.doing[self.pool.prepare(worker)] = Task(worker)
 
-    def _next(self, task: Task, answer: Answer) -> Iterator[tuple[Job, Answer]]:
-        """The worker is free: it gets the next run, if it is ready and there is one."""
+    def _next(self, task: Task, answer: Any) -> Iterator[tuple[Assignment, Any]]:
+        """The worker is free: it gets the next job, if it is ready and there is one."""
         if task.job is None and answer:
             self._why = str(answer)
             self.pool.stop(task.worker)
@@ -190,9 +184,9 @@ class Scheduler:
         if task.job is not None:
             yield task.job, answer
 
-    def _replace(self, task: Task, why: str) -> Iterator[tuple[Job, Answer]]:
-        """Its run goes to another worker, or fails; a new worker takes the place, unless as many
-        as there are places died before their first run."""
+    def _replace(self, task: Task, why: str) -> Iterator[tuple[Assignment, str]]:
+        """Its job goes to another worker, or fails; a new worker takes the place, unless as many
+        as there are places died before their first job."""
         self.pool.stop(task.worker)
         if task.job is None:
             self._why, self._unready = f"it died while it loaded ({why})", self._unready + 1
@@ -201,7 +195,7 @@ class Scheduler:
             if self._failures[task.job] < ATTEMPTS:
                 self.waiting.appendleft(task.job)
             else:
-                yield task.job, f"the workers that ran it died, {ATTEMPTS} of them ({why})"
+                yield task.job, f"the workers that did it died, {ATTEMPTS} of them ({why})"
         if self.waiting and self._unready <= self.size:
             self._start()
 
@@ -221,27 +215,27 @@ class Allocation:
 class RayPool:
     """Workers as Ray actors."""
 
-    def __init__(self, ray: Any, spec: Spec, share: Allocation):
-        self._ray, self._spec = ray, spec
+    def __init__(self, ray: Any, load: Load, share: Allocation):
+        self._ray, self._load = ray, load
         self._actor = ray.remote(Worker).options(
             num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=0, max_task_retries=0,
             scheduling_strategy="SPREAD",
         )  # fmt: skip
 
     def start(self) -> Any:
-        return self._actor.remote(self._spec)
+        return self._actor.remote(self._load, os.getcwd())
 
     def prepare(self, worker: Any) -> Any:
         return worker.prepare.remote()
 
-    def submit(self, worker: Any, job: Job) -> Any:
+    def submit(self, worker: Any, job: Assignment) -> Any:
         return worker.run.remote(job)
 
     def wait(self, tickets: Sequence[Any]) -> Any | None:
         ready, _ = self._ray.wait(list(tickets), num_returns=1, timeout=POLL_SECONDS)
         return ready[0] if ready else None
 
-    def result(self, ticket: Any) -> Answer:
+    def result(self, ticket: Any) -> Any:
         try:
             return self._ray.get(ticket)
         except self._ray.exceptions.RayError as error:
@@ -258,36 +252,39 @@ def _reason(error: Exception) -> str:
     return " ".join([type(error).__name__, *own[-1:]])[:200]
 
 
-def run_on_ray(
-    address: str, workers: int | None, spec: Spec, jobs: Sequence[Job], place: Place, report: Report
-) -> Generator[Outcome, None, None]:
-    """Every run on the cluster at ``address``; its trace is written where ``place`` says.
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster to work on.
 
-    Raises UserError when there is no Ray, no such cluster, or no worker can be made ready.
+    address  auto (the one this machine is in), HOST:PORT, or local (one started here)
+    workers  how many; None: one a GPU, else one a node, or with ``each_core`` one a core
+    device   auto, cpu or cuda: with a GPU, each worker has one of its own
     """
-    with _connected(address, workers) as ray:
-        share = _allocate(ray, workers, spec.device)
-        scheduler = Scheduler(RayPool(ray, spec, share), jobs, share.workers)
-        for job, answer in scheduler.answers(report):
-            if isinstance(answer, str):
-                yield Outcome(job, answer)
-                continue
-            try:
-                place(job).write_bytes(answer)
-            except OSError as error:
-                why = error.strerror or error
-                raise UserError(f"{place(job)} cannot be written: {why}") from None
-            yield Outcome(job)
 
+    address: str
+    workers: int | None
+    device: str = "cpu"
+    each_core: bool = False
 
-def check(device: str) -> None:
-    """Raises UserError when Ray is not installed, or cannot give a worker this device."""
-    _ray()
-    if device not in ("auto", "cpu", "cuda"):
-        raise UserError(
-            f"with --ray every worker gets a GPU of its own: --device is auto, cpu or cuda, not "
-            f"{device}"
-        )
+    def check(self) -> None:
+        """Raises UserError when Ray is not installed, or cannot give a worker this device."""
+        _ray()
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise UserError(
+                "with --ray every worker gets a GPU of its own: --device is auto, cpu or cuda, not "
+                f"{self.device}"
+            )
+
+    def answers(
+        self, load: Load, jobs: Sequence[Assignment], report: Report
+    ) -> Generator[tuple[Any, Any], None, None]:
+        """Every job with its answer, or the sentence of its failure, in the order they end.
+
+        Raises UserError when there is no Ray, no such cluster, or no worker can be made ready.
+        """
+        with _connected(self.address, self.workers) as ray:
+            share = _allocate(ray, self)
+            yield from Scheduler(RayPool(ray, load, share), jobs, share.workers).answers(report)
 
 
 def _ray() -> Any:
@@ -301,13 +298,13 @@ def _ray() -> Any:
 @contextmanager
 def _connected(address: str, workers: int | None) -> Iterator[Any]:
     ray = _ray()
-    # Ray prints a page on stdout when a worker dies; we report what that means for a run.
+    # Ray prints a page on stdout when a worker dies; we report what that means for a job.
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         try:
             _check_reachable(address)
             ray.init(**_options(address, workers))
         except Exception as error:  # it raises anything, from ConnectionError to ValueError
-            raise UserError(f"no Ray cluster at {address!r}: {sentence(error)}") from None
+            raise UserError(f"no Ray cluster at {address!r}: {in_one_line(error)}") from None
         try:
             yield ray
         finally:
@@ -339,14 +336,17 @@ def _not_sent(root: Path) -> list[str]:
     return ["/" + re.sub(r"([\\*?\[])", r"\\\1", name) for name in others]
 
 
-def _allocate(ray: Any, workers: int | None, device: str) -> Allocation:
-    """A GPU a worker where there are any; else a worker a node, with all of its cores."""
+def _allocate(ray: Any, cluster: Cluster) -> Allocation:
+    """A GPU a worker where there are any; else a worker a core, or a node with all of its cores."""
     nodes = [n["Resources"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
+    device, workers = cluster.device, cluster.workers
     gpus = int(sum(node.get("GPU", 0) for node in nodes)) if device != "cpu" else 0
     if not nodes or (device == "cuda" and not gpus):
         raise UserError(f"the Ray cluster has no {'GPU' if nodes else 'CPU'} to give")
     if gpus:
         return Allocation(workers or gpus, 1, 1)
+    cores = [int(node["CPU"]) for node in nodes]
+    if cluster.each_core:
+        return Allocation(workers or sum(cores), 1, 0)
     size = workers or len(nodes)
-    smallest = min(int(node["CPU"]) for node in nodes)
-    return Allocation(size, max(1, smallest // math.ceil(size / len(nodes))), 0)
+    return Allocation(size, max(1, min(cores) // math.ceil(size / len(nodes))), 0)

@@ -1,24 +1,28 @@
-"""The runs of a sweep, decoded: one engine takes them one by one, here or in a worker elsewhere."""
+"""The runs of a sweep, decoded: one engine takes them one by one, here or in workers elsewhere."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.experiments.sweep import Job, Terms
 from analysis.experiments.variants import Variant
 from app.decoding import Decoding, decode
+from app.ray_workers import Cluster
 from core.decoding.request import RunRequest
-from core.errors import UserError
+from core.errors import in_one_line
+from core.journal import writing
 
 if TYPE_CHECKING:
     from core.decoding.engine import Engine
 
 WARM_UP = 4  # tokens that a variant decodes before its first run is timed
-LONGEST = 300  # characters of a failure's sentence
 Report = Callable[[str], None]  # what is being done
+Place = Callable[[Job], Path]
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,12 @@ class Runner:
         try:
             if job.variant not in self._warm:
                 short = replace(request, max_new_tokens=min(WARM_UP, request.max_new_tokens))
-                decode(Decoding(self.engine, short), text)
+                decode(Decoding(self.engine.start, short), text)
                 self._warm.add(job.variant)
             footer = {**machine(self.engine), "source": job.prompt.source}
-            decode(Decoding(self.engine, request, path, self.terms.probe, footer), text)
+            decode(Decoding(self.engine.start, request, path, self.terms.probe, footer), text)
         except Exception as error:
-            return sentence(error)
+            return in_one_line(error)
         return ""
 
 
@@ -78,16 +82,50 @@ def machine(engine: Engine) -> dict[str, Any]:
     return {"hardware": name, "threads": torch.get_num_threads()}
 
 
-def sentence(error: Exception) -> str:
-    """Why a run failed, in one line."""
-    text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())[:LONGEST] or type(error).__name__
-
-
 def run_here(
-    runner: Runner, jobs: Sequence[Job], place: Callable[[Job], Path], report: Report
+    runner: Runner, jobs: Sequence[Job], place: Place, report: Report
 ) -> Generator[Outcome, None, None]:
     """Every run in this process, one after the other, into the files that ``place`` names."""
     for job in jobs:
         report(job.title)
         yield Outcome(job, runner.run(job, place(job)))
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The engine that a worker loads."""
+
+    model: str
+    device: str
+    drafter: str | None
+    terms: Terms
+
+    def load(self) -> Callable[[Job], bytes | str]:
+        """Make, in a worker, the function of a run: its trace as bytes, or why it failed."""
+        from core.decoding.engine import Engine
+
+        engine = Engine(self.model, self.device, self.drafter, self.terms.template)
+        engine.prepare()
+        return partial(_trace, Runner(engine, self.terms))
+
+
+def _trace(runner: Runner, job: Job) -> bytes | str:
+    with tempfile.TemporaryDirectory(prefix="draftscope-") as folder:
+        path = Path(folder) / job.file
+        return runner.run(job, path) or path.read_bytes()
+
+
+def run_on_ray(
+    cluster: Cluster, spec: Spec, jobs: Sequence[Job], place: Place, report: Report
+) -> Generator[Outcome, None, None]:
+    """Every run on a cluster; its trace is written where ``place`` says.
+
+    Raises UserError as ``Cluster.answers`` does, and where a trace cannot be written.
+    """
+    for job, answer in cluster.answers(spec.load, jobs, report):
+        if isinstance(answer, str):
+            yield Outcome(job, answer)
+            continue
+        with writing(place(job)):
+            place(job).write_bytes(answer)
+        yield Outcome(job)

@@ -54,6 +54,12 @@ def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
+def in_one_line(error: Exception, longest: int = 300) -> str:
+    """Why something failed, in one line: a UserError's words, another error's with its type."""
+    text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:longest] or type(error).__name__
+
+
 def unwritable(error: Exception) -> str | None:
     """A sentence where the disk or the output has no room, or the system refuses a path, whoever
     found out; else None."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections import Counter
+from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test asks the hub for anything
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -33,6 +36,17 @@ def _one_thread():
 def dot() -> str:
     """Graphviz's program; a test that asks for it is skipped where it is missing."""
     return needs.dot()
+
+
+@pytest.fixture
+def ray_home():
+    """Ray's folder, which goes with the test; a short path, for its sockets' sake."""
+    pytest.importorskip("ray", reason="Ray is not installed (or this Python has no wheel of it)")
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
+    try:
+        yield {"RAY_TMPDIR": str(folder), "RAY_AUTH_TOKEN": "0" * 64, "RAY_AUTH_MODE": "token"}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True, scope="session")

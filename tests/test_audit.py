@@ -198,6 +198,7 @@ def test_the_distribution_is_tested_where_the_text_may_be_another(engine, tmp_pa
 
 
 @pytest.mark.embedded
+@pytest.mark.thorough
 def test_speculative_sampling_on_the_embedded_model(tmp_path):
     """Any deviation of 0.2 in total variation would be found with 95 % power."""
     (tmp_path / "sampled.py").write_text(OWN)

@@ -11,9 +11,10 @@ from transformers import AutoModelForCausalLM
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.rounds.round import new_tokens
+from tests.timing import amount, usually
 from tests.toys_on_disk import save_toys
 
-NEW = 60
+NEW = amount(30, 60)
 TREES = {"ddtree": "drafter", "treeflash": "treeflash", "eagle3": "eagle3"}
 KINDS = (
     "dart+best-first", "dspark", "dflash2", "xpress", "domino", "eagle2", "peagle", "medusa",
@@ -40,7 +41,7 @@ def engine(toys: Path) -> Engine:
     return Engine(str(toys / "target"), "cpu")
 
 
-@pytest.mark.parametrize("name", PROMPTS)
+@pytest.mark.parametrize("name", usually(("control characters", "3,000 tokens"), PROMPTS))
 def test_methods_write_the_argmax(toys: Path, engine: Engine, name: str):
     prompt, language = PROMPTS[name], engine.prepare()
     ids = torch.tensor([language.encode_chat(prompt)])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from itertools import product
@@ -31,7 +33,8 @@ from tests.test_checkpoints import traces as checkpoints
 from tests.test_cli import is_one_sentence
 from tests.test_metrics import METHODS, NOTHING, fake_trace
 
-SHIPPED = Path(__file__).resolve().parent.parent / "assets" / "traces"
+ROOT = Path(__file__).resolve().parent.parent
+SHIPPED = ROOT / "assets" / "traces"
 
 
 @pytest.fixture(autouse=True)
@@ -401,3 +404,71 @@ def test_the_interval_of_many_units_is_that_of_the_bootstrap():
     assert (low + high) / 2 == pytest.approx(sums.sum() / counts.sum())
     assert high - low == pytest.approx(drawn_high - drawn_low, rel=0.05)
     assert (low, high) == pytest.approx((drawn_low, drawn_high), abs=0.05 * (high - low))
+
+
+# ── made by other processes ──────────────────────────────────────────────────────────────────────
+
+
+def copied(value):
+    """As it comes out of another process."""
+    return pickle.loads(pickle.dumps(value))  # noqa: S301
+
+
+def here_and_elsewhere(folder: Path, tmp_path: Path, elsewhere) -> tuple[Done, Done]:
+    """Pack in this process into "one", and by others into "two"."""
+    files = sorted(folder.iterdir())
+    return (
+        pack(files, tmp_path / "one", read_trace),
+        pack(files, tmp_path / "two", read_trace, elsewhere=elsewhere),
+    )
+
+
+def test_parts_that_others_make_in_any_order_are_those_of_one_process(
+    folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(packed, "SHARE_BYTES", 20_000)
+    (folder / "bad.jsonl").write_text("{}\n")
+    shares = []
+
+    def elsewhere(given):
+        shares.extend(given)
+        for share in copied(given[::-1]):
+            yield share, copied(share.make(read_trace))
+
+    one, two = here_and_elsewhere(folder, tmp_path, elsewhere)
+    assert len(shares) > 2 and one == two and two.added > 5 and len(two.refused) == 1
+    found, expected = (metrics.Report(tables(tmp_path / name)) for name in ("two", "one"))
+    for name in ("rounds", "nodes", "positions"):
+        pd.testing.assert_frame_equal(found[name], expected[name])
+    order = [[f for p in parts_of(tmp_path / name) for f in p.sources] for name in ("one", "two")]
+    assert order[0] == order[1]
+    again = pack(sorted(folder.iterdir()), tmp_path / "two", read_trace, elsewhere=elsewhere)
+    assert (again.added, again.kept) == (0, two.added)
+
+
+def test_a_share_that_failed_is_named_by_its_files_and_packed_the_next_time(
+    folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(packed, "SHARE_BYTES", 20_000)
+
+    def elsewhere(given):
+        for share in given:
+            yield share, "its worker died" if share.number == 1 else share.make(read_trace)
+
+    one, two = here_and_elsewhere(folder, tmp_path, elsewhere)
+    lost = one.added - two.added
+    assert lost == len(two.refused) > 0 and all("its worker died" in why for why in two.refused)
+    again = pack(sorted(folder.iterdir()), tmp_path / "two", read_trace)
+    assert (again.added, again.kept) == (lost, two.added)
+
+
+def test_a_cluster_s_cores_pack_what_this_process_does(folder, tmp_path, ray_home, monkeypatch):
+    monkeypatch.undo()  # parts of the usual size: the command's process has no other
+    words = ["-m", "app", "trace", "pack", folder, "--out", tmp_path / "two"]
+    shown = subprocess.run(
+        [sys.executable, *words, "--ray", "local", "--workers", "2"],
+        env=os.environ | ray_home, cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert shown.returncode == 0 and "Traceback" not in shown.stderr, shown.stderr
+    pack(sorted(folder.iterdir()), tmp_path / "one", read_trace)
+    same(tables(tmp_path / "two"), tables(tmp_path / "one"))

@@ -20,6 +20,7 @@ from core.drafting.session import walk
 from core.methods.loading import form as form_of
 from core.methods.registry import choose, find
 from core.rounds.round import new_tokens
+from tests.timing import amount
 from tests.toys_on_disk import write_tokenizer
 
 GOLDEN = Path(__file__).parent / "golden" / "published"
@@ -31,6 +32,7 @@ READS = {
     "speculators/eagle3-embedding": "the embedding and after layers 3, 5, 7",
 }
 CLOSE = 1e-4  # nats
+NEW = amount(10, 20)  # tokens
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +98,7 @@ def test_its_kind_is_told_by_its_config_and_its_file_has_no_fault(form, target, 
 def test_a_run_writes_the_targets_text(form, target):
     engine = engine_of(form, target)
     texts = [
-        new_tokens(list(engine.start(RunRequest("golden", method, None, 20))))
+        new_tokens(list(engine.start(RunRequest("golden", method, None, NEW))))
         for method in ("ar", method_of(form))
     ]
-    assert texts[0] == texts[1] and len(texts[0]) == 20
+    assert texts[0] == texts[1] and len(texts[0]) == NEW

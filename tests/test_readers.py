@@ -88,6 +88,7 @@ from tests.test_cost import KEPT
 from tests.test_lines import LOGS
 from tests.test_served import LLAMA, SGLANG, VLLM, trees
 from tests.test_whatif import source
+from tests.timing import amount
 from tests.toys_on_disk import save_toys
 
 Mutate = Callable[[bytes, random.Random], bytes]
@@ -591,7 +592,8 @@ def test_a_damaged_file_is_read_or_refused_with_one_sentence(name: str, tmp_path
     path = reader.make(tmp_path)
     reader.read(path)
     whole, accepted = path.read_bytes(), 0
-    for _ in range(reader.count):
+    tried = amount(min(reader.count, max(60, reader.count // 5)), reader.count)
+    for _ in range(tried):
         data = whole
         for _ in range(rng.choice((1, 1, 1, 2, 4))):
             data = rng.choice(reader.mutations)(data, rng)
@@ -606,10 +608,10 @@ def test_a_damaged_file_is_read_or_refused_with_one_sentence(name: str, tmp_path
         except BaseException:
             (tmp_path / "found").write_bytes(data)
             raise
-    assert 0 < accepted < reader.count
+    assert 0 < accepted < tried
 
 
-def test_as_many_mutants_are_read_as_is_said_and_of_every_kind_of_drafter():
+def test_as_many_mutants_are_made_as_is_said_and_of_every_kind_of_drafter():
     assert sum(reader.count for reader in READERS.values()) >= 36_000
     own = {name for name in DRAFTERS if find_drafter(name).checkpoint is not None}
     assert {name.removesuffix(" config") for name in READERS} >= own

@@ -102,7 +102,7 @@ def test_side_rows_have_a_sign_of_their_own():
     assert 'rect class="side"' in svg_tree(side_round())
     view = round_view(side_round())
     assert view["status"] == "aarass"
-    assert (view["drafted"], view["nodes"], view["depth"]) == (5, 3, 2)
+    assert (view["drafted"], view["offered"], view["depth"]) == (5, 3, 2)
 
 
 def test_a_draft_graph_is_drawn_with_every_edge_and_each_row_once():

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from dataclasses import replace
 from itertools import count
@@ -40,7 +39,7 @@ from analysis.measures.tables import Tables
 from app import cli, ray_workers, sweep_runner
 from app.commands import common
 from app.commands.grid import run as grid_run
-from app.ray_workers import Allocation, Scheduler, WorkerDied
+from app.ray_workers import Allocation, Cluster, Scheduler, WorkerDied
 from core.errors import UserError
 from core.traces.reader import read_ends, read_trace
 from tests.test_cli import is_one_sentence, start
@@ -623,39 +622,32 @@ def test_without_ray_one_sentence_says_how_to_get_it(call, words, tmp_path, monk
 
 
 def test_workers_share_gpus_else_cores():
-    class Cluster:
+    class Nodes:
         def __init__(self, *nodes):
             self._nodes = [{"Alive": True, "Resources": node} for node in nodes]
 
         def nodes(self):
             return [*self._nodes, {"Alive": False, "Resources": {"CPU": 99.0, "GPU": 9.0}}]
 
-    gpus = Cluster({"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0, "GPU": 1.0}, {"memory": 1.0})
-    assert ray_workers._allocate(gpus, None, "auto") == Allocation(3, 1, 1)
-    assert ray_workers._allocate(gpus, 2, "cuda") == Allocation(2, 1, 1)
-    assert ray_workers._allocate(gpus, None, "cpu") == Allocation(2, 4, 0)
-    assert ray_workers._allocate(gpus, 4, "cpu") == Allocation(4, 2, 0)
-    assert ray_workers._allocate(Cluster({"CPU": 2.0}), 9, "auto") == Allocation(9, 1, 0)
-    for cluster, device in ((Cluster({"CPU": 2.0}), "cuda"), (Cluster(), "auto")):
+    def share(nodes, *wanted):
+        return ray_workers._allocate(nodes, Cluster("auto", *wanted))
+
+    gpus = Nodes({"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0, "GPU": 1.0}, {"memory": 1.0})
+    assert share(gpus, None, "auto") == Allocation(3, 1, 1)
+    assert share(gpus, 2, "cuda") == Allocation(2, 1, 1)
+    assert share(gpus, None, "cpu") == Allocation(2, 4, 0)
+    assert share(gpus, 4, "cpu") == Allocation(4, 2, 0)
+    assert share(gpus, None, "cpu", True) == Allocation(12, 1, 0)
+    assert share(Nodes({"CPU": 2.0}), 9, "auto") == Allocation(9, 1, 0)
+    for nodes, device in ((Nodes({"CPU": 2.0}), "cuda"), (Nodes(), "auto")):
         with pytest.raises(UserError):
-            ray_workers._allocate(cluster, None, device)
+            share(nodes, None, device)
 
 
 def test_only_code_and_assets_are_sent(tmp_path):
     for name in ("core", "app", "runs", ".git", "odd[1]*"):
         (tmp_path / name).mkdir()
     assert ray_workers._not_sent(tmp_path) == ["/.git", r"/odd\[1]\*", "/runs"]
-
-
-@pytest.fixture
-def ray_home():
-    """Ray's folder, which goes with the test; a short path, for its sockets' sake."""
-    pytest.importorskip("ray", reason="Ray is not installed (or this Python has no wheel of it)")
-    folder = Path(tempfile.mkdtemp(prefix="ray-"))
-    try:
-        yield {"RAY_TMPDIR": str(folder), "RAY_AUTH_TOKEN": "0" * 64, "RAY_AUTH_MODE": "token"}
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_two_ray_workers_do_what_one_process_does(words, whole, tmp_path, ray_home):
@@ -674,7 +666,7 @@ def test_two_ray_workers_do_what_one_process_does(words, whole, tmp_path, ray_ho
     lost = table[table["error"].notna()]
     assert set(lost["method"]) == {str(dies)} and len(lost) == 2
     first, second = lost["error"]
-    assert "the workers that ran it died, 2 of them" in first
+    assert "the workers that did it died, 2 of them" in first
     assert second == "ZeroDivisionError: division by zero"
     kept = table[table["error"].isna()].reset_index(drop=True)
     expected = table_of(whole)

@@ -2,14 +2,18 @@
 
 Processor time hardly depends on what else a machine does, so the list in ``slow.txt`` stays true on
 other machines. It counts a test, its fixtures, and the processes that it has waited for.
+
+``--thorough`` adds the cases that are marked ``thorough`` and takes the larger ``amount``: longer
+texts, more damaged files. The mistakes that `tests.defects` plants are caught without it.
 """
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -17,6 +21,9 @@ SLOW_LIST = Path(__file__).with_name("slow.txt")
 SLOW = 0.1  # seconds of a test function, the mean over its parameters
 SHOWN = 20
 BEGAN = pytest.StashKey[float]()
+ONLY_THOROUGH = pytest.mark.thorough
+T = TypeVar("T")
+_thorough = False  # the option, known before a test module is imported
 HEAD = """# Test functions that take more than 0.1 s of processor time, fixtures included.
 # `make quick` leaves them out. Written by: make test PYTEST=--write-slow
 """
@@ -25,7 +32,28 @@ HEAD = """# Test functions that take more than 0.1 s of processor time, fixtures
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("draftscope")
     group.addoption("--quick", action="store_true", help="leave out slow tests and the browser's")
+    group.addoption("--thorough", action="store_true", help="more cases, each with more of it")
     group.addoption("--write-slow", action="store_true", help="write what is slow to slow.txt")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    global _thorough
+    _thorough = config.getoption("thorough")
+
+
+def amount(usual: int, thorough: int) -> int:
+    """How many of something a test tries."""
+    return thorough if _thorough else usual
+
+
+def usually(usual: Collection[T], cases: Iterable[T]) -> list[Any]:
+    """All of the cases, those that are not ``usual`` for thorough runs only."""
+    return [
+        case
+        if case in usual
+        else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=ONLY_THOROUGH)
+        for case in cases
+    ]
 
 
 def function_of(nodeid: str) -> str:
@@ -39,13 +67,14 @@ def slow_functions() -> set[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("quick"):
-        return
-    slow = slow_functions()
+    quick = config.getoption("quick")
+    slow = slow_functions() if quick else set()
     out = [
         item
         for item in items
-        if function_of(item.nodeid) in slow or item.get_closest_marker("browser")
+        if (not _thorough and item.get_closest_marker("thorough"))
+        or function_of(item.nodeid) in slow
+        or (quick and item.get_closest_marker("browser"))
     ]
     config.hook.pytest_deselected(items=out)
     gone = set(out)

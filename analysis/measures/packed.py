@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import numpy as np
@@ -42,6 +43,8 @@ from core.traces.schema import STAGES, Header, Trace
 FORMAT, VERSION = "draftscope-pack", 1
 RUNS = "runs"
 BATCH, PART = 2_000, 32_000  # rounds whose columns are made together; that a part has, at least
+SHARE_BYTES = 32 << 20  # of traces that another process packs at a time
+MOST_PARTS = 1_000  # that a share may make
 MAX_VALUES = 1 << 27  # of a column in a part: a small file may unpack to any number
 
 _WHOLE, _REAL, _SHORT, _YES = pa.int32(), pa.float64(), pa.float32(), pa.bool_()
@@ -85,6 +88,7 @@ _RUNS = {
     "tokens": pa.int64(), "wall_seconds": pa.float64(), "start": pa.int64(),
     "text": pa.list_(pa.int64()),
 }  # fmt: skip
+_FILES = (*_TABLES, RUNS)  # of a part, in the order in which they are written
 _FILE = re.compile(rf"([0-9]{{5,9}})\.({'|'.join((RUNS, *_TABLES))})\.parquet(\.tmp)?")
 
 
@@ -262,25 +266,32 @@ class Done:
     rounds: int = 0
     refused: list[str] = field(default_factory=list)
 
+    def count(self, other: Done) -> None:
+        """Add what another process did."""
+        self.added, self.rounds = self.added + other.added, self.rounds + other.rounds
+        self.refused += other.refused
+
 
 def pack(
     files: Sequence[Path],
     folder: Path,
     read: Callable[[Path], Trace],
     report: Callable[[float, str], None] = lambda done, file: None,
+    elsewhere: Elsewhere | None = None,
 ) -> Done:
     """Bring a pack up to date: add these traces, and pack those anew that changed since.
 
     What is in the pack already stays; a trace whose file is gone leaves it. Parts are written one
     after the other, each whole: a packing that was stopped goes on where it stopped. Old parts go
-    last, so that at any time all that was packed is in the pack.
+    last, so that at any time all that was packed is in the pack. With ``elsewhere`` other processes
+    read the traces and make the parts (``Share.make``), and this one writes them.
 
     Raises UserError where another process packs there, and where all traces of the pack are gone:
     it was moved without them.
     """
     with alone(folder, "packing"):
         _clear(folder)
-        return _pack(files, folder, read, report)
+        return _pack(files, folder, read, report, elsewhere)
 
 
 def _clear(folder: Path) -> None:
@@ -297,6 +308,7 @@ def _pack(
     folder: Path,
     read: Callable[[Path], Trace],
     report: Callable[[float, str], None],
+    elsewhere: Elsewhere | None,
 ) -> Done:
     parts = parts_of(folder)[::-1]  # the newest first: a stopped packing may have left older ones
     found, kept, waiting = Done(gone=_gone(parts)), set[str](), dict[str, Path]()
@@ -312,21 +324,20 @@ def _pack(
     waiting |= distinct(files)
     some = [file for place, file in waiting.items() if place not in kept]
     found.kept = len(kept)
-    writer, sizes = _Writer(folder), np.array([_size(file) for file in some], float)
-    shares = np.cumsum(sizes) / max(1.0, sizes.sum())
-    for done, file in zip([0.0, *shares], some, strict=False):
-        report(done, file.name)
-        try:
-            source = _source(file, folder)  # before it is read: it may be written on meanwhile
-            trace = read(file)
-        except UserError as why:
-            found.refused.append(str(why))
-            continue
-        writer.add(source, trace)
-        found.added, found.rounds = found.added + 1, found.rounds + len(trace.rounds)
-    writer.end()
+    first = 1 + max((part.number for part in parts), default=0)
+    if elsewhere is None:
+        share = Share(1, tuple(some), folder)
+        share.fill(_Writer(folder, first), read, found, report)
+    else:
+        shares = _shares(some, folder)
+        for share, made in elsewhere(shares) if shares else ():
+            if isinstance(made, str):
+                found.refused += [f"{file}: {made}" for file in share.files]
+                continue
+            _adopt(made, folder, first + share.number * MOST_PARTS)
+            found.count(made.done)
     for part in stale:
-        for table in (RUNS, *_TABLES):
+        for table in _FILES:
             part.path(table).unlink(missing_ok=True)
     return found
 
@@ -361,12 +372,90 @@ def _source(file: Path, folder: Path) -> PackedTrace:
     return found
 
 
+@dataclass(frozen=True)
+class Made:
+    """A share that was packed: the files of its parts, each by its table, and what was done."""
+
+    parts: Sequence[Mapping[str, bytes]]
+    done: Done
+
+
+@dataclass(frozen=True)
+class Share:
+    """Traces that are packed together, in this process or another.
+
+    number  among the shares of a packing, which gives its parts their order
+    folder  the pack's; another process need not see it
+    """
+
+    number: int
+    files: Sequence[Path]
+    folder: Path
+
+    @property
+    def title(self) -> str:
+        return self.files[0].name
+
+    def make(self, read: Callable[[Path], Trace]) -> Made:
+        """Pack them in a folder that goes again."""
+        done = Done()
+        with TemporaryDirectory(prefix="draftscope-") as place:
+            self.fill(_Writer(Path(place), 1), read, done)
+            parts = parts_of(Path(place))
+            tables = [{name: part.path(name).read_bytes() for name in _FILES} for part in parts]
+        return Made(tables, done)
+
+    def fill(
+        self,
+        writer: _Writer,
+        read: Callable[[Path], Trace],
+        done: Done,
+        report: Callable[[float, str], None] = lambda done, file: None,
+    ) -> None:
+        """Read them and write their parts."""
+        sizes = np.array([_size(file) for file in self.files], float)
+        ends = np.cumsum(sizes) / max(1.0, sizes.sum())
+        for begun, file in zip([0.0, *ends], self.files, strict=False):
+            report(begun, file.name)
+            try:
+                # before it is read: it may be written on meanwhile
+                source, trace = _source(file, self.folder), read(file)
+            except UserError as why:
+                done.refused.append(str(why))
+                continue
+            writer.add(source, trace)
+            done.added, done.rounds = done.added + 1, done.rounds + len(trace.rounds)
+        writer.end()
+
+
+Elsewhere = Callable[[Sequence[Share]], Iterator[tuple[Share, Made | str]]]
+"""Shares packed by other processes, each with the sentence of its failure where it failed."""
+
+
+def _shares(files: Sequence[Path], folder: Path) -> list[Share]:
+    """The files in their order, as shares of so many bytes that each makes about one part."""
+    shares, some, size = list[Share](), list[Path](), 0
+    for file in files:
+        some, size = [*some, file], size + _size(file)
+        if size >= SHARE_BYTES or file is files[-1]:
+            shares.append(Share(len(shares), tuple(some), folder.resolve()))
+            some, size = [], 0
+    return shares
+
+
+def _adopt(made: Made, folder: Path, first: int) -> None:
+    """Write the parts that another process made; their runs last, as ``_Writer`` does."""
+    for number, files in enumerate(made.parts, first):
+        for name in _FILES:
+            with replacing(PackedPart(folder, number).path(name)) as file:
+                file.write_bytes(files[name])
+
+
 class _Writer:
     """Gathers traces, and writes a part whenever they are enough for one."""
 
-    def __init__(self, folder: Path):
-        self._folder = folder
-        self._next = 1 + max((part.number for part in parts_of(folder)), default=0)
+    def __init__(self, folder: Path, first: int):
+        self._folder, self._next = folder, first
         self._sources, self._runs = list[PackedTrace](), list[RunFacts]()
         self._tables: dict[Name, list[pa.Table]] = {name: [] for name in get_args(Name)}
         self._traces, self._waiting, self._rounds = list[Trace](), 0, 0

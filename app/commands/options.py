@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from app.command_line import CommandOptions, option, words
 from core.errors import UserError
@@ -14,6 +14,9 @@ from core.methods.names import METHODS
 from core.methods.registry import find, listed
 from core.models.embedded import NAME as EMBEDDED
 from core.rounds.draft import MAX_BUDGET
+
+if TYPE_CHECKING:
+    from app.ray_workers import Cluster
 
 METHOD_HELP = (
     f"{', '.join(METHODS)}, DRAFTER+BUILDER, either with its drafter's @CHECKPOINT, or your own "
@@ -154,6 +157,18 @@ class Prompts(CommandOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Logged(CommandOptions):
+    """Where texts are logged and told."""
+
+    trace: Path | None = option(
+        None,
+        "log every round (.jsonl or .jsonl.gz); several prompts: FILE-1, FILE-2, …",
+        metavar="FILE",
+    )
+    json: bool = option(False, "one JSON object per prompt on stdout")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RequestOptions(Set, Prompts, SamplingOptions, Model):
     """The settings of one request, without its method and budget."""
 
@@ -171,3 +186,33 @@ class Large(CommandOptions):
     @property
     def limits(self) -> Limits:
         return UNLIMITED if self.large else LIMITS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement(CommandOptions):
+    """The machines that the work is on."""
+
+    title: ClassVar[str] = "where it runs (default: in this process)"
+    ray: str | None = option(
+        None,
+        "on a Ray cluster: auto (the one this machine is in), HOST:PORT, or local (one started "
+        "here for this)",
+        metavar="ADDRESS",
+    )
+    workers: int | None = option(
+        None, "Ray workers (default: one per GPU, else one per node; to pack, one per core)",
+        POSITIVE,
+    )  # fmt: skip
+
+    def cluster(self, device: str = "cpu", each_core: bool = False) -> Cluster | None:
+        """The cluster, or None for this process. Raises UserError as ``Cluster.check`` does, and
+        for workers without Ray."""
+        if self.ray is None:
+            if self.workers is not None:
+                raise UserError("--workers are Ray's: --ray local starts them on this machine")
+            return None
+        from app.ray_workers import Cluster
+
+        found = Cluster(self.ray, self.workers, device, each_core)
+        found.check()
+        return found

@@ -56,8 +56,8 @@ def pack(trace: Trace, plain: bool = False, detailed: bool = True, at: At = lamb
         if detailed:
             nodes.append(_block(_details(some, explainer), plain))
         drawn = [
-            tree_view(record, explainer) | why_view(rounds, number)
-            for number, record in enumerate(some, start)
+            tree_view(rounds[n], explainer, rounds[n - 1] if n else None) | why_view(rounds, n)
+            for n in range(start, start + len(some))
         ]
         trees.append(_block(drawn, plain))
     run = _block(_run(trace), plain)

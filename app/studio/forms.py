@@ -175,6 +175,7 @@ def _prompt(prefix: str, asked: str) -> gr.Textbox:
 def _prompts(prefix: str, prompt: gr.Textbox) -> None:
     """Buttons that fill in an example."""
     with gr.Row(elem_classes="ds-examples"):
+        gr.HTML("Example prompts", padding=False, min_height=0)
         for name, text in shipped.PROMPTS:
             example = gr.Button(name, size="sm", min_width=40, scale=0)
             example.click(

@@ -26,9 +26,10 @@ WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped
 ENDED = (DONE, STOPPED, FAILED)
 
 ABANDONED_AFTER = 10.0  # seconds without a page: time enough to load it again
-ROUND_BYTES, NODE_BYTES = 8_000, 250  # estimates: a round's objects, a node as it is drawn
+# estimates: a round's objects, a node as it is drawn, a masked position with its tokens
+ROUND_BYTES, NODE_BYTES, PLACE_BYTES = 8_000, 250, 600
 MAX_MESSAGE = 1000  # characters
-ANSWER_ROUNDS = 4_000  # in one answer: about 1.5 million characters
+ANSWER_ROUNDS, ANSWER_CALLS = 4_000, 64  # in one answer: about 1.5 million characters
 ANSWER_ROWS = 2_000  # draft rows of the trees in one answer: about 80,000 characters
 
 
@@ -70,6 +71,8 @@ class StudioRun:
     def add(self, record: Round) -> None:
         self.rounds.append(record)
         self.weight += size_of(record) + ROUND_BYTES + NODE_BYTES * len(record.draft)
+        if record.block is not None:
+            self.weight += sum(PLACE_BYTES * len(step.ranking) for step in record.block.steps)
 
     @property
     def method(self) -> str:
@@ -109,7 +112,8 @@ class StudioRun:
     def tree(self, at: int) -> dict[str, Any]:
         """The tree of round ``at``. Made when first asked for: decoding does not wait for it."""
         if at not in self._trees:
-            self._trees[at] = tree_view(self.rounds[at], self.explainer)
+            before = self.rounds[at - 1] if at else None
+            self._trees[at] = tree_view(self.rounds[at], self.explainer, before)
         return self._trees[at]
 
     def trees(self, first: int, last: int) -> list[dict[str, Any]]:
@@ -132,12 +136,13 @@ class StudioRun:
 
     def lines(self, start: int) -> tuple[list[dict[str, Any]], bool]:
         """Lines of the rounds from ``start`` on, as many as one answer should hold, and whether
-        there are more. A few rounds come with their trees; of many, the first of the run does, and
-        the last, which is on view where a run is followed."""
+        there are more. A few rounds come with their trees, and all denoising calls; of many rounds
+        the first of the run does, and the last, which is on view where a run is followed."""
         there = len(self.rounds)
-        end = min(there, start + ANSWER_ROUNDS)
+        calls = there > 0 and self.rounds[0].block is not None
+        end = min(there, start + (ANSWER_CALLS if calls else ANSWER_ROUNDS))
         lines = [round_line(self.rounds[at], at == 0) for at in range(start, end)]
-        few = sum(line["drafted"] + 1 for line in lines) <= ANSWER_ROWS
+        few = calls or sum(line["drafted"] + 1 for line in lines) <= ANSWER_ROWS
         for at, line in enumerate(lines, start):
             if few or at in (0, end - 1):
                 line.update(self.tree(at))

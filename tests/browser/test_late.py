@@ -64,6 +64,10 @@ def test_an_example_that_is_answered_after_start_is_not_opened(visit: Open):
     page.keyboard.press("Home")
     named(page, "round=1")
     expect(page.locator(".ds-about:visible q")).to_have_text("started meanwhile")
+    page.locator("#ds-scope .ds-tree").press("e")
+    shelf.locator("[aria-label=Chat] .ds-example").first.press("Enter")
+    expect(page.locator(".ds-about:visible q")).not_to_have_text("started meanwhile")
+    expect(page.locator("#ds-scope .ds-tree")).to_be_focused()  # who came by keys goes on by keys
 
 
 def test_an_address_that_is_answered_late_replaces_no_run(visit: Open):
@@ -105,7 +109,7 @@ def test_what_two_runs_do_not_share_is_said_of_no_other_two(visit: Open):
     examples = page.locator("#ds-d-panel").get_by_role("button", name="Examples")
     expect(place.locator(".dn-card:visible")).to_have_count(2)
     pairs = place.locator("dialog .ds-example", has_text="side by side")
-    with holding(page, "differences") as held:
+    with holding(page, "compare") as held:
         examples.click()
         pairs.first.click()
     asked, same = place.locator(".dn-asked"), place.locator(".dn-same")
@@ -114,7 +118,7 @@ def test_what_two_runs_do_not_share_is_said_of_no_other_two(visit: Open):
     pairs.last.click()
     expect(asked).not_to_have_text(before)
     expect(same).to_contain_text("the same tokens")
-    let_go(page, held, {"unlike": ["of two other runs"]})
+    let_go(page, held, {"cautions": ["of two other runs"]})
     page.keyboard.press("ArrowRight")
     expect(place.locator(".dn-place")).to_contain_text("Step 2 of")
     expect(place).not_to_contain_text("of two other runs")

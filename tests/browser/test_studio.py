@@ -738,10 +738,12 @@ def test_nothing_is_wider_than_the_window(visit: Open):
     page.keyboard.press("Home")
     page.locator(f"{NODE}.root").click()
     expect(page.locator(".ds-inspector .ds-numbers")).to_be_visible()
-    for wide, tall in ((1400, 900), (3840, 2160), (820, 1100), (360, 740)):
+    for wide, tall in ((1400, 900), (3840, 2160), (1024, 768), (820, 1100), (360, 740)):
         page.set_viewport_size({"width": wide, "height": tall})
         page.evaluate(FRAMES)
         assert page.evaluate("document.documentElement.scrollWidth") <= wide
+        bar = page.locator("#ds-scope .ds-toolbar").bounding_box()
+        assert bar is not None and (wide < 1024 or bar["height"] < 50)  # one row of tools
 
 
 def test_the_page_is_there_before_the_model(browser: Browser):

@@ -29,7 +29,7 @@ function round({ words, nodes = 2, first = false, ...more }) {
   return {
     accepted,
     drafted: nodes,
-    nodes,
+    offered: nodes,
     depth: nodes,
     text: [
       ...(first ? [["Once", "p", 0]] : []),

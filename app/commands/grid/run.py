@@ -6,18 +6,25 @@ run that fails is listed and the others continue.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from app.command_line import REQUIRED, CommandOptions, option
+from app.command_line import REQUIRED, option
 from app.commands import common
-from app.commands.options import BUDGETS, POSITIVE, MethodsOptions, Model, Prompts, Samplings
+from app.commands.options import (
+    BUDGETS,
+    POSITIVE,
+    MethodsOptions,
+    Model,
+    Placement,
+    Prompts,
+    Samplings,
+)
 from app.commands.prompts import prompts_of, read_prompt_file
 from app.report.scored import score_sheet
 from app.terminal import ProgressBar, console, one_line, say, table
@@ -44,22 +51,6 @@ class Grid(MethodsOptions, Prompts, Model):
     out: Path = option(REQUIRED, "the folder that is written", metavar="FOLDER")
     budget: tuple[int, ...] = option((8, 16, 64), "drafted nodes; a chain has its own", BUDGETS)
     max_new_tokens: int = option(128, "tokens to write at most", POSITIVE)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placement(CommandOptions):
-    """The machines and devices that the runs of a sweep are on."""
-
-    title: ClassVar[str] = "where it runs (default: in this process)"
-    ray: str | None = option(
-        None,
-        "on a Ray cluster: auto (the one this machine is in), HOST:PORT, or local (one started "
-        "here for these runs)",
-        metavar="ADDRESS",
-    )
-    workers: int | None = option(
-        None, "Ray workers, each with an engine (default: one per GPU, else one per node)", POSITIVE
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,14 +94,9 @@ def carry_out(args: Options, conclude: Callable[[Folder], int]) -> int:
 
 def _check_place(args: Options) -> None:
     """Raises UserError for a place the sweep cannot run in."""
-    if args.workers is not None and args.ray is None:
-        raise UserError("--workers are Ray's: --ray local starts them on this machine")
     common.check_drafter(args.drafter)
     common.check_weights(args.methods)
-    if args.ray is not None:
-        from app.ray_workers import check
-
-        check(args.device)
+    args.cluster(args.device)
 
 
 # ── the plan ─────────────────────────────────────────────────────────────────────────────────────
@@ -223,16 +209,15 @@ def _run(folder: Folder, args: Options) -> None:
 def _outcomes(
     folder: Folder, jobs: list[Job], args: Options, report: Report
 ) -> Generator[Outcome, None, None]:
-    from app.sweep_runner import Runner, run_here
+    from app.sweep_runner import Runner, Spec, run_here, run_on_ray
 
     terms = folder.plan.terms
-    if args.ray is None:
+    cluster = args.cluster(args.device)
+    if cluster is None:
         engine = common.load_engine(args, [str(v.method) for v in folder.plan.variants])
         return run_here(Runner(engine, terms), jobs, folder.unfinished, report)
-    from app.ray_workers import Spec, run_on_ray
-
-    spec = Spec(args.model, args.device, args.drafter, terms, os.getcwd())
-    return run_on_ray(args.ray, args.workers, spec, jobs, folder.unfinished, report)
+    spec = Spec(args.model, args.device, args.drafter, terms)
+    return run_on_ray(cluster, spec, jobs, folder.unfinished, report)
 
 
 def _keep(folder: Folder, outcome: Outcome) -> None:

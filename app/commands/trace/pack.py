@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from analysis.numbers import plural
 from app.command_line import REQUIRED, option, words
-from app.commands.options import Large
+from app.commands.options import Large, Placement
 from app.object_stores import here
 from app.terminal import ProgressBar, one_line, say
 from app.trace_files import trace_paths
 from core.errors import UserError
 from core.traces.reader import read_trace
+from core.traces.schema import Trace
+
+if TYPE_CHECKING:
+    from analysis.measures.packed import Made, Share
+    from app.ray_workers import Cluster
 
 SHOWN = 5  # files that are not traces, named
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Large):
+class Options(Large, Placement):
     """Pack traces into columns, of which `report` is quick over a million rounds.
 
     The pack is a folder of Parquet files. The traces stay the record, and stay where they are. Said
     again, the command adds new traces and packs anew what changed; stopped, it goes on where it
-    was. Exit code 1 when a file is not a trace: it is left out.
+    was. `--ray local` packs with all cores of this machine, `--ray auto` with a cluster's. Exit
+    code 1 when a file is not a trace: it is left out.
     """
 
     traces: tuple[Path, ...] = words("traces (.jsonl or .jsonl.gz), or folders of them", read=here)
@@ -40,10 +50,12 @@ def main(args: Options) -> int:
     for path in args.traces:
         if not path.exists():
             raise UserError(f"there is no file or folder {path}")
-    files = list(trace_paths(args.traces))
+    files, cluster = list(trace_paths(args.traces)), args.cluster(each_core=True)
+    read = partial(read_trace, limits=args.limits)
     try:
         with ProgressBar("packing traces") as progress:
-            done = pack(files, args.out, lambda file: read_trace(file, args.limits), progress.at)
+            elsewhere = cluster and partial(_packed_on, cluster, read, progress)
+            done = pack(files, args.out, read, progress.at, elsewhere)
     except OSError as error:
         raise UserError(f"{args.out} cannot be written: {error.strerror or error}") from None
     for why in done.refused[:SHOWN]:
@@ -58,3 +70,22 @@ def main(args: Options) -> int:
     name = one_line(str(args.out), 200)
     say(f"{added}, {done.kept} there before: {name} has {size / 1e6:,.1f} MB")
     return 1 if done.refused else 0
+
+
+def _packed_on(
+    cluster: Cluster, read: Callable[[Path], Trace], progress: ProgressBar, shares: Sequence[Share]
+) -> Generator[tuple[Share, Made | str], None, None]:
+    """Each share as a worker of the cluster packed it."""
+    done = 0
+    answers = cluster.answers(
+        partial(_maker, read), shares, lambda note: progress.at(done / len(shares), note)
+    )
+    with closing(answers):
+        for share, made in answers:
+            done += 1
+            yield share, made
+
+
+def _maker(read: Callable[[Path], Trace]) -> Callable[[Share], Made]:
+    """Runs in a worker: all that it needs comes with the first share."""
+    return lambda share: share.make(read)

@@ -31,7 +31,7 @@ const RELIABILITY = ["reliability-path", "reliability-step", "expected-accepted"
 const RESULT = ["tvd-by-depth", "coverage-by-depth"];
 
 export function mount(page) {
-  const source = { ...page.server, news: new News("rounds") };
+  const source = { ...page.server, news: new News() };
   new Calibration(page.element, source, (file) => sent(page, "open", file));
 }
 
@@ -167,10 +167,13 @@ export class Calibration {
     this.address.write();
   }
 
-  /** Dim the view until the answer is there: it shows the runs before. */
+  /** Until the answer is there the view shows the runs before, dimmed. */
   _working(busy) {
     this.reading.hidden = !busy;
-    this.body.classList.toggle("ds-stale", busy);
+    const first = busy && !this.found; // nothing stands there yet: show where it will
+    if (first) this.body.hidden = false;
+    this.body.classList.toggle("ds-awaited", first);
+    this.body.classList.toggle("ds-stale", busy && !first);
     this.scope.setAttribute("aria-busy", String(busy));
   }
 

@@ -69,7 +69,7 @@ function rowOf(round, at, letter, causes) {
       run: letter,
       text: added.map(([text]) => text).join(""),
       accepted: round.accepted,
-      nodes: round.nodes,
+      nodes: round.offered,
       depth: round.depth,
       cause: round.cause ?? null,
       token: round.ghost ? spaced(round.ghost.label) : null,

@@ -37,7 +37,8 @@ export class Frame {
 
   /** Put the parts where these runs want them; part(pane) takes one out of a comparison. */
   arrange(panes, guide, part) {
-    const pair = panes.length > 1;
+    const pair = panes.length > 1,
+      held = document.activeElement; // what is moved loses the focus
     const { toolbar, stage } = this;
     const { element, below, titles, aside } = guide;
     this.scope.classList.toggle("comparing", pair);
@@ -52,6 +53,7 @@ export class Frame {
     for (const pane of panes) pane.head.replaceChildren(...(pair ? headOf(pane, part) : []));
     stage.replaceChildren(...panes.map((pane) => pane.element), ...(aside ? [aside] : []));
     this.status.chips.replaceChildren(...panes.map((pane) => pane.chip));
+    if (stage.contains(held)) held.focus({ preventScroll: true });
   }
 }
 
