@@ -55,5 +55,6 @@ export class DenoiseShelf extends Gallery {
 
 /** The view before there is a run. */
 export function emptyDenoise(gallery) {
-  return h("div", { class: "ds-card dn-empty" }, emptyView(EMPTY, gallery), wordList());
+  const waits = h("p", { class: "ds-away waiting" });
+  return h("div", { class: "ds-card dn-empty" }, emptyView(EMPTY, gallery), wordList(), waits);
 }
