@@ -49,10 +49,10 @@ class Runner:
         try:
             if job.variant not in self._warm:
                 short = replace(request, max_new_tokens=min(WARM_UP, request.max_new_tokens))
-                decode(Decoding(self.engine, short), text)
+                decode(Decoding(self.engine.start, short), text)
                 self._warm.add(job.variant)
             footer = {**machine(self.engine), "source": job.prompt.source}
-            decode(Decoding(self.engine, request, path, self.terms.probe, footer), text)
+            decode(Decoding(self.engine.start, request, path, self.terms.probe, footer), text)
         except Exception as error:
             return in_one_line(error)
         return ""

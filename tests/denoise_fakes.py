@@ -147,7 +147,7 @@ class DenoiseEngine:
         made = plain_rounds(
             request.pace, block, request.length // block, "hostile" in request.prompt
         )
-        graph = GRAPH if request.nodes else None
+        graph = GRAPH if request.graph else None
         rounds = spiffy_rounds(made, graph, request.pace) if graph else made
         header = replace(make_header(graph, request.pace), prompt_text=request.prompt)
         return Started(header, rounds, 0.4 if "slow" in request.prompt else 0.0)

@@ -131,6 +131,7 @@ def test_doctor_has_one_verdict_on_a_target_that_does_not_load(call, monkeypatch
     for name in ("draftscope.json", "config.json", "model.safetensors"):
         (folder / name).write_text("{}")
     code, out, _ = call("model", "doctor")
+    assert "  in it: models 6 bytes; what is removed" in out
     (line,) = re.findall(rf"^  target {embedded.NAME}: .*", out, re.M)
     assert code == 1 and "cannot be loaded" in line and "ready" not in line
     assert f"remove {folder}" in out[out.index("\nbroken\n") :]

@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from app.export.graphs import dot
 from app.studio.engine import LiveEngine, ModelChoice
 from app.studio.examples import Examples
-from app.studio.tabs import denoise as denoise_tab
+from app.studio.requested import OWN_AHEAD, denoising_of
+from app.view.comparison import differences
 from app.view.denoise import (
-    call_view,
-    differences,
     draft_view,
     graph_of,
     graph_view,
@@ -29,9 +28,9 @@ from app.view.denoise import (
     last_known,
     outline_dot,
     outline_view,
-    run_view,
 )
 from app.view.layout import layered
+from app.view.rounds import header_view, round_view
 from core.diffusion.draft_graph import DraftGraph, make_graph
 from core.diffusion.nfe import count_nfe, denoised_tokens
 from core.diffusion.pace import Pace
@@ -39,7 +38,6 @@ from core.diffusion.request import DenoiseRequest
 from core.rounds.blocks import MASKED
 from core.rounds.round import ACCEPTED, REJECTED, UNREACHED, Round
 from core.traces.reader import read_trace
-from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests import fakes
 from tests.denoise_fakes import GRAPH, make_header, plain_rounds, spiffy_rounds, traces, walk
@@ -50,7 +48,10 @@ SPIFFY = spiffy_rounds(PLAIN)
 
 
 def views(rounds: tuple[Round, ...]) -> list[dict]:
-    return [call_view(rounds, at) for at in range(len(rounds))]
+    return [
+        round_view(record, before=before)
+        for record, before in zip(rounds, (None, *rounds), strict=False)
+    ]
 
 
 def drafts(rounds: tuple[Round, ...]):
@@ -92,9 +93,9 @@ def test_a_block_given_in_part_is_told_once():
     state[ranking.positions[-1]] = 0
     step = replace(record.block.steps[0], ranking=_without_last(ranking))
     started = replace(record, block=replace(record.block, state=state, steps=(step,)))
-    known = call_view((started,), 0)["known"]
+    known = round_view(started)["known"]
     assert known == [[int(ranking.positions[-1]), "The", "The"]]
-    assert "known" not in call_view((started, started), 1)
+    assert "known" not in round_view(started, before=started)
 
 
 def _without_last(ranking):
@@ -107,11 +108,9 @@ def _without_last(ranking):
 def test_the_first_call_of_a_block_draws_no_graph():
     firsts = [next(calls)[0] for _, calls in groupby(enumerate(SPIFFY), lambda c: c[1].block.index)]
     told = views(SPIFFY)
-    assert all("graph" not in told[at] for at in firsts)
-    assert all(
-        "graph" in view for at, view in enumerate(told) if at not in firsts and view["drafted"]
-    )
-    assert all("graph" not in view for view in views(PLAIN))
+    assert all(told[at]["drafted"] == 0 for at in firsts)
+    assert all(len(view["nodes"]) == len(view["lines"]) == view["drafted"] + 1 for view in told)
+    assert all(view["drafted"] == 0 for view in views(PLAIN))
 
 
 def test_a_graph_is_drawn_with_every_pathway():
@@ -187,36 +186,35 @@ def test_levels_are_columns_and_the_path_is_straight(found, tokens, seed):
 
 
 def test_a_run_s_words():
-    view = run_view(make_header(GRAPH))
+    view = header_view(make_header(GRAPH))
     assert view["drafts"] and view["title"] == "Spiffy, D = 8" and view["graph"] == "d8-total"
     assert view["facts"][:3] == ["1 token a step", "block 32", "length 64"]
-    plain = run_view(make_header(pace=Pace(threshold=0.9)))
+    plain = header_view(make_header(pace=Pace(threshold=0.9)))
     assert not plain["drafts"] and plain["facts"][0] == "every position of p ≥ 0.9 a step"
     for hostile in ({"formulas": [["x"], 3]}, {"formulas": 7}, "d10", [1]):
         header = make_header()
-        told = run_view(replace(header, settings={**header.settings, "graph": hostile}))
+        told = header_view(replace(header, settings={**header.settings, "graph": hostile}))
         assert not told["drafts"] and told["title"] == "Plain denoising"
-    assert run_view(fakes.make_header())["title"] == "Plain denoising"
+    assert "title" not in header_view(fakes.make_header())
 
 
 def test_what_two_runs_do_not_share():
     one, other = make_header(GRAPH), make_header()
-    assert differences(one, other) == []
-    assert differences(one, make_header(seed=3)) == []  # greedy: the seed says nothing
-    assert differences(one, make_header(seed=3, temperature=1.0)) == [
+    assert differences([one, other]) == []
+    assert differences([one, replace(make_header(), seed=3)]) == []  # greedy: the seed says nothing
+    assert differences([one, replace(make_header(temperature=1.0), seed=3)]) == [
         "the temperatures differ",
         "the seeds differ",
     ]
-    assert differences(one, make_header(pace=Pace(2))) == ["the tokens per step differ"]
+    assert differences([one, make_header(pace=Pace(2))]) == ["the tokens per step differ"]
 
 
 def test_a_trace_opens_as_it_was_live(tmp_path: Path):
     live, _ = traces(block=16)
     write_trace(tmp_path / "t.jsonl.gz", live)
     read = read_trace(tmp_path / "t.jsonl.gz")
-    assert is_denoising(read) and views(read.rounds)[3] == views(live.rounds)[3]
-    assert not is_denoising(Trace(fakes.make_header(), (fakes.make_round(),), {}))
-    assert not is_denoising(Trace(live.header, (), {}))
+    assert is_denoising(read.header.method) and views(read.rounds)[3] == views(live.rounds)[3]
+    assert not is_denoising(fakes.make_header().method)
 
 
 @pytest.mark.parametrize("pace", [Pace(1), Pace(3), Pace(threshold=0.6)])
@@ -234,7 +232,7 @@ def test_numbers_that_are_none_leave_as_null():
     p = np.full_like(step.ranking.p, np.nan)
     bad = replace(step, ranking=replace(step.ranking, p=p))
     broken = replace(record, block=replace(record.block, steps=(bad, *record.block.steps[1:])))
-    plain_json(call_view((SPIFFY[0], broken), 1))
+    plain_json(round_view(broken, before=SPIFFY[0]))
 
 
 # ── the calibrated graph and the examples ────────────────────────────────────────────────────────
@@ -284,8 +282,8 @@ def test_the_examples_keep_denoising_runs_apart():
     assert usual and not set(usual) & set(denoised)
     for group in groups[True]:
         plain, spiffy = (read_trace(examples.path(run["name"])) for run in group["runs"])
-        assert is_denoising(plain) and is_denoising(spiffy)
-        assert differences(plain.header, spiffy.header) == []
+        assert is_denoising(plain.header.method) and is_denoising(spiffy.header.method)
+        assert differences([plain.header, spiffy.header]) == []
         assert np.array_equal(denoised_tokens(plain.rounds), denoised_tokens(spiffy.rounds))
 
 
@@ -299,13 +297,13 @@ def test_the_live_engine_starts_both_denoising_runs():
         device="cpu", model=SimpleNamespace(dtype=torch.float64), encode_chat=lambda _: [3, 1, 4],
     )  # fmt: skip
     spiffy, plain = (
-        engine.start(DenoiseRequest("p", 16, nodes=nodes)).header for nodes in (3, None)
+        engine.start(DenoiseRequest("p", 16, graph=graph)).header for graph in ("3", None)
     )
     assert (spiffy.method, plain.method) == ("spiffy", "denoise")
     assert graph_of(spiffy.settings).name == "k1-d3" and spiffy.settings["block"] == 8
     assert spiffy.settings["ahead"] == 0.7  # the model's own
     own = engine.start(DenoiseRequest("p", 16, ahead=0.2)).header
-    assert own.settings["ahead"] == 0.2 and differences(own, plain) == [
+    assert own.settings["ahead"] == 0.2 and differences([own, plain]) == [
         "the orders of unmasking differ"
     ]
 
@@ -322,13 +320,13 @@ def test_the_live_engine_starts_both_denoising_runs():
 )
 def test_the_page_knows_how_sure_a_run_must_be_to_leave_the_order(settings, expected):
     header = replace(make_header(), settings=settings)
-    assert run_view(header)["ahead"] == expected
+    assert header_view(header)["ahead"] == expected
 
 
 def test_the_form_leaves_the_order_to_the_model_unless_it_is_told():
     form = {
-        "prompt": "p", "pace": denoise_tab.FIXED, "tokens": 1, "threshold": 0.9, "graph": 10,
-        "length": 64, "block": 0, "ahead": denoise_tab.OWN_AHEAD, "temperature": 0, "seed": 0,
+        "prompt": "p", "tokens": 1, "graph": 10, "length": 64, "block": 0, "ahead": OWN_AHEAD,
+        "temperature": 0, "seed": 0,
     }  # fmt: skip
-    assert [each.ahead for each in denoise_tab.requests(form)] == [None, None]
-    assert [each.ahead for each in denoise_tab.requests(form | {"ahead": 0})] == [0, 0]
+    assert [each.ahead for each in denoising_of(form)] == [None, None]
+    assert [each.ahead for each in denoising_of(form | {"ahead": 0})] == [0, 0]

@@ -18,7 +18,7 @@ from core.errors import UserError
 from core.models import adapter as adapters
 from core.models import checkpoint, embedded
 from core.models.adapter import AdapterConfig, load_adapter, save_adapter
-from core.models.hub import SMALL_FILES, WEIGHTS, Source
+from core.models.hub import SMALL_FILES, Source
 from tests import diffusion_reference as reference
 from tests import toys
 
@@ -351,7 +351,8 @@ def test_a_hub_model_is_fetched_in_two_steps(tmp_path, monkeypatch):
     folder, fetched = write(tmp_path / "m", TINY, state, 3), []
     monkeypatch.setattr(Source, "fetch", lambda _source, p, *_: fetched.append(p) or folder)
     assert load_diffusion("somebody/a-model", "cpu").target.vocabulary == 264
-    assert fetched == [SMALL_FILES, WEIGHTS]
+    shards = tuple(f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3))
+    assert set(fetched) == {SMALL_FILES, shards} and fetched[-1] == shards
 
 
 # ── dllm's Qwen3 ─────────────────────────────────────────────────────────────────────────────────

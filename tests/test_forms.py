@@ -15,7 +15,7 @@ import gradio as gr
 from app.studio.components import form_above_view
 from app.studio.forms import options_value, run_form
 from app.studio.methods import MAX_PROMPT, NONE, OWN, MethodChoice, Methods, requests
-from app.studio.tabs import denoise
+from app.studio.requested import denoising_of
 from app.studio.tabs.whatif import knob
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -183,7 +183,7 @@ def test_options_that_are_still_another_method_s_are_not_read():
 @pytest.mark.parametrize("prompt", ["", "  ", None, 7, "x" * (MAX_PROMPT + 1)])
 def test_denoising_needs_a_prompt_as_every_run_does(prompt: Any):
     with pytest.raises(UserError, match="prompt"):
-        denoise.requests({"prompt": prompt})
+        denoising_of({"prompt": prompt})
 
 
 # ── knobs ────────────────────────────────────────────────────────────────────────────────────────

@@ -8,34 +8,30 @@ compared with plain denoising token for token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from analysis.numbers import number, ratio, share
+from analysis.numbers import number, plural, ratio, share
 from app.command_line import CommandOptions, option
-from app.commands.options import Prompts
+from app.commands.options import Logged, Prompts
 from app.commands.prompts import prompts_of
-from app.commands.run import print_json, stage_rows
-from app.terminal import ProgressBar, console, one_line, quiet_libraries, say, table
-from app.trace_log import Clock, TraceLog, check_trace, nth_path
+from app.commands.run import Found, Shown, decode_all, print_json, stage_rows
+from app.decoding import DecodedPrompt, Decoding
+from app.terminal import ProgressBar, console, quiet_libraries, table
+from app.trace_log import check_trace
 from core.diffusion.draft_graph_search import BUDGETS
 from core.diffusion.graph_files import load_graph
-from core.diffusion.nfe import NfeCounts, count_nfe, denoised_tokens
-from core.diffusion.request import MAX_LENGTH, DenoiseSettings, Pace
+from core.diffusion.nfe import NfeCounts, count_nfe
+from core.diffusion.request import DenoiseRequest, DenoiseSettings, Pace
 from core.errors import UserError
 from core.methods.method import Range
 from core.models.embedded import NAME as EMBEDDED
-from core.rounds.blocks import MASKED
-from core.rounds.round import Round
 from core.traces.schema import summary
-from core.verification.walk import until_stop
-from core.visible import flowing
 
 if TYPE_CHECKING:
     from analysis.experiments.nfe import GraphResult
-    from core.diffusion.draft_graph import DraftGraph
     from core.diffusion.models import DiffusionLanguage
 
 
@@ -106,7 +102,7 @@ class TableOptions(CommandOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Prompts, Denoising, DiffusionModel, TableOptions):
+class Options(Prompts, Denoising, DiffusionModel, TableOptions, Logged):
     """Write with a masked-diffusion model, plainly or with Spiffy's drafts.
 
     One prompt shows its text, then model calls (NFE) beside those that plain denoising makes,
@@ -116,12 +112,6 @@ class Options(Prompts, Denoising, DiffusionModel, TableOptions):
     spiffy: str | None = option(
         None, "draft with a graph: its file, or one of D nodes", metavar="GRAPH|D"
     )
-    trace: Path | None = option(
-        None,
-        "log every call (.jsonl or .jsonl.gz); several prompts: FILE-1, FILE-2, …",
-        metavar="FILE",
-    )
-    json: bool = option(False, "JSON on stdout and nothing else")
 
 
 def load(args: DiffusionModel) -> DiffusionLanguage:
@@ -133,22 +123,19 @@ def load(args: DiffusionModel) -> DiffusionLanguage:
         return models.load_diffusion(args.model, args.device, progress.report, shared=args.shared)
 
 
-def settings_of(args: Denoising, block: int, ahead: float) -> DenoiseSettings:
-    """The settings that the options describe, given the model's own block and ahead. Raises
-    UserError."""
-    if not 1 <= args.length <= MAX_LENGTH:  # first: until the model is here it is the block too
-        raise UserError(f"the length must be 1 to {MAX_LENGTH} tokens, not {args.length}")
-    settings = DenoiseSettings(
+def request_of(args: Denoising, graph: str | None = None) -> DenoiseRequest:
+    """The request that the options describe, without its prompt. Raises UserError."""
+    return DenoiseRequest(
+        prompt="",
         length=args.length,
-        block=block if args.block is None else args.block,
+        block=args.block,
         pace=pace_of(args),
+        graph=graph,
         temperature=args.temperature,
         seed=args.seed,
-        ahead=ahead if args.ahead is None else args.ahead,
+        ahead=args.ahead,
         go_on=args.go_on,
     )
-    settings.check()
-    return settings
 
 
 def pace_of(args: Denoising) -> Pace:
@@ -162,71 +149,55 @@ def pace_of(args: Denoising) -> Pace:
 
 def main(args: Options) -> int:
     prompts = prompts_of(args)
-    pace_of(args).check()
     if args.table and (args.trace is not None or args.spiffy):
         raise UserError("--table compares what --graphs names, and writes no trace")
     check_trace(args.trace, len(prompts))
-    settings_of(args, args.length, 0.0)  # a typo must not cost the time a model takes to load
-    graph = load_graph(args.spiffy, args.model, pace_of(args)) if args.spiffy else None
+    request = request_of(args, args.spiffy)
+    request.check(args.model)  # a typo must not cost the time a model takes to load
     language = load(args)
-    settings = settings_of(args, language.block, language.ahead)
+    settings = request.settings(language.block, language.ahead)
     if args.table:
         return _table(args, language, settings, prompts)
-    failed = 0
-    for index, prompt in enumerate(prompts, 1):
-        trace = args.trace if len(prompts) == 1 else nth_path(args.trace, index)
-        try:
-            result = _denoise(language, settings, graph, prompt, trace)
-        except UserError as error:
-            if len(prompts) == 1:
-                raise
-            failed += 1
-            say(f"prompt {index}: {error}")
-            continue
-        if args.json:
-            print_json(result.to_json())
-        elif len(prompts) == 1:
-            _print(result)
-        else:
-            print(result.line(index), flush=True)
-        if trace is not None:
-            say(f"trace written to {trace}")
-    if failed:
-        raise UserError(f"{failed} of {len(prompts)} prompts could not be denoised")
-    return 0
+    from core.diffusion.run import start
+
+    job = Decoding(lambda asked, _: start(language, asked), request, args.trace)
+    stops = language.target.stop_ids
+    shown = Shown(partial(_to_json, stops), partial(_report, stops), COLUMNS, _total)
+    return decode_all(job, prompts, args.json, args.length, shown)
 
 
-# ── one prompt ───────────────────────────────────────────────────────────────────────────────────
+# ── texts ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, eq=False)
-class DenoisedPrompt:
-    """One denoised prompt; ``tokens`` up to the first end-of-text."""
+def _to_json(stops: frozenset[int], result: DecodedPrompt[DenoiseRequest]) -> Found:
+    settings = dict(result.header.settings)
+    graph = settings.pop("graph")
+    return {
+        "prompt": result.request.prompt,
+        **settings,
+        "graph": graph and graph["formulas"],
+        "token_ids": list(result.tokens),
+        "text": result.text,
+        **_nfe_to_json(count_nfe(result.rounds, stops)),
+        "seconds": result.seconds,
+        "stage_seconds": summary(result.rounds)["seconds"],
+    }
 
-    prompt: str
-    settings: DenoiseSettings
-    graph: DraftGraph | None
-    rounds: tuple[Round, ...]
-    tokens: tuple[int, ...]
-    text: str
-    nfe: NfeCounts
-    seconds: float
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "prompt": self.prompt,
-            **self.settings.to_json(),
-            "graph": [[list(c) for c in f] for f in self.graph.formulas] if self.graph else None,
-            "token_ids": list(self.tokens),
-            "text": self.text,
-            **_nfe_to_json(self.nfe),
-            "seconds": self.seconds,
-            "stage_seconds": summary(self.rounds)["seconds"],
-        }
+COLUMNS: Mapping[str, Callable[[Found], str]] = {
+    "calls": lambda found: str(found["nfe"]),
+    "plain": lambda found: str(found["plain_nfe"]),
+    "speedup": lambda found: ratio(found["nfe_speedup"]),
+    "s": lambda found: number(found["seconds"]),
+}
 
-    def line(self, index: int) -> str:
-        calls = f"{self.nfe.calls:>5} {self.nfe.plain:>6} {ratio(self.nfe.speedup):>6}"
-        return f"{index:>8} {calls} {number(self.seconds):>7} s  {one_line(self.text, 60)}"
+
+def _total(results: Sequence[Found]) -> str:
+    calls, plain, seconds = (sum(r[n] for r in results) for n in ("nfe", "plain_nfe", "seconds"))
+    return (
+        f"{len(results)} prompts · {plural(calls, 'model call')} · {plain} plain · "
+        f"NFE speedup {ratio(plain / calls if calls else None)} · {number(seconds, 1)} s"
+    )
 
 
 def _nfe_to_json(nfe: NfeCounts) -> dict[str, Any]:
@@ -239,37 +210,13 @@ def _nfe_to_json(nfe: NfeCounts) -> dict[str, Any]:
     }
 
 
-def _denoise(
-    language: DiffusionLanguage,
-    settings: DenoiseSettings,
-    graph: DraftGraph | None,
-    prompt: str,
-    trace: Path | None,
-) -> DenoisedPrompt:
-    from core.diffusion.run import begin
-
-    run = begin(language, prompt, settings, graph)
-    clock, rounds, stops = Clock(run.rounds), list[Round](), language.target.stop_ids
-    with TraceLog(trace, run) as log, ProgressBar("denoising", settings.length) as progress:
-        for record in clock:
-            rounds.append(record)
-            log.write(record)
-            progress.at(sum(t != MASKED for t in denoised_tokens(rounds)))
-        tokens = until_stop(denoised_tokens(rounds), stops)
-        text = language.text(tokens)
-        log.finish(text, clock.seconds)
-    nfe = count_nfe(rounds, stops)
-    return DenoisedPrompt(
-        prompt, settings, graph, tuple(rounds), tuple(tokens), text, nfe, clock.seconds
-    )
-
-
-def _print(result: DenoisedPrompt) -> None:
-    out, graph, nfe = console(), result.graph, result.nfe
-    print(f"{flowing(result.text)}\n")
+def _report(stops: frozenset[int], result: DecodedPrompt[DenoiseRequest]) -> None:
+    out, settings, nfe = console(), result.header.settings, count_nfe(result.rounds, stops)
+    graph = settings["graph"]
+    drafts = f"{len(graph['formulas'])} drafts ({graph['name']})" if graph else "none (plain)"
     facts = [
-        ("drafts", f"{len(graph)} drafts ({graph.name})" if graph else "none (plain)"),
-        ("block, pace", f"{result.settings.block}, {result.settings.pace.name}"),
+        ("drafts", drafts),
+        ("block, pace", f"{settings['block']}, {result.request.pace.name}"),
         ("tokens", str(len(result.tokens))),
         ("model calls (NFE)", str(nfe.calls)),
         ("plain calls", str(nfe.plain)),

@@ -157,6 +157,18 @@ class Prompts(CommandOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Logged(CommandOptions):
+    """Where texts are logged and told."""
+
+    trace: Path | None = option(
+        None,
+        "log every round (.jsonl or .jsonl.gz); several prompts: FILE-1, FILE-2, …",
+        metavar="FILE",
+    )
+    json: bool = option(False, "one JSON object per prompt on stdout")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RequestOptions(Set, Prompts, SamplingOptions, Model):
     """The settings of one request, without its method and budget."""
 

@@ -47,7 +47,8 @@ def pack(trace: Trace, plain: bool = False, detailed: bool = True, at: At = lamb
     for number, record in enumerate(trace.rounds):
         if number % EACH == 0:
             at((parts - 1 + number / len(trace.rounds)) / parts)
-        view = round_view(record, explainer, first=number == 0)
+        before = trace.rounds[number - 1] if number else None
+        view = round_view(record, explainer, number == 0, before)
         rounds.append(view | why_view(trace.rounds, number))
     return inert({"each": EACH, "run": _block(_run(trace, rounds), plain), "nodes": nodes})
 

@@ -52,7 +52,7 @@ RUNS = {
 }  # file name → method, draft budget
 ONCE = ("ddtree-64", *[*RUNS][-8:])  # for their size: on the first prompt alone
 TOKENS = 80
-DRAFTS = {"denoise": None, "spiffy-10": 10}  # file name → nodes of the draft graph
+DRAFTS = {"denoise": None, "spiffy-10": "10"}  # file name → nodes of the draft graph
 LENGTH = 64
 ONE_ROUND = 5  # tokens: the root, and all that the round of ``GROWN`` adds
 DIGITS = 3  # decimals of the log-probabilities in lists of candidates: 0.05 % of each
@@ -67,9 +67,9 @@ def recordings() -> dict[Path, Request]:
                 request = RunRequest(prompt, method, budget, max_new_tokens=TOKENS)
                 found[examples.TRACES / f"{topic}-{name}.jsonl.gz"] = request
     for topic, prompt in shipped.DENOISED.items():
-        for name, nodes in DRAFTS.items():
+        for name, graph in DRAFTS.items():
             path = examples.TRACES / f"{topic}-{name}.jsonl.gz"
-            found[path] = DenoiseRequest(prompt, length=LENGTH, nodes=nodes)
+            found[path] = DenoiseRequest(prompt, length=LENGTH, graph=graph)
     for file, (prompt, method) in material.RECORDED.items():
         found[material.FOLDER / f"{file}.jsonl.gz"] = RunRequest(
             prompt, method, material.BUDGET, max_new_tokens=material.TOKENS

@@ -27,6 +27,7 @@ from app.studio.methods import Methods
 from app.studio.questions import Question
 from app.studio.routes import Route, Routes, named
 from app.studio.runs import Runs
+from app.view.denoise import is_denoising
 from core.errors import UserError
 from core.visible import flowing
 
@@ -211,9 +212,13 @@ def connect_upload(
     button.upload(opened, button, view, **QUIET)
 
 
-def open_traces(runs: Runs, files: list[Path]) -> list[str]:
-    """Put uploaded traces on view; their tickets. Raises UserError for any other file."""
-    return [runs.open(open_upload(file), file=file.name) for file in files]
+def open_traces(runs: Runs, files: list[Path], denoising: bool = False) -> list[str]:
+    """Put uploaded traces on view, of denoising runs alone or of any; their tickets. Raises
+    UserError for any other file."""
+    readers = [open_upload(file) for file in files]
+    if denoising and not all(is_denoising(reader.header.method) for reader in readers):
+        raise UserError("this trace is not of a denoising run: open it in Run")
+    return [runs.open(reader, file=file.name) for reader, file in zip(readers, files, strict=True)]
 
 
 def value_or_sentence(make: Callable[[], Any]) -> Any:

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from analysis import numbers
+from analysis.numbers import plural
 from app.studio import shipped
 from app.trace_files import TraceFile, TraceFiles
-from app.view.denoise import run_title
+from app.view.denoise import is_denoising, run_title
 from app.view.rounds import method_name
 from core import ASSETS
-from core.diffusion.request import PLAIN, SPIFFY
 from core.errors import UserError
 from core.lines import open_regular
 from core.methods.names import METHODS
@@ -38,10 +38,6 @@ MAX_LABEL, MAX_PROMPT, MAX_TROUBLE = 160, 120, 200  # characters that are shown 
 QUIET, LOOK = 30.0, 0.2  # seconds: after which a file no longer grows, between two looks at one
 WRITTEN = "being written"
 MAX_EXAMPLE_PROMPT = 400
-
-
-def is_denoising(method: object) -> bool:
-    return method in (PLAIN, SPIFFY)
 
 
 def budget_of(method: str, settings: Mapping[str, Any]) -> int | None:
@@ -86,14 +82,13 @@ class ExampleRun:
         return _place(self.topic, topics), _place(self.method, METHODS), budget
 
     def to_json(self) -> dict[str, Any]:
-        header, footer = self.ends.header, self.ends.footer or {}
+        header = self.ends.header
         return {
             "name": self.name,
             "method": visible(header.method),
             "title": title_of(header.method, header.settings),
             "prompt": flowing(header.prompt_text, MAX_EXAMPLE_PROMPT),
-            "tau": footer.get("tau"),
-            "rounds": footer.get("rounds"),
+            "words": result_of(self.ends),
         }
 
 
@@ -144,9 +139,23 @@ class Examples:
 
 
 def _group(topic: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    names = [run["name"] for run in runs]
-    together = [name for end in shipped.TOGETHER if (name := f"{topic}-{end}") in names]
+    words = {run["name"]: run["words"] for run in runs}
+    names = [name for end in shipped.TOGETHER if (name := f"{topic}-{end}") in words]
+    title, about = f"All {len(names)}", "side by side"
+    if is_denoising(runs[0]["method"]):
+        title = "Plain and Spiffy, side by side"
+        about = " against ".join(words[name] for name in reversed(names))
+    together = {"names": names, "title": title, "words": about} if len(names) > 1 else None
     return {"topic": topic, "prompt": runs[0]["prompt"], "runs": runs, "together": together}
+
+
+def result_of(ends: Trace) -> str:
+    """Say in two words what a whole run came to."""
+    footer = ends.footer or {}
+    tau, calls = footer.get("tau"), footer.get("rounds")
+    if is_denoising(ends.header.method):
+        return visible(plural(calls, "model call")) if type(calls) is int else "no calls"
+    return f"τ {numbers.tau(tau)}" if type(tau) is float and math.isfinite(tau) else "no τ"
 
 
 # ── files of the command line ────────────────────────────────────────────────────────────────────
@@ -243,7 +252,7 @@ class TraceList:
                 line, file = self._lines.get(name), self._files.get(name)
             if line is None or file is None:
                 continue
-            result = _result(file, line.denoising)
+            result = _result(file)
             with self._lock:
                 self._read[name] = at
                 if name in self._lines:
@@ -268,20 +277,16 @@ def _changed(path: Path) -> int:
         return 0
 
 
-def _result(file: TraceFile, denoising: bool) -> str:
+def _result(file: TraceFile) -> str:
     try:
         ends = read_ends(file.path)
     except Exception as error:
         return _trouble(error)
-    footer = ends.footer
-    if footer is None:
+    if ends.footer is None:
         return WRITTEN if _is_new(_changed(file.path)) else "interrupted"
     if ends.mark:
         return visible(ends.mark, MAX_TROUBLE)
-    tau, calls = footer.get("tau"), footer.get("rounds")
-    if denoising:
-        return visible(f"{calls} model calls") if type(calls) is int else "no calls"
-    return f"τ {numbers.tau(tau)}" if type(tau) is float and math.isfinite(tau) else "no τ"
+    return result_of(ends)
 
 
 def _trouble(error: Exception) -> str:

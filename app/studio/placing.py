@@ -10,9 +10,9 @@ from typing import Any
 from analysis import kinds
 from analysis.engines.trees import write_trees
 from analysis.kinds import FileKind, kind_of
-from app.studio.examples import is_denoising
 from app.studio.files import open_upload
 from app.studio.runs import Runs
+from app.view.denoise import is_denoising
 from core.errors import UserError
 from core.traces.reader import read_trace
 from core.traces.schema import Trace

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from functools import wraps
 from typing import Any
 
@@ -51,7 +51,6 @@ BEAT_EVERY = 20  # looks without news before a sign of life: proxies close silen
 EVENT_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 Route = Callable[[Question], Any]
-Updates = Callable[[object, int], dict[str, Any]]  # of a ticket, from a round on
 
 
 class Routes:
@@ -61,7 +60,8 @@ class Routes:
         self._runs, self._examples = runs, examples
         self._methods = methods or Methods.of()
 
-    def of_runs(self) -> dict[str, Route]:
+    def of_runs(self, denoising: bool = False) -> dict[str, Route]:
+        """``denoising``: which runs the shelf offers, of blocks or of trees."""
         return {
             "updates": lambda q: self._runs.asked(q.ticket, q.since or 0),
             "inspect": self._inspect,
@@ -74,7 +74,7 @@ class Routes:
             "compare": self._compare,
             "beside": self._beside,
             "stop": self._stop,
-            "examples": self._offered,
+            "examples": lambda _: self._offered(denoising),
             "example": lambda q: {"ticket": self._runs.open(self._examples.open(q.name), q.name)},
             "start": self._start,
             "runs": self._list,
@@ -82,12 +82,12 @@ class Routes:
             "parquet": parquet,
         }
 
-    def _offered(self, _: Question) -> Any:
+    def _offered(self, denoising: bool) -> Any:
         """The shelf, and what a page without a link opens on, by view: nothing, where files were
         named."""
-        named = self._examples.files.group(denoising=False)
-        first = {} if named else {"run": [shipped.FIRST], "compare": shipped.FIRST_COMPARED}
-        return {"prompts": self._examples.groups(denoising=False), "first": first}
+        groups = self._examples.groups(denoising)
+        named = any("files" in group for group in groups)
+        return {"prompts": groups, "first": {} if named else shipped.OPENED}
 
     def _start(self, question: Question) -> Any:
         """Queue the runs that an address holds the requests of."""
@@ -260,28 +260,25 @@ def parquet(question: Question) -> Any:
 
 
 class Events:
-    """``GET /events?of=rounds&run=TICKET.SINCE&run=…``: one stream for all runs that a view shows.
+    """``GET /events?run=TICKET.SINCE&run=…``: one stream for all runs that a view shows.
 
     It has a message for each run whenever there is something new: {"ticket", "news"}, the news
     being what the route ``updates`` answers from round SINCE on. A run whose stream is open is
     watched; when the page is closed, that ends at once.
-
-    kinds  what a stream may be of: rounds, or the calls of denoising runs
     """
 
-    def __init__(self, runs: Runs, kinds: Mapping[str, Updates]):
-        self._runs, self._kinds = runs, kinds
+    def __init__(self, runs: Runs):
+        self._runs = runs
 
     async def answer(self, request: Request) -> Response:
-        updates = self._kinds.get(request.query_params.get("of", ""))
         since = _asked(request.query_params.getlist("run"))
-        if updates is None or since is None:
+        if since is None:
             return Response("there are no such news\n", 400)
         return StreamingResponse(
-            self._stream(updates, since), media_type="text/event-stream", headers=EVENT_HEADERS
+            self._stream(since), media_type="text/event-stream", headers=EVENT_HEADERS
         )
 
-    async def _stream(self, updates: Updates, since: dict[str, int]) -> AsyncGenerator[bytes, None]:
+    async def _stream(self, since: dict[str, int]) -> AsyncGenerator[bytes, None]:
         """Messages until every run has ended. ``since``: the next round of each."""
         seen: dict[str, object] = {}
         silent = 0
@@ -292,7 +289,7 @@ class Events:
                 fresh = [ticket for ticket in since if marks[ticket] != seen.get(ticket)]
                 seen |= marks
                 for ticket in fresh:
-                    news = await run_in_threadpool(updates, ticket, since[ticket])
+                    news = await run_in_threadpool(self._runs.updates, ticket, since[ticket])
                     yield _message(ticket, news)
                     since = _after(since, ticket, news["run"])
                 silent = 0 if fresh else silent + 1

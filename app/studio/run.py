@@ -26,7 +26,8 @@ WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped
 ENDED = (DONE, STOPPED, FAILED)
 
 ABANDONED_AFTER = 10.0  # seconds without a page: time enough to load it again
-ROUND_BYTES, NODE_BYTES = 8_000, 250  # estimates: a round's objects, a node as it is drawn
+# estimates: a round's objects, a node as it is drawn, a masked position with its tokens
+ROUND_BYTES, NODE_BYTES, PLACE_BYTES = 8_000, 250, 600
 MAX_MESSAGE = 1000  # characters
 ANSWER_SIZE = 1_500_000  # about this many characters of rounds in one answer
 FIRST_ANSWER_SIZE = 150_000  # in a run's first answer, so that something shows soon
@@ -70,6 +71,8 @@ class StudioRun:
     def add(self, record: Round) -> None:
         self.rounds.append(record)
         self.weight += size_of(record) + ROUND_BYTES + NODE_BYTES * len(record.draft)
+        if record.block is not None:
+            self.weight += sum(PLACE_BYTES * len(step.ranking) for step in record.block.steps)
 
     @property
     def method(self) -> str:
@@ -110,7 +113,8 @@ class StudioRun:
         """Round ``at`` as the page draws it. Made when first asked for: decoding does not wait for
         it, and a long trace opens at its beginning."""
         if at not in self._views:
-            self._views[at] = round_view(self.rounds[at], self.explainer, first=at == 0)
+            before = self.rounds[at - 1] if at else None
+            self._views[at] = round_view(self.rounds[at], self.explainer, at == 0, before)
         return self._views[at]
 
     def trace(self) -> Trace:
@@ -128,6 +132,8 @@ class StudioRun:
             view = self.view(at)
             views.append(view)
             size += 400 + 40 * len(view["tokens"]) + sum(map(len, view["labels"].values()))
+            size += 300 * len(view.get("nodes", ()))
+            size += sum(40 * len(step["ranking"]) for step in view.get("steps", ()))
             if size > (ANSWER_SIZE if start else FIRST_ANSWER_SIZE):
                 break
         return views, start + len(views) < end

@@ -33,7 +33,6 @@ from app.studio.routes import Events
 from app.studio.runs import Runs
 from app.studio.served import ServedPage, listening
 from app.studio.tabs import TABS
-from app.studio.tabs.denoise import call_updates
 from app.trace_files import TraceFiles
 from core.methods.names import METHODS
 from core.methods.registry import runnable
@@ -116,12 +115,11 @@ def application(page: gr.Blocks, runs: Runs, access: Access) -> Guard:
 
 def own_routes(runs: Runs) -> list[BaseRoute]:
     """List the routes that the server answers beside Gradio: the page's files, and news of runs."""
-    calls = partial(call_updates, runs)
     return [
         Route(f"/web/{PLOTLY.name}", plotly_script),
         Route(f"/{SCRIPT}", PageFile(partial(script, TABS), "text/javascript")),
         Route(f"/{SHEET}", PageFile(partial(sheet, TABS), "text/css")),
-        Route("/events", Events(runs, {"rounds": runs.updates, "calls": calls}).answer),
+        Route("/events", Events(runs).answer),
     ]
 
 

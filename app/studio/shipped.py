@@ -16,8 +16,9 @@ COMPARED = (("ddtree", 16), ("treeflash", 16))  # the first slots of Compare: me
 COLLECTED = ("ddtree", "treeflash", "dart")  # whose drafters answer for a run's text in What-if
 FIRST = "chat-ddtree-64"  # the run that Run and Calibration open with
 FIRST_COMPARED = ("code-ddtree-16", "code-treeflash")  # the form begins with their settings
-FIRST_DENOISED = ("code-spiffy-10", "code-denoise")
-TOGETHER = ("ddtree-16", "treeflash", "dart", "dflash")  # runs that one click compares
+OPENED = {"run": (FIRST,), "compare": FIRST_COMPARED, "denoise": ("code-spiffy-10", "code-denoise")}
+# Runs that one click compares: of a prompt, those that there are.
+TOGETHER = ("ddtree-16", "treeflash", "dart", "dflash", "spiffy-10", "denoise")
 TIMED = "chat"  # the prompt whose runs What-if estimates speed with
 
 # The example runs: the prompts of their names' first parts, in the order of the page.

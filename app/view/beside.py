@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.view.rounds import LETTERS, drafter_probability, drawable, target_probability
-from app.view.values import finite
+from app.view.rounds import drafter_probability, drawable, target_probability
+from app.view.values import LETTERS, finite
 from core.rounds.round import Round
 from core.visible import visible
 

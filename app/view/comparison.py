@@ -79,6 +79,9 @@ CAUTIONS: Mapping[str, tuple[str, ...]] = {
         ("text", "prompt"),
     "the targets differ: p is another model's": ("target",),
     "the precisions differ: two tokens may tie in one and not in the other": ("dtype",),
+    "the blocks differ": ("block",),
+    "the tokens per step differ": ("pace",),
+    "the orders of unmasking differ": ("ahead",),
     "the token limits differ: one text may end before the other": ("limit",),
     "the temperatures differ": ("temperature",),
     "the top-k settings differ": ("top-k",),
@@ -99,12 +102,15 @@ def facts(header: Header) -> dict[str, str]:
         "target": header.model.get("name"),
         "dtype": header.dtype,
         "limit": token_limit(header),
+        "block": header.settings.get("block"),
+        "pace": header.settings.get("pace"),
     }
     always = {
         "text": header.prompt_text,
+        "ahead": header.settings.get("ahead") or 0,
         "temperature": sampling.get("temperature") or 0,
         "top-k": warm and (sampling.get("top_k") or 0),
-        "top-p": warm and (sampling.get("top_p") or 1),
+        "top-p": (warm and sampling.get("top_p")) or 1,
         "seed": warm and header.seed,
     }
     told = {name: _short(value) if value else "" for name, value in known.items()}

@@ -1,28 +1,27 @@
-"""Denoising rounds as the plain JSON that the Denoise view draws, live and from a file alike.
+"""Denoising runs as plain JSON: what their rounds and headers hold beside those of other runs.
 
-A call's payload holds its steps with their whole rankings and the draft graph in the form that the
-tree component draws. Light: numpy only. All token text leaves through ``core.visible``.
+A round has its steps with their whole rankings, and the draft graph in the form that the tree
+component draws. Light: numpy only. All token text leaves through ``core.visible``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from analysis.numbers import plural
 from app.view.layout import layered
-from app.view.rounds import LETTERS
-from app.view.values import finite, finites, probability
+from app.view.values import LETTERS, finite, finites, probability
 from core import ASSETS
 from core.diffusion.draft_graph import DraftGraph, Formula, label
 from core.diffusion.graph_files import FORMAT, VERSION, graph_from_json
+from core.diffusion.request import PLAIN, SPIFFY
 from core.errors import UserError
 from core.rounds.blocks import MASKED, Block, BlockDraft, Edit, Ranking, Step
 from core.rounds.causes import Cause
 from core.rounds.round import ACCEPTED, UNREACHED, Round
-from core.traces.schema import Header, Trace
+from core.traces.schema import Header
 from core.visible import PIECE, fitting, flowing, visible
 
 CELLS = 7  # monospace cells of a token in a draft's box
@@ -34,21 +33,19 @@ DENOISER = ASSETS / "models" / "smollm2-135m" / "denoiser"
 # ── the run ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def is_denoising(trace: Trace) -> bool:
-    """Whether every round of the trace denoised a block."""
-    return bool(trace.rounds) and all(record.block is not None for record in trace.rounds)
+def is_denoising(method: object) -> bool:
+    return method in (PLAIN, SPIFFY)
 
 
-def run_view(header: Header) -> dict[str, Any]:
+def run_facts(header: Header) -> dict[str, Any]:
+    """Return what the page says of a denoising run's settings."""
     graph = graph_of(header.settings)
     return {
-        "method": visible(header.method),
         "title": run_title(header.settings),
         "drafts": graph is not None,
         "ahead": _ahead(header.settings),
         "graph": visible(graph.name or "of its own") if graph else "",
         "facts": [visible(fact, 80) for fact in _facts(header)],
-        "prompt": flowing(header.prompt_text, 20_000),
     }
 
 
@@ -79,6 +76,8 @@ def _facts(header: Header) -> Iterator[str]:
             yield f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
     if name := header.model.get("name"):
         yield str(name)
+    if graph := graph_of(settings):
+        yield f"graph {graph.name or 'of its own'}"
 
 
 def _ahead(settings: Mapping[str, Any]) -> float:
@@ -100,65 +99,33 @@ def _pace(pace: object) -> str:
     return f"{plural(count, 'token') if type(count) is int else f'{count} tokens'} a step"
 
 
-COMPARED = {"prompt": "prompts", "block": "blocks", "pace": "tokens per step",
-            "ahead": "orders of unmasking", "temperature": "temperatures", "seed": "seeds",
-            "model": "targets"}  # fmt: skip
-
-
-def differences(one: Header, other: Header) -> list[str]:
-    """List what two denoising runs do not share, in sentences; their steps then compare badly."""
-    mine, theirs = _conditions(one), _conditions(other)
-    return [f"the {words} differ" for name, words in COMPARED.items() if mine[name] != theirs[name]]
-
-
-def _conditions(header: Header) -> dict[str, Any]:
-    """Return what decides a run's steps; at temperature 0 the seed does not."""
-    settings = header.settings
-    return {
-        "prompt": header.prompt_ids or header.prompt_text,
-        "block": settings.get("block"),
-        "pace": settings.get("pace"),
-        "ahead": settings.get("ahead") or 0.0,
-        "temperature": settings.get("temperature"),
-        "seed": settings.get("seed") if settings.get("temperature") else None,
-        "model": header.model.get("name"),
-    }
-
-
 # ── one call ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def call_view(rounds: Sequence[Round], at: int) -> dict[str, Any]:
-    """Everything the page draws of model call number ``at`` of a run."""
-    record, before = rounds[at], rounds[at - 1] if at else None
-    block = _block(record)
-    first = before is None or _block(before).index != block.index
+def call_view(record: Round, before: Round | None) -> dict[str, Any]:
+    """Return what the page draws of a model call beside what every round has. ``before``: the run's
+    round before it."""
+    block, earlier = _block(record), before and before.block
+    first = earlier is None or earlier.index != block.index
     ids = {t for step in block.steps for t in step.ranking.ids.flatten().tolist()}
-    payload: dict[str, Any] = {
-        "index": record.index,
+    view: dict[str, Any] = {
         "block": block.index,
         "size": len(block.state),
         "step": block.step,
-        "position": record.position,
-        "accepted": record.accepted,
         "drafted": record.draft.nodes,
-        "path": list(record.verdict.path),
-        "steps": [_step_view(record, at, k) for k in range(len(block.steps))],
-        "labels": {str(t): visible(record.text(t)) for t in sorted(ids)},
-        "times": asdict(record.times),
+        "steps": [_step_view(record, k) for k in range(len(block.steps))],
+        "ranked": {str(t): visible(record.text(t)) for t in sorted(ids)},
     }
     if first:
         known = [p for p, token in enumerate(block.state.tolist()) if token != MASKED]
-        payload["known"] = [[p, *_piece(record, int(block.state[p]))] for p in known]
-    if record.draft.nodes:
-        payload["graph"] = graph_view(record, None if first else last_known(before))
-    return payload
+        view["known"] = [[p, *_piece(record, int(block.state[p]))] for p in known]
+    return view | graph_view(record, None if first else last_known(before))
 
 
-def _step_view(record: Round, at: int, k: int) -> dict[str, Any]:
+def _step_view(record: Round, k: int) -> dict[str, Any]:
     """Step ``k`` of a call: what it unmasked, its ranking, and the counts up to here."""
     block = _block(record)
-    step, calls, plain = block.steps[k], at + 1, block.step + k + 1
+    step, calls, plain = block.steps[k], record.number, block.step + k + 1
     ranking = step.ranking
     return {
         "count": step.count,
@@ -190,12 +157,12 @@ def last_known(record: Round | None) -> Ranking | None:
 
 
 def _block(record: Round) -> Block:
-    assert record.block is not None, "is_denoising is true of the trace"
+    assert record.block is not None, "a denoising run's round has a block"
     return record.block
 
 
 def _draft(record: Round) -> BlockDraft:
-    assert isinstance(record.draft, BlockDraft), "is_denoising is true of the trace"
+    assert isinstance(record.draft, BlockDraft), "a round with a block has a draft of it"
     return record.draft
 
 

@@ -15,23 +15,15 @@ from typing import Any
 import numpy as np
 
 from analysis.measures.misses import miss, sentence
+from app.view.denoise import call_view, is_denoising, run_facts
 from app.view.explanation import Explainer
 from app.view.fold import Fold, fold, whole
-from app.view.values import finite, finites, probabilities, probability
+from app.view.values import LETTERS, finite, finites, probabilities, probability
 from core.rounds.blocks import BlockDraft
 from core.rounds.causes import ENDS, Cause
 from core.rounds.draft import NOT_ASKED, Array, Draft
 from core.rounds.node import Node
-from core.rounds.round import (
-    ACCEPTED,
-    REJECTED,
-    SIDE,
-    UNREACHED,
-    Probe,
-    Round,
-    TargetProbs,
-    Verdict,
-)
+from core.rounds.round import REJECTED, Probe, Round, TargetProbs, Verdict
 from core.traces.schema import Header
 from core.visible import PIECE, fitting, flowing, visible
 
@@ -41,7 +33,6 @@ TOP = 10
 AHEAD = 12  # rounds whose text a draft may have reached
 WIDTHS = (1, 4, 16)  # K of the coverage C_K in a row of the table of rounds
 CELLS = 12  # monospace cells of a label that fit in a node's box
-LETTERS = {ACCEPTED: "a", REJECTED: "r", UNREACHED: "u", SIDE: "s"}  # of a row's status
 PLAIN = Explainer()  # knows no method
 PREFILL, DRAFTED, BONUS = "p", "a", "b"
 
@@ -54,7 +45,8 @@ def header_view(header: Header) -> dict[str, Any]:
     settings = {k: v for k, v in header.settings.items() if k != "sampling"}
     sampling = header.settings.get("sampling")
     settings |= sampling if isinstance(sampling, dict) else {}
-    return {
+    own = run_facts(header) if is_denoising(header.method) else {}
+    return own | {
         "method": visible(method_name(header.method)),
         "settings": [[visible(str(k)), visible(str(v))] for k, v in settings.items()],
         "model": visible(str(header.model.get("name", "")), 120),
@@ -75,8 +67,11 @@ def method_name(method: object) -> str:
 # ── one round ────────────────────────────────────────────────────────────────────────────────────
 
 
-def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False) -> dict[str, Any]:
-    """Everything the page draws of one round. ``first``: the run's first text token is its root."""
+def round_view(
+    record: Round, explainer: Explainer = PLAIN, first: bool = False, before: Round | None = None
+) -> dict[str, Any]:
+    """Everything the page draws of one round. ``first``: the run's first text token is its root.
+    ``before``: the round before it, which a denoising call's drafts were read from."""
     record = drawable(record)
     draft, verdict = record.draft, record.verdict
     layout, folded, marks = whole(record), fold(record), explainer.marks(record)
@@ -123,7 +118,7 @@ def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False)
             "q": drafter_probability(record, verdict.path[-1], verdict.bonus),
             "why": record.stop_reason.words,
         }
-    return view
+    return view if record.block is None else view | call_view(record, before)
 
 
 def _coverage(probe: Probe) -> dict[str, float | None]:
@@ -207,6 +202,11 @@ def _pieces(record: Round, first: bool) -> list[list[Any]]:
     """The text this round added: [running text, how it came, row or GHOST] per token."""
     path = record.verdict.path
     pieces: list[list[Any]] = []
+    if record.block is not None:  # in the order of unmasking
+        for step, row in zip(record.block.steps, path, strict=True):
+            came = [DRAFTED, row] if row else [BONUS, GHOST]
+            pieces += ([flowing(record.text(t), PIECE), *came] for t in step.tokens.tolist())
+        return pieces
     if first:
         pieces.append([flowing(record.text(int(record.draft.tokens[0])), PIECE), PREFILL, 0])
     for at, token in enumerate(record.committed, 1):

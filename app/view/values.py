@@ -1,4 +1,4 @@
-"""Numbers as JSON holds them: four significant digits, and null where there is none.
+"""Values as JSON holds them: numbers with four significant digits, null where there is none.
 
 A trace may hold anything, and JSON knows neither NaN nor infinity.
 """
@@ -8,6 +8,9 @@ from __future__ import annotations
 import math
 
 from core.rounds.draft import Array
+from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED
+
+LETTERS = {ACCEPTED: "a", REJECTED: "r", UNREACHED: "u", SIDE: "s"}  # of a row's status
 
 
 def finite(value: float | None) -> float | None:

@@ -1,7 +1,7 @@
 // The shelf: files given on the command line, the example traces that ship, and the runs this
 // browser tab has seen. One click opens.
 
-import { button, h, number, plural } from "./dom.js";
+import { button, h, plural } from "./dom.js";
 import { compareTicked, wordFilter } from "./parts.js";
 import { Turns } from "./turns.js";
 
@@ -30,10 +30,10 @@ export function shelve(tickets) {
 }
 
 export class Gallery {
-  /** onPick(tickets): what a person chose. `all` offers a prompt's runs together; then one that is
-   *  picked does not take the place of another. picking: Turns, ended where other runs come. */
-  constructor(source, onPick, all, picking = new Turns()) {
-    Object.assign(this, { source, onPick, all, picking, drawing: new Turns() });
+  /** onPick(tickets): what a person chose. `all` offers a prompt's runs together. `beside`: one
+   *  that is picked takes no other's place. picking: Turns, ended where other runs come. */
+  constructor(source, onPick, all, picking = new Turns(), beside = all) {
+    Object.assign(this, { source, onPick, all, picking, beside, drawing: new Turns() });
     this.element = h("div", { class: "ds-gallery" });
   }
 
@@ -102,19 +102,12 @@ export class Gallery {
 
   _prompt({ topic, prompt, runs, together }) {
     const cards = runs.map((run) =>
-      this._card(run.title, `τ ${number(run.tau)}`, `${run.title}: ${prompt}`, () =>
-        this._examples([run.name]),
-      ),
+      this._card(run.title, run.words, `${run.title}: ${prompt}`, () => this._examples([run.name])),
     );
-    if (this.all && together.length > 1)
-      cards.push(
-        this._card(
-          `All ${together.length}`,
-          "side by side",
-          `compare ${together.length} methods`,
-          () => this._examples(together),
-        ),
-      );
+    if (this.all && together) {
+      const { names, title, words } = together;
+      cards.push(this._card(title, words, `${title}: ${prompt}`, () => this._examples(names)));
+    }
     return this._section(topic[0].toUpperCase() + topic.slice(1), prompt, cards);
   }
 
@@ -150,7 +143,7 @@ export class Gallery {
     if (prompt) open.append(h("span", {}, prompt.length > 60 ? `${prompt.slice(0, 59)}…` : prompt));
     open.disabled = !opens;
     const tick =
-      this.all && opens
+      this.beside && opens
         ? h("input", {
             type: "checkbox",
             "aria-label": `Tick ${label}`,
@@ -166,7 +159,7 @@ export class Gallery {
       rounds = plural(run.rounds, "round"),
       [title, words] = run.file ? [run.file, `${name}, ${rounds}`] : [name, rounds];
     return this._card(title, words, `${name}: ${run.prompt}`, () => {
-      if (!this.all) this.picking.end(); // an example that was clicked before
+      if (!this.beside) this.picking.end(); // an example that was clicked before
       this.onPick([run.ticket]);
     });
   }
@@ -187,7 +180,7 @@ export class Gallery {
   }
 
   async _examples(names) {
-    const isWanted = this.all ? this.picking.join() : this.picking.take(),
+    const isWanted = this.beside ? this.picking.join() : this.picking.take(),
       answers = await Promise.all(names.map((name) => this._ask("example", { name })));
     answers.forEach(({ error }, at) => error && this._tell(names[at], error));
     const tickets = answers.map((answer) => answer.ticket).filter(Boolean);

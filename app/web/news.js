@@ -11,9 +11,7 @@ hearRefusals(async () => {
 });
 
 export class News {
-  /** kind: "rounds", or "calls" of denoising runs. */
-  constructor(kind) {
-    this.kind = kind;
+  constructor() {
     this.feeds = new Set();
   }
 
@@ -41,7 +39,7 @@ export class News {
     this.stream?.close();
     this.stream = null;
     if (!this.feeds.size) return;
-    const asked = new URLSearchParams({ of: this.kind });
+    const asked = new URLSearchParams();
     for (const feed of this.feeds) asked.append("run", `${feed.ticket}.${feed.rounds.length}`);
     const stream = new EventSource(new URL(`events?${asked}`, document.baseURI));
     stream.onmessage = ({ data }) => this._take(JSON.parse(data));

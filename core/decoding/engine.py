@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
@@ -28,7 +28,7 @@ from core.models.language import Language, load_language, target_config
 from core.models.presets import Value
 from core.models.target import Place, Target
 from core.progress import Progress, Report, silent
-from core.rounds.round import Round
+from core.rounds.round import Round, new_tokens
 from core.traces.schema import Header
 from core.verification.rules import TargetTokens
 
@@ -39,11 +39,19 @@ LOADED = 6  # drafters and builders kept in memory: each set of options makes ne
 class Run:
     """One started run: its header, and its rounds with the text of every token they mention.
 
-    ``rounds`` are the same without texts: nothing but decoding happens between two of them.
+    rounds  the same without texts: nothing but decoding happens between two of them
+    tokens  the new text's tokens, of the rounds so far
     """
 
-    def __init__(self, header: Header, rounds: Iterator[Round], language: Language):
-        self.header, self.rounds, self._language = header, rounds, language
+    def __init__(
+        self,
+        header: Header,
+        rounds: Iterator[Round],
+        language: Language,
+        tokens: Callable[[Sequence[Round]], list[int]] = new_tokens,
+    ):
+        self.header, self.rounds, self.tokens = header, rounds, tokens
+        self._language = language
 
     def __iter__(self) -> Iterator[Round]:
         return map(self.with_texts, self.rounds)

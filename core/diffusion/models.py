@@ -39,7 +39,7 @@ from core.methods.loading import shipped
 from core.models import adapter as adapters
 from core.models import checkpoint, embedded, presets
 from core.models.fast_layers import use_fast_layers
-from core.models.hub import WEIGHTS, Source, cannot_load, shards
+from core.models.hub import Source, cannot_load, shards
 from core.models.language import SPLIT, Language, compute_dtype, load_language, pick_device
 from core.models.tokenizer_limits import check_tokenizer
 from core.progress import Progress, Report, silent
@@ -332,4 +332,4 @@ def _fetch_weights(
             if key != head or not form.config.tie_word_embeddings:
                 fault = "lacks" if key in expected else "has a surplus tensor"
                 raise UserError(f"the model {source.name!r} {fault} {key}")
-    source.fetch(WEIGHTS, report)
+    source.weights(report=report)

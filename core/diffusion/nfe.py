@@ -14,8 +14,9 @@ from core.diffusion.draft_graph import DraftGraph, draft_block
 from core.diffusion.pace import Pace
 from core.diffusion.verify import Cursor, draft_states, make_round, verify
 from core.errors import UserError
-from core.rounds.blocks import Block
+from core.rounds.blocks import MASKED, Block
 from core.rounds.round import Round, Times
+from core.verification.walk import until_stop
 
 
 def by_block(rounds: Iterable[Round]) -> Iterator[list[Round]]:
@@ -29,6 +30,13 @@ def by_block(rounds: Iterable[Round]) -> Iterator[list[Round]]:
 def denoised_tokens(rounds: Iterable[Round]) -> list[int]:
     """The new text so far, block by block; MASKED where the current block is still masked."""
     return [int(token) for calls in by_block(rounds) for token in _block(calls[-1]).after()]
+
+
+def written_tokens(rounds: Iterable[Round], stop_ids: frozenset[int]) -> list[int]:
+    """The new text so far: up to the first end-of-text, which is included, or masked position."""
+    tokens = denoised_tokens(rounds)
+    known = tokens.index(MASKED) if MASKED in tokens else len(tokens)
+    return until_stop(tokens[:known], stop_ids)
 
 
 def simulate(rounds: Sequence[Round], graph: DraftGraph | None, pace: Pace) -> Iterator[Round]:

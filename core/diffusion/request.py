@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from core.decoding.request import check_temperature
 from core.diffusion.draft_graph import DraftGraph
-from core.diffusion.graph_files import read_graph, shipped_graph
+from core.diffusion.graph_files import load_graph
 from core.diffusion.pace import ONE_BY_ONE, Pace
 from core.errors import UserError
 from core.traces.schema import MAX_BLOCK
@@ -43,10 +42,10 @@ class DenoiseSettings:
     def check(self) -> None:
         """Raises UserError for a value out of range."""
         self.pace.check()
-        if not 1 <= self.block <= MAX_BLOCK:
-            raise UserError(f"the block must have 1 to {MAX_BLOCK} positions, not {self.block}")
         if not 1 <= self.length <= MAX_LENGTH:
             raise UserError(f"the length must be 1 to {MAX_LENGTH} tokens, not {self.length}")
+        if not 1 <= self.block <= MAX_BLOCK:
+            raise UserError(f"the block must have 1 to {MAX_BLOCK} positions, not {self.block}")
         if self.length % self.block:
             raise UserError(
                 f"the length must be a multiple of the block: {self.length} is not one of "
@@ -75,35 +74,39 @@ class DenoiseSettings:
 
 @dataclass(frozen=True)
 class DenoiseRequest:
-    """One denoising run. Without ``nodes`` and ``graph_file`` it drafts nothing.
+    """One denoising run.
 
-    block       positions of a block; None: as many as the model was made for
-    ahead       see ``DenoiseSettings``; None: the model's own
-    nodes       D, the size of a draft graph that ships for the model
-    graph_file  a draft graph's file, in place of ``nodes``
+    block  positions of a block; None: as many as the model was made for
+    ahead  see ``DenoiseSettings``; None: the model's own
+    graph  the draft graph: its file, or D, the size of one that ships for the model; None drafts
+           nothing
     """
 
     prompt: str
     length: int = 128
     block: int | None = None
     pace: Pace = ONE_BY_ONE
-    nodes: int | None = None
+    graph: str | None = None
     temperature: float = 0.0
     seed: int = 0
     ahead: float | None = None
     go_on: bool = False
-    graph_file: Path | None = None
 
     @property
     def method(self) -> str:
-        return SPIFFY if self.nodes or self.graph_file else PLAIN
+        return SPIFFY if self.graph else PLAIN
+
+    def check(self, model: str) -> None:
+        """Raises UserError for what no model can run, before the one of this name is loaded."""
+        self.settings(min(self.length, MAX_BLOCK), 0.0)
+        self.draft_graph(model)
 
     def settings(self, block: int, ahead: float) -> DenoiseSettings:
         """The run's settings, given the model's own block and ahead. Raises UserError if out of
         range."""
         settings = DenoiseSettings(
             self.length,
-            self.block or block,
+            block if self.block is None else self.block,
             self.pace,
             self.temperature,
             self.seed,
@@ -115,6 +118,4 @@ class DenoiseRequest:
 
     def draft_graph(self, model: str) -> DraftGraph | None:
         """The draft graph for the model of this name. Raises UserError when there is none."""
-        if self.graph_file is not None:
-            return read_graph(self.graph_file)
-        return shipped_graph(self.nodes, model, self.pace) if self.nodes else None
+        return load_graph(self.graph, model, self.pace) if self.graph else None

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 
 from core.errors import UserError
 from core.files import cache_root
 from core.methods.method import drafter_source, find_drafter
 from core.models import embedded
-from core.models.hub import GGUF, SMALL_FILES, WEIGHTS, Source
+from core.models.hub import GGUF, SMALL_FILES, WEIGHTS, Source, matching
 from core.models.presets import Ngram, Preset
 from core.progress import Report
 
@@ -128,7 +127,7 @@ def _part(
 ) -> Part:
     patterns = patterns if source.gguf is None else (f"*{GGUF}",)
     try:
-        sizes = {n: s for n, s in ask(source).items() if any(fnmatch(n, p) for p in patterns)}
+        sizes = matching(ask(source), patterns)
     except UserError:
         return Part(what, str(source), source.is_local or source.is_whole(), None)
     here = source.is_local or (bool(sizes) and all(map(source.cached, sizes)))

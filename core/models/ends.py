@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from core.errors import UserError
 from core.models import checkpoint, presets
-from core.models.hub import SMALL_FILES, WEIGHTS, Source, cannot_load, shards
+from core.models.hub import Source, cannot_load
 from core.models.language import Language, compute_dtype, pick_device, target_source
 from core.models.presets import Value
 from core.progress import Progress, Report, silent
@@ -88,21 +87,11 @@ def _without_layers(config: Any, dtype: torch.dtype) -> Any:
 
 def _tensors(source: Source, wanted: set[str]) -> Iterator[tuple[str, Tensor]]:
     """The tensors of these names, off the files that hold them."""
-    for file in _files(source, wanted):
+    for file in source.weights({name for key in wanted for name in _names(key)}):
         with open_tensors(file, checkpoint.OF_WEIGHTS) as opened:
             for key in wanted:
                 if name := next((name for name in _names(key) if name in opened.entries), None):
                     yield key, checkpoint.read_tensor(opened, name)
-
-
-def _files(source: Source, wanted: set[str]) -> list[Path]:
-    folder = source.config_folder()
-    places = shards(folder)
-    if places is None:
-        return sorted((source.folder or source.fetch((*SMALL_FILES, *WEIGHTS))).glob(WEIGHTS[0]))
-    files = {places[name] for key in wanted for name in _names(key) if name in places}
-    found = source.folder or source.fetch(tuple(sorted(files)))
-    return [found / file for file in sorted(files)]
 
 
 def _names(key: str) -> list[str]:

@@ -6,6 +6,7 @@ The hub's library is imported only when it is needed. No code of a repository is
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -103,12 +104,17 @@ class Source:
         """The folder with the weights too, fetched if they are not here. Raises UserError."""
         return self.made(report) or self.fetch((*SMALL_FILES, *WEIGHTS), report)
 
-    def fetch_weights(self, report: Report = silent) -> None:
-        """Fetch the weights that a model is loaded of: those its index names, all where it has
-        none. Raises UserError, also for an index that names a file outside of the folder."""
-        files = set((shards(self.config_folder()) or {}).values())
+    def weights(self, wanted: Container[str] | None = None, report: Report = silent) -> list[Path]:
+        """The files with the ``wanted`` tensors (None: with all) by the index, fetched if they are
+        not here; without an index all files. Raises UserError, also for an index that names a file
+        outside of the folder."""
+        folder = self.config_folder()
+        places = shards(folder)
+        held = (file for key, file in (places or {}).items() if wanted is None or key in wanted)
+        files = tuple(sorted(set(held)))
         if not self.is_local:
-            self.fetch(tuple(sorted(files)) or WEIGHTS, report)
+            folder = self.fetch(WEIGHTS if places is None else files, report)
+        return sorted(folder.glob(WEIGHTS[0])) if places is None else [folder / f for f in files]
 
     def made(self, report: Report = silent) -> Path | None:
         """The folder, or the one that is made of the GGUF file, if it names either. Raises
@@ -194,15 +200,17 @@ class Source:
         """Bytes of the files of these names that are not on this machine; 0 where the hub does not
         say."""
         with suppress(UserError):
-            return sum(
-                size
-                for name, size in self.sizes().items()
-                if any(fnmatch(name, each) for each in patterns) and not self.cached(name)
-            )
+            sizes = matching(self.sizes(), patterns)
+            return sum(size for name, size in sizes.items() if not self.cached(name))
         return 0
 
     def __str__(self) -> str:
         return self.name if self.revision is None else f"{self.name}@{self.revision}"
+
+
+def matching(sizes: Mapping[str, int], patterns: Sequence[str]) -> dict[str, int]:
+    """Those of the files whose names fit one of the patterns."""
+    return {n: size for n, size in sizes.items() if any(fnmatch(n, each) for each in patterns)}
 
 
 def _bar(source: Source, patterns: tuple[str, ...], report: Report) -> Any:

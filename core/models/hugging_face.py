@@ -120,7 +120,7 @@ def load_model(
     folder.
     """
     logging.disable_progress_bar()  # of reading a file; who loads a model has a report of it
-    source.fetch_weights(report)
+    source.weights(report=report)
     report(Progress("loading weights", None))
     try:
         model, loading = _load(

@@ -109,7 +109,7 @@ def test_what_two_runs_do_not_share_is_said_of_no_other_two(visit: Open):
     examples = page.locator("#ds-d-panel").get_by_role("button", name="Examples")
     expect(place.locator(".dn-card:visible")).to_have_count(2)
     pairs = place.locator("dialog .ds-example", has_text="side by side")
-    with holding(page, "differences") as held:
+    with holding(page, "compare") as held:
         examples.click()
         pairs.first.click()
     asked, same = place.locator(".dn-asked"), place.locator(".dn-same")
@@ -118,7 +118,7 @@ def test_what_two_runs_do_not_share_is_said_of_no_other_two(visit: Open):
     pairs.last.click()
     expect(asked).not_to_have_text(before)
     expect(same).to_contain_text("the same tokens")
-    let_go(page, held, {"unlike": ["of two other runs"]})
+    let_go(page, held, {"cautions": ["of two other runs"]})
     page.keyboard.press("ArrowRight")
     expect(place.locator(".dn-place")).to_contain_text("Step 2 of")
     expect(place).not_to_contain_text("of two other runs")

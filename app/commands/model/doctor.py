@@ -164,6 +164,7 @@ class EmbeddedTarget:
 
 def _models(missing: list[str], broken: list[str], target: EmbeddedTarget) -> Iterator[str]:
     yield f"cache {cache_root()} · {free_disk() / 2**30:.0f} GiB free on disk"
+    yield from _kept(cache_root())
     folder = embedded.embedded_path()
     if not target.ready:
         yield f"target {EMBEDDED}: not fetched yet"
@@ -182,6 +183,22 @@ def _models(missing: list[str], broken: list[str], target: EmbeddedTarget) -> It
         yield _shipped("n-gram store", store, [store], [store], broken)
     if not any(config.parent.parent.name == EMBEDDED for config in drafters):
         missing.append(f"a drafter for {EMBEDDED}: python -m app train, or name one by --drafter")
+
+
+def _kept(cache: Path) -> Iterator[str]:
+    """Say what the folders of the cache take on disk; nothing else would tell of old copies."""
+    try:
+        held = {
+            folder.name: sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+            for folder in sorted(cache.iterdir())
+            if folder.is_dir()
+        }
+    except OSError:  # not made yet, or being written
+        return
+    if sizes := ", ".join(
+        f"{one_line(name, 40)} {size(held[name])}" for name in held if held[name]
+    ):
+        yield f"in it: {sizes}; what is removed is made or fetched again when it is needed"
 
 
 def _shipped(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.command_line import REQUIRED, one_of, option
-from app.commands.denoise import Denoising, DiffusionModel, load, settings_of
+from app.commands.denoise import Denoising, DiffusionModel, load, request_of
 from app.commands.options import POSITIVE
 from app.commands.prompts import read_prompts
 from app.terminal import ProgressBar, console, say, table
@@ -78,9 +78,10 @@ class Options(Denoising, DiffusionModel):
 
 def main(args: Options) -> int:
     prompts = read_prompts(args.prompts)[: args.count]
-    settings_of(args, args.length, 0.0)
+    request = request_of(args)
+    request.check(args.model)
     language = load(args)
-    settings = replace(settings_of(args, language.block, language.ahead), width=RANKED)
+    settings = replace(request.settings(language.block, language.ahead), width=RANKED)
     about = {
         "model": language.name,
         "block": settings.block,

@@ -31,7 +31,7 @@ const RELIABILITY = ["reliability-path", "reliability-step", "expected-accepted"
 const RESULT = ["tvd-by-depth", "coverage-by-depth"];
 
 export function mount(page) {
-  const source = { ...page.server, news: new News("rounds") };
+  const source = { ...page.server, news: new News() };
   new Calibration(page.element, source, (file) => sent(page, "open", file));
 }
 

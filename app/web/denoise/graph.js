@@ -133,7 +133,7 @@ export class GraphCard {
   draw(run, step) {
     const call = run.calls[step.at],
       whole = this.whole,
-      graph = whole ? whole.graph : call.graph;
+      graph = whole ? whole.graph : call.drafted ? call : null;
     Object.assign(this, { run, call: step.at });
     this.element.hidden = !run.drafts;
     this._show(`${run.feed.ticket} ${whole ? "whole" : step.at}`, graph);

@@ -30,8 +30,8 @@ export class Guide {
     this.scrub = scrubber("Denoising step", (to) => player.go(to));
     this.same = h("p", { class: "dn-same", role: "status" });
     this.told = h("p", { class: "dn-told" });
-    const back = act("‹", "Step before", "←", () => player.step(-1));
-    const on = act("›", "Step after", "→", () => player.step(1));
+    const back = act("‹", "Step before", "←", () => player.walk(-1));
+    const on = act("›", "Step after", "→", () => player.walk(1));
     const moves = h("div", { class: "ds-transport" }, back, this.playButton, on, this.liveButton);
     const key = (name, words) =>
       h("span", { class: "entry" }, h("i", { class: `dn-key ${name}` }), words);

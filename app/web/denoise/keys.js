@@ -9,15 +9,15 @@ export const KEYS =
 /** The act of a key for a DenoiseView; undefined: none. */
 export function actOf(view, { key, shiftKey }) {
   const { player, graph } = view,
-    along = (by) => (shiftKey ? stepCall(view, by) : player.step(by)),
+    along = (by) => (shiftKey ? stepCall(view, by) : player.walk(by)),
     drafts = graph.tree.round;
   const acts = {
     " ": () => player.toggle(),
     e: () => view.shelf.open(),
     ArrowLeft: () => along(-1),
     ArrowRight: () => along(1),
-    Home: () => player.step(-view.reach),
-    End: () => player.step(view.reach),
+    Home: () => player.walk(-view.reach),
+    End: () => player.walk(view.reach),
     ...(drafts && {
       ArrowUp: () => view.pick(graph.next(view.row, -1)),
       ArrowDown: () => view.pick(graph.next(view.row, 1)),

@@ -26,8 +26,8 @@ export function stateOf(view) {
  * example at the call that saved most. */
 async function begin(view) {
   const kept = keptTickets("denoise"),
-    { first = [] } = kept.length ? {} : await answered(view.source.examples({})),
-    { tickets } = await openNamed(view.source, first);
+    { first } = kept.length ? {} : await answered(view.source.examples({})),
+    { tickets } = await openNamed(view.source, first?.denoise ?? []);
   if (view.tickets.length) return; // somebody opened something meanwhile
   view.open([...kept, ...tickets]);
   if (tickets.length) view.wanted = { round: Number.POSITIVE_INFINITY, best: true };

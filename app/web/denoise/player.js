@@ -1,11 +1,13 @@
 // Where we are in the steps of a text, and whether it moves on by itself.
 
-const STAY = 750; // milliseconds a step stays when playing
+import { RoundsPlayer } from "../studio/rounds-player.js";
 
-export class Player {
+export class Player extends RoundsPlayer {
   /** about: {reach() how many steps there are, busy() whether more may come}; onChange(moved). */
   constructor(about, onChange) {
-    Object.assign(this, { about, onChange, place: 0, follow: false, timer: null });
+    const may = () => about.reach() > 0;
+    super({ guide: () => this, may, changed: () => onChange(false) });
+    Object.assign(this, { about, onChange, place: 0, follow: false });
   }
 
   get playing() {
@@ -14,6 +16,10 @@ export class Player {
 
   get last() {
     return Math.max(0, this.about.reach() - 1);
+  }
+
+  get atEnd() {
+    return this.place >= this.last && !this.about.busy();
   }
 
   /** Back to the start, and along with what comes. */
@@ -33,35 +39,23 @@ export class Player {
     this.onChange(true);
   }
 
+  home() {
+    this.go(0);
+  }
+
   step(by) {
-    this.pause();
     this.go(this.place + by);
+  }
+
+  /** Somebody steps by hand. */
+  walk(by) {
+    this.pause();
+    this.step(by);
   }
 
   live() {
     this.pause();
     this.follow = true;
     this._to(this.last);
-  }
-
-  toggle() {
-    if (this.playing) return this.pause();
-    if (!this.about.reach()) return;
-    if (this.place >= this.last) this.place = -1;
-    this.follow = false;
-    this.timer = 0;
-    this._on();
-  }
-
-  _on() {
-    if (this.place >= this.last && !this.about.busy()) return this.pause();
-    this._to(this.place + 1);
-    this.timer = setTimeout(() => this._on(), STAY);
-  }
-
-  pause() {
-    clearTimeout(this.timer);
-    this.timer = null;
-    this.onChange(false);
   }
 }

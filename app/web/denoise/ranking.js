@@ -61,7 +61,7 @@ export class RankingTable {
     const read = this.read && this.known,
       count = read ? 0 : this.step.count;
     const rows = read ? this.known.rows : this.step.ranking,
-      labels = read ? this.known.labels : this.call.labels;
+      labels = read ? this.known.labels : this.call.ranked;
     this.now.setAttribute("aria-pressed", String(!read));
     this.before.setAttribute("aria-pressed", String(!!read));
     this.heading.textContent = read
@@ -94,7 +94,7 @@ export class RankingTable {
   _records() {
     const read = this.read && this.known,
       rows = read ? this.known.rows : this.step.ranking,
-      labels = read ? this.known.labels : this.call.labels;
+      labels = read ? this.known.labels : this.call.ranked;
     return rows.flatMap(([position, ids, odds], at) =>
       ids.map((id, j) => ({
         step: this.place + 1,

@@ -45,9 +45,9 @@ export class DenoiseRun {
   known(step) {
     const call = this.calls[step.at],
       before = this.calls[step.at - 1];
-    if (!call.graph || before?.block !== call.block) return null;
+    if (!call.drafted || before?.block !== call.block) return null;
     const last = before.steps[before.steps.length - 1];
-    return { rows: last.ranking.slice(last.count), labels: before.labels };
+    return { rows: last.ranking.slice(last.count), labels: before.ranked };
   }
 
   async _save(source) {

@@ -3,7 +3,7 @@
 /** All steps of a run, each with the call that decided it; `free`: by an accepted draft. */
 export function stepsOf(calls) {
   return calls.flatMap((call, at) =>
-    call.steps.map((step, k) => ({
+    (call.steps ?? []).map((step, k) => ({
       ...step,
       at,
       k,

@@ -6,11 +6,12 @@ import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { formAbove, hasStarted } from "../form.js";
+import { Gallery } from "../gallery.js";
 import { onGoTo, taken } from "../goto.js";
 import { onKeys } from "../keys.js";
 import { News } from "../news.js";
 import { StatusLine } from "../status.js";
-import { keepTickets, Shelf } from "../studio/shelf.js";
+import { EMPTY, emptyView, keepTickets, Shelf } from "../studio/shelf.js";
 import { GHOST } from "../tree/boxes.js";
 import { Turns } from "../turns.js";
 import { DraftCard } from "./draft.js";
@@ -22,14 +23,13 @@ import { seek, showLinked, stateOf } from "./linked.js";
 import { Player } from "./player.js";
 import { RankingTable } from "./ranking.js";
 import { DenoiseRun } from "./run.js";
-import { DenoiseShelf, emptyDenoise } from "./shelf.js";
 import { stepsPart } from "./steps.js";
 import { TextSoFar } from "./text.js";
 import { saidOf, wordList } from "./words.js";
 
 export async function mount(page) {
   const bar = (await formAbove("ds-d")).querySelector(".ds-bar"),
-    source = { ...page.server, news: new News("calls") },
+    source = { ...page.server, news: new News() },
     view = new DenoiseView(page.element, source, (name) => page[name](), bar);
   page.watch("value", () => {
     const value = page.props.value || {};
@@ -67,15 +67,17 @@ export class DenoiseView {
   _build(element) {
     const go = (at) => this.player.go(at),
       pick = (row) => this.pick(row);
-    const gallery = () =>
-      new DenoiseShelf(
-        this.source,
-        (tickets) => this.choose(tickets),
-        this.picking,
-        (sentence) => this.complain(sentence),
-      );
+    const chosen = (tickets) => this.choose(tickets),
+      shelved = { ...this.source, runs: null }, // those of Run and Compare are not opened here
+      gallery = () => new Gallery(shelved, chosen, true, this.picking, false);
     this.shelf = new Shelf(gallery());
-    this.empty = emptyDenoise(gallery());
+    this.empty = h(
+      "div",
+      { class: "ds-card dn-empty" },
+      emptyView(EMPTY.blocks, gallery()),
+      wordList(),
+      h("p", { class: "ds-away waiting" }),
+    );
     this.status = new StatusLine(
       "The runs on view",
       this.shelf,
@@ -160,10 +162,10 @@ export class DenoiseView {
     this.unlike = [];
     const isWanted = this.asking.take(),
       tickets = this.runs.map((run) => run.feed.ticket),
-      answer = await answered(this.source.differences({ tickets })),
+      answer = await answered(this.source.compare({ tickets })),
       unknown = "the server did not say whether these runs can be compared";
     if (!isWanted()) return;
-    this.unlike = answer.error ? [unknown] : answer.unlike || [];
+    this.unlike = answer.error ? [unknown] : answer.cautions;
     if (this.unlike.length) this._drawAll();
   }
 
@@ -210,8 +212,7 @@ export class DenoiseView {
   /** What is on view, and which runs can be saved. */
   _tell() {
     const { header } = this.main,
-      facts = header ? [...header.facts, header.graph && `graph ${header.graph}`] : [],
-      words = facts.filter(Boolean).join(" · ");
+      words = header?.facts?.join(" · ") ?? "";
     this.status.tell(header, words, words);
     const { shown } = this;
     for (const run of this.runs) {

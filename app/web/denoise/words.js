@@ -58,7 +58,7 @@ export function toldOf(run, step) {
     );
   const words = `Model call ${step.at + 1} sets ${whyOf(run, call.steps[0])}: ${what}. `;
   if (!drafts) return `${words}Plain denoising pays one call for every step.`;
-  if (!call.graph)
+  if (!call.drafted)
     return (
       words +
       (call.step && step.at && run.calls[step.at - 1].block === call.block

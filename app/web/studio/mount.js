@@ -12,7 +12,7 @@ import { restore } from "./page.js";
 /** The studio of one tab: its name, how many runs it shows, and whose Stop it hears. */
 export async function mountStudio(page, setting) {
   const bar = (await formAbove(setting.stop)).querySelector(".ds-bar");
-  const source = { ...page.server, news: new News("rounds") },
+  const source = { ...page.server, news: new News() },
     touched = () => touchesOf(setting.stop),
     trigger = (name, asked) => page[name](asked && { ...asked, touched: touched() }),
     studio = new Studio(page.element, source, trigger, { ...setting, bar }),

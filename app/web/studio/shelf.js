@@ -17,6 +17,13 @@ export const EMPTY = {
     "Choose methods and press Start, or put examples and traces side by side. The trees step " +
       "together by the place in the text.",
   ],
+  blocks: [
+    "A block being denoised, call by call",
+    "A diffusion model starts from masked positions and unmasks the surest ones, step by step. " +
+      "Spiffy drafts the states a block may reach, runs them in the same model call, and every " +
+      "draft the model's own steps lead through saves a call: the text stays the same.",
+    "Write a prompt and press Start, or open a run that was recorded.",
+  ],
 };
 
 /** An empty view: its words and its gallery, or null. */

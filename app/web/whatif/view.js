@@ -23,7 +23,7 @@ const MOST = 1024; // nodes of a budget
 const REST = 120; // milliseconds without a turn, after which the curve is asked for
 
 export function mount(page) {
-  const source = { ...page.server, news: new News("rounds") };
+  const source = { ...page.server, news: new News() };
   new WhatIf(page.element, source, (route, file) => sent(page, route, file));
 }
 
