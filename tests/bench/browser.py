@@ -10,6 +10,7 @@ in the page from the key press to the painted frame. Exit code 1 when a limit is
 from __future__ import annotations
 
 import argparse
+import gc
 import math
 import os
 import resource
@@ -339,6 +340,7 @@ def main() -> int:
     if unknown := set(parts) - set(PARTS):
         parser.error(f"there is no part {min(unknown)}; there are {', '.join(PARTS)}")
     found: list[Measure] = []
+    gc.set_threshold(50_000, 20, 50)  # as the studio has it, which runs in this process
     with (
         sync_playwright() as playwright,
         TemporaryDirectory() as folder,
