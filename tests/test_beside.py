@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -47,6 +48,13 @@ def test_every_number_is_the_round_s_own():
                 chance = math.exp(record.target_probs.log_p[drafted[0]])
                 assert line["p"][at] == pytest.approx(chance, rel=1e-3)
     assert compared > 4
+
+
+def test_a_token_that_one_run_alone_names_has_its_text():
+    one, other = make_run(2, seed=1)[1], make_run(2, seed=2)[1]
+    told = beside_view([(replace(one, texts={}), 0), (other, 0)], int(other.draft.tokens[1]))
+    named = {line["label"] for line in told["tokens"] if line["token"] in other.texts}
+    assert named and not any(label.startswith("⟨") for label in named)
 
 
 def test_the_target_s_choice_is_marked():

@@ -35,12 +35,11 @@ def beside_view(places: Sequence[Place | None], token: int) -> dict[str, Any]:
         tokens |= dict.fromkeys(
             [*here.chosen, *here.target[:OF_TARGET], *here.drafter[:OF_DRAFTER]]
         )
-    text = known[0].record.text if known else str
     chosen = {choice for here in known for choice in here.chosen}
     lines = [
         {
             "token": each,
-            "label": visible(text(each)),
+            "label": visible(_text(known, each)),
             "own": each == token,
             "chosen": each in chosen,
             "p": [here and here.p(each) for here in found],
@@ -53,6 +52,13 @@ def beside_view(places: Sequence[Place | None], token: int) -> dict[str, Any]:
     lines.sort(key=_weight, reverse=True)
     kept = [line for at, line in enumerate(lines) if at < MOST or line["own"] or line["chosen"]]
     return {"tokens": kept, "listed": [here is not None and here.listed for here in found]}
+
+
+def _text(known: Sequence[_Here], token: int) -> str:
+    """A record names the tokens of its own round: take it from one that has it."""
+    records = [here.record for here in known]
+    named = next((each for each in records if token in each.texts), records[0] if records else None)
+    return named.text(token) if named else str(token)
 
 
 def _weight(line: dict[str, Any]) -> tuple[float, float]:

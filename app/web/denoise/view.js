@@ -76,6 +76,7 @@ export class DenoiseView {
       { class: "ds-card dn-empty" },
       emptyView(EMPTY.blocks, gallery()),
       wordList(),
+      h("p", { class: "ds-away waiting" }),
     );
     this.status = new StatusLine(
       "The runs on view",
@@ -203,6 +204,9 @@ export class DenoiseView {
     const busy = this.runs.some((each) => each.feed.active);
     if (busy !== this.busy) this.trigger(busy ? "running" : "settled");
     this.busy = busy;
+    const words = this.runs.map((each) => this.status.waitingFor(each)).find(Boolean);
+    this.empty.classList.toggle("awaiting", !!words);
+    this.empty.lastChild.textContent = words ?? "";
   }
 
   /** What is on view, and which runs can be saved. */

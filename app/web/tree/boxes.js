@@ -11,6 +11,7 @@ const BAR = 50; // a bar for probability 1
 const EDIT_W = 126; // a draft graph's box, and a line in it
 const EDIT_H = 16;
 const EDIT_GAP = 34;
+const FLAT_WORDS = 12; // characters of a chip that has its sums beside them
 export const MARK = { a: "✓", r: "×", u: "·" };
 export const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" };
 export const GHOST = -1; // in place of a row: the target's token where the walk stopped
@@ -193,7 +194,9 @@ export function chipBox(size, chip, [x, y]) {
   const odds = [`Σq ${percent(chip.q)}`, ...(chip.p === null ? [] : [`Σp ${percent(chip.p)}`])];
   const sums = odds.join("  ");
   const told = `${chip.words}: ${plural(chip.nodes, "node")} not drawn, ${sums}; press to open`;
-  const [count] = chip.words.split(" ");
+  const [count] = chip.words.split(" "),
+    long = size.slim || (size.flat && chip.words.length > FLAT_WORDS),
+    words = long ? count : chip.words;
   return s(
     "g",
     {
@@ -210,14 +213,14 @@ export function chipBox(size, chip, [x, y]) {
         class: "token",
         x: size.slim ? left(size) : 10,
         y: size.flat ? 15 : 17,
-        "data-words": size.slim ? count : chip.words,
+        "data-words": words,
         "data-brief": count,
       },
-      size.slim ? count : chip.words,
+      words,
     ),
-    ...(size.slim ? odds : [sums]).map((words, line) => {
+    ...(size.slim ? odds : [sums]).map((told, line) => {
       const x = size.flat ? 108 : size.slim ? left(size) : 10;
-      return s("text", { class: "odds", x, y: size.flat ? 14 : 30 + 14 * line }, words);
+      return s("text", { class: "odds", x, y: size.flat ? 14 : 30 + 14 * line }, told);
     }),
   );
 }
