@@ -78,7 +78,9 @@ def test_messages_add_up_to_what_was_decoded():
     for ticket, since in ((first, 0), (second, 1)):
         own = [m["news"]["run"] for m in found if m["ticket"] == ticket]
         views = [view for news in own for view in news["rounds"]]
-        assert views == json.loads(json.dumps(runs.updates(ticket, since)["run"]["rounds"]))
+        lines = json.loads(json.dumps(runs.updates(ticket, since)["run"]["rounds"]))
+        assert [line | view for line, view in zip(lines, views, strict=True)] == views
+        assert all("parents" in view for view in views)  # a few rounds come with their trees
         firsts = [news["first"] for news in own]
         counts = [len(news["rounds"]) for news in own]
         assert firsts == [since + sum(counts[:at]) for at in range(len(counts))]

@@ -134,7 +134,7 @@ def test_what_cannot_be_is_marked_and_counts_nowhere(place: str, value: Any, wro
         run = StudioRun("t", header=trace.header, state=RUNNING)
         assert run.read(trace, iter(trace.rounds), math.inf)
         assert trace.mark in run.message
-        assert [bool(run.view(at).get("faults")) for at in range(2)] == [False, True]
+        assert [bool(line.get("faults")) for line in run.lines(0)[0][:2]] == [False, True]
 
 
 @pytest.mark.parametrize(("place", "value"), [("times.draft", -1), ("index", 0), ("index", 5)])

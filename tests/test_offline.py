@@ -75,6 +75,10 @@ def unpacked(block: Any) -> Any:
     return json.loads(gzip.decompress(base64.b64decode(block))) if type(block) is str else block
 
 
+def plain_json(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
 def unfold(packed: Any, place: int) -> Any:
     """As app/web/offline/packs.js does it."""
     entry = packed["table"][place]
@@ -90,18 +94,20 @@ def test_the_file_holds_exactly_what_the_server_would_answer(plain: bool, hostil
     trace = made(EACH + 1, 1, hostile, method="dart")
     page = Page(offline_page([trace], plain))
     held = block(page, "ds-run-0")
-    assert held["each"] == EACH and len(held["nodes"]) == 2
+    assert held["each"] == EACH and len(held["trees"]) == len(held["nodes"]) == 2
     explainer = Explainer.of(trace.header)
     views = [
         round_view(r, explainer, first=at == 0) | why_view(trace.rounds, at)
         for at, r in enumerate(trace.rounds)
     ]
-    assert unpacked(held["run"])["rounds"] == json.loads(json.dumps(views))
+    lines = unpacked(held["run"])["rounds"]
+    trees = [tree for some in held["trees"] for tree in unpacked(some)]
+    assert [line | tree for line, tree in zip(lines, trees, strict=True)] == plain_json(views)
     for at, record in enumerate(trace.rounds):
         packed = unpacked(held["nodes"][at // EACH])
         rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]
         told = [unfold(packed, place) for place in packed["rounds"][at % EACH]]
-        assert told == json.loads(json.dumps([node_view(record, row, explainer) for row in rows]))
+        assert told == plain_json([node_view(record, row, explainer) for row in rows])
 
 
 json_values = st.recursive(

@@ -17,6 +17,7 @@ from app.studio import run as run_module
 from app.studio import runs as module
 from app.studio.run import DONE, FAILED, RUNNING, STOPPED, size_of
 from app.studio.runs import Runs
+from app.view.rounds import round_view
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.progress import Progress, silent
@@ -70,6 +71,24 @@ def test_a_long_file_is_there_before_it_is_read(lines: list[bytes]):
     assert len(run.rounds) == LONG and run.trace().complete
     said = TraceReader(io.BytesIO(b"".join(lines)), "t").trace().footer
     assert said and run.trace().footer == said
+
+
+def test_trees_come_with_a_few_rounds_and_else_when_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    rounds = tuple(make_run(9))
+    runs = Runs(FakeEngine())
+    run = runs.get(runs.open(Trace(make_header(), rounds, {})))
+    assert run is not None
+    views = [round_view(record, run.explainer, at == 0) for at, record in enumerate(rounds)]
+    assert run.lines(0) == (views, False)
+    monkeypatch.setattr(run_module, "ANSWER_ROWS", 150)  # of rounds with 65
+    monkeypatch.setattr(run_module, "ANSWER_ROUNDS", 7)
+    lines, more = run.lines(0)
+    assert more and ["parents" in line for line in lines] == [True, *5 * [False], True]
+    assert run.lines(7) == (views[7:], False)
+    assert [line | run.trees(at, at)[0] for at, line in enumerate(lines)] == views[:7]
+    assert len(run.trees(3, 9)) == 2 and run.trees(9, 12) == [] and run.trees(-4, -1) == []
 
 
 def test_what_is_wrong_at_the_beginning_is_no_run(lines: list[bytes]):

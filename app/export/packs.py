@@ -1,13 +1,14 @@
 """A run as one text that the page's own viewer reads without a server: a *pack*.
 
-It holds what the studio's server would answer of the run: the view of every round and node, made by
-``app.view.rounds`` as the server makes them, and what the run measures by itself and beside others.
-An offline file, a site and an embedded run all hold packs; app/web/offline/packs.js reads them.
+It holds what the studio's server would answer of the run: the line and tree of every round, and
+every node, made by ``app.view.rounds`` as the server makes them, and what the run measures by
+itself and beside others. An offline file, a site and an embedded run all hold packs;
+app/web/offline/packs.js reads them.
 
-    {"each": 64, "run": BLOCK, "nodes": [BLOCK, …]}
+    {"each": 64, "run": BLOCK, "trees": [BLOCK, …], "nodes": [BLOCK, …]}
 
-A block is JSON, or gzipped JSON in base64. Blocks of ``nodes`` hold the details of the nodes of
-``each`` rounds, and are unpacked when they are asked for.
+A block is JSON, or gzipped JSON in base64. Blocks of ``trees`` hold the trees of ``each`` rounds,
+blocks of ``nodes`` the details of their nodes; both are unpacked when they are asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from typing import Any
 
 from app.view.comparison import facts
 from app.view.explanation import Explainer
-from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view, why_view
+from app.view.rounds import (
+    GHOST,
+    drawable,
+    has_stop,
+    header_view,
+    node_view,
+    round_line,
+    tree_view,
+    why_view,
+)
 from app.view.statistics import DEPTHS, depth_records, figures_json, numbers_only
 from core.progress import At
 from core.rounds.round import Round
@@ -38,19 +48,20 @@ def pack(trace: Trace, plain: bool = False, detailed: bool = True, at: At = lamb
     ``plain``: no compression, three to six times larger. ``detailed``: with the details of nodes.
     ``at``: is told how much is done, of 1.
     """
-    starts = range(0, len(trace.rounds), EACH) if detailed else ()
-    parts, nodes, rounds = 2 if detailed else 1, [], []
-    for start in starts:
-        at(start / len(trace.rounds) / parts)
-        nodes.append(_block(_details(trace, trace.rounds[start : start + EACH]), plain))
-    explainer = Explainer.of(trace.header)
-    for number, record in enumerate(trace.rounds):
-        if number % EACH == 0:
-            at((parts - 1 + number / len(trace.rounds)) / parts)
-        before = trace.rounds[number - 1] if number else None
-        view = round_view(record, explainer, number == 0, before)
-        rounds.append(view | why_view(trace.rounds, number))
-    return inert({"each": EACH, "run": _block(_run(trace, rounds), plain), "nodes": nodes})
+    rounds, explainer = trace.rounds, Explainer.of(trace.header)
+    trees, nodes = [], []
+    for start in range(0, len(rounds), EACH):
+        some = rounds[start : start + EACH]
+        at(start / len(rounds))
+        if detailed:
+            nodes.append(_block(_details(some, explainer), plain))
+        drawn = [
+            tree_view(rounds[n], explainer, rounds[n - 1] if n else None) | why_view(rounds, n)
+            for n in range(start, start + len(some))
+        ]
+        trees.append(_block(drawn, plain))
+    run = _block(_run(trace), plain)
+    return inert({"each": EACH, "run": run, "trees": trees, "nodes": nodes})
 
 
 def weight(trace: Trace) -> int:
@@ -72,11 +83,11 @@ def _block(value: Any, plain: bool) -> Any:
     return base64.b64encode(packed).decode("ascii")
 
 
-def _run(trace: Trace, rounds: list[dict[str, Any]]) -> dict[str, Any]:
+def _run(trace: Trace) -> dict[str, Any]:
     return {
         "header": header_view(trace.header),
         "message": trace.remarks,
-        "rounds": rounds,
+        "rounds": [round_line(record, at == 0) for at, record in enumerate(trace.rounds)],
         "facts": facts(trace.header),
         "measured": _measured(trace),
     }
@@ -98,9 +109,9 @@ def _measured(trace: Trace) -> dict[str, Any]:
     return alone | {"figures": figures, "beside": beside}
 
 
-def _details(trace: Trace, rounds: Sequence[Round]) -> dict[str, Any]:
+def _details(rounds: Sequence[Round], explainer: Explainer) -> dict[str, Any]:
     """Return the inspector's view of every node: the root first, the target's token last."""
-    packer, explainer = Packer(), Explainer.of(trace.header)
+    packer = Packer()
     places = []
     for record in map(drawable, rounds):
         rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]

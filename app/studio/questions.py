@@ -32,6 +32,7 @@ class Question(msgspec.Struct, frozen=True):
     cost: str | None = None
     since: Whole | None = None
     round: Whole | None = None
+    until: Whole | None = None
     row: Whole | None = None
     token: Whole | None = None
     budget: Whole | None = None

@@ -64,6 +64,7 @@ class Routes:
         """``denoising``: which runs the shelf offers, of blocks or of trees."""
         return {
             "updates": lambda q: self._runs.asked(q.ticket, q.since or 0),
+            "trees": lambda q: {"trees": self.run(q).trees(q.round or 0, q.until or 0)},
             "inspect": self._inspect,
             "save": lambda q: trace_file(self.run(q).trace()),
             "fold": self._fold,

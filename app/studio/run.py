@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from app.studio.engine import Request
 from app.studio.requested import Said, said_of
 from app.view.explanation import Explainer
-from app.view.rounds import header_view, round_view
+from app.view.rounds import header_view, round_line, tree_view
 from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.reader import TraceReader
@@ -29,8 +29,8 @@ ABANDONED_AFTER = 10.0  # seconds without a page: time enough to load it again
 # estimates: a round's objects, a node as it is drawn, a masked position with its tokens
 ROUND_BYTES, NODE_BYTES, PLACE_BYTES = 8_000, 250, 600
 MAX_MESSAGE = 1000  # characters
-ANSWER_SIZE = 1_500_000  # about this many characters of rounds in one answer
-FIRST_ANSWER_SIZE = 150_000  # in a run's first answer, so that something shows soon
+ANSWER_ROUNDS, ANSWER_CALLS = 4_000, 64  # in one answer: about 1.5 million characters
+ANSWER_ROWS = 2_000  # draft rows of the trees in one answer: about 80,000 characters
 
 
 @dataclass(eq=False)
@@ -66,7 +66,7 @@ class StudioRun:
     example: str | None = None
     link: str | None = None
     weight: int = 0
-    _views: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _trees: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, record: Round) -> None:
         self.rounds.append(record)
@@ -109,13 +109,23 @@ class StudioRun:
     def nodes(self) -> int:
         return sum(len(record.draft) for record in list(self.rounds))
 
-    def view(self, at: int) -> dict[str, Any]:
-        """Round ``at`` as the page draws it. Made when first asked for: decoding does not wait for
-        it, and a long trace opens at its beginning."""
-        if at not in self._views:
+    def tree(self, at: int) -> dict[str, Any]:
+        """The tree of round ``at``. Made when first asked for: decoding does not wait for it."""
+        if at not in self._trees:
             before = self.rounds[at - 1] if at else None
-            self._views[at] = round_view(self.rounds[at], self.explainer, at == 0, before)
-        return self._views[at]
+            self._trees[at] = tree_view(self.rounds[at], self.explainer, before)
+        return self._trees[at]
+
+    def trees(self, first: int, last: int) -> list[dict[str, Any]]:
+        """Trees from round ``first`` to ``last``, as many as one answer should hold; at least one
+        where there is one."""
+        found, rows = [], 0
+        for at in range(max(0, first), min(last + 1, len(self.rounds))):
+            rows += len(self.rounds[at].draft)
+            if found and rows > ANSWER_ROWS:
+                break
+            found.append(self.tree(at))
+        return found
 
     def trace(self) -> Trace:
         """Return the trace of its rounds so far. Raises UserError before the first round."""
@@ -124,19 +134,19 @@ class StudioRun:
             raise UserError("there is nothing to save yet")
         return Trace(self.header, rounds, self.footer if self.state == DONE else None, self.lies)
 
-    def views_from(self, start: int) -> tuple[list[dict[str, Any]], bool]:
-        """Views from ``start`` on, as many as one answer should hold; whether there are more."""
-        views: list[dict[str, Any]] = []
-        size, end = 0, len(self.rounds)
-        for at in range(start, end):
-            view = self.view(at)
-            views.append(view)
-            size += 400 + 40 * len(view["tokens"]) + sum(map(len, view["labels"].values()))
-            size += 300 * len(view.get("nodes", ()))
-            size += sum(40 * len(step["ranking"]) for step in view.get("steps", ()))
-            if size > (ANSWER_SIZE if start else FIRST_ANSWER_SIZE):
-                break
-        return views, start + len(views) < end
+    def lines(self, start: int) -> tuple[list[dict[str, Any]], bool]:
+        """Lines of the rounds from ``start`` on, as many as one answer should hold, and whether
+        there are more. A few rounds come with their trees, and all denoising calls; of many rounds
+        the first of the run does, and the last, which is on view where a run is followed."""
+        there = len(self.rounds)
+        calls = there > 0 and self.rounds[0].block is not None
+        end = min(there, start + (ANSWER_CALLS if calls else ANSWER_ROUNDS))
+        lines = [round_line(self.rounds[at], at == 0) for at in range(start, end)]
+        few = calls or sum(line["drafted"] + 1 for line in lines) <= ANSWER_ROWS
+        for at, line in enumerate(lines, start):
+            if few or at in (0, end - 1):
+                line.update(self.tree(at))
+        return lines, end < there
 
     def read(self, trace: Trace | TraceReader, rounds: Iterator[Round], rows: float) -> bool:
         """Append about so many draft rows of a file; whether it is at its end."""
@@ -154,7 +164,7 @@ class StudioRun:
         """Return what a page draws, with the rounds from number ``since`` on."""
         since = max(0, since)
         state = self.state  # read before the rounds: an ended run's last rounds are then complete
-        views, more = self.views_from(since)
+        lines, more = self.lines(since)
         return {
             "state": state,
             "message": flowing(self.message, MAX_MESSAGE),
@@ -164,7 +174,7 @@ class StudioRun:
             "source": self.source,
             "made": self.made if not since else None,
             "first": since,
-            "rounds": views,
+            "rounds": lines,
             "more": more,
         }
 
@@ -172,6 +182,8 @@ class StudioRun:
 def size_of(value: object, counted: set[int] | None = None) -> int:
     """About how many bytes the arrays and texts of a record take; a shared array counts once."""
     counted = set() if counted is None else counted
+    if value is None or isinstance(value, (int, float)):
+        return 0  # most of them; the rest of the questions take longer
     if isinstance(value, np.ndarray):
         new = id(value) not in counted
         counted.add(id(value))
@@ -179,7 +191,7 @@ def size_of(value: object, counted: set[int] | None = None) -> int:
     if isinstance(value, str):
         return len(value)
     if is_dataclass(value):
-        value = [getattr(value, each.name) for each in fields(value)]
+        value = list(vars(value).values())
     elif isinstance(value, Mapping):
         value = list(value.values())
     return sum(size_of(v, counted) for v in value) if isinstance(value, (tuple, list)) else 0

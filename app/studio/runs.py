@@ -33,7 +33,7 @@ from core.visible import flowing
 MAX_WAITING = 32  # runs in the queue
 MAX_RUNS, MAX_BYTES = 64, 350 << 20  # on view; the longest unseen run goes first
 FOLLOWED = "being written"  # of a file read to its end, without a footer: more may come
-ROWS_AT_ONCE = 5_000  # draft rows of a file that are read before it is shown
+ROWS_AT_ONCE = 2_000  # draft rows of a file that are read before it is shown
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,16 @@
 """Rounds and headers as the plain JSON that the tree view draws, live and from a file alike.
 
-A round's payload is lean (about 40 KB at 1,024 nodes): positions, token, q, p and status per node.
-What the inspector shows of a node, two top-10 lists among it, is fetched when it opens.
+A round comes in two parts. Its line is what the page says of every round: the text it added, its
+numbers, how many nodes hang beside its path. Its tree takes ten times as long to make, and is
+fetched when it is to be drawn: positions, token, q, p and status per node, about 40 KB at 1,024
+nodes. What the inspector shows of a node, two top-10 lists among it, is fetched when it opens.
 All token text leaves through ``core.visible``; numbers that are not finite leave as null.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -70,8 +72,48 @@ def method_name(method: object) -> str:
 def round_view(
     record: Round, explainer: Explainer = PLAIN, first: bool = False, before: Round | None = None
 ) -> dict[str, Any]:
-    """Everything the page draws of one round. ``first``: the run's first text token is its root.
-    ``before``: the round before it, which a denoising call's drafts were read from."""
+    """Everything the page draws of one round: its line and its tree."""
+    return round_line(record, first) | tree_view(record, explainer, before)
+
+
+def round_line(record: Round, first: bool = False) -> dict[str, Any]:
+    """What the page says of a round without its tree. ``first``: the run's first text token is its
+    root."""
+    record = drawable(record)
+    draft, path, pieces = record.draft, record.verdict.path, _pieces(record, first)
+    parents, depths = draft.parents.tolist(), draft.depths
+    if isinstance(draft, Draft) and draft.side:
+        depths = np.delete(depths, list(draft.side))
+    line: dict[str, Any] = {
+        "index": record.index,
+        "position": record.position,
+        "accepted": record.accepted,
+        "drafted": len(draft) - 1,
+        "offered": draft.nodes,
+        "depth": max(depths.tolist()),
+        "path": list(path),
+        "beside": [parents.count(row) - (row != path[-1]) for row in path],
+        "text": pieces,
+        "ids": [_id(record, row) for _, _, row in pieces],
+        "times": dict(vars(record.times)),
+        "tvd": [] if record.probe is None else finites(record.probe.tvd),
+        "coverage": {} if record.probe is None else _coverage(record.probe),
+        "cause": record.stop_reason.value,
+    }
+    if record.faults:
+        line["faults"] = list(record.faults)
+    if has_stop(record):
+        token = record.verdict.bonus
+        label, why = visible(record.text(token)), record.stop_reason.words
+        line["ghost"] = {"token": token, "label": label, "why": why}
+    return line
+
+
+def tree_view(
+    record: Round, explainer: Explainer = PLAIN, before: Round | None = None
+) -> dict[str, Any]:
+    """The tree of a round as the page draws it, beside the round's line; of a denoising call its
+    steps, too. ``before``: the round before it, which a call's drafts were read from."""
     record = drawable(record)
     draft, verdict = record.draft, record.verdict
     layout, folded, marks = whole(record), fold(record), explainer.marks(record)
@@ -79,9 +121,6 @@ def round_view(
     labels = {str(t): visible(record.text(t)) for t in sorted(set(draft.tokens.tolist()))}
     short = {token: fitting(label, CELLS) for token, label in labels.items()}
     view: dict[str, Any] = {
-        "index": record.index,
-        "position": record.position,
-        "accepted": record.accepted,
         "parents": draft.parents.tolist(),
         "depths": draft.depths.tolist(),
         "y": [round(v, 2) for v in layout.y.tolist()],
@@ -91,15 +130,7 @@ def round_view(
         "q": finites(nodes.q),
         "p": record.target_probs and finites(nodes.p),
         "status": "".join(LETTERS[s] for s in record.status),
-        "path": list(verdict.path),
-        "text": _pieces(record, first),
-        "times": asdict(record.times),
-        "tvd": [] if record.probe is None else finites(record.probe.tvd),
-        "coverage": {} if record.probe is None else _coverage(record.probe),
-        "cause": record.stop_reason.value,
     }
-    if record.faults:
-        view["faults"] = list(record.faults)
     if fewer := explainer.fewer(record):
         view["fewer"] = fewer
     if marks.signs:
@@ -213,6 +244,12 @@ def _pieces(record: Round, first: bool) -> list[list[Any]]:
         came = [DRAFTED, path[at]] if at < len(path) else [BONUS, GHOST]
         pieces.append([flowing(record.text(token), PIECE), *came])
     return pieces
+
+
+def _id(record: Round, row: int) -> int | None:
+    """The token of a piece of text; None where the record does not tell."""
+    token = record.verdict.bonus if row == GHOST else int(record.draft.tokens[row])
+    return token if token >= 0 else None
 
 
 def why_view(rounds: Sequence[Round], at: int) -> dict[str, Any]:

@@ -5,16 +5,11 @@
 export function laid(rounds) {
   const tokens = [];
   rounds.forEach((round, at) => {
-    for (const [text, came, row] of round.text)
-      tokens.push({ text, came, row, round: at, id: idOf(round, row) });
+    round.text.forEach(([text, came, row], i) =>
+      tokens.push({ text, came, row, round: at, id: round.ids[i] }),
+    );
   });
   return tokens;
-}
-
-/** The token id of a row, or of the target's token at the stop; null where the record has none. */
-function idOf(round, row) {
-  if (row >= 0) return round.tokens ? round.tokens[row] : null;
-  return round.ghost ? (round.ghost.token ?? null) : null;
 }
 
 /** The round whose tokens cover a place; −1 where the run has not come, or never came. */
@@ -132,10 +127,11 @@ export function twin(mine, row, theirs) {
 const LOOKED_THROUGH = 64; // rounds that are looked through
 
 /**
- * Where another run drafted after the same text as a row's parent: {at, row}, its round and row,
- * the latest there is; null: none of its trees has that text. Sides as for `twin`.
+ * A promise of where another run drafted after the same text as a row's parent: {at, row}, its
+ * round and row, the latest there is; null: none of its trees has that text. Sides as for `twin`;
+ * trees: of the other run.
  */
-export function standing(mine, row, theirs) {
+export async function standing(mine, row, theirs, trees) {
   const round = mine.rounds[mine.at];
   const parent = row < 0 ? round.ghost.parent : round.parents[row];
   if (parent < 0) return null;
@@ -143,7 +139,8 @@ export function standing(mine, row, theirs) {
   let at = theirs.rounds.length - 1;
   while (at > 0 && rootPlace(theirs.rounds, at) > place) at -= 1;
   for (const last = Math.max(0, at - LOOKED_THROUGH); at >= last; at--) {
-    const there = theirs.rounds[at] ? twin(mine, parent, { ...theirs, at }) : null;
+    const isThere = theirs.rounds[at] && (await trees.load(at)),
+      there = isThere ? twin(mine, parent, { ...theirs, at }) : null;
     if (there !== null && there >= 0) return { at, row: there };
   }
   return null;

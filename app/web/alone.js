@@ -18,6 +18,7 @@ export class Alone {
     this.below = h("div", { class: "ds-below" }, this.timeline.element, this.measures.element);
     this.follow = true; // null: if its file turns out to be still written
     this.chosen = 0; // how often a round was gone to
+    this.going = null; // the round that is shown as soon as its tree is here
     this.drawn = 0;
     this.strip = new Strip((at, row) => this.go(at, row));
     this.lengths = new LengthChart((at) => this.go(at));
@@ -34,7 +35,8 @@ export class Alone {
     this.pane.alone();
     this.measures.stale();
     this.strip.append(this.pane.rounds, 0);
-    if (this.pane.rounds.length) this._show(Math.max(0, this.pane.at));
+    if (this.pane.shown) this._show(this.pane.at);
+    else if (this.pane.rounds.length) this._reach(0);
     else this._draw();
   }
 
@@ -70,7 +72,7 @@ export class Alone {
   }
 
   step(by) {
-    this.go(this.pane.at + by);
+    this.go((this.going ?? this.pane.at) + by);
   }
 
   home() {
@@ -81,26 +83,38 @@ export class Alone {
     this.go(this.pane.rounds.length - 1);
   }
 
-  go(at, row) {
+  /** Go to a round, and there to a row; gives whether it is shown, as a promise. */
+  async go(at, row) {
     const count = this.pane.rounds.length;
-    if (!count) return;
+    if (!count) return false;
     const to = Math.max(0, Math.min(count - 1, at));
     this.chosen += 1;
     this.follow = this.pane.feed.decoding && to === count - 1 && row === undefined;
-    if (to !== this.pane.at) this._show(to);
-    else this._draw();
-    if (row !== undefined) this.pane.select(row);
+    const isShown = await this._reach(to);
+    if (isShown && row !== undefined) this.pane.select(row);
+    return isShown;
   }
 
-  /** Go to a round; gives whether it is shown. */
   reach(at) {
-    this.go(at);
-    return this.pane.at === at;
+    return this.go(at);
+  }
+
+  /** Show a round once its tree is here; null: another one was wanted meanwhile. */
+  async _reach(at) {
+    const isHere = this.pane.trees.want(at);
+    this.going = at;
+    if (isHere !== true) this._draw();
+    const isShown = isHere === true || (await isHere);
+    if (this.going === at) this.going = null;
+    if (!isShown) return null;
+    if (at !== this.pane.at) this._show(at);
+    else this._draw();
+    return true;
   }
 
   live() {
     this.follow = this.pane.feed.decoding;
-    if (this.pane.rounds.length) this._show(this.pane.rounds.length - 1);
+    if (this.pane.rounds.length) this._reach(this.pane.rounds.length - 1);
   }
 
   // ── what has come ──────────────────────────────────────────────────────────────────────────
@@ -110,7 +124,8 @@ export class Alone {
     this.strip.append(this.pane.rounds.slice(first), first);
     this.measures.stale();
     this.pane.tree.grown();
-    if (this.pane.rounds.length > first && (this.pane.at < 0 || this.follow)) this._followLatest();
+    const isNew = this.pane.at < 0 && this.going === null;
+    if (this.pane.rounds.length > first && (isNew || this.follow)) this._followLatest();
     else this._draw();
   }
 
@@ -120,12 +135,12 @@ export class Alone {
     // A trace opens at its first round; a live run is followed, and so is a file that goes on.
     if (feed.run.source === "file" && this.pane.at < 0 && !feed.decoding) {
       this.follow = feed.active ? null : false;
-      return this._show(0);
+      return this._reach(0);
     }
     const busy =
-      feed.active && this.pane.rounds[last].y.length > BIG && performance.now() - this.drawn < 450;
+      feed.active && this.pane.rounds[last].drafted >= BIG && performance.now() - this.drawn < 450;
     if (busy) return this._draw();
-    this._show(last);
+    this._reach(last);
   }
 
   /** There is news of a run that has not ended. */
@@ -136,7 +151,7 @@ export class Alone {
   /** The run has ended: its last round may not have been drawn. */
   settle() {
     const last = this.pane.rounds.length - 1;
-    if (this.follow && last >= 0 && this.pane.at !== last) this._show(last);
+    if (this.follow && last >= 0 && this.pane.at !== last) this._reach(last);
     this.measures.stale();
     this._draw();
   }

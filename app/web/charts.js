@@ -110,7 +110,7 @@ export function summarise(all) {
     tau: ran.length ? 1 + accepted / ran.length : 1,
     speed: seconds > 0 ? written / seconds : null,
     accepted,
-    drafted: sum(ran.map((round) => round.y.length - 1)),
+    drafted: sum(ran.map((round) => round.drafted)),
   };
 }
 

@@ -95,13 +95,14 @@ export class Permalink {
     this.address?.write();
   }
 
-  _seek() {
+  async _seek() {
     const { guide, panes, comparing } = this.studio,
       { wanted } = this,
       { round, node, place, who } = wanted,
       pane = (comparing && panes.find(({ letter }) => letter === who)) || panes[0],
       busy = panes.some(({ feed }) => feed.active),
       at = (round || 1) - 1;
+    if (wanted.isComing) return;
     const isThere = comparing && place ? place <= guide.reachable : at < panes[0].rounds.length;
     if (!isThere) {
       if (!panes[0].rounds.length) return;
@@ -111,11 +112,13 @@ export class Permalink {
       else Object.assign(wanted, { guide, chosen: guide.chosen });
       return;
     }
+    wanted.isComing = true; // until then the address stays as it is
+    const isShown = await (comparing && place ? guide.go(place - 1) : this.studio.reach(at));
+    if (this.wanted !== wanted) return; // another place was named
     this.wanted = null;
-    if (comparing && place) guide.go(place - 1);
-    else this.studio.reach(at);
     const row = namedRow(node);
-    if (row !== undefined && pane.shown && pane.tree.has(row)) pane.inspect(row);
+    if (isShown && row !== undefined && pane.shown && pane.tree.has(row)) pane.inspect(row);
+    else this.address?.moved();
   }
 
   get state() {

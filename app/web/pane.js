@@ -11,6 +11,7 @@ import { SaveMenu } from "./save/menu.js";
 import { NodeTable } from "./table.js";
 import { GHOST } from "./tree/boxes.js";
 import { TreeView } from "./tree.js";
+import { Trees } from "./trees.js";
 
 const BRIEFLY = 600; // milliseconds
 
@@ -22,6 +23,7 @@ export class Pane {
     this.source = source;
     this.hear = hear;
     this.feed = new Feed(source, hear);
+    this.trees = new Trees(source, this.feed, (error) => this._came(error));
     this.at = -1;
     this.row = null;
     this.details = new Map();
@@ -104,7 +106,7 @@ export class Pane {
 
   /** How many nodes the round shown drafted. */
   get drafted() {
-    return this.shown ? this.rounds[this.at].y.length - 1 : 0;
+    return this.shown ? this.rounds[this.at].drafted : 0;
   }
 
   rename(letter) {
@@ -167,6 +169,7 @@ export class Pane {
 
   /** Nothing to draw here, and why. */
   blank(why) {
+    this.trees.forget();
     this.at = -1;
     this.row = null;
     this.shown = false;
@@ -181,7 +184,13 @@ export class Pane {
     this.svgButton.disabled = this.menu.button.disabled = true;
   }
 
-  /** Draw round number `at`. */
+  /** Trees of the run have come: more can be drawn around the one on view. */
+  _came(error) {
+    if (error) this.hear.complain(error);
+    this.tree.grown();
+  }
+
+  /** Draw round number `at`, whose tree is here. */
   show(at) {
     const round = this.rounds[at];
     this.at = at;
@@ -190,7 +199,8 @@ export class Pane {
     if (this.inspector.open) this.closeInspector();
     this.row = null;
     this.shown = true;
-    this.tree.show(round, false, this.spined && !round.lines ? { rounds: this.rounds, at } : null);
+    const around = { rounds: this.rounds, at, sees: (...some) => this.trees.see(...some) };
+    this.tree.show(round, false, this.spined && !round.lines ? around : null);
     if (!this.table.element.hidden) this.table.show(round, null);
     this._explain();
     this.heading.textContent = `Round ${at + 1} `;
@@ -222,7 +232,7 @@ export class Pane {
   /** The size of the shown round's draft and how much was accepted, in words. */
   get kind() {
     const round = this.rounds[this.at],
-      nodes = round ? round.y.length - 1 : 0;
+      nodes = round ? round.drafted : 0;
     return nodes ? `${plural(nodes, "node")}, ${round.accepted} accepted` : "nothing drafted";
   }
 

@@ -1,7 +1,7 @@
 // The view as a whole: one pane, or up to four in a comparison, with status, tools and keys around
-// them. A source gives it rounds ({updates, inspect, stop, compare}) and more where it can ({save,
-// draw, take, share, examples, example, runs, measure}); live runs and opened traces are the same
-// to it. Rounds stay here: stepping and scrubbing never ask the server.
+// them. A source gives it rounds ({updates, trees, inspect, stop, compare}) and more where it can
+// ({save, draw, take, share, examples, example, runs, measure}); live runs and opened traces are
+// the same to it. What is said of rounds stays here, and so do trees once they came (trees.js).
 
 import { Alone } from "./alone.js";
 import { Together } from "./compare/together.js";
@@ -188,7 +188,6 @@ export class Studio {
     this._arrange();
     this.runs.keep();
     describe(this.status, this.panes);
-    this._explain();
     this._settled();
   }
 
@@ -203,13 +202,7 @@ export class Studio {
     describe(this.status, this.panes);
     this.guide.take(pane, first);
     this.rounds.stale();
-    if (first !== 0) return;
-    this._explain();
-    this.opening.fill();
-  }
-
-  _explain() {
-    this.legend.explain(this.panes.flatMap((pane) => pane.rounds));
+    if (first === 0) this.opening.fill();
   }
 
   _draw() {
@@ -226,20 +219,22 @@ export class Studio {
   _moved(shown) {
     this.shown = shown;
     this.toolbar.folding(this.panes);
+    this.legend.explain(this.panes.flatMap((pane) => pane.rounds));
     if (!this.guide.follow) this.say(this.guide.words);
     this.search.refresh();
   }
 
   // ── stepping ───────────────────────────────────────────────────────────────────────────────
 
-  /** Go to a round of a run, of the first unless another is named; gives whether it is shown. */
+  /** Go to a round of a run, of the first unless another is named; gives a promise of whether it is
+   * shown: false where it cannot be, null where another one was wanted meanwhile. */
   reach(at, pane = this.panes[0]) {
     this.player.pause();
     return this.guide.reach(at, pane);
   }
 
   /** Show a round that was chosen, and stay there, even where it is the newest of a run that goes
-   * on. Gives whether it is shown. */
+   * on; gives what `reach` does. */
   choose(pane, at) {
     this._picked(pane);
     const isShown = this.reach(at, pane);
@@ -297,7 +292,6 @@ export class Studio {
     if (pane.feed.active) return this.guide.goesOn();
     this.opening.settled(pane);
     this.guide.settle();
-    this._explain();
     if (ended) this._settled();
   }
 
@@ -307,7 +301,7 @@ export class Studio {
 
   _lost(pane) {
     setChip(pane.chip, "", "");
-    const looked = pane.rounds.length ? ": it can be looked at, but not inspected or saved" : "";
+    const looked = pane.rounds.length ? ": what is here can be looked at, and not saved" : "";
     this.complain(`this run is no longer on the server${looked}`);
     this._vacant();
     this.runs.keep();

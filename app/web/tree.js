@@ -66,8 +66,8 @@ export class TreeView {
     return this.plan?.round ?? null;
   }
 
-  /** Draw a round; keep tells whether the person's zoom stays. run: {rounds, at} of the run that it
-   * is a part of, whose other rounds are drawn around it. */
+  /** Draw a round; keep tells whether the person's zoom stays. run: {rounds, at, sees} of the run
+   * that it is a part of, whose other rounds are drawn around it. */
   show(round, keep, run) {
     const before = this.window.spine && this.plan && { ...this.window.view };
     const same = before && run?.rounds === this.spine.plan.rounds,
@@ -85,10 +85,10 @@ export class TreeView {
     if (columns) this.window.glide(before, columns, line - this.plan.at(0)[1]);
   }
 
-  /** More rounds of the run have come. */
+  /** More rounds of the run have come, or their trees. */
   grown() {
     if (!this.run || !this.plan) return;
-    this.spine.show(this.run.rounds, this.run.at, this.plan);
+    this.spine.show(this.run, this.plan);
     this._apply();
   }
 
@@ -96,7 +96,7 @@ export class TreeView {
   _draw(round, fold) {
     this.plan = this.window.plan = this.planned(round, fold || null);
     this.window.spine = this.run ? this.spine : null;
-    if (this.run) this.spine.show(this.run.rounds, this.run.at, this.plan);
+    if (this.run) this.spine.show(this.run, this.plan);
     else this.spine.clear();
     this.scene.draw(this.plan);
     this.axis.draw(this.plan, this.columns);

@@ -58,7 +58,7 @@ def aligned(page: Page, expression: str, **rounds: list[str]) -> Any:
         return [[c.lower(), k, 0] for c, k in zip(round_text, came, strict=True)]
 
     made = {
-        name: [{"text": pieces(text, text[-1] if text else "")} for text in texts]
+        name: [{"text": pieces(text, text[-1] if text else ""), "ids": [*text]} for text in texts]
         for name, texts in rounds.items()
     }
     names = "".join(f"const {name} = laid({json.dumps(value)});" for name, value in made.items())
@@ -115,6 +115,7 @@ def test_the_same_node_in_another_tree(blank: Page):
 
     def made(parents: list[int], tokens: list[int], ghost: list[int], text: list[Any]) -> Any:
         return {"parents": parents, "tokens": tokens, "text": text,
+                "ids": [ghost[1] if row < 0 else tokens[row] for _, _, row in text],
                 "ghost": {"parent": ghost[0], "token": ghost[1]}}  # fmt: skip
 
     first = made([-1, 0, 1, 2, 1, 3], [0, 1, 2, 3, 9, 4], [5, 5], [["P", "p", 0], ["a", "a", 1], ["b", "a", 2], ["c", "a", 3], ["d", "a", 5], ["e", "b", -1]])  # fmt: skip # noqa: E501

@@ -17,6 +17,7 @@ const made = (parents, tokens, ghost, text) => ({
   }),
   path: [0, ...text.filter(([, came]) => came === "a").map(([, , row]) => row)],
   text,
+  ids: text.map(([, , row]) => (row < 0 ? ghost[1] : tokens[row])),
   ghost: { parent: ghost[0], token: ghost[1] },
 });
 
@@ -54,19 +55,23 @@ const late = made(
 );
 const side = (rounds, at) => ({ rounds, at, tokens: laid(rounds) });
 
-test("another run stands after the same text in its latest round that holds it", () => {
+const standingIn = (mine, row, theirs) =>
+  standing(mine, row, theirs, { load: async (at) => !!theirs.rounds[at].parents });
+
+test("another run stands after the same text in its latest round that holds it", async () => {
   const A = side([long], 0);
   const B = side([early, late], 0);
-  assert.equal(standing(A, 0, B), null); // nothing comes before a root
-  assert.deepEqual(standing(A, 1, B), { at: 0, row: 0 });
-  assert.deepEqual(standing(A, 2, B), { at: 0, row: 1 }); // its stop: the next round begins later
-  assert.deepEqual(standing(A, 3, B), { at: 1, row: 0 });
-  assert.deepEqual(standing(A, -1, B), { at: 1, row: 1 });
-  assert.deepEqual(standing({ ...B, at: 1 }, 2, A), { at: 0, row: 2 });
-  assert.deepEqual(standing(A, 2, A), { at: 0, row: 1 });
+  assert.equal(await standingIn(A, 0, B), null); // nothing comes before a root
+  assert.deepEqual(await standingIn(A, 1, B), { at: 0, row: 0 });
+  // Its stop: the next round begins later.
+  assert.deepEqual(await standingIn(A, 2, B), { at: 0, row: 1 });
+  assert.deepEqual(await standingIn(A, 3, B), { at: 1, row: 0 });
+  assert.deepEqual(await standingIn(A, -1, B), { at: 1, row: 1 });
+  assert.deepEqual(await standingIn({ ...B, at: 1 }, 2, A), { at: 0, row: 2 });
+  assert.deepEqual(await standingIn(A, 2, A), { at: 0, row: 1 });
 });
 
-test("a text that only one tree tried stands nowhere else", () => {
+test("a text that only one tree tried stands nowhere else", async () => {
   const tried = made(
     [-1, 0, 1],
     [0, 7, 5],
@@ -76,7 +81,7 @@ test("a text that only one tree tried stands nowhere else", () => {
       ["a", "b", -1],
     ],
   );
-  assert.equal(standing(side([tried], 0), 2, side([early, late], 0)), null);
+  assert.equal(await standingIn(side([tried], 0), 2, side([early, late], 0)), null);
 });
 
 test("columns are places of the text, the same in every tree", () => {

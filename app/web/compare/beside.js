@@ -59,7 +59,7 @@ export class Beside {
     if (node.row === 0 || !this.source.beside) return;
     const place = h("section", { class: "ds-beside", "aria-label": "p beside every q" });
     this.inspector.body.insertBefore(place, this.inspector.body.children[2]);
-    const there = standings(this.together, pane, node.row);
+    const there = await standings(this.together, pane, node.row);
     const answer = await answered(this.source.beside(this._question(there, node)));
     if (!place.isConnected) return;
     if (answer.error) return place.append(h("p", { class: "ds-complaint" }, answer.error));

@@ -51,18 +51,19 @@ export function sayShared(together) {
 }
 
 /**
- * Where every run stands with the text before a row of `pane`, in the order of the panes:
- * {at, row}, or {why} where no number of it answers the same question.
+ * A promise of where every run stands with the text before a row of `pane`, in the order of the
+ * panes: {at, row}, or {why} where no number of it answers the same question.
  */
 export function standings(together, pane, row) {
   const mine = sideOf(together, pane);
   const own = together.panes.indexOf(pane);
-  return together.panes.map((other, at) => {
+  const standingOf = async (other, at) => {
     if (!together.linkable && other !== pane) return { why: "another tokenizer" };
     if (together.prompts[at] !== together.prompts[own])
       return { why: "another prompt, so its p and q answer another question" };
-    const found = standing(mine, row, sideOf(together, other));
+    const found = await standing(mine, row, sideOf(together, other), other.trees);
     if (found) return found;
     return { why: other.rounds.length ? "its trees do not hold the text before" : "no round yet" };
-  });
+  };
+  return Promise.all(together.panes.map(standingOf));
 }

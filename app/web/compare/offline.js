@@ -8,15 +8,14 @@ const OF_TARGET = 5; // the best tokens that are listed, as in app/view/beside.p
 const OF_DRAFTER = 3;
 const MOST_TOKENS = 12;
 
-/** runs: by ticket. inspect(question) answers with a node's details; the rest is the studio's
- * question and answer, but for `listed`, which is null after a node that the file holds no child
- * of. */
-export async function besideOf(runs, inspect, { places, token }) {
-  const rowsAfter = ({ ticket, round, row }) => childrenOf(runs[ticket].rounds[round], row);
+/** treeOf(place): a promise of the tree there. inspect(question) answers with a node's details; the
+ * rest is the studio's question and answer, but for `listed`, which is null after a node that the
+ * file holds no child of. */
+export async function besideOf(treeOf, inspect, { places, token }) {
   const found = await Promise.all(
-    places.map((place) => {
+    places.map(async (place) => {
       const ask = (row) => inspect({ ...place, row });
-      return place && Promise.all(rowsAfter(place).map(ask));
+      return place && Promise.all(childrenOf(await treeOf(place), place.row).map(ask));
     }),
   );
   const nodes = found.flatMap((each) => each ?? []);

@@ -6,6 +6,7 @@ import { beginnings, contrasts, extent, laid, nextOf, partsAt, roundAt } from ".
 import { h, scrubber } from "../dom.js";
 import { answered } from "../feed.js";
 import { Measures } from "../measures.js";
+import { Turns } from "../turns.js";
 import { Beside, rowAt } from "./beside.js";
 import { Card } from "./card.js";
 import { columnsOf, needsSlim } from "./columns.js";
@@ -20,6 +21,8 @@ export class Together {
     Object.assign(this, { panes, changed, source, isWanted });
     this.follow = panes.some((pane) => pane.feed.active);
     this.chosen = 0; // how often a place was gone to
+    this.going = null; // the place that is shown as soon as its trees are here
+    this.shows = new Turns();
     this.sides = panes.map(() => []);
     this.cautions = null;
     this.linkable = true;
@@ -80,12 +83,12 @@ export class Together {
 
   /** To the next place where any run begins a round. */
   step(by) {
-    const to = nextOf(this.stops, this.place, by);
+    const to = nextOf(this.stops, this.going ?? this.place, by);
     if (to !== null) this.go(to);
   }
 
   stepContrast(by) {
-    const to = nextOf(this.unlike, this.place, by);
+    const to = nextOf(this.unlike, this.going ?? this.place, by);
     if (to !== null) this.go(to);
   }
 
@@ -97,20 +100,20 @@ export class Together {
     this.go(this.reachable - 1);
   }
 
+  /** Go to a place; gives whether it is shown, as a promise. */
   go(place) {
     this.follow = false;
     this.chosen += 1;
-    this._show(place);
+    return this._show(place);
   }
 
-  /** To where round number `at` of a run begins; gives whether it is shown. It is not where it lies
-   *  behind the place where the texts part, nor when it added no token. */
+  /** To where round number `at` of a run begins. It cannot be shown where it lies behind the place
+   *  where the texts part, nor when it added no token. */
   reach(at, pane = this.panes[0]) {
     const side = this.sides[this.panes.indexOf(pane)],
       place = side.findIndex((token) => token.round === at),
       can = place >= 0 && place < this.reachable;
-    if (can) this.go(place);
-    return can;
+    return can && this.go(place);
   }
 
   live() {
@@ -138,7 +141,8 @@ export class Together {
     // A run that is being decoded is followed; opened traces stay where they are.
     const sources = this.panes.map((pane) => pane.feed.run?.source);
     if (sources.every((source) => source === "file")) this.follow = false;
-    this._show(this.follow && sources.every(Boolean) ? this._latest() : this.place);
+    const stays = this.going ?? this.place;
+    this._show(this.follow && sources.every(Boolean) ? this._latest() : stays);
     this.measures.stale();
   }
 
@@ -172,8 +176,29 @@ export class Together {
     this.card.note(this.parts);
   }
 
-  _show(place) {
-    this.place = Math.max(0, Math.min(this.reachable - 1, place));
+  /** Show a place once the trees there are here; null: another one was wanted meanwhile. */
+  async _show(place) {
+    const to = Math.max(0, Math.min(this.reachable - 1, place)),
+      isWanted = this.shows.take(),
+      here = this.panes.map(({ trees }, side) => {
+        const at = roundAt(this.sides[side], to);
+        return at < 0 || trees.want(at);
+      });
+    if (here.some((each) => each !== true)) {
+      this.going = to;
+      this._draw();
+      const came = await Promise.all(here);
+      if (!isWanted()) return null;
+      this.going = null;
+      if (!came.every(Boolean)) return null;
+    }
+    this._stay(to);
+    return true;
+  }
+
+  /** Draw the rounds at a place. */
+  _stay(place) {
+    Object.assign(this, { place, going: null });
     const asked = this.beside.pane; // what the inspector shows follows the place
     let moved = false;
     this.panes.forEach((pane, side) => {

@@ -1,5 +1,5 @@
-// A run as app/export/packs.py packs it. A block is JSON, or gzipped JSON in base64; details of
-// nodes are unpacked when they are asked for.
+// A run as app/export/packs.py packs it. A block is JSON, or gzipped JSON in base64; trees and the
+// details of nodes are unpacked when they are asked for.
 
 async function unpacked(block) {
   if (typeof block !== "string") return block;
@@ -35,12 +35,22 @@ export class Pack {
     return this.told;
   }
 
+  /** The block of `trees` or `nodes` that holds a round, unpacked once. */
+  _block(kind, round) {
+    const block = this[kind][Math.floor(round / this.each)];
+    if (!this.unpacked.has(block)) this.unpacked.set(block, unpacked(block));
+    return this.unpacked.get(block);
+  }
+
+  /** The tree of a round, and why it ended where it did. */
+  async tree(round) {
+    return (await this._block("trees", round))[round % this.each];
+  }
+
   /** The details of a node; row −1: the target's token. */
   async node(round, row) {
-    const block = Math.floor(round / this.each);
     if (!this.nodes.length) return { error: "this file was made without the details of its nodes" };
-    if (!this.unpacked.has(block)) this.unpacked.set(block, unpacked(this.nodes[block]));
-    const packed = await this.unpacked.get(block),
+    const packed = await this._block("nodes", round),
       places = packed.rounds[round % this.each];
     return unfold(packed, row < 0 ? places[places.length - 1] : places[row]);
   }

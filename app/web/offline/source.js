@@ -40,20 +40,23 @@ export class PackSource {
     };
   }
 
+  async trees({ ticket, round, until }) {
+    const pack = await this.packOf(ticket);
+    const rounds = Array.from({ length: until - round + 1 }, (_, i) => round + i);
+    return { trees: await Promise.all(rounds.map((each) => pack.tree(each))) };
+  }
+
   async inspect({ ticket, round, row }) {
     return (await this.packOf(ticket)).node(round, row);
   }
 
   async why({ ticket, round }) {
-    return { why: (await this._about(ticket)).rounds[round].why };
+    return { why: (await (await this.packOf(ticket)).tree(round)).why };
   }
 
   async beside(question) {
-    const tickets = question.places.filter(Boolean).map((place) => place.ticket);
-    const runs = await Promise.all(
-      tickets.map(async (ticket) => [ticket, await this._about(ticket)]),
-    );
-    return besideOf(Object.fromEntries(runs), (asked) => this.inspect(asked), question);
+    const treeOf = async ({ ticket, round }) => (await this.packOf(ticket)).tree(round);
+    return besideOf(treeOf, (asked) => this.inspect(asked), question);
   }
 
   async compare({ tickets }) {

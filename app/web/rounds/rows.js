@@ -63,15 +63,14 @@ export function rowsOf(runs) {
 
 function rowOf(round, at, letter, causes) {
   const added = round.text.filter(([, came]) => came !== "p"),
-    drafted = [...round.status].flatMap((each, row) => (row && each !== "s" ? [row] : [])),
     seconds = STAGES.reduce((sum, name) => sum + round.times[name], 0),
     row = {
       round: at + 1,
       run: letter,
       text: added.map(([text]) => text).join(""),
       accepted: round.accepted,
-      nodes: drafted.length,
-      depth: Math.max(0, ...drafted.map((each) => round.depths[each])),
+      nodes: round.offered,
+      depth: round.depth,
       cause: round.cause ?? null,
       token: round.ghost ? spaced(round.ghost.label) : null,
       tvd: round.tvd[0] ?? null,

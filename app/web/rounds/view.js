@@ -14,8 +14,8 @@ const NOTHING = { keep: () => true };
 const SAID = 1500; // milliseconds that "copied" stays
 
 export class RoundsTable {
-  /** hear: {panes(), active() the pane in hand, reach(pane, at) gives whether it could, tree()
-   * shows the tree, say(words), changed() when filter or order are others}. */
+  /** hear: {panes(), active() the pane in hand, reach(pane, at) gives a promise of whether it
+   * could, tree() shows the tree, say(words), changed() when filter or order are others}. */
   constructor(name, hear) {
     this.hear = hear;
     this.by = null;
@@ -219,10 +219,11 @@ export class RoundsTable {
     return (found < 0 ? rows.length : found || rows.length) - 1;
   }
 
-  _reach(at) {
+  async _reach(at) {
     const row = this.rows[at],
       pane = this.hear.panes().find(({ letter }) => letter === row.run),
-      could = this.hear.reach(pane, row.at);
+      could = await this.hear.reach(pane, row.at);
+    if (could === null) return; // somebody went on
     const where = `${at + 1} of ${this.rows.length}`;
     const beyond =
       `round ${row.round} of ${row.run} cannot be drawn beside the others: ` +

@@ -6,7 +6,7 @@ import { openNamed } from "../named.js";
 
 /** The number of a round that accepted most, and of those the one that drafted most. */
 export function bestOf(rounds) {
-  const gain = ({ accepted, y }) => accepted + y.length / 1e4;
+  const gain = ({ accepted, drafted }) => accepted + drafted / 1e4;
   return rounds.reduce((best, round, at) => (gain(round) > gain(rounds[best]) ? at : best), 0);
 }
 
@@ -48,13 +48,13 @@ export class Opening {
   }
 
   /** The rounds of a run have come, all of them. */
-  settled({ feed, rounds }) {
+  async settled({ feed, rounds }) {
     if (!rounds.length || !this.coming.delete(feed.ticket) || this.coming.size) return;
     const { panes } = this.studio;
     const best = panes.map((pane) => ({ pane, at: bestOf(pane.rounds) }));
     best.sort((a, b) => b.pane.rounds[b.at].accepted - a.pane.rounds[a.at].accepted);
-    this.studio.reach(best[0].at, best[0].pane);
-    if (panes.length === 1) unroll(panes[0].tree.svg); // of several it would take long to draw
+    const isShown = await this.studio.reach(best[0].at, best[0].pane);
+    if (isShown && panes.length === 1) unroll(panes[0].tree.svg); // of several it would take long
   }
 
   /** The form is that of the runs on view, unless somebody is writing another one. It already is

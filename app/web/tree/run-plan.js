@@ -37,31 +37,43 @@ export class RunPlan {
     return Math.max(0, low);
   }
 
-  /** The token in a column of the text: {at, row, round, label, short, q, p, came}. */
+  /** The token in a column of the text: {at, row, round, label, short, q, p, came}. Without its
+   * round's tree it is what the text says, without q and p. */
   token(column) {
     const at = this.roundAt(column);
     const round = this.rounds[at];
     const step = column - this.starts[at];
-    if (step >= round.path.length) {
+    const row = round.path[step] ?? -1;
+    const came = row < 0 ? "bonus" : step ? "accepted" : "root";
+    const about = { at, row, round, came, q: null, p: null };
+    if (row < 0) {
       const { label, short, p } = round.ghost;
-      return { at, row: -1, round, label, short, q: null, p, came: "bonus" };
+      return { ...about, label, short: short ?? label, p: p ?? null };
     }
-    const row = round.path[step];
+    if (!round.tokens) {
+      const [text] = round.text.find(([, , each]) => each === row) ?? [""];
+      return { ...about, label: text, short: text };
+    }
     const token = round.tokens[row];
     const label = round.labels[token];
     const [q, p] = step ? [round.q[row], round.p?.[row] ?? null] : [null, null];
-    const came = step ? "accepted" : "root";
-    return { at, row, round, label, short: round.short?.[token] ?? label, q, p, came };
+    return { ...about, label, short: round.short?.[token] ?? label, q, p };
+  }
+
+  /** How many nodes hang beside the text in a column. */
+  beside(column) {
+    const at = this.roundAt(column);
+    return this.rounds[at].beside[column - this.starts[at] - 1] ?? 0;
   }
 
   /** The branches that hang off the text in a column and were not taken: {above, below}, each list
-   * from the text outwards of {row, label, nodes below it}. */
+   * from the text outwards of {row, label, nodes below it}; none without the round's tree. */
   branches(column) {
     const at = this.roundAt(column);
     const round = this.rounds[at];
     const step = column - this.starts[at];
-    if (!this.twigs.has(round)) this.twigs.set(round, hanging(round));
-    return this.twigs.get(round)[step] ?? { above: [], below: [] };
+    if (round.parents && !this.twigs.has(round)) this.twigs.set(round, hanging(round));
+    return this.twigs.get(round)?.[step] ?? { above: [], below: [] };
   }
 }
 

@@ -20,10 +20,11 @@ export class Spine {
     this.at = 0;
   }
 
-  /** The rounds of the run, and which of them the tree draws. */
-  show(rounds, at, tree) {
+  /** The rounds of the run, and which of them the tree draws; sees(first, last): these are drawn
+   * one by one. */
+  show({ rounds, at, sees }, tree) {
     this.plan.take(rounds);
-    Object.assign(this, { at, tree, drawn: null });
+    Object.assign(this, { at, tree, sees, drawn: null });
   }
 
   clear() {
@@ -61,6 +62,7 @@ export class Spine {
     this.drawn = { level, kx, from: Math.max(0, from - more), to: to + more };
     element.setAttribute("class", `ds-spine ${level}`);
     element.replaceChildren(...(level === "shape" ? this._shape() : this._tokens(view)));
+    if (level !== "shape") this.sees(plan.roundAt(this.drawn.from), plan.roundAt(this.drawn.to));
   }
 
   // ── near: tokens, and what hangs off them ──────────────────────────────────────────────────
@@ -157,8 +159,7 @@ export class Spine {
         bar(taken ? "accepted" : "bonus", start + step, -HALF, 2 * HALF);
         const tvd = round.tvd[step - 1];
         if (typeof tvd === "number") bar("tvd", start + step, -HALF - 3 - HIGH * tvd, HIGH * tvd);
-        const { above, below } = plan.branches(start + step);
-        const deep = DEEP * Math.log2(1 + above.length + below.length);
+        const deep = DEEP * Math.log2(1 + plan.beside(start + step));
         if (deep) bar(taken ? "rejected" : `end ${round.cause}`, start + step, HALF + 3, deep);
       }
     });
@@ -196,11 +197,10 @@ export function tokenLines({ at, label, round, came, q, p }) {
   const odds = [q === null ? "" : `q ${percent(q)}`, p === null ? "" : `p ${percent(p)}`].filter(
     Boolean,
   );
-  const drafted = round.y.length - 1;
   return [
     label,
     [came, ...odds].join(" · "),
-    `round ${at + 1}: ${round.accepted} accepted of ${drafted}` +
+    `round ${at + 1}: ${round.accepted} accepted of ${round.drafted}` +
       (round.ghost ? `; ${round.ghost.why}` : ""),
   ];
 }
