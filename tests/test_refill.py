@@ -39,7 +39,7 @@ def filled(form: RunForm, filling: Any) -> dict[Any, Any]:
 
 def values_after(form: RunForm, found: dict[Any, Any]) -> dict[Any, Any]:
     """The inputs' values with these updates."""
-    values: dict[Any, Any] = {part: part.value for part in form.components}  # type: ignore[attr-defined]
+    values: dict[Any, Any] = {part: part.value for part in form.named.values()}  # type: ignore[attr-defined]
     for part, update in found.items():
         if not isinstance(update, dict):
             values[part] = update

@@ -16,6 +16,7 @@ from app.studio.components import QUIET, FormPlaces, start_stop, view
 from app.studio.methods import BUDGETS, NONE, OWN, MethodChoice, Methods, mapping, requests
 from app.studio.routes import Route
 from core.decoding.request import RunRequest
+from core.diffusion.request import DenoiseRequest
 from core.methods.names import DEFAULT
 
 Values = Mapping[Any, Any]
@@ -52,30 +53,41 @@ def options_value(
 
 
 @dataclass(frozen=True)
-class RunForm:
-    """A form's parts; ``shared`` by the name of what they set."""
+class StartForm:
+    """The parts of a form that starts runs; ``shared``: inputs by the name of what they set."""
 
     prompt: gr.Textbox
-    shared: Mapping[str, Component]
-    methods: Sequence[MethodInputs]
     start: gr.Button
     stop: gr.Button
     upload: gr.UploadButton
-
-    @property
-    def components(self) -> set[Component]:
-        return {*self.named.values()}
+    shared: Mapping[str, Component]
 
     @property
     def named(self) -> dict[str, Component]:
         """Every input by a name that stays: ``temperature``, ``0.budget``, ``0.options``."""
-        found: dict[str, Component] = {"prompt": self.prompt, **self.shared}
+        return {"prompt": self.prompt, **self.shared}
+
+    def requests(
+        self, methods: Methods, values: Values
+    ) -> Sequence[RunRequest] | Sequence[DenoiseRequest]:
+        """Raises UserError with a sentence about what is amiss."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class RunForm(StartForm):
+    """The form of one method, or of several in a comparison."""
+
+    methods: Sequence[MethodInputs]
+
+    @property
+    def named(self) -> dict[str, Component]:
+        found = super().named
         for at, own in enumerate(self.methods):
             found |= {f"{at}.{name}": part for name, part in own.named.items()}
         return found
 
     def requests(self, methods: Methods, values: Values) -> list[RunRequest]:
-        """Raises UserError with a sentence about what is amiss."""
         shared = {name: values[part] for name, part in self.shared.items()}
         choices = [inputs.read(values) for inputs in self.methods]
         return requests(methods, values[self.prompt], shared, choices)
@@ -99,7 +111,7 @@ def run_form(methods: Methods, places: FormPlaces) -> RunForm:
             "Open a trace…", elem_id="ds-open", size="sm", min_width=90, file_count="single"
         )
     _say_settings(settings, methods, [inputs], shared["temperature"])
-    return RunForm(prompt, shared, [inputs], start, stop, upload)
+    return RunForm(prompt, start, stop, upload, shared, [inputs])
 
 
 def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
@@ -113,7 +125,7 @@ def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
             "Add traces…", elem_id="ds-c-open", size="sm", min_width=90, file_count="multiple"
         )
     _say_settings(settings, methods, slots, shared["temperature"])
-    return RunForm(prompt, shared, slots, start, stop, upload)
+    return RunForm(prompt, start, stop, upload, shared, slots)
 
 
 def bar(

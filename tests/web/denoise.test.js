@@ -30,13 +30,14 @@ test("a step says why it sets what it sets", () => {
 test("a step that a run ends before is not waited for", () => {
   const went = [],
     nothing = () => {},
-    status = { run: nothing, tell: nothing };
+    status = { run: nothing, tell: nothing, waitingFor: nothing },
+    empty = { classList: { toggle: nothing }, lastChild: {} };
   const ended = (steps, wanted) => {
     const player = { go: (at) => went.push(at), follow: true },
       view = Object.create(DenoiseView.prototype),
       runs = [{ feed: { active: true, run: {} }, steps: Array(steps), save: {} }],
       parts = { graph: {}, ranking: {}, address: { moved: nothing }, _mark: nothing };
-    Object.assign(view, { runs, wanted, player, status, trigger: nothing, ...parts });
+    Object.assign(view, { runs, wanted, player, status, empty, trigger: nothing, ...parts });
     view._state(runs[0], false);
     assert.equal(view.wanted, wanted, "it may come");
     runs[0].feed.active = false;

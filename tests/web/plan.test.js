@@ -95,7 +95,7 @@ test("a search finds tokens by column and line, then those that are folded away"
   assert.deepEqual(whole.holding(""), []);
 });
 
-test("boxes take the shape in which q and p are read, among other trees that of all", () => {
+test("boxes take the shape in which q and p are read, and the same in all trees of a view", () => {
   const step = (size, slim = null) => planFor(round, null, { slim }, size).stepX;
   assert.equal(step([1200, 600]), 168);
   assert.equal(step([560, 600]), 118); // narrow ones are larger there

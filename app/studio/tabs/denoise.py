@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 from gradio.components import Component
 
 from app.studio import shipped
-from app.studio.components import (
-    QUIET,
-    Studio,
-    Tab,
-    connect_start,
-    connect_stop,
-    connect_upload,
-    form_above_view,
-    open_traces,
-    value_or_sentence,
-    view,
-)
-from app.studio.forms import bar
+from app.studio.components import QUIET, FormPlaces, Studio, Tab
+from app.studio.forms import StartForm, bar
+from app.studio.methods import Methods
 from app.studio.requested import NO_GRAPH, OWN_AHEAD, denoising_of
 from app.studio.routes import Route
 from app.studio.run import StudioRun
+from app.studio.tabs.run import form_tab
 from app.view.denoise import DENOISER, graph_of, outline_dot, outline_view
 from core.diffusion.draft_graph_search import BUDGETS
+from core.diffusion.request import DenoiseRequest
 
 FIXED, THRESHOLD = "k tokens", "all with p ≥ t"
 SAY = f"""(graph, pace, tokens, threshold, length) =>
@@ -39,39 +32,39 @@ MISSING = (
 
 
 def build(studio: Studio) -> None:
-    runs = studio.runs
-    with form_above_view("ds-d") as places:
-        prompt, settings, start, stop = bar("ds-d", places, shipped.DENOISED["code"])
-        with places.more:
-            inputs = {"prompt": prompt} | _inputs(settings)
-            upload = gr.UploadButton(
-                "Open one trace, or two…", elem_id="ds-d-open", size="sm", min_width=90,
-                file_count="multiple",
-            )  # fmt: skip
-        with places.view:
-            if not DENOISER.is_dir():
-                gr.HTML(f'<p class="dn-missing">{MISSING}</p>', apply_default_css=False)
-            own: dict[str, Route] = {"outline": lambda question: outline(runs.get(question.ticket))}
-            shown = view("denoise", "ds-d-scope", studio.routes.of_runs(denoising=True) | own)
-
-    def submit(values: Mapping[Component, Any]) -> Any:
-        """Queue Spiffy and plain denoising of one prompt; the view shows them by their tickets."""
-        named = {name: values[part] for name, part in inputs.items()}
-        if named.pop("pace") == FIXED:
-            del named["threshold"]
-        return value_or_sentence(lambda: {"tickets": runs.submit(*denoising_of(named))})
-
-    connect_start([start.click, prompt.submit], submit, set(inputs.values()), shown)
-    connect_upload(
-        upload, shown, lambda files: {"tickets": open_traces(runs, files[:2], denoising=True)}
-    )
-    connect_stop(shown, stop, "ds-d")
+    own: dict[str, Route] = {"outline": lambda asked: outline(studio.runs.get(asked.ticket))}
+    form_tab(studio, "denoise", "ds-d", denoise_form, own, denoising=True)
 
 
 TAB = Tab("denoise", "Denoise", build, ("view.css", "grid.css", "graph.css"))
 
 
 # ── the form ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class DenoiseForm(StartForm):
+    """The form of a prompt that Spiffy and plain denoising both answer."""
+
+    def requests(self, methods: Methods, values: Mapping[Any, Any]) -> list[DenoiseRequest]:
+        named = {name: values[part] for name, part in self.named.items()}
+        if named.pop("pace") == FIXED:
+            del named["threshold"]
+        return denoising_of(named)
+
+
+def denoise_form(_: Methods, places: FormPlaces) -> DenoiseForm:
+    prompt, settings, start, stop = bar("ds-d", places, shipped.DENOISED["code"])
+    with places.more:
+        inputs = _inputs(settings)
+        upload = gr.UploadButton(
+            "Open one trace, or two…", elem_id="ds-d-open", size="sm", min_width=90,
+            file_count="multiple",
+        )  # fmt: skip
+    with places.view:
+        if not DENOISER.is_dir():
+            gr.HTML(f'<p class="dn-missing">{MISSING}</p>', apply_default_css=False)
+    return DenoiseForm(prompt, start, stop, upload, inputs)
 
 
 def _inputs(settings: gr.Button) -> dict[str, Component]:

@@ -1,5 +1,5 @@
 """Run: one method on one prompt, live, or a trace replayed. Compare: two to four side by side by
-the place in the text. Both are a form in a bar and the same view below it."""
+the place in the text. Both are a form in a bar and the same view below it; so is Denoise."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from app.studio.components import (
     value_or_sentence,
     view,
 )
-from app.studio.forms import MethodInputs, RunForm, compare_form, options_value, run_form
+from app.studio.forms import MethodInputs, RunForm, StartForm, compare_form, options_value, run_form
 from app.studio.methods import (
     BUDGETS,
     MAX_PROMPT,
@@ -46,7 +46,7 @@ from app.studio.routes import Route
 from core.errors import UserError
 from core.traces.schema import Header
 
-MakeForm = Callable[[Methods, FormPlaces], RunForm]
+MakeForm = Callable[[Methods, FormPlaces], StartForm]
 Filling = Mapping[str, Any]  # what is in a form, by the names of ``RunForm.named``
 FILL_JS = "(filled) => %s.then((all) => all['form.js'].filling('%s', filled))"
 MOST_BUDGET = 1024  # what a form offers at most
@@ -56,27 +56,29 @@ def build(studio: Studio) -> None:
     """Its view is there from the start, so it also opens the other tabs, and takes files for the
     whole page."""
     files: dict[str, Route] = {"place": for_upload(partial(place, studio.runs))}
-    opens_tabs(_build(studio, "run", "ds", run_form, files, shows="tickets"), studio.tabs)
+    opens_tabs(form_tab(studio, "run", "ds", run_form, files), studio.tabs)
 
 
 def build_compare(studio: Studio) -> None:
-    _build(studio, "compare", "ds-c", compare_form, {}, shows="added")
+    form_tab(studio, "compare", "ds-c", compare_form, {}, shows="added")
 
 
-def _build(
+def form_tab(
     studio: Studio,
     name: str,
     prefix: str,
     make_form: MakeForm,
     more: dict[str, Route],
     *,
-    shows: str,
+    shows: str = "tickets",
+    denoising: bool = False,
 ) -> gr.HTML:
-    """``shows``: what uploaded traces are to the view; ``more``: routes beside those of runs."""
+    """A form in a bar and the view of its runs. ``shows``: what uploaded traces are to the view;
+    ``more``: routes beside those of runs; ``denoising``: of which runs."""
     with form_above_view(prefix) as places:
         form = make_form(studio.methods, places)
         with places.view:
-            shown = view(name, f"{prefix}-scope", studio.routes.of_runs() | more)
+            shown = view(name, f"{prefix}-scope", studio.routes.of_runs(denoising) | more)
 
     def submit(values: dict[Any, Any]) -> Any:
         """Queue the runs; the view shows them by their tickets."""
@@ -84,9 +86,12 @@ def _build(
             lambda: {"tickets": studio.runs.submit(*form.requests(studio.methods, values))}
         )
 
-    connect_refill(studio, form, shown, prefix)
-    connect_start([form.start.click, form.prompt.submit], submit, form.components, shown)
-    connect_upload(form.upload, shown, lambda files: {shows: open_traces(studio.runs, files)})
+    if isinstance(form, RunForm):
+        connect_refill(studio, form, shown, prefix)
+    connect_start([form.start.click, form.prompt.submit], submit, {*form.named.values()}, shown)
+    connect_upload(
+        form.upload, shown, lambda files: {shows: open_traces(studio.runs, files, denoising)}
+    )
     connect_stop(shown, form.stop, prefix)
     return shown
 
