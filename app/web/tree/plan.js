@@ -4,11 +4,7 @@
 import { curve, GHOST, sizes } from "./boxes.js";
 import { FAR, wholeScale } from "./camera.js";
 
-<<<<<<< HEAD
-const NARROWER = 1.15; // narrow boxes must be so much larger on the screen: they say less
-=======
 const NARROWER = 1.15; // so much larger narrow boxes must be: they say less of a token
->>>>>>> main
 
 export class TreePlan {
   /** fold: {rows, y, ghost, chips} of app/view/fold.py; null: every node is drawn. look: {shape:
@@ -214,13 +210,8 @@ export class TreePlan {
 
 /** The plan of a round in a window of this size. slim: with slim boxes, or with usual ones; null:
  * as there is room. A long tree has narrow boxes where they are larger on the screen then, and a
-<<<<<<< HEAD
- * tall one boxes of one line, if q and p can be read then and cannot be otherwise. Where neither is
- * seen whole, its depths are, if they can. */
-=======
  * tall one boxes of one line, if q and p can be read then and cannot be otherwise. Where neither
  * is seen whole, its depths are, if they can. */
->>>>>>> main
 export function planFor(round, fold, { onward, slim }, size) {
   const shaped = (shape) => new TreePlan(round, fold, { shape, onward });
   if (slim !== null) return shaped(slim ? "slim" : "");
