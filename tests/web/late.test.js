@@ -187,7 +187,11 @@ test("a run that is opened meanwhile takes an example's place, or stands beside 
     const example = late(),
       picked = [],
       parts = { picking: new Turns(), source: { example }, onPick: (some) => picked.push(some) },
-      gallery = made(Gallery, { beside: all, ...parts, _card: (_title, _words, _label, act) => act });
+      gallery = made(Gallery, {
+        beside: all,
+        ...parts,
+        _card: (_title, _words, _label, act) => act,
+      });
     const clicked = gallery._examples(["late"]);
     gallery._run(run)();
     example.answers[0]({ ticket: "late" });
