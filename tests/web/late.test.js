@@ -126,16 +126,16 @@ test("a calibrated graph that was left, or whose run has gone, is not drawn", as
 });
 
 test("what two runs do not share is said of these two", async () => {
-  const differences = late(),
+  const compare = late(),
     run = (ticket) => ({ header: {}, feed: { ticket } }),
-    view = made(DenoiseView, { asking: new Turns(), unlike: null, source: { differences } });
+    view = made(DenoiseView, { asking: new Turns(), unlike: null, source: { compare } });
   Object.assign(view, { runs: [run("A"), run("B")], _drawAll: nothing });
   const old = view._ask();
   view.asking.end(); // as `open` does
   Object.assign(view, { unlike: null, runs: [run("C"), run("D")] });
   const now = view._ask();
-  differences.answers[1]({ unlike: [] });
-  differences.answers[0]({ unlike: ["the prompts differ"] });
+  compare.answers[1]({ cautions: [] });
+  compare.answers[0]({ cautions: ["the prompts differ"] });
   await Promise.all([old, now]);
   assert.deepEqual(view.unlike, []);
 });
@@ -172,7 +172,7 @@ test("of two examples that were clicked the second is opened, or both side by si
     turns = { drawing: new Turns(), picking: new Turns() },
     gallery = made(Gallery, { ...turns, source: { example }, onPick: (some) => picked.push(some) });
   for (const all of [false, true]) {
-    gallery.all = all;
+    gallery.beside = all;
     const clicks = ["large", "small"].map((name) => gallery._examples([name]));
     example.answers.pop()({ ticket: "small" });
     example.answers.pop()({ ticket: "large" });
@@ -187,7 +187,11 @@ test("a run that is opened meanwhile takes an example's place, or stands beside 
     const example = late(),
       picked = [],
       parts = { picking: new Turns(), source: { example }, onPick: (some) => picked.push(some) },
-      gallery = made(Gallery, { all, ...parts, _card: (_title, _words, _label, act) => act });
+      gallery = made(Gallery, {
+        beside: all,
+        ...parts,
+        _card: (_title, _words, _label, act) => act,
+      });
     const clicked = gallery._examples(["late"]);
     gallery._run(run)();
     example.answers[0]({ ticket: "late" });
