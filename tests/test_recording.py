@@ -30,7 +30,7 @@ def test_a_trace_is_of_its_request(path):
     else:
         graph = header.settings["graph"]
         assert header.settings["length"] == request.length
-        assert (graph and len(graph["formulas"])) == request.nodes
+        assert (graph and str(len(graph["formulas"]))) == request.graph
 
 
 def test_a_name_that_is_none_of_them_is_a_sentence():

@@ -77,7 +77,7 @@ def round_view(
 
 
 def round_line(record: Round, first: bool = False) -> dict[str, Any]:
-    """What the page says of a round without its tree. ``first``: the run's first text token is its
+    """A round in words and numbers, without its tree. ``first``: the run's first text token is its
     root."""
     record = drawable(record)
     draft, path, pieces = record.draft, record.verdict.path, _pieces(record, first)
