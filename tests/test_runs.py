@@ -181,7 +181,7 @@ def test_the_longest_unseen_run_makes_room(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_heavy_run_makes_others_leave_and_stays(monkeypatch: pytest.MonkeyPatch):
     runs = Runs(FakeEngine())
-    light, heavy = runs.open(short()), runs.open(short(40))
+    light, heavy = runs.open(short()), runs.open(short(20))
     run = runs.get(heavy)
     assert run is not None
     monkeypatch.setattr(module, "MAX_BYTES", run.weight)
