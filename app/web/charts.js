@@ -1,6 +1,7 @@
 // Small charts: acceptance length per round, the stage times of one round, and the run's numbers.
 
 import { clear, duration, h, number, s, scrub } from "./dom.js";
+import { TAU } from "./parts.js";
 
 export const STAGES = ["draft", "build", "verify", "commit"];
 
@@ -128,7 +129,7 @@ export class Tiles {
     this.element = h(
       "div",
       { class: "ds-tiles" },
-      tile("τ", "block efficiency: accepted nodes + 1, mean over rounds"),
+      tile("τ", TAU),
       tile("tokens", "new tokens so far"),
       tile("rounds", "rounds so far: one forward pass of the target each"),
       tile("tokens/s", PACE),

@@ -4,6 +4,10 @@ import { button, h } from "./dom.js";
 
 export const LETTERS = "ABCD"; // of the runs on view; the same as analysis.charts.palette
 
+/** What τ is. Where the text ends within a draft, tokens by rounds is less. */
+export const TAU =
+  "block efficiency: accepted nodes + 1, mean over rounds; the last round may write fewer tokens";
+
 /** The class of the colour that a run has by its place, or by its letter. */
 export function slot(at) {
   const place = typeof at === "string" ? LETTERS.indexOf(at) : at;

@@ -2,14 +2,14 @@
 
 import { PACE, summarise } from "../charts.js";
 import { button, h, number, percent, plural } from "../dom.js";
-import { menu, sign, slot } from "../parts.js";
+import { menu, sign, slot, TAU } from "../parts.js";
 import { savers } from "../save/buttons.js";
 import { CAME } from "../strip.js";
 
 const SIGN = { a: "✓ ", b: "◇ ", p: "● " };
 const HEADS = [
   ["", ""],
-  ["τ", "block efficiency: accepted nodes + 1, mean over rounds"],
+  ["τ", TAU],
   ["tokens/s", PACE],
   ["accepted", "accepted nodes by drafted nodes"],
   ["rounds", "one forward pass of the target each"],

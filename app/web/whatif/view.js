@@ -6,7 +6,7 @@ import { clear, h, number } from "../dom.js";
 import { answered, sent } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
 import { News } from "../news.js";
-import { card, choice, opener, optionsOf, tile } from "../parts.js";
+import { card, choice, opener, optionsOf, TAU, tile } from "../parts.js";
 import { Turns } from "../turns.js";
 import { Collecting } from "./collecting.js";
 import { Curves } from "./curves.js";
@@ -300,7 +300,7 @@ export class WhatIf {
     const drafted = found.round.y.length - 1;
     const look = found.exact ? ["", "✓ exact"] : [" not", "≈ not exact"];
     this._say(...look, found.note, [
-      tile(number(found.tau), "τ", "block efficiency: accepted nodes + 1, mean over rounds"),
+      tile(number(found.tau), "τ", TAU),
       tile(found.rounds, "rounds", "forward passes of the target"),
       tile(found.tokens, "tokens", "new tokens of the text"),
       tile(drafted, "nodes here", "drafted in the round shown"),
