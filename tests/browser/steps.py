@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from app.studio.runs import Runs
 
 PROMPT, NODE = "#ds-prompt textarea", ".ds-node"
-expect.set_options(timeout=15_000)
+expect.set_options(timeout=30_000)  # ms: a slow machine measures runs for twenty seconds
 
 MODULES = "http://modules.test/"  # nothing is asked there: `with_modules` answers
 
