@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -555,7 +556,7 @@ def jobs_of(number: int) -> list[Job]:
     return Plan(Terms("m"), field, tuple(Prompt(str(n)) for n in range(number))).jobs()
 
 
-def answered(pool: FakePool, jobs: list[Job], size: int) -> dict[Job, bytes | str]:
+def answered(pool: FakePool, jobs: list[Job], size: int) -> dict[Any, bytes | str]:
     told = list(Scheduler(pool, jobs, size).answers(lambda note: None))
     found = dict(told)
     assert len(told) == len(found) == len(jobs)  # each exactly once
