@@ -611,7 +611,7 @@ def test_a_damaged_file_is_read_or_refused_with_one_sentence(name: str, tmp_path
     assert 0 < accepted < tried
 
 
-def test_as_many_mutants_are_made_as_is_said_and_of_every_kind_of_drafter():
+def test_a_thorough_run_reads_as_many_mutants_as_is_said_of_every_kind_of_drafter():
     assert sum(reader.count for reader in READERS.values()) >= 36_000
     own = {name for name in DRAFTERS if find_drafter(name).checkpoint is not None}
     assert {name.removesuffix(" config") for name in READERS} >= own

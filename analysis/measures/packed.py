@@ -326,8 +326,7 @@ def _pack(
     found.kept = len(kept)
     first = 1 + max((part.number for part in parts), default=0)
     if elsewhere is None:
-        share = Share(1, tuple(some), folder)
-        share.fill(_Writer(folder, first), read, found, report)
+        Share(0, tuple(some), folder).fill(_Writer(folder, first), read, found, report)
     else:
         shares = _shares(some, folder)
         for share, made in elsewhere(shares) if shares else ():
@@ -445,6 +444,7 @@ def _shares(files: Sequence[Path], folder: Path) -> list[Share]:
 
 def _adopt(made: Made, folder: Path, first: int) -> None:
     """Write the parts that another process made; their runs last, as ``_Writer`` does."""
+    assert len(made.parts) <= MOST_PARTS, "the next share's parts would be written over"
     for number, files in enumerate(made.parts, first):
         for name in _FILES:
             with replacing(PackedPart(folder, number).path(name)) as file:

@@ -112,7 +112,6 @@ def call_view(record: Round, before: Round | None) -> dict[str, Any]:
         "block": block.index,
         "size": len(block.state),
         "step": block.step,
-        "drafted": record.draft.nodes,
         "steps": [_step_view(record, k) for k in range(len(block.steps))],
         "ranked": {str(t): visible(record.text(t)) for t in sorted(ids)},
     }

@@ -2,13 +2,13 @@
 // and ticked to be compared.
 
 import { button, h, number, plural } from "../dom.js";
-import { compareTicked, wordFilter } from "../parts.js";
+import { compareTicked, TAU, wordFilter } from "../parts.js";
 
 // The columns that a press on their head sorts, and how they are written.
 const LISTED = [
   ["budget", "B", "draft budget", String],
   ["temperature", "T", "temperature of the target's sampling", (value) => String(value)],
-  ["tau", "τ", "block efficiency: accepted + 1, mean over rounds", (value) => number(value)],
+  ["tau", "τ", TAU, (value) => number(value)],
   ["tokens", "tokens", "tokens of the text", String],
   ["rounds", "rounds", "target forward passes", String],
 ];
