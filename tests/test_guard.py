@@ -4,7 +4,7 @@ import re
 import socket
 import sys
 from dataclasses import dataclass, replace
-from subprocess import PIPE, Popen
+from subprocess import PIPE
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from app.studio.access import Access, RequestLimit, Token, is_loopback
 from app.studio.guard import Guard
+from tests.processes import running
 
 HOME = "http://127.0.0.1:7860"
 
@@ -261,7 +262,7 @@ def test_a_served_page_ends_with_its_token_and_refuses_a_flood():
 def test_a_server_as_it_is_started_lets_in_by_its_token_alone():
     """From a second address of this machine, which the server listens on, too."""
     command = [sys.executable, "-m", "app", "studio", "--host", "0.0.0.0", "--port", "0"]
-    with Popen(command, stdout=PIPE, stderr=PIPE, text=True) as server:
+    with running(command, stdout=PIPE, stderr=PIPE) as server:
         try:
             line = server.stdout.readline()
             home = re.search(r"http://\S+", line)[0]

@@ -42,6 +42,7 @@ from core.traces.schema import Header, Trace
 from core.traces.writer import write_trace
 from tests.fakes import FakeEngine, diagnosis, make_header, make_run
 from tests.mutants import of_other_makes, opened
+from tests.processes import running
 
 Asks = dict[str, Route]
 
@@ -194,7 +195,7 @@ def test_a_studio_that_is_told_to_end_takes_its_temporary_files_along(tmp_path: 
     """By SIGTERM, as a service manager or a shell's kill sends it."""
     command = [sys.executable, "-m", "app", "studio", "--port", "0"]
     environment = os.environ | {"TMPDIR": str(tmp_path), "DRAFTSCOPE_CACHE": str(tmp_path / "none")}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as studio:
+    with running(command, stdout=subprocess.PIPE, env=environment) as studio:
         assert studio.stdout is not None and "http://" in studio.stdout.readline()
         assert list(tmp_path.glob("draftscope-studio-*"))
         studio.terminate()

@@ -25,6 +25,7 @@ from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests.fakes import make_header, make_run
+from tests.processes import running
 from tests.toys_on_disk import save_toys
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -76,8 +77,8 @@ def test_a_home_that_cannot_be_written_has_a_studio(tmp_path: Path):
     save_toys(tmp_path)
     words = ["studio", "--model", str(tmp_path / "target"), "--port", "0", "--device", "cpu"]
     command = [sys.executable, "-m", "app", *words]
-    with subprocess.Popen(
-        command, env=homeless(), cwd=tmp_path, text=True,
+    with running(
+        command, env=homeless(), cwd=tmp_path,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as studio:  # fmt: skip
         try:

@@ -27,6 +27,7 @@ from core.traces.schema import FORMAT, VERSION, Header, Trace, summary
 from core.traces.writer import TraceWriter, round_to_json, write_trace
 from tests.fakes import round_from_json
 from tests.mutants import as_file, opened, placed, read_through
+from tests.processes import running
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).parent / "golden" / "trace-v1.jsonl"
@@ -312,7 +313,7 @@ for index in count():
 def test_a_run_killed_with_sigkill_leaves_a_readable_trace(tmp_path, suffix, after):
     path = tmp_path / f"t{suffix}"
     command = [sys.executable, "-c", WRITE_WITHOUT_END, str(GOLDEN), str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, text=True) as child:
+    with running(command, stdout=subprocess.PIPE, cwd=ROOT) as child:
         assert child.stdout is not None
         for line in child.stdout:
             if int(line) >= after:

@@ -47,6 +47,7 @@ from tests.browser.steps import (
 )
 from tests.fakes import FakeEngine, make_header, make_round, make_run, rounds_of
 from tests.needs import CHROMIUM
+from tests.processes import running
 
 # From a key to the second frame after it: the first one has been painted then.
 STEP = """(key) => new Promise((done) => {
@@ -150,7 +151,7 @@ def starting(browser: Browser) -> Iterator[Measure]:
     for _ in range(STARTS):
         start, port = time.monotonic(), free_port()
         order = [sys.executable, "-m", "app", "studio", "--port", str(port)]
-        with subprocess.Popen(order, stdout=subprocess.PIPE, text=True) as program:
+        with running(order, stdout=subprocess.PIPE) as program:
             try:
                 assert program.stdout is not None
                 program.stdout.readline()

@@ -46,6 +46,7 @@ from tests.browser.steps import (
     with_modules,
 )
 from tests.fakes import HOSTILE, FakeEngine, make_header, make_run
+from tests.processes import running
 
 pytestmark = pytest.mark.browser
 
@@ -442,7 +443,7 @@ served.wait()
 def another_process(port: int) -> Iterator[None]:
     """A studio in a process of its own, which is killed at the end."""
     command = [sys.executable, "-c", SERVER, str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    with running(command, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None and "listens" in server.stdout.readline()
         yield
         server.kill()
@@ -461,15 +462,16 @@ def test_a_server_that_was_killed_and_started_again(browser: Browser):
     with another_process(port):
         banner = page.locator(".ds-banner:visible")
         expect(banner).to_contain_text(
-            "no longer on the server: it can be looked at", timeout=60_000
+            "no longer on the server: what is here can be looked at", timeout=60_000
         )
         expect(page.locator(PROMPT)).to_have_value("half a thought")
         page.locator("#ds-start").click()
         expect(state(page)).to_have_attribute("data-state", "done")
     page.locator(PROMPT).fill("said while it is away")
     page.locator("#ds-start").click()
-    with another_process(port):
-        page.wait_for_event("load", timeout=120_000)  # Gradio loads the page when a server is back
+    # Gradio loads the page when a server is back, before or after that has said that it listens
+    with page.expect_event("load", timeout=120_000) as loaded, another_process(port):
+        assert loaded.value
         expect(page.locator(PROMPT)).to_have_value("said while it is away", timeout=60_000)
     page.context.close()
 
@@ -783,7 +785,7 @@ def test_the_studio_starts_without_torch():
 def test_the_embedded_model_in_the_browser(browser: Browser, tmp_path: Path):
     port = free_port()
     command = [sys.executable, "-m", "app", "studio", "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    with running(command, stdout=subprocess.PIPE) as server:
         try:
             assert server.stdout is not None
             assert f":{port}" in server.stdout.readline()
