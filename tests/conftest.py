@@ -70,6 +70,12 @@ def call(capsys):
     return run
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One process more than there are cores: the browser's tests wait half of the time."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return 1 + (cores or 1)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say every reason for a skip once, with the number of tests."""
     skipped = terminalreporter.stats.get("skipped", ())

@@ -38,7 +38,7 @@ from tests.timing import amount, usually
 pytestmark = pytest.mark.embedded
 
 ROOT = Path(__file__).resolve().parent.parent
-COUNT = amount(72, 136)
+COUNT = amount(40, 136)
 PROMPT = "Explain in detail, step by step, how bread is made and why the dough has to rest."
 TEMPERATURES = (0.0, 1.0)
 ON_TEXTS = ("dflash", "treeflash", "dart", "eagle3", "hydra", "mtp", "medusa", "caddtree")
@@ -70,7 +70,7 @@ def decoded(engine, method, budget, temperature):
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_what_follows_from_a_text_is_what_real_runs_do(engine, temperature):
     """Lengths, TVD and coverage of the one table, without the target and with it."""
-    language, tokens, sampling = engine.prepare(), amount(10, 20), Sampling(temperature)
+    language, tokens, sampling = engine.prepare(), amount(6, 20), Sampling(temperature)
     decoders = {name: engine.method(name) for name in ON_TEXTS}
     walks = [
         (each.drafter, [Setup(name, each.builder.for_run(sampling), 16)])
@@ -109,7 +109,7 @@ def test_plain_decoding_equals_the_models_own_forward(engine, plain, temperature
     [
         *(("dflash", 16, 0.0), ("ddtree", 16, 1.0), ("ddtree", 64, 0.0), ("treeflash", 16, 0.0)),
         *(("treeflash", 16, 1.0), ("dart", 16, 0.0), ("dart", 16, 1.0), ("eagle3", 59, 0.0)),
-        *(("eagle3", 59, 1.0), ("medusa", 63, 0.0), ("hydra", 63, 1.0), ("mtp", 32, 0.0)),
+        *(("eagle3", 24, 1.0), ("medusa", 32, 0.0), ("hydra", 32, 1.0), ("mtp", 32, 0.0)),
     ],
 )
 def test_every_method_writes_plain_decodings_text(engine, plain, method, budget, temperature):
@@ -194,7 +194,7 @@ def few(monkeypatch):
 
 @pytest.mark.parametrize(
     "method",
-    usually(("ddtree", "mtp"), ("ddtree", "treeflash", "dart", "eagle3", "hydra", "mtp")),
+    usually(("mtp",), ("ddtree", "treeflash", "dart", "eagle3", "hydra", "mtp")),
 )
 def test_no_shipped_drafter_is_accused_of_being_miswired(engine, kept, method, monkeypatch):
     """The mistakes that come late, hundreds of them, are tried on one drafter."""
@@ -304,7 +304,7 @@ def probed(engine, kept, few):
     return probe
 
 
-@pytest.mark.parametrize("name", usually((*MISWIRED,)[:4], MISWIRED))
+@pytest.mark.parametrize("name", usually((*MISWIRED,)[:2], MISWIRED))
 def test_the_shipped_mtp_head_is_told_how_it_is_miswired(probed, name):
     """As people meet it: the hidden state first, another layer's, normed or not, one token off."""
     found = probed(name, MISWIRED[name], DEPTHS.get(name, 2))

@@ -204,10 +204,10 @@ def test_what_transformers_generator_drafts_is_recorded(kind, sampled, tmp_path)
     owner, oracle = target_of("shared"), assistant_of(kind)
     oracle.save_pretrained(tmp_path)
     oracle.generation_config.num_assistant_tokens = 4
-    how = {"max_new_tokens": 40, "do_sample": sampled, "assistant_model": oracle}
+    how = {"max_new_tokens": 20, "do_sample": sampled, "assistant_model": oracle}
     trace, text = generated(owner, tmp_path / "a.jsonl", **how)
     assert trace.header.method == "transformers SinglePositionMultiToken"
-    assert sampled or text == greedy(owner, 40)
+    assert sampled or text == greedy(owner, 20)
     drafter = load(language(owner), tmp_path, AssistantOptions(4))
     features = Target(language(owner).model, drafter.layers).prefill(text, 200).features
     alike = 0

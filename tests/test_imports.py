@@ -180,14 +180,14 @@ def test_every_program_says_how_often_workers_spin_before_torch_is_loaded(module
     code = (
         "import os, sys\n"
         f"sys.argv[1:] = {words!r}\n"
-        "seen = []\n"
         "class Watch:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'torch': seen.append(os.environ.get('GOMP_SPINCOUNT'))\n"
+        "        if name == 'torch':\n"
+        "            print(os.environ.get('GOMP_SPINCOUNT'), flush=True)\n"
+        "            os._exit(0)\n"
         "sys.meta_path.insert(0, Watch())\n"
         f"import {module}\n"
-        "import torch\n"
-        "print(seen[0])"
+        "import torch"
     )
     env = {k: v for k, v in os.environ.items() if k != "GOMP_SPINCOUNT"}
     run = [sys.executable, "-c", code]

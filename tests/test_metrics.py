@@ -33,6 +33,7 @@ from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import TraceWriter
 from tests import fakes, raw_numbers, toys
+from tests.timing import amount
 
 GOLDEN = Path(__file__).parent / "golden" / "trace-v1.jsonl"
 METHODS = ("ddtree", "treeflash", "dart")
@@ -259,7 +260,7 @@ def test_tables_of_many_traces_are_those_of_each(parts):
         pd.testing.assert_frame_equal(own, expected, check_index_type=False)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=amount(2, 8), deadline=None)
 @given(st.lists(st.integers(1, 3), min_size=2, max_size=3), st.integers(0, 9), st.booleans())
 def test_tables_of_rounds_in_parts_are_those_of_the_whole(sizes, seed, probed):
     """However the runs are put into parts, one that drafts nothing and one without rounds too."""
