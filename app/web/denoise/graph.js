@@ -28,13 +28,14 @@ const LEGEND = [
   ["unreached", "·", "unreached"],
   ["ghost", "◇", "where the target went on"],
 ];
-const READABLE = 480; // narrower, the whole graph's boxes could not be read
+const READABLE = 480; // pixels: in less, the whole graph's boxes could not be read
 
 export class GraphCard {
   /** hear: {picked(row), turned(), complain(sentence)}. */
   constructor(source, hear) {
     Object.assign(this, { source, hear, whole: null, turns: new Turns() });
     this.tree = new TreeView("dn-graph", hear.picked);
+    this.tree.window.whole = READABLE;
     this.title = h("h2", {});
     this.note = h("p", { class: "dn-note" });
     this.away = h("p", { class: "ds-away" }, NO_DRAFTS);
@@ -158,7 +159,6 @@ export class GraphCard {
     this.hear.picked(null);
     if (!graph) return this.tree.clear();
     this.tree.show(graph, false);
-    if (this.tree.svg.clientWidth > READABLE) this.tree.fit();
   }
 
   /** The draft after or before `row`, level by level; null: none is picked yet. */
