@@ -5,6 +5,7 @@ ablate     what each choice of a training changes
 overfit    whether a training can learn one sample, and its drafter then decodes it
 ship       replace the drafters that ship by those of a training that are better
 recording  make the traces that ship anew
+picture    make the picture in the README anew
 
 ``python -m app.maintainers.NAME --help`` has the options of each.
 """
