@@ -17,6 +17,7 @@ from core import ASSETS
 from core.errors import UserError, as_script
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
+LOADING = 240_000  # ms
 DRAWN = 3000  # ms: the first round's path is drawn step by step
 COLOURS = 256
 
@@ -35,7 +36,7 @@ def main(args: Options) -> int:
 
 
 def photographed() -> bytes:
-    """The page at 1,440 x 900, as PNG. No model is loaded for it."""
+    """The page at 1,440 x 900 when its model is there, as PNG."""
     from playwright.sync_api import sync_playwright
 
     from app.studio.engine import LiveEngine, ModelChoice
@@ -47,12 +48,14 @@ def photographed() -> bytes:
         raise UserError(f"there is no browser here: install {BROWSERS[0]} or {BROWSERS[1]}")
     runs = Runs(LiveEngine(ModelChoice()))
     server = launch(runs, "127.0.0.1", 0)
+    runs.start()
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": 1440, "height": 900})
             page.goto(server.address)
             page.locator(".ds-node").first.wait_for()
+            page.get_by_text("model:").wait_for(state="hidden", timeout=LOADING)
             page.wait_for_timeout(DRAWN)
             return page.screenshot()
     finally:
