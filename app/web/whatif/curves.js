@@ -47,10 +47,10 @@ export class Curves {
     return [pin, every, this.forget];
   }
 
-  /** Another text: nothing is kept. methods: the settings {name, method, options} of the listed
-   *  ones; empty: the figures without any points. */
+  /** Another text: nothing is kept. methods: those it answers for; empty: the figures without any
+   *  points. */
   clear(methods, empty) {
-    Object.assign(this, { kept: [], methods, empty, setting: null });
+    Object.assign(this, { kept: [], methods: usualOf(methods), empty, setting: null });
     this.forget.hidden = true;
     this.speed.element.hidden = false;
     this.blank(true);
@@ -93,6 +93,13 @@ export class Curves {
     const missing = of ? `This drafter was not timed in the result that is open (${of}).` : "";
     this.best.textContent = cost ? said(cost, of) : missing;
   }
+}
+
+/** The listed methods with their usual options, as settings {name, method, options}. */
+function usualOf(methods) {
+  return methods
+    .filter(({ name }) => !name.includes("+"))
+    .map(({ name, title }) => ({ name: title, method: name, options: {} }));
 }
 
 /** The budget that is best by some times. */

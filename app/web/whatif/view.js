@@ -108,10 +108,12 @@ export class WhatIf {
       this.draft.element,
     );
     this.body.hidden = true;
+    const place = () => h("section", { class: "ds-card ds-lab" });
+    this.coming = h("div", { class: "ds-below ds-awaited", hidden: true }, place(), place());
     const head = [h("h2", {}, "Collected text"), this.files, spring(), open],
       parts = [this.collecting.element, this.words, this.empty, this.said],
       file = card("Collected text", head, ...parts);
-    this.scope = h("div", { class: "ds-scope" }, file, this.body);
+    this.scope = h("div", { class: "ds-scope" }, file, this.coming, this.body);
     clear(element).append(this.scope);
   }
 
@@ -167,6 +169,7 @@ export class WhatIf {
   present() {
     const shown = this.file && !this.awaited;
     this.body.hidden = this.words.hidden = !shown;
+    this.coming.hidden = !this.awaited;
     this.files.value = shown ? this.file : "";
     this.empty.hidden = !!this.file || !!this.awaited;
   }
@@ -189,7 +192,7 @@ export class WhatIf {
     this.given.hidden = !this.given.textContent;
     this.method.replaceChildren(...optionsOf(about.methods.map((each) => [each.name, each.title])));
     this.draft.read(about.text);
-    this.curves.clear(usualOf(about.methods), about.figures);
+    this.curves.clear(about.methods, about.figures);
     this._say("", "");
     const find = (method) => about.methods.find((each) => each.name === method),
       wanted = find(setting.method) || find(about.method) || about.methods[0];
@@ -310,11 +313,4 @@ export class WhatIf {
     if (this.row !== undefined) this.draft.select(this.row);
     this.row = undefined;
   }
-}
-
-/** The listed methods with their usual options, as settings. */
-function usualOf(methods) {
-  return methods
-    .filter(({ name }) => !name.includes("+"))
-    .map(({ name, title }) => ({ name: title, method: name, options: {} }));
 }
