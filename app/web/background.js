@@ -1,7 +1,8 @@
 // Work of the server's worker that has no rounds: how far it is, and Stop.
 
-import { button, h, plural } from "./dom.js";
+import { button, h } from "./dom.js";
 import { answered, Feed, letGo } from "./feed.js";
+import { waitingFor } from "./status.js";
 import { Turns } from "./turns.js";
 
 export class Background {
@@ -69,7 +70,7 @@ export class Background {
 
   _state(run, ended) {
     const [, percent] = /: (\d+)%/.exec(run.reading) ?? [];
-    if (run.state === "waiting") this._say(`${plural(run.ahead, "run")} ahead`);
+    if (run.state === "waiting") this._say(waitingFor(run));
     else if (!ended) this._say(run.reading || "beginning", Number(percent ?? 0));
     if (run.state === "failed") this._end(run.message);
     else if (run.state === "stopped") this._end(run.message || "stopped: ask again to go on");

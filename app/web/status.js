@@ -111,10 +111,14 @@ function openers() {
   ];
 }
 
+/** The words for a run that waits. */
+export function waitingFor(run) {
+  return run.ahead ? `waiting: ${plural(run.ahead, "run")} ahead` : "waiting for the model";
+}
+
 function stateOf(run) {
   const file = run.source === "file";
-  if (run.state === "waiting")
-    return run.ahead ? `waiting: ${plural(run.ahead, "run")} ahead` : "waiting for the model";
+  if (run.state === "waiting") return waitingFor(run);
   if (run.state === "running" && run.reading) return run.reading;
   return file ? FILE_WORDS[run.state] : RUN_WORDS[run.state] || "running";
 }
