@@ -304,7 +304,7 @@ def test_a_text_that_is_collected_late_takes_no_view(browser: Browser):
 def test_an_old_answer_is_dim_until_the_new_one_is_there(browser: Browser):
     page = with_modules(browser.new_page())
     page.evaluate(FAKE, ANSWERS)
-    body, stale = page.locator(".ds-below"), re.compile("ds-stale")
+    body, stale = page.locator(".ds-below[aria-busy]"), re.compile("ds-stale")
     expect(page.locator(".ds-exact")).to_contain_text("✓ exact")
     expect(body).not_to_have_class(stale)
     page.evaluate("window.late = 'simulate'")
