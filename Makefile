@@ -17,7 +17,7 @@ test: setup model lint types web
 
 # Before a release: longer texts, more damaged files, every shipped drafter.
 thorough: setup model lint types web
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --thorough
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --thorough --timeout 0
 
 # Before each commit: linters, and the tests that take a tenth of a second or less.
 quick: setup lint
