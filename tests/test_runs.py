@@ -73,6 +73,20 @@ def test_a_long_file_is_there_before_it_is_read(lines: list[bytes]):
     assert said and run.trace().footer == said
 
 
+def test_a_long_file_is_read_on_when_a_tree_of_it_is_drawn(
+    lines: list[bytes], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "FIRST_TREE", 1e6)
+    monkeypatch.setattr(run_module, "ANSWER_ROWS", 20)
+    runs = Runs(FakeEngine())
+    run = runs.get(runs.open(TraceReader(io.BytesIO(b"".join(lines)), "t")))
+    assert run is not None and run.lines(0)[1] is False
+    assert 0 < len(run.rounds) < LONG and not run.drawn.is_set()
+    assert len(run.trees(0, 0)) == 1
+    until(lambda: run.state == DONE)
+    assert len(run.rounds) == LONG
+
+
 def test_trees_come_with_a_few_rounds_and_else_when_they_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ):

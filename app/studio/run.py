@@ -46,6 +46,7 @@ class StudioRun:
     example  the name of the example that it was opened as
     link    a second ticket, for looking only; None until the run is shared
     weight  about its bytes in memory
+    drawn   set when a page has a tree to draw
     """
 
     ticket: str
@@ -61,6 +62,7 @@ class StudioRun:
     watchers: int = 0
     left: float = -math.inf
     stop: threading.Event = field(default_factory=threading.Event)
+    drawn: threading.Event = field(default_factory=threading.Event)
     source: str = "live"
     file: str = ""
     example: str | None = None
@@ -119,6 +121,7 @@ class StudioRun:
     def trees(self, first: int, last: int) -> list[dict[str, Any]]:
         """Trees from round ``first`` to ``last``, as many as one answer should hold; at least one
         where there is one."""
+        self.drawn.set()
         found, rows = [], 0
         for at in range(max(0, first), min(last + 1, len(self.rounds))):
             rows += len(self.rounds[at].draft)
@@ -146,6 +149,8 @@ class StudioRun:
         for at, line in enumerate(lines, start):
             if few or at in (0, end - 1):
                 line.update(self.tree(at))
+        if few:
+            self.drawn.set()
         return lines, end < there
 
     def read(self, trace: Trace | TraceReader, rounds: Iterator[Round], rows: float) -> bool:

@@ -34,6 +34,7 @@ MAX_WAITING = 32  # runs in the queue
 MAX_RUNS, MAX_BYTES = 64, 350 << 20  # on view; the longest unseen run goes first
 FOLLOWED = "being written"  # of a file read to its end, without a footer: more may come
 ROWS_AT_ONCE = 2_000  # draft rows of a file that are read before it is shown
+FIRST_TREE = 1.0  # seconds that reading on waits until a page draws it, for reading takes a core
 
 
 @dataclass(frozen=True)
@@ -252,6 +253,8 @@ class Runs:
     def _read_rest(
         self, run: StudioRun, trace: Trace | TraceReader, rounds: Iterator[Round]
     ) -> None:
+        if run.rounds:
+            run.drawn.wait(FIRST_TREE)
         try:
             if not run.read(trace, rounds, math.inf):
                 run.end(STOPPED, "stopped before all of the file was read")
