@@ -1,0 +1,64 @@
+"""Run in vLLM's own environment: how fast a draft length is.
+
+    python pace.py '{"model": …, "speculative": {…} or null, …}' out.json
+
+The task has prompts (token ids), batches, tokens and repeats; of a batch of 1 every prompt runs
+alone. out.json has by batch [repeats, steps, 3]: requests that ran, seconds of the processor of the
+thread that serves, and new tokens of the step. Steps that read prompts are left out. A first pass
+is not timed; it is recorded where DRAFTSCOPE_RECORD names a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from itertools import count
+from typing import Any
+
+from draftscope_recorder import vllm as recorder
+from serve import engine
+
+NUMBERS = count()
+
+
+def main() -> None:
+    task = json.loads(sys.argv[1])
+    heard: list[Any] = []
+    attach = recorder.attach
+    recorder.attach = lambda *args: heard.append(attach(*args))
+    core = engine(task, max(task["batches"])).llm_engine
+    prompts, found = task["prompts"], dict[str, Any]()
+    for turn in range(task["repeats"] + 1):
+        for batch in task["batches"]:
+            parts = [prompts[at : at + batch] for at in range(0, len(prompts), batch)]
+            steps = [step for part in parts for step in paced(core, part, task["tokens"])]
+            if turn:
+                found.setdefault(str(batch), []).append(steps)
+        for listener in heard:
+            listener.on = False
+    with open(sys.argv[2], "w") as file:
+        json.dump(found, file)
+
+
+def paced(core: Any, prompts: list[list[int]], tokens: int) -> list[tuple[int, float, int]]:
+    """Requests, seconds and new tokens of every step after the prompts'."""
+    from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
+
+    for ids in prompts:
+        sampling = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)
+        core.add_request(str(next(NUMBERS)), {"prompt_token_ids": ids}, sampling)
+    steps, there = [], dict[str, int]()
+    while running := core.get_num_unfinished_requests():
+        before, began = sum(there.values()), time.thread_time()
+        outputs = core.step()
+        seconds = time.thread_time() - began
+        reads = len(there) < len(prompts)
+        there |= {o.request_id: len(o.outputs[0].token_ids) for o in outputs}
+        if not reads:
+            steps.append((running, seconds, sum(there.values()) - before))
+    return steps
+
+
+if __name__ == "__main__":
+    main()
