@@ -88,7 +88,7 @@ def pace_of(repeats: list[list[tuple[int, float, int]]], batch: int) -> Pace:
 
 
 def advised(folder: Path, paces: dict[int, dict[int, Pace]]) -> dict:
-    """What ``advise --json`` says of the recorded rounds and these steps."""
+    """Ask ``advise --json`` about the recorded rounds and these steps."""
     with (folder / "steps.csv").open("w", newline="") as file:
         lines = csv.writer(file)
         lines.writerow(["batch", "tokens", "ms"])
