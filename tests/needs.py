@@ -13,9 +13,9 @@ from typing import NoReturn
 
 import pytest
 
+from app.maintainers import BROWSERS
+
 REQUIRE_ALL = os.environ.get("DRAFTSCOPE_REQUIRE_ALL") == "1"
-# The shell without windows is made for tests: a page takes it a seventh of the processor time.
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
 CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 DOT = shutil.which("dot")
 

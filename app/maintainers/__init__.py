@@ -9,3 +9,6 @@ picture    make the picture in the README anew
 
 ``python -m app.maintainers.NAME --help`` has the options of each.
 """
+
+# The shell without windows is made for tests: a page takes it a seventh of the processor time.
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")

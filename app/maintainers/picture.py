@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.command_line import CommandOptions, option, run
+from app.maintainers import BROWSERS
 from core import ASSETS
 from core.errors import UserError, as_script
 
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
 LOADING = 240_000  # ms
 DRAWN = 3000  # ms: the first round's path is drawn step by step
 COLOURS = 256
