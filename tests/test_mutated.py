@@ -92,7 +92,7 @@ SHAPES = {
 @pytest.mark.parametrize(
     "shape, far",
     usually(
-        [("chain", True)],
+        [("chain", True), ("star", False)],
         [("chain", True), ("chain", False), ("star", False), ("comb", True), ("binary", False)],
     ),
 )
