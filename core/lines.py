@@ -12,6 +12,7 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -51,6 +52,15 @@ def open_regular(path: Path | str) -> BufferedReader:
         file.close()
         raise OSError(errno.EINVAL, "it is a pipe or a device, and no regular file", str(path))
     return file
+
+
+@contextmanager
+def reading(name: Path | str) -> Iterator[None]:
+    """Raises UserError for an OSError inside: what has this name cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{name} cannot be read: {error.strerror or error}") from None
 
 
 def check_regular(path: Path | str) -> None:

@@ -36,7 +36,7 @@ from core.errors import UserError
 from core.files import LOCK, distinct, replacing
 from core.journal import alone
 from core.json_input import parse_json
-from core.lines import check_regular
+from core.lines import check_regular, reading
 from core.rounds.draft import Array
 from core.traces.schema import STAGES, Header, Trace
 
@@ -362,10 +362,9 @@ def _size(file: Path) -> int:
 
 def _source(file: Path, folder: Path) -> PackedTrace:
     try:
-        found = PackedTrace.of(file, folder)
-        found.file.encode()
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
+        with reading(file):
+            found = PackedTrace.of(file, folder)
+            found.file.encode()
     except UnicodeEncodeError:
         raise UserError(f"{file} has a path that is not UTF-8, which a pack cannot hold") from None
     return found
