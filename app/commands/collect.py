@@ -170,7 +170,7 @@ def _differences(
         yield "text"
     if asked.prompt and header.prompt_text != asked.prompt:
         yield "prompt"
-    if Sampling(**header.sampling) != sampling:
+    if header.sampling != sampling:
         yield "sampling"
     if set(header.drafters) != set(methods):
         yield f"set of drafters, {', '.join(header.drafters)}"
