@@ -750,7 +750,8 @@ def seen(right, features=None):
     none = np.array(right if features is None else features, bool)
     parts = [Measured(at, each, 1 - each.astype(np.float32)) for each in (right, none)]
     trial = Trial(NO_FEATURES, "they are wrong")
-    own, other = Signature("", CONFIGURED, parts[0]), Signature("features unused", trial, parts[1])
+    own = Signature(**vars(parts[0]), mistake="", trial=CONFIGURED)
+    other = Signature(**vars(parts[1]), mistake="features unused", trial=trial)
     return Wiring(own, (other,), at // 4, np.zeros(3), np.zeros(3))
 
 

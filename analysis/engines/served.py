@@ -6,7 +6,8 @@ tables, ``_FORMS`` here for JSON objects and ``lines.FORMS`` for text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -18,7 +19,7 @@ from msgspec import Meta, Struct
 from analysis.engines.lines import read_lines_of_counts
 from analysis.engines.profile import NAME, Profile
 from analysis.engines.steps import is_item, of_items
-from analysis.measures.counts import Counts, Served, summed
+from analysis.measures.counts import Counts, Served, by_length, reached, summed
 from core.declared import BadField, Count, Share, read
 from core.errors import UserError, WrongKind
 from core.json_input import MAX_BYTES, parse_json, read_json
@@ -142,7 +143,7 @@ class _Vllm(Struct):
                 raise BadField("per_step_accepted and per_step_drafted do not fit each other")
         histogram = _bounded(self.acceptance_histogram)
         if histogram is None and accepted is not None:
-            histogram = _counted(accepted)
+            histogram = by_length(Counter(accepted))
         return _with_sums(
             Served(
                 "vLLM",
@@ -161,7 +162,7 @@ def _all_places(histogram: tuple[int, ...] | None, most: int | None) -> tuple[in
     """Rounds that accepted each place, where the engine tells how many places a draft has."""
     if histogram is None or most is None or not len(histogram) - 1 <= most <= MAX_DEPTH:
         return None
-    return tuple(sum(histogram[n:]) for n in range(1, most + 1))
+    return reached(histogram, most)
 
 
 def _with_sums(served: Served) -> Served:
@@ -283,15 +284,11 @@ def _bounded(histogram: Histogram | None) -> tuple[int, ...] | None:
     """Rounds by accepted tokens, of a list or of an object {"0": n, …}; None: there is none."""
     if histogram is None:
         return None
-    by_length = histogram if isinstance(histogram, dict) else dict(enumerate(histogram))
-    longest = max((n for n, count in by_length.items() if count), default=-1)
+    counts = histogram if isinstance(histogram, dict) else dict(enumerate(histogram))
+    longest = max((n for n, count in counts.items() if count), default=-1)
     if longest >= MAX_DEPTH:
         raise BadField(f"a histogram of {longest + 1} depths")
-    return tuple(by_length.get(n, 0) for n in range(longest + 1))
-
-
-def _counted(lengths: Sequence[int]) -> tuple[int, ...]:
-    return tuple(lengths.count(n) for n in range(max(lengths, default=-1) + 1))
+    return by_length(counts)
 
 
 def _part(value: Json, *names: str) -> Json:
