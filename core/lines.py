@@ -18,7 +18,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
-from core.errors import UserError
+from core.errors import UserError, first_line
 
 AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer opens at once, to be refused
 BLOCK = 1 << 17  # bytes that are read or unpacked at once
@@ -60,7 +60,7 @@ def reading(name: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{name} cannot be read: {error.strerror or error}") from None
+        raise UserError(f"{name} cannot be read: {error.strerror or first_line(error)}") from None
 
 
 def check_regular(path: Path | str) -> None:

@@ -7,7 +7,7 @@ tables, ``_FORMS`` here for JSON objects and ``lines.FORMS`` for text.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -22,9 +22,8 @@ from analysis.engines.steps import is_item, of_items
 from analysis.measures.counts import Counts, Served, by_length, reached, summed
 from core.declared import BadField, Count, Share, read
 from core.errors import UserError, WrongKind
-from core.json_input import MAX_BYTES, parse_json, read_json
 from core.lines import open_regular, reading
-from core.samples import read_lines
+from core.samples import json_values
 
 MAX_DEPTH = 1 << 10
 Json = dict[str, Any]
@@ -59,29 +58,15 @@ def read_served(path: Path) -> Counts:
 def _responses_if_json(path: Path) -> list[tuple[Any, str]] | None:
     """The responses of a file that is named as JSON, or is JSON; None: it is text."""
     if path.suffix in (".json", ".jsonl"):
-        return list(responses(path))
+        return list(json_values(path))
     with reading(path), open_regular(path) as file:
         start = file.read(64).lstrip()[:1]
     if start not in (b"{", b"["):
         return None
     try:
-        return list(responses(path))
+        return list(json_values(path))
     except UserError:  # a log's line may begin so
         return None
-
-
-def responses(path: Path) -> Iterator[tuple[Any, str]]:
-    """Every response in a JSON file, or one a line in a .jsonl file, and what to call it.
-
-    Raises UserError, one sentence, for what is not JSON.
-    """
-    if path.suffix == ".jsonl":
-        for n, line in read_lines(path, MAX_BYTES):
-            yield parse_json(line, f"{path}, line {n}"), f"{path}, line {n}"
-        return
-    value = read_json(path)
-    for n, each in enumerate(value if isinstance(value, list) else [value], 1):
-        yield each, f"{path}, response {n}" if isinstance(value, list) else str(path)
 
 
 def holds_counts(value: dict[str, Any]) -> bool:
