@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from app.commands.trace.show import _row
 from app.view.drawing import Paper, tree_drawing
 from app.view.rounds import round_view
 from app.view.svg import svg
@@ -70,6 +71,12 @@ def test_text_tree_is_what_it_is():
         "└─ × ␣sea  q 30%  p 5.0%\n"
         "   └─ · ␣was  q 2.0%  p 50%"
     )
+
+
+def test_times_that_were_not_recorded_are_unknown():
+    untimed = replace(small_round(), times=Times())
+    assert text_tree(untimed).splitlines()[0] == "round 5 · 5 nodes drafted · 2 accepted + 1"
+    assert _row(untimed)[6] == "–" and _row(small_round())[6] == "41"
 
 
 def test_text_tree_of_a_walk_that_stopped_at_once():

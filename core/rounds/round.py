@@ -100,6 +100,11 @@ class Times:
     def total(self) -> float:
         return self.draft + self.build + self.verify + self.commit
 
+    @property
+    def recorded(self) -> float | None:
+        """``total``; None where no stage was timed, which zeros stand for."""
+        return self.total or None
+
 
 @dataclass(frozen=True)
 class Sampling:

@@ -101,7 +101,7 @@ def _row(record: Round) -> tuple[str, ...]:
         str(record.accepted),
         str(len(record.committed)),
         number(tvd[0] if tvd is not None and len(tvd) else None),
-        milliseconds(record.times.total).removesuffix(" ms"),
+        milliseconds(record.times.recorded).removesuffix(" ms"),
         record.stop_reason.words if record.draft.nodes else "–",
         one_line(text, 60),
     )
