@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from app.cli import main
 from core.decoding.engine import Engine
@@ -128,29 +130,39 @@ def test_a_target_of_an_unknown_make_is_refused_when_it_is_loaded(tmp_path):
     assert sentences[0] == sentences[1]
 
 
-def test_sinks_are_refused_as_the_first_forward_refuses_them(tmp_path, doctor):
-    """As in gpt-oss: loading does not see them."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 259,
-             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
-             "num_local_experts": 4, "eos_token_id": None, "pad_token_id": None}  # fmt: skip
-    config = AutoConfig.for_model("gpt_oss", **small)
-    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "whole")
-    toys.tokenizer().save_pretrained(tmp_path / "whole")
-    engine = Engine(str(tmp_path / "whole"), "cpu")
-    with pytest.raises(UserError, match="sinks") as error:
-        list(engine.start(RunRequest("hi", "ar", max_new_tokens=2)))
-    code, printed = doctor(folder_of(tmp_path / "bare", config.to_dict()))
-    assert code == 1 and f"does not open: {error.value}" in printed.out
+def test_quantised_experts_of_gpt_oss_open_and_write_what_plain_decoding_writes(tmp_path, doctor):
+    """Its experts are published as MXFP4: four bits a number and a scale for every 32 of them."""
+    config = toys.config("gpt_oss", toys.LANGUAGE_SIZE)
+    config.hidden_size = config.intermediate_size = 64
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    toys.tokenizer().save_pretrained(tmp_path)
+    weights, made = tmp_path / "model.safetensors", torch.Generator().manual_seed(0)
+    state = load_file(weights)
+    for name in [name for name in state if name.endswith(("gate_up_proj", "down_proj"))]:
+        count, into, out = state.pop(name).shape
+        shape = count, out, into // 32
+        state[name + "_blocks"] = torch.randint(256, (*shape, 16), generator=made).byte()
+        state[name + "_scales"] = torch.randint(118, 124, shape, generator=made).byte()
+    save_file(state, weights, {"format": "pt"})
+    raw = json.loads((tmp_path / "config.json").read_text())
+    raw["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    engine, texts = Engine(str(tmp_path), "cpu"), []
+    for method in ("ar", "pld"):
+        request = RunRequest("ab ab ab ab ab ab", method, max_new_tokens=24)
+        texts.append([t for done in engine.start(request) for t in done.committed])
+    assert texts[0] == texts[1] and len(texts[0]) >= 23
+    code, printed = doctor(tmp_path)
+    assert code == 0 and "stored in mxfp4" in printed.out
 
 
 # The table of docs/models.md: transformers' default config of each family, and why it is refused.
 FAMILIES_TOLD = {
     "qwen3_5": "", "qwen3_5_moe": "", "qwen3_next": "", "kimi_linear": "", "glm4_moe": "",
     "deepseek_v3": "", "gemma4": "", "llama": "", "qwen3": "", "qwen3_moe": "",
-    "gpt_oss": "attention has sinks", "glm_moe_dsa": "'indexed_attention'",
-    "deepseek_v4": "'compressed_sparse_attention'", "llama4": "'chunked_attention'",
+    "gpt_oss": "", "gemma3": "", "mistral": "", "olmo3": "", "exaone4": "", "cohere2": "",
+    "granite_swa": "", "mimo_v2_flash": "", "llama4": "",
+    "glm_moe_dsa": "'indexed_attention'", "deepseek_v4": "'compressed_sparse_attention'",
 }  # fmt: skip
 
 

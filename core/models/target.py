@@ -12,9 +12,10 @@ from core.errors import UserError
 from core.models.cache import StaticKV, mask_value
 from core.models.cuda_graphs import CaptureError, PaddedForward, bucket
 from core.models.layer_kinds import carries_state, layer_kinds
+from core.models.layer_masks import layer_masks
 from core.models.tree_mask import ancestor_mask
 from core.progress import Progress, Report, silent
-from core.rounds.draft import Draft
+from core.rounds.draft import MAX_BUDGET, Draft
 from core.rounds.round import Verdict
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class Target:
         """The model on rows [N] with an additive mask [N, S]: logits and features."""
         out = self.model(
             ids[None],
-            attention_mask=mask[None, None],
+            attention_mask=layer_masks(self.model.config, mask[None, None]),
             # Nodes beyond the context's end are never committed; some models have no such position.
             position_ids=positions[None].clamp(max=self._last_position),
             past_key_values=self._kv,
@@ -256,8 +257,6 @@ def no_graph_reason(model: PreTrainedModel) -> str | None:
     config = model.config.get_text_config()
     if device_map(model):
         return "it is spread over several devices"
-    if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
-        return "some of its layers see a sliding window"
     if carries_state(model.config):
         return "some of its layers carry a state, which a draft forks depth by depth"
     if any(getattr(config, name, None) for name in EXPERTS):
@@ -293,13 +292,13 @@ def stop_ids(model: PreTrainedModel) -> frozenset[int]:
 def context_limit(model: PreTrainedModel) -> int:
     """Most tokens one text may hold.
 
-    The masks here let every token see its whole past. A sliding-window model does so as long as the
-    text fits its window, so the window is a limit. So is the length from which rotary positions
-    rotate differently: the keys in the cache were rotated the old way.
+    The length from which rotary positions rotate differently is a limit: the keys in the cache were
+    rotated the old way.
     """
     config = model.config.get_text_config()
     limits = [getattr(config, "max_position_embeddings", None)]
     limits += [length for kind, length in _ropes(config) if kind in LENGTH_BOUND]
-    if "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"]):
-        limits.append(getattr(config, "sliding_window", None))
+    if getattr(config, "attn_temperature_tuning", False):
+        # Llama 4 scales queries by their rows, which a tree's positions are not, in steps.
+        limits.append(config.floor_scale - MAX_BUDGET - 1)
     return min((limit for limit in limits if limit), default=1 << 30)
