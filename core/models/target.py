@@ -242,6 +242,23 @@ def make_kv(model: PreTrainedModel, capacity: int) -> StaticKV:
     return HuggingFaceKV(layers, capacity, apart)
 
 
+@torch.inference_mode()
+def read_one_token(model: PreTrainedModel) -> StaticKV:
+    """The cache of a text of one token, which the model reads as it does every other. Raises what a
+    model raises that does not run here."""
+    kv, where = make_kv(model, 1), input_device(model)
+    token = torch.zeros(1, 1, dtype=torch.long, device=where)
+    mask = torch.zeros(1, 1, 1, 1, device=where, dtype=model.dtype)
+    model(
+        token,
+        attention_mask=layer_masks(model.config, mask),
+        position_ids=token,
+        past_key_values=kv,
+        use_cache=True,
+    )
+    return kv
+
+
 def reads_static_kv(model: PreTrainedModel) -> bool:
     """Whether it is our own, a ``Llama``."""
     return getattr(model, "reads_static_kv", False)
@@ -301,4 +318,4 @@ def context_limit(model: PreTrainedModel) -> int:
     if getattr(config, "attn_temperature_tuning", False):
         # Llama 4 scales queries by their rows, which a tree's positions are not, in steps.
         limits.append(config.floor_scale - MAX_BUDGET - 1)
-    return min((limit for limit in limits if limit), default=1 << 30)
+    return min((limit for limit in limits if limit and limit > 0), default=1 << 30)
