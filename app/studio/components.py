@@ -8,7 +8,6 @@ a sentence to show) and through routes, and the scripts write it as text nodes o
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,14 +21,12 @@ from gradio.utils import get_upload_folder
 from analysis.kinds import explained
 from app.page_files import css, joined
 from app.studio.examples import Examples
-from app.studio.files import open_upload, remove_leftovers, uploaded
+from app.studio.files import remove_leftovers, uploaded
 from app.studio.methods import Methods
 from app.studio.questions import Question
 from app.studio.routes import Route, Routes, named
 from app.studio.runs import Runs
-from app.view.denoise import is_denoising
 from core.errors import UserError
-from core.visible import flowing
 
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
 
@@ -53,6 +50,7 @@ MOUNT_JS = """const page = {
   refill: (asked) => trigger('refill', asked), tab: () => trigger('tab'),
 };
 %s.then((all) => all['%s/view.js'].mount(page));"""
+OPEN_JS = f"() => {MODULES_JS}.then((all) => all['goto.js'].askForFiles())"
 TAB_JS = f"""() => {MODULES_JS}
   .then((all) => ({{__type__: 'update', selected: all['goto.js'].wantedTab()}}))"""
 REMEMBER_JS = """(...values) => %s.then((all) => { all['memory.js'].remember(%s, %s, values); });"""
@@ -110,8 +108,8 @@ def sheet(tabs: Iterable[Tab]) -> str:
 def view(name: str, elem_id: str, routes: Mapping[str, Route], value: Any = None) -> gr.HTML:
     """The view that ``mount`` of app/web/NAME/view.js makes, with the routes it may call.
 
-    ``value`` of the tabs with a form: {"tickets": […]} to show runs, {"added": […]} to put some
-    beside what is shown, {"error": …} to say a sentence.
+    ``value`` of the tabs with a form: {"tickets": […]} to show runs, {"error": …} to
+    say a sentence.
 
     Not a subclass: Gradio writes a .pyi file beside the source of every component class.
     """
@@ -145,19 +143,6 @@ def form_above_view(prefix: str) -> Iterator[FormPlaces]:
         yield FormPlaces(bar, more, gr.Column(elem_classes="ds-main", min_width=280))
 
 
-def start_stop(prefix: str) -> tuple[gr.Button, gr.Button]:
-    with gr.Row(elem_classes="ds-go"):
-        start = gr.Button("Start", variant="primary", elem_id=f"{prefix}-start", min_width=90)
-        stop = gr.Button("Stop", interactive=False, elem_id=f"{prefix}-stop", min_width=70)
-    return start, stop
-
-
-def connect_start(pressed: Sequence[Any], submit: Callable[..., Any], inputs: Any, view: gr.HTML):
-    """Start tells the view what ``submit`` answers to a form's inputs, or why nothing answers."""
-    started = gr.on(pressed, submit, inputs, view, **QUIET)
-    started.failure(None, None, view, js=REFUSED_JS, **QUIET)
-
-
 def connect_stop(view: gr.HTML, stop: gr.Button, prefix: str) -> None:
     """Stop tells the view, and can be pressed while the view says that it works.
 
@@ -176,11 +161,6 @@ def remember(prefix: str, inputs: Mapping[str, Component], also: Sequence[Any] =
     gr.on([*changes, *also], None, parts, None, js=words, **QUIET)
 
 
-def opens_tabs(view: gr.HTML, tabs: gr.Tabs) -> None:
-    """Let a view open a tab: its script names it (``wantTab`` of goto.js) and triggers ``tab``."""
-    view.tab(None, None, tabs, js=TAB_JS, **QUIET)
-
-
 def for_upload(answer: Callable[[Path], Any]) -> Route:
     """The route for a file that a view sent (``sent`` of feed.js). A refusal says what the file
     seems to be, and not where it lies."""
@@ -197,33 +177,7 @@ def for_upload(answer: Callable[[Path], Any]) -> Route:
     return route
 
 
-def connect_upload(
-    button: gr.UploadButton, view: gr.HTML, show: Callable[[list[Path]], Any]
-) -> None:
-    """Make uploaded files the view's value by ``show``, or the sentence that it raises."""
-
-    def opened(paths: str | list[str] | None) -> Any:
-        if not paths:
-            return gr.skip()
-        remove_leftovers(Path(button.GRADIO_CACHE))
-        files = [Path(path) for path in ([paths] if isinstance(paths, str) else paths)]
-        return value_or_sentence(lambda: show(files))
-
-    button.upload(opened, button, view, **QUIET)
-
-
-def open_traces(runs: Runs, files: list[Path], denoising: bool = False) -> list[str]:
-    """Put uploaded traces on view, of denoising runs alone or of any; their tickets. Raises
-    UserError for any other file."""
-    readers = [open_upload(file) for file in files]
-    if denoising and not all(is_denoising(reader.header.method) for reader in readers):
-        raise UserError("this trace is not of a denoising run: open it in Run")
-    return [runs.open(reader, file=file.name) for reader, file in zip(readers, files, strict=True)]
-
-
-def value_or_sentence(make: Callable[[], Any]) -> Any:
-    """A view's new value, or the sentence of a UserError, new when it happens again."""
-    try:
-        return make()
-    except UserError as error:
-        return {"error": flowing(str(error), 1000), "again": secrets.token_hex(4)}
+def open_button(prefix: str, words: str) -> None:
+    """A button that lets somebody choose files, which open where they belong (``placing``)."""
+    opens = gr.Button(words, elem_id=f"{prefix}-open", size="sm", min_width=90)
+    opens.click(None, js=OPEN_JS)

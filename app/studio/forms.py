@@ -12,7 +12,7 @@ from gradio.components import Component
 
 from analysis.charts.palette import LETTERS
 from app.studio import shipped
-from app.studio.components import QUIET, FormPlaces, start_stop, view
+from app.studio.components import QUIET, FormPlaces, open_button, view
 from app.studio.methods import BUDGETS, NONE, OWN, MethodChoice, Methods, mapping, requests
 from app.studio.routes import Route
 from core.decoding.request import RunRequest
@@ -59,7 +59,6 @@ class StartForm:
     prompt: gr.Textbox
     start: gr.Button
     stop: gr.Button
-    upload: gr.UploadButton
     shared: Mapping[str, Component]
 
     @property
@@ -107,11 +106,9 @@ def run_form(methods: Methods, places: FormPlaces) -> RunForm:
         )  # fmt: skip
         shared = _shared("ds")
         inputs = _inputs(methods, method, budget, "ds", DEFAULT)
-        upload = gr.UploadButton(
-            "Open a trace…", elem_id="ds-open", size="sm", min_width=90, file_count="single"
-        )
+        open_button("ds", "Open a trace…")
     _say_settings(settings, methods, [inputs], shared["temperature"])
-    return RunForm(prompt, start, stop, upload, shared, [inputs])
+    return RunForm(prompt, start, stop, shared, [inputs])
 
 
 def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
@@ -121,11 +118,9 @@ def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
         begin = [*shipped.COMPARED, *[(NONE, shipped.COMPARED[-1][1])] * len(LETTERS)]
         slots = [_slot(methods, *place) for place in zip(LETTERS, begin, strict=False)]
         shared = _shared("ds-c")
-        upload = gr.UploadButton(
-            "Add traces…", elem_id="ds-c-open", size="sm", min_width=90, file_count="multiple"
-        )
+        open_button("ds-c", "Add traces…")
     _say_settings(settings, methods, slots, shared["temperature"])
-    return RunForm(prompt, start, stop, upload, shared, slots)
+    return RunForm(prompt, start, stop, shared, slots)
 
 
 def bar(
@@ -134,11 +129,16 @@ def bar(
     """The prompt, at first what is ``asked``, the button that says and opens the settings, Start
     and Stop."""
     with places.bar:
-        prompt = _prompt(prefix, asked)
+        prompt = gr.Textbox(
+            asked, label="Prompt", lines=1, max_lines=8,
+            elem_id=f"{prefix}-prompt", placeholder="Ask the target something",
+        )  # fmt: skip
         settings = gr.Button("", elem_id=f"{prefix}-open-settings", size="sm", min_width=120)
-        start, stop = start_stop(prefix)
+        with gr.Row(elem_classes="ds-go"):
+            start = gr.Button("Start", variant="primary", elem_id=f"{prefix}-start", min_width=90)
+            stop = gr.Button("Stop", interactive=False, elem_id=f"{prefix}-stop", min_width=70)
     with places.more:
-        _prompts(prefix, prompt)
+        _examples(prompt)
     return prompt, settings, start, stop
 
 
@@ -177,14 +177,7 @@ def _slot(methods: Methods, letter: str, begin: tuple[str, int]) -> MethodInputs
         return _inputs(methods, chosen, budget, name, method)
 
 
-def _prompt(prefix: str, asked: str) -> gr.Textbox:
-    return gr.Textbox(
-        asked, label="Prompt", lines=1, max_lines=8,
-        elem_id=f"{prefix}-prompt", placeholder="Ask the target something",
-    )  # fmt: skip
-
-
-def _prompts(prefix: str, prompt: gr.Textbox) -> None:
+def _examples(prompt: gr.Textbox) -> None:
     """Buttons that fill in an example."""
     with gr.Row(elem_classes="ds-examples"):
         gr.HTML("Example prompts", padding=False, min_height=0)
