@@ -36,7 +36,7 @@ NOTHING = "no mistake fits"  # and what is expected is not known
 
 @dataclass(frozen=True, eq=False)
 class Signature(Measured):
-    """What a trial shows. ``mistake``: the name of its mistake; "" for the configuration."""
+    """A trial's outcome. ``mistake``: the name of its mistake; "" for the configuration."""
 
     mistake: str
     trial: Trial

@@ -282,7 +282,8 @@ def sentences(counts: Counts) -> Iterator[str]:
         yield "Acceptance by place is not told" + (f"; {more}." if more else ".")
     yield (
         "Which tokens a tree would have added is not told. What a tree or another drafter accepts "
-        "of a served text: collect FILE --answer response.json, then whatif FILE."
+        "of a served text: collect FILE --answer response.json, then whatif FILE. Which length "
+        "pays at which batch, with the flags for it: advise FILE --cost STEPS.csv."
     )
 
 
@@ -342,7 +343,12 @@ def _chain(counts: Counts) -> str:
     last = counts.by_depth[-1]
     before = last.tau - last.marginal
     if not last.marginal:
-        return f"Place {last.depth} was never accepted."
+        used = sum(d.marginal > 0 for d in counts.by_depth)
+        several = (
+            f"s {used + 1} to {last.depth} were" if used + 1 < last.depth else f" {last.depth} was"
+        )
+        enough = f"; a chain of {used} would have accepted the same" if used else ""
+        return f"Place{several} never accepted{enough}."
     return (
         f"Place {last.depth} adds {number(last.marginal)} to a τ of {number(before)}: it pays "
         f"while it makes a round less than {share(last.marginal / before)} longer, which `cost` "

@@ -87,7 +87,7 @@ def _flat(settings: object, prefix: str = "") -> Iterator[tuple[str, object]]:
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield name, value
+            yield prefix + name, value
 
 
 def _row(record: Round) -> tuple[str, ...]:
