@@ -54,10 +54,11 @@ def two_scores(m: Material) -> Json:
     return chapter(
         "09-two-scores", scenes,
         depths=depths, width=width, beam=options["beam"], budget=m.budget, top=words.node(top),
-        odds=odds, log=math.log(odds), count=int(draft.notes[COUNT][top]),
+        odds=f"{100 * odds:.3g}%",  # so many digits that whoever takes the logarithm gets it
+        log=math.log(odds), count=int(draft.notes[COUNT][top]),
         both=draft.notes[CONTEXT][top] == 2, term=float(draft.notes[TERM_NGRAM][top]),
         counts=options["ngram_weight"], mark=f"n{int(draft.notes[CONTEXT][top])}",
-        formula=f"(l + 1)^−{options['level_power']}",
+        formula=["(l + 1)", {"sup": f"−{options['level_power']}"}],
         weights=tuple(f"{level_weight(level, options['level_power']):.2f}" for level in range(4)),
         decay=options["logit_decay"], accepted=record.accepted, wanted=words.token(bonus),
         q=math.exp(q), missed=series([words.token(token) for token in missed]),

@@ -115,7 +115,11 @@ def the_walk(m: Material) -> Json:
         scene("noise", tree("ddtree", select=0), side=_noise(m)),
         m.walks.step(),
     ]
-    outranked = next(row for row in rejected if record.why(row) is Cause.OUTRANKED)
+    # The one whose token stands nowhere else: an accepted node may carry the same one.
+    outranked = min(
+        (row for row in rejected if record.why(row) is Cause.OUTRANKED),
+        key=lambda row: int(np.count_nonzero(draft.tokens == draft.tokens[row])),
+    )
     return chapter(
         "05-the-walk", scenes,
         bonus=words.token(bonus), accepted=record.accepted, kept=len(record.committed),

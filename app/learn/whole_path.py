@@ -52,6 +52,7 @@ def whole_path(m: Material) -> Json:
     ]  # fmt: skip
     return chapter(
         "08-the-whole-path", scenes,
+        number=m.paths[MAIN].number, so_far={"token": m.so_far(m.paths[MAIN])},
         budget=m.budget, depth=int(draft.depths[twins[0]]), count=len(twins),
         token=words.node(twins[0]), next=words.token(token), kept=words.node(kept),
         odds=odds[1:],

@@ -20,8 +20,8 @@ A file of ``chapters`` is Markdown:
     - [x] The right option.
       What is said when it is chosen.
 
-A text becomes spans: strings, or {"term"|"token"|"num": …}. The page sets each as a text node. Only
-the files are read as Markdown: a value, a model's text too, stays as it is.
+A text becomes spans: strings, or {"term"|"token"|"num"|"sup": …}. The page sets each as a text
+node. Only the files are read as Markdown: a value, a model's text too, stays as it is.
 """
 
 from __future__ import annotations

@@ -200,8 +200,12 @@ export class ViewInAddress {
   }
 }
 
-/** Call `hear` whenever the element comes into view. */
-export function onShown(element, hear) {
-  const seen = (entries) => entries.some((each) => each.isIntersecting) && hear();
+/** Call `hear` whenever the element comes into view, or the first time only. */
+export function onShown(element, hear, once = false) {
+  const seen = (entries, observer) => {
+    if (!entries.some((each) => each.isIntersecting)) return;
+    if (once) observer.disconnect();
+    hear();
+  };
   new IntersectionObserver(seen).observe(element);
 }

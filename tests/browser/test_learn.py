@@ -18,7 +18,7 @@ from app.learn.course import course
 from app.learn.words import plain
 from app.page_files import css
 from app.studio.tabs import learn as tab
-from tests.browser.steps import MODULES, PROMPT, Open, from_menu, watch, with_modules
+from tests.browser.steps import FRAMES, MODULES, PROMPT, Open, from_menu, watch, with_modules
 from tests.timing import usually
 
 pytestmark = pytest.mark.browser
@@ -172,6 +172,7 @@ def test_a_node_is_guessed_by_click_key_or_button_and_the_answer_is_told(
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowLeft")
     expect(answer).to_be_visible()  # it is as it was left
+    expect(page.locator(".ds-lesson-title")).to_be_focused()
     page.keyboard.press("3")  # answered: digits are chapters again
     expect(page.locator(".ds-lesson-title")).to_have_text("Ten nodes, best first")
     page = learn("#learn=2.3")
@@ -436,6 +437,89 @@ def test_no_step_is_cut_off_on_a_projector(visit: Open, width: int, height: int)
     assert page.evaluate(CUT) == []
 
 
+# Whether a table's numbers leave it, and bars that have no colour of their own.
+SPILT = """() => [...document.querySelectorAll(".ds-lists table")].some((table) => {
+  const room = table.getBoundingClientRect();
+  return [...table.querySelectorAll("td")].some((cell) =>
+    cell.getBoundingClientRect().right > room.right + 1);
+})"""
+BARE = """() => [...document.querySelectorAll(".ds-side-figure .fill, .part")].filter((bar) => {
+  const { backgroundColor, backgroundImage } = getComputedStyle(bar),
+    ground = getComputedStyle(document.querySelector(".ds-side-figure")).backgroundColor;
+  return [ground, "rgba(0, 0, 0, 0)", "rgb(255, 255, 255)"].includes(backgroundColor) &&
+    backgroundImage === "none";
+}).length"""
+# Parts of a lesson that scroll within it, and what lies behind the buttons at the end of the page.
+HIDDEN = """() => {
+  const cut = ["-text", "-figure", "-side"].filter((part) => {
+    const { scrollHeight, clientHeight } = document.querySelector(`.ds-lesson${part}`);
+    return scrollHeight > clientHeight + 1;
+  });
+  for (const page of [document.documentElement, learn.root]) page.scrollTop = page.scrollHeight;
+  const bar = document.querySelector(".ds-lesson-controls").getBoundingClientRect();
+  const ends = ["-words", "-side"].map((part) => document.querySelector(`.ds-lesson${part}`))
+    .map((part) => part.getBoundingClientRect())
+    .filter(({ left, right }) => left < bar.right && right > bar.left);
+  return [...cut, ...ends.filter(({ bottom }) => bottom > bar.top + 1)];
+}"""
+
+
+# Boxes of the tree, and what the words speak of beside it, that are out of sight; and words that
+# leave their box.
+UNSEEN = """() => {
+  const within = (part, room) => {
+    const { left, right, top, bottom } = part.getBoundingClientRect(),
+      at = room.getBoundingClientRect();
+    return left >= at.left - 1 && right <= at.right + 1 && top >= at.top && bottom <= at.bottom + 1;
+  };
+  const tree = document.querySelector(".ds-lesson-tree:not([hidden]) .ds-tree");
+  const side = document.querySelector(".ds-lesson-side");
+  const boxes = [...tree.querySelectorAll(".ds-node:not(.out) .box")],
+    spoken = [...side.querySelectorAll(".ds-product, .ds-queue li, .ds-mask .line")];
+  return [
+    ...boxes.filter((box) => !within(box, tree)),
+    ...spoken.filter((part) => !within(part, side)),
+    ...boxes.flatMap((box) => [...box.parentNode.querySelectorAll(".note")]
+      .filter((note) => note.getClientRects().length && !within(note, box))),
+  ].map((part) => part.getAttribute("class"));
+}"""
+
+
+def test_trees_and_what_the_words_speak_of_are_in_sight_at_1024_by_768(learn: Open):
+    page = learn("#learn=3.14.40", viewport={"width": 1024, "height": 768}, reduced_motion="reduce")
+    expect(page.locator(".ds-node.accepted")).to_have_count(3)
+    assert page.evaluate(UNSEEN) == []
+    steps = [(1, n) for n in (4, 5, 6)] + [(2, n) for n in range(12)] + [(3, n) for n in range(9)]
+    for chapter, step in (*steps, (8, 6), (9, 4)):
+        page.evaluate(f"learn.go({chapter}, {step})")
+        page.evaluate(FRAMES)
+        assert page.evaluate(UNSEEN) == [], (chapter + 1, step + 1)
+
+
+def test_tables_bars_and_words_are_seen_in_small_windows_and_in_forced_colours(learn: Open):
+    page = learn("#learn=5.10", viewport={"width": 1024, "height": 768})
+    expect(page.locator(".ds-lists table")).to_have_count(3)
+    assert not page.evaluate(SPILT)
+    page.keyboard.press("p")
+    assert not page.evaluate(SPILT)
+    page.keyboard.press("p")  # no window that fills the screen takes another size
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.keyboard.press("p")
+    page.evaluate(FRAMES)
+    assert page.evaluate(HIDDEN) == []
+    page.keyboard.press("p")
+    page.set_viewport_size({"width": 853, "height": 533})  # 1280 × 800 at 150 %
+    for chapter, step in ((0, 0), (4, 7), (10, 0)):
+        page.evaluate(f"learn.go({chapter}, {step})")
+        page.evaluate(FRAMES)
+        assert page.evaluate(HIDDEN) == [], (chapter, step)
+    page.emulate_media(forced_colors="active")
+    for chapter, step in ((1, 1), (4, 2), (8, 2), (8, 3), (8, 6)):
+        page.evaluate(f"learn.go({chapter}, {step})")
+        assert page.locator(".ds-side-figure :is(.fill, .part)").count()
+        assert page.evaluate(BARE) == 0, (chapter, step)
+
+
 def test_measurements_are_figures_with_a_table_and_a_file(learn: Open, lessons: dict[str, Any]):
     page, steps = learn("#learn=1.1"), lessons["chapters"][10]["steps"]
     page.keyboard.press("0")
@@ -483,9 +567,10 @@ def test_a_chapter_leads_to_run_with_its_settings_and_back(
     line = page.locator(".ds-from-course")
     expect(line).to_contain_text("Press Start to follow along.")
     page.get_by_role("button", name="Start", exact=True).locator("visible=true").click()
-    expect(line).to_have_text("Back to the course")
+    expect(line).to_have_text("From chapter 7.Back to the course")
     page.get_by_role("button", name="Back to the course").click()
     count(page, "1 / 12")
+    expect(page.locator(".ds-lesson-title")).to_be_focused()
     expect(page.locator(".ds-learn")).to_be_visible()
     page.get_by_role("button", name="Your own prompt").click()
     expect(prompt).to_have_value("")

@@ -61,6 +61,11 @@ def test_steps_stay_at_the_bottom_and_the_inspector_is_a_sheet_above_them(phone:
     assert fits(phone)
     sheet.get_by_role("button", name="Close").tap()
     expect(sheet).to_be_hidden()
+    below = phone.locator("#ds-scope .ds-stage > .ds-below")
+    for name in ("Stages", "Stats"):  # as high as what they hold
+        phone.locator("#ds-scope .ds-switch button", has_text=name).tap()
+        expect(below).to_be_visible()
+        assert below.evaluate("e => e.clientHeight > 200 && e.scrollHeight <= e.clientHeight"), name
 
 
 def test_a_link_is_not_replaced_by_the_example(visit: Open, address: str):

@@ -15,5 +15,8 @@ def build(studio: Studio) -> None:
 
 
 TAB = Tab(
-    "learn", "Learn", build, ("view.css", "marks.css", "companions.css", "tables.css", "sizes.css")
+    "learn",
+    "Learn",
+    build,
+    ("view.css", "marks.css", "companions.css", "tables.css", "sizes.css", "narrow.css"),
 )

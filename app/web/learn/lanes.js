@@ -1,5 +1,6 @@
 // Texts as boxes: one per pass or per round, and the rows of the KV cache.
 
+import { onShown } from "../address.js";
 import { h } from "../dom.js";
 
 const PASS = 240,
@@ -97,7 +98,10 @@ export function clock(side) {
   };
   again.addEventListener("click", play);
   if (window.matchMedia("(prefers-reduced-motion: reduce)").matches) show(last);
-  else play();
+  else {
+    show(0);
+    onShown(rows[0], play, true); // on a phone it stands below the words
+  }
   return [...rows, h("p", { class: "ds-clock-foot" }, again)];
 }
 

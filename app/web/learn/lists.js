@@ -44,7 +44,7 @@ export function listColumns(side) {
         ),
       ]
     : [];
-  return [h("div", { class: "ds-lists" }, lists), ...product];
+  return [...product, h("div", { class: "ds-lists" }, lists)];
 }
 
 export function queue(side, link) {

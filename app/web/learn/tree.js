@@ -4,20 +4,22 @@ import { h, percent, s } from "../dom.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
-import { cutWords, GHOST } from "../tree/boxes.js";
+import { cutWords, GHOST, roomFor } from "../tree/boxes.js";
 import { TreePlan } from "../tree/plan.js";
 import { TreeView } from "../tree.js";
 
-const LEAST_SCALE = 0.62,
+const LEAST_SCALE = 0.42,
   MOST_SCALE = 2.2, // how small and how large a tree is drawn
   LEAST_SHARE = 0.6, // of the whole tree: the picture does not jump with every node that comes
   READ_SCALE = 0.85, // below: boxes of one line, if they are larger then
+  NOTE = 7, // of the plane: as wide a letter of a note is
   LARGE_SCALE = 1.5; // below: narrow ones, if they are larger then
 const AROUND_TREE = 22, // pixels around a tree
   AXIS = 10, // lower, for the labels of the depths
   TOOLS = 28; // and below it, for its buttons
-const PHONE = "(max-width: 720px)"; // as in sizes.css
-const NARROW = { pad: 8, axis: 24, most: 1.15, lowest: 150 };
+const SLIM_ROOM = 420; // pixels: a tree in less may have slim boxes
+const PHONE = "(max-width: 720px)"; // as in narrow.css
+const NARROW = { pad: 8, axis: 24, name: 20, most: 1.15, lowest: 150 };
 
 /** Some rows of a round, at the places they have in the whole tree. */
 function subtree(full, spec) {
@@ -158,8 +160,9 @@ export class LessonTree extends TreeView {
     const slim = round.sources ? "narrow" : "slim",
       plan = new LessonPlan(round, fold, { shape: this.narrow ? slim : "" });
     if (this.narrow || this._whole(plan) >= LARGE_SCALE) return plan;
-    const shapes = round.notes || this._whole(plan) >= READ_SCALE ? ["narrow"] : ["flat", "narrow"],
-      others = shapes.map((shape) => new LessonPlan(round, fold, { shape })),
+    const shapes = round.notes || this._whole(plan) >= READ_SCALE ? ["narrow"] : ["flat", "narrow"];
+    if (this.frameBox.clientWidth < SLIM_ROOM && !round.sources) shapes.push("slim");
+    const others = shapes.map((shape) => new LessonPlan(round, fold, { shape })),
       larger = (best, other) => (this._whole(other) > this._whole(best) ? other : best);
     return others.reduce(larger, plan);
   }
@@ -189,7 +192,8 @@ export class LessonTree extends TreeView {
   /** All of its depths in sight, and as much room below as its branches take. */
   _frameNarrow(w) {
     const { width, height } = this.plan;
-    const { pad, axis, most, lowest } = NARROW;
+    const { pad, most, lowest } = NARROW,
+      axis = NARROW.axis + (this.spec.title ? NARROW.name : 0);
     const k = Math.min((w - 2 * pad) / width, most);
     const high = Math.max(lowest, height * k + axis + 2 * pad);
     this.frameBox.style.height = `${Math.ceil(high)}px`;
@@ -216,7 +220,7 @@ export class LessonTree extends TreeView {
     box.classList.replace("unreached", "drafted");
     const text = box.querySelector(".token");
     const label = this.round.short[this.round.tokens[row]] || this.label(row);
-    const words = cutWords(this.plan, label);
+    const words = cutWords(roomFor(this.plan, this.round, row), label);
     text.textContent = words;
     text.setAttribute("data-words", words); // which it is drawn from at another zoom
   }
@@ -235,7 +239,13 @@ export class LessonTree extends TreeView {
     node.querySelectorAll(".odds, .bar").forEach((part) => part.remove());
     node.querySelector(".token").setAttribute("y", words ? 17 : 24);
     const x = this.plan.slim ? 4 : 8;
-    if (words) node.append(s("text", { class: "odds note", x, y: 32 }, words));
+    if (!words) return;
+    const note = s("text", { class: "odds note", x, y: 32 }, words),
+      room = this.plan.boxW - 2 * x;
+    node.append(note);
+    if (words.length * NOTE <= room) return;
+    note.setAttribute("textLength", room); // its letters a little narrower
+    note.setAttribute("lengthAdjust", "spacingAndGlyphs");
   }
 
   /** A node before the target has spoken. */

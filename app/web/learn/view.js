@@ -54,7 +54,7 @@ export class Learn {
       help: () => this.dialog.showModal(),
     });
     this.kicker = h("p", { class: "ds-kicker" });
-    this.title = h("h2", { class: "ds-lesson-title" });
+    this.title = h("h2", { class: "ds-lesson-title", tabindex: -1 });
     this.words = h("div", { class: "ds-lesson-words" });
     this.knobs = new Knobs({
       moved: (places) => this._moved(places),
@@ -188,7 +188,8 @@ export class Learn {
     const { chapters } = this.course,
       { question: about, title } = chapters[this.chapter],
       { shown, asked, asking, given } = this,
-      keys = asking ? "abc" : "123456789";
+      keys = asking ? "abc" : "123456789",
+      held = this.words.contains(document.activeElement);
     this.kicker.textContent = `Chapter ${this.chapter + 1} of ${chapters.length} · ${about}`;
     this.title.textContent = title;
     this.words.replaceChildren(
@@ -196,6 +197,7 @@ export class Learn {
       ...(asked ? question(asked, given, (at) => this.answer(at), keys) : []),
       ...this._onward(),
     );
+    if (held) this.title.focus({ preventScroll: true }); // what had the focus is gone
     this._drawNav();
     this._drawState();
     this.said.textContent = shown.alt;
@@ -206,7 +208,7 @@ export class Learn {
 
   /** From a chapter's first step and its question to its run. */
   _onward() {
-    const { run } = this.course.chapters[this.chapter];
+    const run = (!this.asking && this.shown.run) || this.course.chapters[this.chapter].run;
     if (!run || (this.step && !this.asking)) return [];
     const chapter = this.chapter + 1;
     const open = (own) => this.goTo({ view: "run", filling: run.filling, chapter, own });

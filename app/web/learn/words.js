@@ -2,7 +2,7 @@
 
 import { button, h } from "../dom.js";
 
-/** Paragraphs of spans: strings, or a term, a token, a number. */
+/** Paragraphs of spans: strings, or a term, a token, a number, a power. */
 export function paragraphs(texts) {
   return texts.map((spans) => h("p", {}, spans.map(spanOf)));
 }
@@ -19,6 +19,7 @@ export function onward({ command }, open) {
 function spanOf(span) {
   if (typeof span === "string") return span;
   const [kind, words] = Object.entries(span)[0];
+  if (kind === "sup") return h("sup", {}, h("span", { class: "ds-unseen" }, "^"), words);
   return h({ term: "em", token: "code", num: "b" }[kind], { class: `ds-said ${kind}` }, words);
 }
 

@@ -20,7 +20,11 @@ export function fillFromCourse(studio, { filling, chapter, own }) {
   const back = () => {
     line.remove();
     goTo({ view: "learn" });
+    // Once the tab is there, the lesson has the focus that this button had.
+    const title = document.querySelector(".ds-lesson-title");
+    if (title) onShown(title, () => title.focus({ preventScroll: true }), true);
   };
+  line.dataset.chapter = chapter;
   line.append(button("Back to the course", { class: "ds-button" }, back));
   document.querySelector(".ds-from-course")?.remove();
   document.getElementById(`${prefix}-panel`).before(line); // the settings lie over what is below
@@ -31,8 +35,9 @@ export function fillFromCourse(studio, { filling, chapter, own }) {
   });
 }
 
-/** The form holds something else, or was started: of the line above it only the way back stays. */
+/** The form holds something else, or was started: of the line above it the way back stays. */
 export function notFromCourse(prefix) {
   const line = document.getElementById(`${prefix}-panel`)?.previousElementSibling;
-  if (line?.matches(".ds-from-course")) line.querySelector("span")?.remove();
+  if (!line?.matches(".ds-from-course")) return;
+  line.querySelector("span").textContent = `From chapter ${line.dataset.chapter}.`;
 }

@@ -93,6 +93,12 @@ export function cutWords({ letters }, words) {
   return words.length > letters ? `${words.slice(0, letters - 1)}…` : words;
 }
 
+/** {letters}: of a row's words; its sign stands beside them. */
+export function roomFor({ letters, narrow, flat }, round, row) {
+  const sign = (narrow || flat) && signOf(round, row) ? 2 : 0;
+  return { letters: (flat ? FLAT_WORDS : letters) - sign };
+}
+
 export function nodeBox(size, round, row, id, [x, y]) {
   const token = round.tokens[row];
   const label = round.labels[token];
@@ -109,9 +115,7 @@ export function nodeBox(size, round, row, id, [x, y]) {
   const mark = row ? MARK[round.status[row]] : "●";
   node.append(s("rect", { class: "box", width: size.boxW, height: size.boxH, rx: 7 }));
   if (round.lines) return fill(node, {}, edits(size, round.lines[row], mark, label));
-  const sign = size.narrow && signOf(round, row) ? 2 : 0; // its sign stands beside the token
-  const room = { letters: size.letters - sign };
-  const words = cutWords(room, `${mark} ${round.short[token] || label}`);
+  const words = cutWords(roomFor(size, round, row), `${mark} ${round.short[token] || label}`);
   const top = size.flat ? 15 : row ? TOKEN_Y : size.boxH / 2 + 5;
   node.append(s("text", { class: "token", x: left(size), y: top, "data-words": words }, words));
   if (row) node.append(...odds(size, round, row));
@@ -122,7 +126,8 @@ function odds(size, round, row) {
   const p = round.p ? round.p[row] : null;
   const help = signOf(round, row);
   const line = size.flat ? 15 : size.narrow ? 16 : 29;
-  const cue = { class: "odds cue", x: size.boxW - 4, y: line, "text-anchor": "end" };
+  const end = size.flat ? size.boxW - 104 : size.boxW - 4; // flat: the numbers stand at the end
+  const cue = { class: "odds cue", x: end, y: line, "text-anchor": "end" };
   return [
     ...bar(size, "q", round.q[row], 0),
     ...(p === null ? [] : bar(size, "p", p, 1)),
