@@ -181,11 +181,11 @@ def test_where_nothing_beats_plain_decoding_it_says_so_and_prints_no_flag():
 
 def test_so_few_rounds_advise_nothing():
     few = recorded([5, 5, 5, 5])
-    chosen = choices(advise(few, TOY))
-    said = " ".join(sentences(chosen, few, TOY))
+    chosen = choices(advise(few, StepTimes(TOY)))
+    said = " ".join(sentences(chosen, few, StepTimes(TOY)))
     assert "Only 4 rounds: too few rounds to choose a draft." in said
     assert "Batch" not in said and "the largest" not in said and not flags(chosen, few)
-    assert flags(choices(advise(more := recorded([5] * 5), TOY)), more)
+    assert flags(choices(advise(more := recorded([5] * 5), StepTimes(TOY))), more)
 
 
 def test_where_the_largest_draft_is_best_it_says_that_a_larger_one_is_not_known():
