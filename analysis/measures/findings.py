@@ -216,7 +216,7 @@ def sibling(tables: Tables, by: By = "method") -> Iterator[Finding]:
     """Say what the target took where it first left the drafter's best tokens."""
     for label, rows in causes.off_spine(tables).groupby(by, observed=True):
         n, second = len(rows), int((rows["rank"] == 2).sum())
-        told = rows["rank"].notna() | rows["outside"]
+        told: Frame = rows["rank"].notna() | rows["outside"]
         least = "" if told.all() else "at least "
         took = f"the target took the second in {least}{percent(second / n)}; " if told.any() else ""
         words = (

@@ -101,8 +101,9 @@ def _contradicted(draft: DraftRows) -> bool:
 
     Not asked where lists by depth stand beside those: then a rank may be of either.
     """
-    proposal = draft.proposal if isinstance(draft, Draft) else None
-    if proposal is None or not (proposal.by_depth is None or proposal.factorised_lists):
+    if not isinstance(draft, Draft) or (proposal := draft.proposal) is None:
+        return False
+    if not (proposal.by_depth is None or proposal.factorised_lists):
         return False
     lists, at, ranks = proposal.lists, proposal.after[draft.parents[1:]], draft.ranks[1:]
     rows = np.flatnonzero((at >= 0) & (ranks >= 1))
