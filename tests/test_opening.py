@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.llama.modeling_llama import LlamaModel
 
 from app.cli import main
 from core.decoding.engine import Engine
@@ -128,29 +131,122 @@ def test_a_target_of_an_unknown_make_is_refused_when_it_is_loaded(tmp_path):
     assert sentences[0] == sentences[1]
 
 
-def test_sinks_are_refused_as_the_first_forward_refuses_them(tmp_path, doctor):
-    """As in gpt-oss: loading does not see them."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+def test_quantised_experts_of_gpt_oss_open_and_write_what_plain_decoding_writes(tmp_path, doctor):
+    """Its experts are published as MXFP4: four bits a number and a scale for every 32 of them."""
+    config = toys.config("gpt_oss", toys.LANGUAGE_SIZE)
+    config.hidden_size = config.intermediate_size = 64
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    toys.tokenizer().save_pretrained(tmp_path)
+    weights, made = tmp_path / "model.safetensors", torch.Generator().manual_seed(0)
+    state = load_file(weights)
+    for name in [name for name in state if name.endswith(("gate_up_proj", "down_proj"))]:
+        count, into, out = state.pop(name).shape
+        shape = count, out, into // 32
+        state[name + "_blocks"] = torch.randint(256, (*shape, 16), generator=made).byte()
+        state[name + "_scales"] = torch.randint(118, 124, shape, generator=made).byte()
+    save_file(state, weights, {"format": "pt"})
+    raw = json.loads((tmp_path / "config.json").read_text())
+    raw["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    engine, texts = Engine(str(tmp_path), "cpu"), []
+    for method in ("ar", "pld"):
+        request = RunRequest("ab ab ab ab ab ab", method, max_new_tokens=24)
+        texts.append([t for done in engine.start(request) for t in done.committed])
+    assert texts[0] == texts[1] and len(texts[0]) >= 23
+    code, printed = doctor(tmp_path)
+    assert code == 0 and "stored in mxfp4" in printed.out
 
-    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 259,
-             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
-             "num_local_experts": 4, "eos_token_id": None, "pad_token_id": None}  # fmt: skip
-    config = AutoConfig.for_model("gpt_oss", **small)
-    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "whole")
-    toys.tokenizer().save_pretrained(tmp_path / "whole")
-    engine = Engine(str(tmp_path / "whole"), "cpu")
-    with pytest.raises(UserError, match="sinks") as error:
-        list(engine.start(RunRequest("hi", "ar", max_new_tokens=2)))
-    code, printed = doctor(folder_of(tmp_path / "bare", config.to_dict()))
-    assert code == 1 and f"does not open: {error.value}" in printed.out
+
+def saved(family: str, path: Path) -> Path:
+    toys.language_model(family).save_pretrained(path)
+    toys.tokenizer().save_pretrained(path)
+    return path
+
+
+def quantised(path: Path, method: str | None, *names: str) -> None:
+    """A model whose first projection is stored in eight bits, as ModelOpt and others store it."""
+    saved("llama", path)
+    state = load_file(path / "model.safetensors")
+    first = "model.layers.0.self_attn.q_proj.weight"
+    state[first] = state[first].to(torch.float8_e4m3fn)
+    state |= {f"{first}{name}": torch.ones(1) for name in names}
+    save_file(state, path / "model.safetensors", {"format": "pt"})
+    raw = json.loads((path / "config.json").read_text())
+    if method is not None:
+        raw["quantization_config"] = {"quant_method": method}
+    (path / "config.json").write_text(json.dumps(raw))
+
+
+def no_positions(path: Path) -> None:
+    config = AutoConfig.for_model("mpt", d_model=32, n_heads=2, n_layers=2, vocab_size=259)
+    AutoModelForCausalLM.from_config(config).save_pretrained(path)
+    toys.tokenizer().save_pretrained(path)
+
+
+def no_causal(path: Path) -> None:
+    config = AutoConfig.for_model(
+        "bert", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, vocab_size=259
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(path)
+    toys.tokenizer().save_pretrained(path)
+
+
+def no_shard(path: Path) -> None:
+    toys.language_model("llama").save_pretrained(path, max_shard_size="20KB")
+    toys.tokenizer().save_pretrained(path)
+    sorted(path.glob("*-of-*.safetensors"))[1].unlink()
+
+
+UNSOUND = {
+    "an unknown quantisation": (lambda path: quantised(path, "modelopt", "_scale"), "'modelopt'"),
+    "scales without a method": (lambda path: quantised(path, None, "_scale"), "weight_scale'"),
+    "a package that is missing": (lambda path: quantised(path, "awq"), "gptqmodel"),
+    "positions of its own": (no_positions, "counts positions by itself"),
+    "an encoder": (no_causal, "reads the tokens behind a place too"),
+    "a shard that is missing": (no_shard, "lacks 'model-00002"),
+}
+
+
+@pytest.mark.parametrize("what", UNSOUND)
+def test_a_target_that_would_write_another_text_is_refused_alike_by_doctor_and_run(
+    what, tmp_path, doctor
+):
+    make, words = UNSOUND[what]
+    make(tmp_path)
+    code, printed = doctor(tmp_path)
+    assert code == 1 and "does not open: " in printed.out
+    with pytest.raises(UserError) as loading:
+        load_language(str(tmp_path), "cpu")
+    assert words in str(loading.value) and str(loading.value) in printed.out
+
+
+def test_a_model_whose_forward_fails_is_refused_when_it_is_loaded(tmp_path, monkeypatch):
+    path = saved("llama", tmp_path)
+    monkeypatch.setattr(
+        LlamaModel, "forward", lambda *_, **__: (_ for _ in ()).throw(ValueError("odd"))
+    )
+    for ask in (lambda: outline(str(path), torch.float32), lambda: load_language(str(path), "cpu")):
+        with pytest.raises(UserError, match="LlamaForCausalLM does not run on"):
+            ask()
+
+
+def test_a_draft_model_whose_tensors_transformers_renames_is_read(tmp_path):
+    """Experts are stored one by one, and held as one tensor."""
+    folder = saved("qwen3_moe", tmp_path / "draft")
+    (found,) = opening(str(folder), torch.float32).drafters or (None,)
+    engine = Engine(str(saved("llama", tmp_path / "target")), "cpu", str(folder))
+    rounds = list(engine.start(RunRequest("ab", "sps", max_new_tokens=6)))
+    assert rounds and sum(len(each.committed) for each in rounds) >= 5
+    assert found is None or found.kind == "sps"
 
 
 # The table of docs/models.md: transformers' default config of each family, and why it is refused.
 FAMILIES_TOLD = {
     "qwen3_5": "", "qwen3_5_moe": "", "qwen3_next": "", "kimi_linear": "", "glm4_moe": "",
     "deepseek_v3": "", "gemma4": "", "llama": "", "qwen3": "", "qwen3_moe": "",
-    "gpt_oss": "attention has sinks", "glm_moe_dsa": "'indexed_attention'",
-    "deepseek_v4": "'compressed_sparse_attention'", "llama4": "'chunked_attention'",
+    "gpt_oss": "", "gemma3": "", "mistral": "", "olmo3": "", "exaone4": "", "cohere2": "",
+    "granite_swa": "", "mimo_v2_flash": "", "llama4": "",
+    "glm_moe_dsa": "'indexed_attention'", "deepseek_v4": "'compressed_sparse_attention'",
 }  # fmt: skip
 
 
@@ -189,8 +285,10 @@ def test_a_published_config_opens_as_its_kind(name, tmp_path, doctor):
     for what, wanted in config.of_target.items():
         assert f"{what} {wanted:,}" in line
     count = config.of_target.get("layer count", 48)
-    layers = ", ".join(map(str, config.feature_layers(count)))
-    assert f"; reads after layer{'s' * (', ' in layers)} {layers}" in line
+    read = config.feature_layers(count)
+    layers = ", ".join(map(str, read))
+    told = f"; reads after layer{'s' * (len(read) > 1)} {layers}"
+    assert told in line or (read == (47,) and "; reads after the target's last layer" in line)
     assert "weights are not here" in printed.out
 
 

@@ -75,6 +75,7 @@ def test_the_shipped_presets():
     assert names == {
         "smollm2-135m", "qwen3-4b", "qwen3-8b", "qwen3-8b-jetspec", "qwen3-14b",
         "qwen3-coder-30b-a3b", "qwen3.5-9b", "qwen3.6-27b", "qwen3.6-35b-a3b", "qwen3.8-27b",
+        "gpt-oss-20b", "gpt-oss-120b", "gemma-4-31b",
         "glm-4.5-air", "llama-3.1-8b", "llama-3.3-70b", "vicuna-7b", "llada-8b",
     }  # fmt: skip
     four = presets.find("qwen3-4b")

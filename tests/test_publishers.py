@@ -27,8 +27,8 @@ GOLDEN = Path(__file__).parent / "golden" / "published"
 FORMS = sorted(f"{file.parent.name}/{file.stem}" for file in GOLDEN.glob("*/*.safetensors"))
 FORMS.remove("target/model")
 READS = {
-    "specforge/eagle3": "after layers 1, 23, 44 where the target has 48",  # by the target's count
-    "specforge/peagle": "after layers 1, 23, 44 where the target has 48",
+    "specforge/eagle3": "after layers 1, 23, 44 if the target has 48",  # by the target's count
+    "specforge/peagle": "after layers 1, 23, 44 if the target has 48",
     "speculators/eagle3-embedding": "the embedding and after layers 3, 5, 7",
 }
 CLOSE = 1e-4  # nats

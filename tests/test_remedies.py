@@ -43,7 +43,10 @@ SOUNDS = {
     (Remedy.WIDER, Claim.HELPS): r"A wider tree would help \d|\(a wider tree\)",
     (Remedy.WIDER, Claim.UNKNOWN): rf"{NOT_KNOWN}|Whether a wider tree would help is not known",
     (Remedy.WIDER, Claim.NOT): "a wider tree of the same lists would help none",
-    (Remedy.LISTS, Claim.HELPS): "longer lists or a better drafter would help",
+    (
+        Remedy.LISTS,
+        Claim.HELPS,
+    ): "longer lists that the builder reads, or a better drafter, would help",
     (Remedy.LISTS, Claim.UNKNOWN): NOT_KNOWN,
     (Remedy.VOCABULARY, Claim.HELPS): "a larger draft vocabulary would help",
     (Remedy.DEEPER, Claim.HELPS): "more depths would help(?! none)",

@@ -154,6 +154,24 @@ HYBRIDS = {
 }
 """What a tiny model of each family with recurrent state needs beside ``_SHAPE``."""
 
+_MIXED = {"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"] * 2}
+WINDOWED = {
+    "mistral": {"sliding_window": 6},
+    "ministral": _MIXED,
+    "gemma2": _MIXED,
+    "gemma3_text": _MIXED,
+    "gemma4_text": {**_MIXED, "num_kv_shared_layers": 0, "global_head_dim": 16,
+                    "hidden_size_per_layer_input": 0},
+    "cohere2": _MIXED,
+    "exaone4": _MIXED,
+    "olmo3": _MIXED,
+    "gpt_oss": {**_MIXED, "num_local_experts": 4},
+    "granite_swa": _MIXED,
+    "mimo_v2_flash": _MIXED,
+    "llama4_text": {"attention_chunk_size": 6, "num_local_experts": 4},
+}  # fmt: skip
+"""The same of families with layers that see a window, or a chunk; some with attention sinks."""
+
 _SHAPE = {
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -179,7 +197,7 @@ _FAMILY = {"qwen3": _HEADS, "qwen3_moe": {**_HEADS, **_EXPERTS}}
 
 def config(family: str, vocabulary: int = VOCABULARY):
     """The config of a tiny model of a family, by transformers' ``model_type``."""
-    hybrid = HYBRIDS.get(family)
+    hybrid = (HYBRIDS | WINDOWED).get(family)
     own = _FAMILY.get(family, {}) if hybrid is None else {**_HEADS, **_EXPERTS, **_DELTA_NET}
     return AutoConfig.for_model(
         family, vocab_size=vocabulary, **{**_SHAPE, **own, **(hybrid or {})}

@@ -76,8 +76,8 @@ def miss(record: Round, after: Sequence[int] = ()) -> Miss | None:
     budget = reason in (Cause.PRUNED, Cause.SHORT_LIST)
     if rank and budget and _holds_the_best(draft, proposal, sums):
         path = draft.tokens[list(record.verdict.path[1:])].tolist()
-        if score is None:  # all better siblings come before it
-            found = (len(path) + rank, len(path) + 1, False)
+        if score is None:
+            found = _unlisted(draft, proposal, sums, end, path, rank - len(listed.ids))
         else:
             found = _pruned(draft, proposal, sums, score, [*path, wanted], after)
     lowest = _exp(float(sums.min()))
@@ -131,8 +131,19 @@ def _pruned(
         row = _row_of(larger, wanted)
         if row is not None:
             return row, *_outcome(larger, row, [*wanted, *after], proposal.lists.ids.shape[1])
-    better = draft.nodes + _left_out(draft, proposal, sums, score)
-    return better + 1, len(wanted), False
+    return draft.nodes + _left_out(draft, proposal, sums, score) + 1, None, False
+
+
+def _unlisted(
+    draft: Draft, proposal: Proposal, sums: Array, end: int, path: list[int], behind: int
+) -> Needed:
+    """For a token so many ranks ``behind`` the list after the row ``end``: it comes after the
+    list's last token, and after the siblings between."""
+    listed = proposal.candidates(end)
+    assert listed is not None
+    last, score = int(listed.ids[-1]), float(sums[end] + listed.log_q[-1])
+    nodes, *_ = _pruned(draft, proposal, sums, score, [*path, last], ())
+    return max(draft.nodes + 1, (nodes or 0) + behind), None, False
 
 
 def _outcome(draft: Draft, nodes: int, text: Sequence[int], width: int) -> tuple[int, bool]:

@@ -65,7 +65,7 @@ _HELPED = {
     Cause.OUTSIDE: (
         Remedy.LISTS,
         "ended at a token outside the drafter's candidates",
-        "longer lists or a better drafter",
+        "longer lists that the builder reads, or a better drafter,",
     ),
     Cause.VOCABULARY: (
         Remedy.VOCABULARY,

@@ -45,8 +45,8 @@ def text_tree(record: Round, explainer: Explainer = PLAIN) -> str:
 def headline(record: Round) -> str:
     """Say in a line what a round drafted and what came of it."""
     drafted = f"{plural(record.draft.nodes, 'node')} drafted"
-    took = duration(record.times.total)
-    return f"round {record.number} · {drafted} · {record.accepted} accepted + 1 · {took}"
+    took = f" · {duration(record.times.recorded)}" if record.times.recorded else ""
+    return f"round {record.number} · {drafted} · {record.accepted} accepted + 1{took}"
 
 
 def _node_line(record: Round, row: int, nodes: Nodes, marks: Marks) -> str:

@@ -1,7 +1,7 @@
 // One run: its text as a strip, its rounds as bars and a scrubber, its numbers. What is shown is a
 // function of (rounds, at); the tree itself is the pane's.
 
-import { LengthChart, STAGES, summarise, Tiles } from "./charts.js";
+import { LengthChart, summarise, Tiles, took } from "./charts.js";
 import { duration, h, scrubber } from "./dom.js";
 import { Measures, Timeline } from "./measures.js";
 import { Strip } from "./strip.js";
@@ -168,7 +168,7 @@ export class Alone {
     this.pane.show(at);
     this.drawn = performance.now();
     this.strip.mark(at);
-    this.took.textContent = duration(STAGES.reduce((sum, name) => sum + round.times[name], 0));
+    this.took.textContent = duration(took(round));
     this.measures.at();
     this._draw();
   }

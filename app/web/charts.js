@@ -4,6 +4,12 @@ import { clear, duration, h, number, s, scrub } from "./dom.js";
 import { TAU } from "./parts.js";
 
 export const STAGES = ["draft", "build", "verify", "commit"];
+const UNTIMED = "times were not recorded";
+
+/** Seconds of a round's stages; null where none was recorded, which is read as zeros. */
+export function took({ times }) {
+  return STAGES.reduce((sum, name) => sum + times[name], 0) || null;
+}
 
 export class LengthChart {
   /** Accepted nodes (filled) and the bonus token (outlined) per round; onPick(roundNumber). */
@@ -70,17 +76,20 @@ export class StageBar {
     );
   }
 
-  draw(times) {
-    const total = STAGES.reduce((sum, name) => sum + times[name], 0);
+  draw(round) {
+    const { times } = round,
+      total = took(round);
     clear(this.bar);
     clear(this.key);
+    this.bar.hidden = total === null;
+    if (total === null) return this.key.append(UNTIMED);
     this.bar.setAttribute("aria-label", STAGES.map((n) => `${n} ${duration(times[n])}`).join(", "));
     for (const name of STAGES) {
       const part = h("span", {
         class: `stage ${name}`,
         title: `${name} ${duration(times[name])}`,
       });
-      part.style.flexGrow = total > 0 ? String(times[name] / total) : "0";
+      part.style.flexGrow = String(times[name] / total);
       this.bar.append(part);
       this.key.append(
         h(
@@ -102,7 +111,7 @@ export function summarise(all) {
   const sum = (values) => values.reduce((so, value) => so + value, 0),
     committed = (round) => round.text.filter(([, came]) => came !== "p").length;
   const ran = rounds.filter(committed),
-    seconds = sum(ran.flatMap((round) => STAGES.map((name) => round.times[name])));
+    seconds = sum(ran.map(took));
   const accepted = sum(ran.map((round) => round.accepted)),
     written = sum(ran.map(committed));
   return {
@@ -115,9 +124,13 @@ export function summarise(all) {
   };
 }
 
-export const PACE =
-  "tokens of the rounds by the seconds of their stages; the prompt's own pass with its token, " +
-  "observing and drawing stand outside";
+/** Not the tokens/s of the command line, which are of all seconds. */
+export const PACE = {
+  name: "tokens/s in rounds",
+  title:
+    "tokens of the rounds by the seconds of their stages; the prompt's own pass with its token, " +
+    "observing and drawing stand outside. `run` and `report` count those in their tokens/s",
+};
 
 export class Tiles {
   constructor() {
@@ -132,7 +145,7 @@ export class Tiles {
       tile("τ", TAU),
       tile("tokens", "new tokens so far"),
       tile("rounds", "rounds so far: one forward pass of the target each"),
-      tile("tokens/s", PACE),
+      tile(PACE.name, PACE.title),
     );
   }
 
@@ -140,6 +153,6 @@ export class Tiles {
     this.τ.textContent = number(sum.rounds ? sum.tau : null);
     this.tokens.textContent = String(sum.tokens);
     this.rounds.textContent = String(sum.rounds);
-    this["tokens/s"].textContent = number(sum.speed, 1);
+    this[PACE.name].textContent = number(sum.speed, 1);
   }
 }

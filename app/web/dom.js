@@ -80,6 +80,12 @@ export function scrubber(label, onMove) {
   return made;
 }
 
+/** Words in which an option of a command, as --json, is not broken at its hyphens. */
+export function unbroken(words) {
+  const whole = (part, at) => (at % 2 ? h("span", { class: "ds-unbroken" }, part) : part);
+  return words.split(/(--[a-z][a-z-]*)/).map(whole);
+}
+
 export function clear(node) {
   node.replaceChildren();
   return node;

@@ -2,7 +2,7 @@
 // in a popover that moves nothing. Gradio draws the inputs; here the popover opens and closes, and
 // what somebody typed is never written over.
 
-import { keepTyped, rememberPrompt } from "./memory.js";
+import { keepTyped, rememberPrompt, typedIn } from "./memory.js";
 
 const OPEN = "open";
 const PARTS_COME = 600, // looks for a part of the form
@@ -70,9 +70,19 @@ export function openForm(prefix) {
   });
 }
 
+function promptBox(prefix) {
+  return panelOf(prefix)?.querySelector(`#${prefix}-prompt textarea`);
+}
+
+/** Whether somebody has written another prompt into the form than that of a run on view. */
+export function isWritten(prefix, prompt) {
+  const box = promptBox(prefix);
+  return !!box && !!prompt && typedIn(prefix) && box.value.trim() !== prompt.trim();
+}
+
 /** Write a prompt into the form, as if it were typed. */
 export function writePrompt(prefix, text) {
-  const box = panelOf(prefix)?.querySelector(`#${prefix}-prompt textarea`);
+  const box = promptBox(prefix);
   if (!box || typeof text !== "string" || box.value === text) return;
   box.value = text;
   writing = true;

@@ -18,6 +18,7 @@ export class Permalink {
         class: "ds-button",
         "aria-label": "Copy a link to this view",
         title: "Copy a link to this round and node",
+        "data-stays": "", // it says in its own place what came of it
       },
       () => this.copy(),
     );
@@ -166,7 +167,10 @@ export class Permalink {
   _say(words) {
     this.button.textContent = words;
     this.studio.say(`link ${words}`);
-    setTimeout(() => (this.button.textContent = "Link"), LINK_SAID);
+    setTimeout(() => {
+      this.button.textContent = "Link";
+      this.button.dispatchEvent(new CustomEvent("draftscope-said", { bubbles: true }));
+    }, LINK_SAID);
   }
 }
 

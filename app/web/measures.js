@@ -2,15 +2,15 @@
 // with intervals, from the server's own tables (analysis), so that no number has a second
 // definition. And the stage times of every round.
 
-import { STAGES, StageBar } from "./charts.js";
-import { duration, h, s, withInterval } from "./dom.js";
+import { STAGES, StageBar, took } from "./charts.js";
+import { duration, h, number, s, withInterval } from "./dom.js";
 import { answered } from "./feed.js";
 import { Figures } from "./figure.js";
 import { LETTERS, sign } from "./parts.js";
 import { savers } from "./save/buttons.js";
 
 const SHOWN = ["tvd-by-depth", "acceptance-by-depth", "coverage-by-depth"]; // of the catalogue
-const DEEPEST = 6; // depths of the table of numbers
+const DEEPEST = 16; // depths of the table of numbers
 const MEASURE_EVERY = 2500; // milliseconds between two looks at a run that is being decoded
 
 export class Measures {
@@ -114,7 +114,7 @@ export class Measures {
         "tr",
         {},
         h("th", {}, sign(pane.letter), pane.title),
-        h("td", {}, own ? withInterval({ y: own.tau, low: own.low, high: own.high }) : "–"),
+        h("td", {}, own ? tauWords(own) : "–"),
         cells.map((cell) => h("td", {}, cell)),
       );
     });
@@ -152,6 +152,12 @@ export class Measures {
   }
 }
 
+/** τ with two decimals, as everywhere, and its interval where that is known. */
+export function tauWords({ tau, low, high }) {
+  const known = typeof low === "number" && typeof high === "number";
+  return number(tau) + (known ? ` [${number(low)}, ${number(high)}]` : "");
+}
+
 /** Stage times of every round, stacked: draft, build, verify, commit. */
 export class Timeline {
   constructor(onPick) {
@@ -163,6 +169,9 @@ export class Timeline {
     });
     this.top = h("span", { class: "ds-timeline-top" });
     this.stages = new StageBar();
+    const about = "without observing and drawing; ⋯ Save… writes them for Perfetto";
+    this.note = h("span", { class: "ds-soft" }, about);
+    this.box = h("div", { class: "ds-timeline-box" }, this.svg, this.top);
     this.element = h(
       "section",
       { class: "ds-card ds-timeline-card", "aria-label": "Timeline of stage times" },
@@ -171,13 +180,9 @@ export class Timeline {
         {},
         h("h2", {}, "Stage times by round"),
         h("span", { class: "ds-spring" }),
-        h(
-          "span",
-          { class: "ds-soft" },
-          "without observing and drawing; ⋯ Save… writes them for Perfetto",
-        ),
+        this.note,
       ),
-      h("div", { class: "ds-timeline-box" }, this.svg, this.top),
+      this.box,
       this.stages.element,
     );
     this.svg.addEventListener("click", (event) => {
@@ -206,8 +211,8 @@ export class Timeline {
       this.count = rounds.length;
       this.first = rounds[0];
       this.slots = Math.max(24, rounds.length);
-      const total = (round) => STAGES.reduce((sum, name) => sum + round.times[name], 0),
-        most = Math.max(1e-6, ...rounds.map(total));
+      const longest = Math.max(...rounds.map(took)),
+        most = longest || 1;
       const wide = this.slots > 160 ? 1 : 0.8,
         paths = Object.fromEntries(STAGES.map((name) => [name, []]));
       rounds.forEach((round, at) => {
@@ -226,9 +231,10 @@ export class Timeline {
         this.here,
         ...STAGES.map((name) => s("path", { class: `part ${name}`, d: paths[name].join("") })),
       );
-      this.top.textContent = rounds.length ? duration(most) : "";
+      this.box.hidden = this.note.hidden = !(longest > 0);
+      this.top.textContent = duration(longest);
     }
     if (this.here) this.here.setAttribute("x", String(Math.max(0, current)));
-    if (rounds[current]) this.stages.draw(rounds[current].times);
+    if (rounds[current]) this.stages.draw(rounds[current]);
   }
 }

@@ -51,8 +51,9 @@ export function optionsOf(options) {
   return options.map(([value, words]) => h("option", { value }, words));
 }
 
-/** Everything that can be done with a thing, behind one "⋯". A press outside closes it. */
-export function menu(label, items) {
+/** Everything that can be done with a thing, behind one "⋯". A press outside closes it, and where
+ *  it `closes`, so does what was chosen, unless that has more to say there (data-stays). */
+export function menu(label, items, closes = false) {
   const words = h("summary", { "aria-label": label, title: label }, "⋯"),
     list = h("div", { class: "ds-menu-list" }, items.flat()),
     made = h("details", { class: "ds-menu" }, words, list);
@@ -65,6 +66,16 @@ export function menu(label, items) {
     const listen = made.open ? "addEventListener" : "removeEventListener";
     document[listen]("pointerdown", away, { capture: true });
   });
+  const leave = () => {
+    const held = list.contains(document.activeElement);
+    close();
+    if (held) words.focus(); // what had the focus is hidden
+  };
+  if (closes)
+    list.addEventListener("click", ({ target }) => {
+      if (target.closest("button:not([data-stays])")) leave();
+    });
+  made.addEventListener("draftscope-said", leave);
   made.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !made.open) return;
     event.stopPropagation();

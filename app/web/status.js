@@ -2,6 +2,7 @@
 // model and runs, what is on view, and one menu with what can be done with it.
 
 import { button, h, plural } from "./dom.js";
+import { isWritten } from "./form.js";
 import { askForFiles } from "./goto.js";
 import { menu } from "./parts.js";
 import { toolbar } from "./roving.js";
@@ -36,14 +37,23 @@ export class StatusLine {
     const words = "Examples, files and runs of this tab (e)",
       examples = shelf ? action("Examples", words, () => shelf.open()) : "",
       states = [this.modelChip, this.modelBar, this.chips, this.about],
-      more = menu("What to do with this run", actions),
+      more = menu("What to do with this run", actions, true),
       tools = [h("span", { class: "ds-spring" }), examples, more];
     return toolbar(label, h("div", { class: "ds-status" }, states, tools));
   }
 
-  /** Stand in the form's line, which is outside of the view. */
-  standIn(bar) {
+  /** Stand in the line of a form, which is outside of the view. The prompt of what is on view is
+   *  said there only where the form's own is another. */
+  standIn(bar, prefix) {
     bar.append(h("div", { class: "ds-scope ds-beside-prompt" }, this.line));
+    this.form = prefix;
+    for (const name of ["input", "focusin", "focusout"])
+      bar.addEventListener(name, () => this._compare());
+  }
+
+  _compare() {
+    const isOther = !!this.form && isWritten(this.form, this.prompt);
+    this.about.classList.toggle("unlike", isOther);
   }
 
   model(model) {
@@ -62,6 +72,8 @@ export class StatusLine {
   /** The run on view: its header, and `words` about it, which `title` adds to. */
   tell(header, words, title) {
     const { prompt } = header ?? {};
+    this.prompt = prompt;
+    this._compare();
     this.about.replaceChildren(
       ...(header ? [h("q", { title: prompt }, prompt), h("span", { title }, words)] : []),
     );

@@ -66,6 +66,7 @@ export class Studio {
       lost: () => this._lost(pane),
       silent: (why) => this.status.silent(why),
     });
+    pane.tree.onFold = () => this.search.refresh();
     if (this.look.tabular) pane.tabulate(true);
     return pane;
   }
@@ -105,7 +106,7 @@ export class Studio {
 
   _build(element) {
     this.frame = new Frame(this);
-    if (this.where.bar) this.status.standIn(this.where.bar);
+    if (this.where.bar) this.status.standIn(this.where.bar, this.where.stop);
     this.panes[0].picture.append(this.empty);
     clear(element).append(this.scope);
   }
@@ -164,6 +165,7 @@ export class Studio {
   /** Runs were chosen from the shelf: one to look at, or more of them for the comparison. */
   _chosen(tickets) {
     this.shelf.close();
+    this.opening.chosen(tickets);
     if (this.where.places === 1 || tickets.length > 1) this.open(...tickets);
     else this.beside(tickets[0]);
   }

@@ -27,11 +27,11 @@ export class TreeView {
   constructor(name, onSelect, onPoint, onOpen, onRound) {
     Object.assign(this, { name, onSelect, onPoint: onPoint || (() => {}), onOpen, onRound });
     this.onMove = null; // called when a person moved it
+    this.onFold = null; // called when other nodes of the same round are drawn
     this.folded = !!onOpen; // what a person last chose
     this.opened = new Set(); // rows whose folded children are drawn
     this.folds = new Turns();
     this.plan = this.selected = this.marked = this.slim = null;
-    this.hits = new Set(); // rows that hold what is searched
     this._build();
     listenToHands(this);
     new ResizeObserver(() => this._resized()).observe(this.svg);
@@ -46,7 +46,7 @@ export class TreeView {
       "aria-describedby": `${this.name}-keys`,
     };
     this.svg = s("svg", about);
-    this.scene = new TreeScene(this.svg, (row) => this._made(row));
+    this.scene = new TreeScene(this.svg, (row) => this.box(row));
     this.axis = new TreeAxis();
     const { band, ground, labels } = this.axis;
     this.spine = new Spine();
@@ -74,7 +74,7 @@ export class TreeView {
       columns = same ? this.spine.columnsTo(run.at) : 0,
       line = before && this.plan.at(0)[1];
     this.run = run ?? null;
-    for (const rows of [this.opened, this.hits]) rows.clear();
+    for (const rows of [this.opened, this.scene.hits]) rows.clear();
     this.pointing.forget();
     this.selected = this.marked = null;
     this._draw(round, this.folded ? round.fold : null);
@@ -119,12 +119,6 @@ export class TreeView {
     return nodeBox(this.plan, round, row, `${this.name}-node-${row}`, place);
   }
 
-  _made(row) {
-    const box = this.box(row);
-    box.classList.toggle("hit", this.hits.has(row));
-    return box;
-  }
-
   clear() {
     this.plan = this.window.plan = this.selected = null;
     for (const part of [this.spine, this.scene, this.axis, this.map]) part.clear();
@@ -155,6 +149,7 @@ export class TreeView {
     if (!round) return;
     this.opened.clear();
     this._draw(round, this.folded ? round.fold : null);
+    this.onFold?.();
     this.frame(false);
   }
 
@@ -167,6 +162,7 @@ export class TreeView {
     if (this.round !== round || !this.folded || !isWanted()) return;
     if (!fold) return this.setFolded(false);
     this._draw(round, fold);
+    this.onFold?.();
     if (this.window.holdsAll) this.fit();
     else this._apply();
   }
@@ -244,7 +240,7 @@ export class TreeView {
 
   /** Rows that are drawn wherever the window stands. */
   _marked() {
-    const rows = [...this.hits];
+    const rows = [...this.scene.hits];
     if (this.marked !== null) rows.push(this.marked);
     if (this.selected !== null) rows.push(this.selected, ...this.plan.ways(this.selected).flat());
     return rows.filter((row) => this.plan.place.has(row));
@@ -305,8 +301,7 @@ export class TreeView {
     if (!this.plan) return [];
     const wanted = text.toLowerCase(),
       rows = this.plan.holding(wanted);
-    this.hits = new Set(rows);
-    for (const [row, node] of this.scene.nodes) node.classList.toggle("hit", this.hits.has(row));
+    this.scene.hit(rows);
     this.svg.classList.toggle("searching", wanted !== "");
     this._apply();
     return rows;

@@ -22,8 +22,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from core.errors import UserError
-
 
 class Memory:
     """The tensors that the layers of a cache share, and how many rows are committed.
@@ -228,21 +226,20 @@ def grouped_attention(
 ) -> tuple[torch.Tensor, None]:
     """Attention with an additive mask: query [B, H, T, D], key/value [B, G, S, D] → [B, T, H, D].
 
-    ``attention_mask`` is [B or 1, 1, T, S], added to the scores; None attends to everything.
-    Raises UserError for attention with sinks, which is not supported.
+    ``attention_mask`` is [B or 1, 1, T, S], added to the scores; None attends to everything. By
+    transformers' names, ``softcap`` bounds the scores, and ``s_aux`` [H] are sinks: what each head
+    may attend to nothing at.
     """
-    if kwargs.get("s_aux") is not None:
-        raise UserError("models whose attention has sinks are not supported")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    softcap = kwargs.get("softcap")
-    if not softcap and query.device.type == "cpu":
+    softcap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
+    if not softcap and sinks is None and query.device.type == "cpu":
         # The fused kernel stays within the CPU's caches; `folded_attention` keeps H·T·S scores in
         # memory. (On CUDA no fused kernel takes both a mask and grouped heads.)
         out = F.scaled_dot_product_attention(
             query, key, value, attn_mask=attention_mask, scale=scale, enable_gqa=True
         )
     else:
-        out = folded_attention(query, key, value, attention_mask, scale, softcap)
+        out = folded_attention(query, key, value, attention_mask, scale, softcap, sinks)
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -253,6 +250,7 @@ def folded_attention(
     mask: torch.Tensor | None,
     scale: float,
     softcap: float | None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """``grouped_attention`` with the query heads of a group as rows of one matrix product.
 
@@ -267,7 +265,10 @@ def folded_attention(
     if mask is not None:
         by_head = scores.view(batch, groups, heads // groups, new, key.shape[2])
         by_head += mask[:, :, None]
-    weights = torch.softmax(scores, -1)  # half precisions are summed in float32
+    if sinks is not None:
+        column = sinks.view(1, groups, -1, 1).repeat_interleave(new, 2).to(scores.dtype)
+        scores = torch.cat([scores, column.expand(batch, -1, -1, -1)], -1)
+    weights = torch.softmax(scores, -1)[..., : key.shape[2]]  # half precisions: sums in float32
     return (weights @ value).view(batch, heads, new, value.shape[-1])
 
 

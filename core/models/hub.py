@@ -107,13 +107,15 @@ class Source:
     def weights(self, wanted: Container[str] | None = None, report: Report = silent) -> list[Path]:
         """The files with the ``wanted`` tensors (None: with all) by the index, fetched if they are
         not here; without an index all files. Raises UserError, also for an index that names a file
-        outside of the folder."""
+        that is outside of the folder or not there."""
         folder = self.config_folder()
         places = shards(folder)
         held = (file for key, file in (places or {}).items() if wanted is None or key in wanted)
         files = tuple(sorted(set(held)))
         if not self.is_local:
             folder = self.fetch(WEIGHTS if places is None else files, report)
+        if absent := next((f for f in files if not (folder / f).is_file()), None):
+            raise UserError(f"{folder} lacks {absent[:80]!r}, which its index names")
         return sorted(folder.glob(WEIGHTS[0])) if places is None else [folder / f for f in files]
 
     def made(self, report: Report = silent) -> Path | None:
@@ -272,4 +274,7 @@ def shards(folder: Path) -> dict[str, str] | None:
 
 def cannot_load(name: str, error: Exception) -> UserError:
     """An error of loading or fetching a model, as one sentence."""
-    return UserError(f"the model {name!r} cannot be loaded: {first_line(error)}")
+    why = first_line(error)
+    if isinstance(error, KeyError):  # as of a table of a model's own attentions
+        why = f"its code in transformers knows no {why}"
+    return UserError(f"the model {name!r} cannot be loaded: {why}")

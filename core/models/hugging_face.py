@@ -6,7 +6,9 @@ Imported only where a model of its own is loaded: importing it costs two seconds
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import re
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -24,16 +26,18 @@ from transformers import (
 )
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.masking_utils import eager_mask
+from transformers.quantizers.auto import AutoHfQuantizer, get_hf_quantizer
 from transformers.utils import logging
 
 from core.errors import UserError
 from core.models.cache import Memory, StaticKV, StaticLayer, grouped_attention
-from core.models.checkpoint import check_numbers
+from core.models.checkpoint import MAX_SAID, check_numbers
 from core.models.hub import Source
 from core.models.tokenizer_limits import check_tokenizer
 from core.progress import Progress, Report, silent
 
 ATTENTION = "draftscope_grouped"
+_SCALE = re.compile(r"\.(weight_scale(_inv|_2)?|weight_packed|qweight|qzeros|scales|absmax|SCB)$")
 _SPLIT = {"device_map": "auto"}  # accelerate plans the split
 
 
@@ -122,6 +126,7 @@ def load_model(
     logging.disable_progress_bar()  # of reading a file; who loads a model has a report of it
     source.weights(report=report)
     report(Progress("loading weights", None))
+    check_quantised(source.reference, config)
     try:
         model, loading = _load(
             AutoModelForCausalLM,
@@ -139,9 +144,32 @@ def load_model(
         raise UserError(
             f"the model {source.reference!r} has tensors of other shapes than its config says"
         ) from None
+    check_quantised(source.reference, config, loading["unexpected_keys"])
     if missing := sorted(loading["missing_keys"]):
         raise UserError(f"the model {source.reference!r} lacks the tensor {missing[0]}")
     return model
+
+
+def check_quantised(name: str, config: PreTrainedConfig, stored: Collection[str] = ()) -> None:
+    """Check that weights are read as they are stored: transformers leaves out the scales of a
+    method that it does not know, and says so in its log alone.
+
+    stored  names of tensors in the files; where the config tells a method, those that it left over
+
+    Raises UserError for such weights, ImportError for a method whose package is missing.
+    """
+    told = getattr(config, "quantization_config", None)
+    if told is not None:
+        raw = told if isinstance(told, dict) else told.to_dict()
+        if not AutoHfQuantizer.supports_quant_method(raw):
+            method = str(raw.get("quant_method"))[:MAX_SAID]
+            raise UserError(f"the model {name!r} is stored in {method!r}, which is not read here")
+        get_hf_quantizer(copy.deepcopy(config), None, None, True, {})
+    if told is None and (scale := next(filter(_SCALE.search, sorted(stored)), None)):
+        raise UserError(
+            f"the model {name!r} holds {scale[:120]!r}: its weights are quantised, and its "
+            "config does not say how"
+        )
 
 
 def without_weights(config: PreTrainedConfig) -> PreTrainedModel:

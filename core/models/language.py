@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from core.models.layer_kinds import carries_state, check_branches
 from core.models.presets import Value
 from core.models.readout import Readout
 from core.models.stored_embedding import store_embedding
-from core.models.target import device_map, input_device, stop_ids
+from core.models.target import device_map, input_device, read_one_token, stop_ids
 from core.models.tokens import FolderTokenizer
 from core.progress import Progress, Report, silent
 
@@ -295,14 +296,26 @@ def target_config(name: str) -> PreTrainedConfig | None:
 
 
 def let_trees_branch(model: PreTrainedModel, config: PreTrainedConfig) -> None:
-    """Let drafted trees branch off layers that carry a state, where a model has some.
+    """Let drafted trees branch off a model, also off layers that carry a state.
 
-    Raises UserError for such layers of a make that is not known.
+    Raises UserError for a model whose rows cannot be placed in a tree: one that counts positions by
+    itself, reads later tokens, or has such layers of a make that is not known.
     """
+    kind = type(model).__name__
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        raise UserError(f"{kind} counts positions by itself, so a drafted tree has no place in it")
+    if any(getattr(module, "is_causal", True) is False for module in model.get_decoder().modules()):
+        raise UserError(f"{kind} reads the tokens behind a place too, so it cannot write on")
     if carries_state(config):
         from core.models.recurrent import let_states_fork
 
         let_states_fork(model, config)
+
+
+def cannot_run(model: PreTrainedModel, error: Exception) -> UserError:
+    """An error of a model's first forward, as one sentence."""
+    kind = type(model).__name__
+    return UserError(f"{kind} does not run on Draftscope's cache and masks: {first_line(error)}")
 
 
 def last_layer(model: PreTrainedModel) -> int:
@@ -391,6 +404,10 @@ def load_language(
                 store_embedding(model, folder)
             release()  # the weights as they were
     model.eval().requires_grad_(False)
+    try:
+        read_one_token(model)
+    except Exception as error:
+        raise cannot_run(model, error) from error
     if preset.chat_template and not tokenizer.chat_template:
         tokenizer.chat_template = preset.chat_template
     return Language(name, model, tokenizer, source.folder, template=variables)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.errors import UserError
+from core.models.layer_kinds import FULL, SLIDING
 from core.models.layers import Rope
-
-FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers
 
 
 def layer_fields(raw: Mapping[str, Any], positions: int) -> dict[str, Any]:

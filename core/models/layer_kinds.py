@@ -12,7 +12,8 @@ from core.errors import UserError
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-ATTENDING = frozenset({"full_attention", "sliding_attention"})  # keep the keys of every token
+FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+ATTENDING = frozenset({FULL, SLIDING, CHUNKED})  # keep the keys of every token
 CARRYING = frozenset({"linear_attention", "conv"})  # keep one state, whatever the text's length
 STATELESS = frozenset({"mlp", "moe"})  # keep nothing
 
@@ -21,7 +22,8 @@ def layer_kinds(config: PreTrainedConfig) -> tuple[str, ...]:
     """The kind of each layer, as transformers names it."""
     text = config.get_text_config()
     kinds = getattr(text, "layer_types", None)
-    return tuple(kinds) if kinds else ("full_attention",) * text.num_hidden_layers
+    usual = SLIDING if getattr(text, "sliding_window", None) else FULL
+    return tuple(kinds) if kinds else (usual,) * text.num_hidden_layers
 
 
 def carries_state(config: PreTrainedConfig) -> bool:

@@ -6,7 +6,7 @@ itself what it refuses and what it keeps for a text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,12 @@ import torch
 from core.errors import UserError
 from core.json_input import read_json
 from core.models import embedded
-from core.models.checkpoint import MAX_SAID
-from core.models.hub import Source, cannot_load
-from core.models.language import let_trees_branch, target_config
+from core.models.checkpoint import MAX_SAID, read_shapes
+from core.models.hub import WEIGHTS, Source, cannot_load
+from core.models.language import cannot_run, let_trees_branch, target_config
 from core.models.layer_kinds import CARRYING, layer_kinds
-from core.models.target import make_kv
+from core.models.presets import find
+from core.models.target import read_one_token
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -77,6 +78,7 @@ def outline(name: str, *dtypes: torch.dtype) -> Outline | None:
 
         if name == embedded.NAME:  # read without transformers so far
             config = hugging_face.load_config(Source(str(embedded.embedded_path())))
+        hugging_face.check_quantised(name, config, _stored(name))
         model = hugging_face.without_weights(config)
         let_trees_branch(model, config)
         memory = {dtype: _memory(model.to(dtype)) for dtype in dtypes}  # type: ignore[arg-type]
@@ -97,6 +99,17 @@ def outline(name: str, *dtypes: torch.dtype) -> Outline | None:
         raise cannot_load(name, error) from error
 
 
+def _stored(name: str) -> Collection[str]:
+    """Names of the tensors of a target's folder, if it is one and holds weights. Raises UserError
+    for weights that are not whole."""
+    source = find(name).target
+    folder = source.folder
+    if folder is None or not any(folder.glob(WEIGHTS[0])):
+        return ()
+    source.weights()
+    return read_shapes(folder)
+
+
 def names_language_model(folder: Path) -> bool:
     """Whether all architectures that a folder's config names are transformers' own, and some is."""
     import transformers
@@ -107,25 +120,16 @@ def names_language_model(folder: Path) -> bool:
     return bool(found) and all(isinstance(n, str) and hasattr(transformers, n) for n in found)
 
 
-@torch.inference_mode()
 def _memory(model: PreTrainedModel) -> TargetMemory:
     """Run one token through a model on the meta device, and count what it keeps. Raises UserError
-    for a model whose forward is refused."""
+    for one that does not run here."""
     weights = sum(p.nbytes for p in model.parameters())
-    kv, like = make_kv(model, 1), {"device": "meta", "dtype": model.dtype}
-    token = torch.zeros(1, 1, dtype=torch.long, device="meta")
     try:
-        model(
-            token,
-            attention_mask=torch.zeros(1, 1, 1, 1, **like),
-            position_ids=token,
-            past_key_values=kv,
-            use_cache=True,
-        )
-    except UserError:
-        raise
-    except Exception:  # code that must see numbers: what it keeps is then unknown
+        kv = read_one_token(model)
+    except (RuntimeError, NotImplementedError):  # code that must see numbers: unknown
         return TargetMemory(weights, None, None)
+    except Exception as error:
+        raise cannot_run(model, error) from error
     return TargetMemory(weights, kv.bytes_per_token, kv.state_bytes)
 
 

@@ -12,9 +12,10 @@ from core.errors import UserError
 from core.models.cache import StaticKV, mask_value
 from core.models.cuda_graphs import CaptureError, PaddedForward, bucket
 from core.models.layer_kinds import carries_state, layer_kinds
+from core.models.layer_masks import layer_masks
 from core.models.tree_mask import ancestor_mask
 from core.progress import Progress, Report, silent
-from core.rounds.draft import Draft
+from core.rounds.draft import MAX_BUDGET, Draft
 from core.rounds.round import Verdict
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class Target:
         """The model on rows [N] with an additive mask [N, S]: logits and features."""
         out = self.model(
             ids[None],
-            attention_mask=mask[None, None],
+            attention_mask=layer_masks(self.model.config, mask[None, None]),
             # Nodes beyond the context's end are never committed; some models have no such position.
             position_ids=positions[None].clamp(max=self._last_position),
             past_key_values=self._kv,
@@ -241,6 +242,23 @@ def make_kv(model: PreTrainedModel, capacity: int) -> StaticKV:
     return HuggingFaceKV(layers, capacity, apart)
 
 
+@torch.inference_mode()
+def read_one_token(model: PreTrainedModel) -> StaticKV:
+    """The cache of a text of one token, which the model reads as it does every other. Raises what a
+    model raises that does not run here."""
+    kv, where = make_kv(model, 1), input_device(model)
+    token = torch.zeros(1, 1, dtype=torch.long, device=where)
+    mask = torch.zeros(1, 1, 1, 1, device=where, dtype=model.dtype)
+    model(
+        token,
+        attention_mask=layer_masks(model.config, mask),
+        position_ids=token,
+        past_key_values=kv,
+        use_cache=True,
+    )
+    return kv
+
+
 def reads_static_kv(model: PreTrainedModel) -> bool:
     """Whether it is our own, a ``Llama``."""
     return getattr(model, "reads_static_kv", False)
@@ -256,8 +274,6 @@ def no_graph_reason(model: PreTrainedModel) -> str | None:
     config = model.config.get_text_config()
     if device_map(model):
         return "it is spread over several devices"
-    if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
-        return "some of its layers see a sliding window"
     if carries_state(model.config):
         return "some of its layers carry a state, which a draft forks depth by depth"
     if any(getattr(config, name, None) for name in EXPERTS):
@@ -293,13 +309,13 @@ def stop_ids(model: PreTrainedModel) -> frozenset[int]:
 def context_limit(model: PreTrainedModel) -> int:
     """Most tokens one text may hold.
 
-    The masks here let every token see its whole past. A sliding-window model does so as long as the
-    text fits its window, so the window is a limit. So is the length from which rotary positions
-    rotate differently: the keys in the cache were rotated the old way.
+    The length from which rotary positions rotate differently is a limit: the keys in the cache were
+    rotated the old way.
     """
     config = model.config.get_text_config()
     limits = [getattr(config, "max_position_embeddings", None)]
     limits += [length for kind, length in _ropes(config) if kind in LENGTH_BOUND]
-    if "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"]):
-        limits.append(getattr(config, "sliding_window", None))
-    return min((limit for limit in limits if limit), default=1 << 30)
+    if getattr(config, "attn_temperature_tuning", False):
+        # Llama 4 scales queries by their rows, which a tree's positions are not, in steps.
+        limits.append(config.floor_scale - MAX_BUDGET - 1)
+    return min((limit for limit in limits if limit and limit > 0), default=1 << 30)

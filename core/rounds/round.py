@@ -100,6 +100,11 @@ class Times:
     def total(self) -> float:
         return self.draft + self.build + self.verify + self.commit
 
+    @property
+    def recorded(self) -> float | None:
+        """``total``; None where no stage was timed, which zeros stand for."""
+        return self.total or None
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -232,6 +237,12 @@ class Round:
             return None
         ids = self.target_probs.top_ids[row].tolist()
         return float(self.target_probs.top_log_p[row][ids.index(token)]) if token in ids else None
+
+    def log_q_after(self, row: int, token: int) -> float | None:
+        """log q of a token after a row, where the drafter listed it."""
+        listed = self.candidates_after(row)
+        ids = [] if listed is None else listed.ids.tolist()
+        return float(listed.log_q[ids.index(token)]) if listed and token in ids else None
 
     @cached_property
     def wanted_rank(self) -> int | None:

@@ -27,6 +27,7 @@ from core.models.cache import StaticKV, mask_value
 from core.models.chat_template import render_turn
 from core.models.language import MARKER, Language
 from core.models.layer_kinds import carries_state
+from core.models.layer_masks import layer_masks
 from core.models.target import make_kv
 from core.samples import Sample
 from core.train.bars import progress_bar
@@ -212,7 +213,7 @@ class Collector:
     ) -> tuple[_StoredColumns, _Best]:
         out = self.model.model(
             ids,
-            attention_mask=mask,
+            attention_mask=layer_masks(self.model.config, mask),
             position_ids=position,
             past_key_values=cache,
             output_hidden_states=True,

@@ -420,7 +420,7 @@ def test_traces_are_put_beside_what_is_shown(visit: Open, tmp_path: Path):
     expect(page.locator("#ds-c-scope .ds-cautions")).to_be_hidden()
     expect(page.locator(".ds-parted")).to_have_count(0)
     told = page.locator("#ds-c-scope .ds-titles > .ds-soft")
-    expect(told).to_have_text("acceptance differs at 0 tokens")
+    expect(told).to_have_text("≠ at 0 tokens")
 
 
 def test_what_cannot_be_compared_is_said(visit: Open, tmp_path: Path):

@@ -169,6 +169,7 @@ def test_the_menu_opens_files_and_a_folder_by_the_keyboard(visit: Open, tmp_path
         from_menu(page.locator("#ds-view-run"), "Open…").press("Enter")
     chosen.value.set_files(TRACES / "chat-dart.jsonl.gz")
     expect(said(page)).to_have_text("chat-dart.jsonl.gz: opened in Run")
+    expect(page.locator("#ds-view-run details.ds-menu[open]")).to_have_count(0)
     folder = tmp_path / "runs"
     folder.mkdir()
     (folder / "notes.txt").write_text("hello")

@@ -16,6 +16,7 @@ from app.studio.tabs.results import SHIPPED, table
 from core.methods.names import METHODS
 from tests.browser.steps import Open, tab
 from tests.browser.test_drop import drag
+from tests.test_lines import LOGS
 
 pytestmark = pytest.mark.browser
 
@@ -82,3 +83,23 @@ def test_what_ships_is_lossless_and_of_methods_that_exist():
     assert all(row["agree"] in (None, row["timed"]) for row in rows)
     assert all(row["low"] <= row["tau"] <= row["high"] for row in rows)
     assert {row["temperature"] for row in rows} == {0, 1}
+
+
+def test_an_opened_file_is_there_again_after_a_reload_and_goes_on_the_way_back(visit: Open):
+    page = visit()
+    tab(page, "results")
+    place = page.locator("#ds-results")
+    rows = place.locator(".ds-results tbody tr")
+    expect(rows.first).to_be_visible()
+    page.wait_for_function("() => history.state?.draftscope?.view === 'results'")
+    drag(page, "drop", ("a.log", "", LOGS["vLLM, 2025"].encode()))
+    card = place.get_by_label("An opened file")
+    expect(card).to_contain_text("a.log")
+    expect(card.get_by_role("table").first).to_be_visible()
+    page.wait_for_function("() => history.state.draftscope.runs[1] === 'a.log'")
+    page.reload()
+    expect(card.get_by_role("table").first).to_be_visible()
+    expect(card).to_contain_text("a.log")
+    page.go_back()
+    expect(card).to_be_hidden()
+    expect(rows.first).to_be_visible()

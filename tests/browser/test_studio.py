@@ -22,6 +22,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from app.studio.runs import Runs
 from app.view.rounds import round_view
+from core.rounds.round import Times
 from core.traces.reader import read_trace
 from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
@@ -201,6 +202,10 @@ def test_the_page_opens_on_a_good_round_with_its_settings_in_the_form(visit: Ope
     expect(title(page)).to_contain_text("3 accepted")
     expect(page.locator(PROMPT)).to_have_value(re.compile("drink enough water"))
     expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 64")
+    said = page.locator("#ds-panel .ds-about q")
+    expect(said).to_be_hidden()
+    page.locator(PROMPT).fill("another one")  # the run's own is nowhere else now
+    expect(said).to_be_visible()
 
 
 def test_a_second_start_says_that_it_stopped_the_first(visit: Open):
@@ -486,6 +491,9 @@ def test_the_page_s_controls_have_names_and_places(visit: Open):
     expect(strip).to_have_attribute("aria-activedescendant", current.get_attribute("id") or "–")
     page.locator(".ds-tree").focus()
     page.keyboard.press("t")
+    pressed = page.get_by_role("button", name="Table", exact=True)
+    expect(pressed).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("button", name="Zoom in (+)")).to_be_disabled()
     lines = page.get_by_role("grid", name="Nodes of this round").locator("tbody tr")
     expect(lines).to_have_count(66)  # the root, 64 nodes and the target's token
     stops = page.locator(".ds-nodes tr[tabindex='0']")
@@ -532,6 +540,19 @@ def test_a_reload_stays_at_the_round_of_a_trace(visit: Open, tmp_path: Path):
     expect(page).to_have_url(re.compile(r"#round=4&made=%5Bnull%5D$"))
     page.reload()
     expect(title(page)).to_have_text(at_round(4))
+
+
+def test_times_that_were_not_recorded_are_unknown(visit: Open, tmp_path: Path):
+    path = tmp_path / "t.jsonl"
+    rounds = tuple(replace(record, times=Times()) for record in make_run(6))
+    write_trace(path, Trace(make_header(), rounds, {}))
+    page = visit()
+    open_file(page, path)
+    expect(title(page)).to_have_text(at_round(1))
+    expect(page.locator(".ds-titles > :last-child")).to_have_text("–")
+    page.get_by_role("button", name="Stages").click()
+    expect(page.locator(".ds-stage-key")).to_have_text("times were not recorded")
+    expect(page.locator(".ds-timeline-box")).to_be_hidden()
 
 
 def test_the_address_is_that_of_the_tab_on_view(visit: Open):

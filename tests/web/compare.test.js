@@ -5,6 +5,7 @@ import { test } from "node:test";
 
 import { laid, standing } from "../../app/web/align.js";
 import { columnsOf } from "../../app/web/compare/columns.js";
+import { sharedWords, twinWords } from "../../app/web/compare/links.js";
 import { columned, fittedColumns, following } from "../../app/web/tree/camera.js";
 
 const made = (parents, tokens, ghost, text) => ({
@@ -82,6 +83,23 @@ test("a text that only one tree tried stands nowhere else", async () => {
     ],
   );
   assert.equal(await standingIn(side([tried], 0), 2, side([early, late], 0)), null);
+});
+
+test("a token that a target wanted and nobody drafted is none of the nodes of its tree", () => {
+  const pane = (letter, rounds, drafted) => ({ letter, rounds, drafted, at: 0, shown: true });
+  const panes = [pane("A", [long], 3), pane("B", [early, late], 2)],
+    together = {
+      panes,
+      linkable: true,
+      parts: null,
+      sides: panes.map((each) => laid(each.rounds)),
+    },
+    inB = (row) => twinWords(together, panes[0], row);
+  assert.deepEqual([1, 2, 3].map(inB), ["also in B", "wanted in B", "not in B"]);
+  assert.deepEqual(
+    panes.map((each) => sharedWords(together, each)),
+    ["of its nodes 1 in B", "of its nodes 1 in A"],
+  );
 });
 
 test("columns are places of the text, the same in every tree", () => {

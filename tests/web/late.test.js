@@ -9,19 +9,19 @@ import { Together } from "../../app/web/compare/together.js";
 import { GraphCard } from "../../app/web/denoise/graph.js";
 import { seek } from "../../app/web/denoise/linked.js";
 import { DenoiseView } from "../../app/web/denoise/view.js";
-import { Gallery } from "../../app/web/gallery.js";
+import { Gallery, shelve } from "../../app/web/gallery.js";
 import { Permalink } from "../../app/web/link.js";
 import { openNamed } from "../../app/web/named.js";
 import { Pane } from "../../app/web/pane.js";
 import { Results } from "../../app/web/results/view.js";
 import { RoundsTable } from "../../app/web/rounds/view.js";
 import { RunsOnView } from "../../app/web/studio/runs-on-view.js";
+import { keepTickets, UNASKED } from "../../app/web/studio/shelf.js";
 import { TreeView } from "../../app/web/tree.js";
 import { Turns } from "../../app/web/turns.js";
 import { showCosts, showText } from "../../app/web/whatif/files.js";
 
-const tick = () => new Promise((done) => setImmediate(done)),
-  nothing = () => {};
+const nothing = () => {};
 
 /** An object of a class that was not built: these fields are all it has. */
 const made = (kind, fields) => Object.assign(Object.create(kind.prototype), fields);
@@ -393,11 +393,30 @@ test("of two texts, and of two results of cost, the later one is shown", async (
 
 test("the table that ships replaces none that was opened meanwhile", async () => {
   const table = late(),
-    view = made(Results, { place: { append: assert.fail }, _make: assert.fail }),
-    shipped = view._open({ table });
-  view.rows = []; // of a file
-  table.answers[0]({ rows: [{}] });
-  await shipped;
-  await tick();
-  assert.deepEqual(view.rows, []);
+    tables = [],
+    opened = { wait: nothing, element: {} },
+    source = { open: async () => ({ table: "of a file" }) },
+    more = { _make: (answer) => tables.push(answer), _show: nothing, _state: nothing },
+    fields = { shipped: table({}), files: new Turns(), file: null, opened, source, ...more },
+    view = made(Results, fields),
+    turned = [view._turnTo(null, {}), view._turnTo({ path: "file", name: "file" })];
+  table.answers[0]("that ships");
+  await Promise.all(turned);
+  assert.deepEqual(tables, ["of a file"]);
+});
+
+test("what the page opened by itself is measured only where there is no other run", async () => {
+  const held = new Map();
+  globalThis.sessionStorage = {
+    getItem: (name) => held.get(name) ?? null,
+    setItem: (name, words) => held.set(name, words),
+  };
+  const runs = late();
+  for (const own of [[], ["own"]]) {
+    keepTickets(UNASKED, ["first"]);
+    shelve([...own, "first"]);
+    made(RunChooser, { source: { runs }, turns: new Turns() }).begin();
+  }
+  delete globalThis.sessionStorage;
+  assert.deepEqual(runs.asked, [{ tickets: ["first"] }, { tickets: ["own"] }]);
 });

@@ -40,6 +40,10 @@ test("folded rows have no place, but are still rows of the round", () => {
   );
   assert.ok(folded.has(3) && !folded.has(6) && !folded.has(-2));
   assert.deepEqual(folded.chipPlace.get(1), [2 * 168, 0]);
+  assert.deepEqual(
+    [3, 4].map((row) => folded.chipOf(row)),
+    [1, null],
+  ); // 4 is drawn
   assert.equal(folded.curves().length, 4); // edges of rows 1, 2, 4 and the chip
 });
 

@@ -66,23 +66,52 @@ test("rows without a number come last, whichever way", () => {
   assert.deepEqual(names(true), [2, 3, null]);
 });
 
+/** Results without a page; `shown`: what it makes and opens. */
+function resultsOf(source, shown) {
+  const opened = { wait: () => {}, show: (name) => shown.push(name), element: {} },
+    states = [],
+    made = {
+      _make(table) {
+        this.rows = [];
+        shown.push(table);
+      },
+      _state: () => ({}),
+      _show: (state) => states.push(state),
+    },
+    shipped = Promise.resolve("the shipped table"),
+    fields = { files: new Turns(), file: null, source, opened, shipped, states };
+  return Object.assign(Object.create(Results.prototype), fields, made);
+}
+
 test("of two opened files the later one is shown, whichever is answered first", async () => {
   globalThis.window = new EventTarget();
   const answers = [],
     shown = [],
-    view = {
-      files: new Turns(),
-      opened: { wait: () => {}, show: (name) => shown.push(name) },
-      source: { open: () => new Promise((resolve) => answers.push(resolve)) },
-    };
+    view = resultsOf({ open: () => new Promise((resolve) => answers.push(resolve)) }, shown);
   const took = ["first", "second"].map((name) => {
     goTo({ view: "results", path: name, name });
-    return Results.prototype._take.call(view);
+    return view._take();
   });
   answers[1]({ lines: [] });
   answers[0]({ lines: [] });
   await Promise.all(took);
-  assert.deepEqual(shown, ["second"]);
+  assert.deepEqual(shown, ["second", "the shipped table"]);
+});
+
+test("an opened file is on view again where the address had it, and goes with it", async () => {
+  const shown = [],
+    view = resultsOf({ open: async ({ path }) => tableOrCard[path] }, shown),
+    tableOrCard = { card: { lines: [] }, table: { table: "its own table" }, bad: { error: "no" } };
+  for (const path of ["card", "table", "bad", null]) {
+    await view._turnTo(path && { path, name: path }, { sort: "tau" });
+    shown.push(view.file?.path ?? null);
+  }
+  const shipped = "the shipped table";
+  assert.deepEqual(
+    shown,
+    [["card", shipped, "card"], ["its own table", "table"], ["bad", shipped, null], [null]].flat(),
+  );
+  assert.deepEqual(view.states, Array(4).fill({ sort: "tau" }));
 });
 
 test("names stand beside their dots and on nothing else where there is room", () => {

@@ -3,6 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { summarise, took } from "../../app/web/charts.js";
+import { tauWords } from "../../app/web/measures.js";
 import { filterOf } from "../../app/web/rounds/filter.js";
 import { FORMS, latexText, markdownText } from "../../app/web/rounds/formats.js";
 import {
@@ -14,6 +16,7 @@ import {
   sorted,
   together,
 } from "../../app/web/rounds/rows.js";
+import { countOf } from "../../app/web/studio/search.js";
 
 const CAUSES = {
   pruned: "pruned by budget",
@@ -87,6 +90,20 @@ test("a row says what the round holds, and null where the trace has nothing", ()
   assert.deepEqual([shown(ROWS[0]).ms, shown(ROWS[0]).token], ["100", "␣a"]);
 });
 
+test("τ has two decimals with and without an interval, times of zero are unknown", () => {
+  assert.equal(tauWords({ tau: 2, low: 2, high: 2 }), "2.00 [2.00, 2.00]");
+  assert.equal(tauWords({ tau: 2, low: null, high: null }), "2.00");
+  assert.deepEqual(ROUNDS.map(took), [0.1, 0.1, null]);
+  assert.equal(summarise(ROUNDS.slice(2)).speed, null);
+});
+
+test("a search says how many of its matches are not drawn", () => {
+  assert.deepEqual(
+    [countOf(1, 0), countOf(8, 6), countOf(0, 0)],
+    ["1 match", "8 matches, 6 folded", "0 matches"],
+  );
+});
+
 test("a mean of unknowns is unknown", () => {
   const [row] = rowsOf([{ ...RUN, rounds: [round({ words: [" x"], tvd: [0.2, null] })] }]);
   assert.deepEqual([row.tvd, row.tvd_path], [0.2, null]);
@@ -99,6 +116,10 @@ test("a filter compares numbers, text and causes", () => {
   assert.deepEqual(kept("cause == budget"), [1]);
   assert.deepEqual(kept("cause == pruned or cause = candidates"), [1, 2]);
   assert.deepEqual(kept("cause ~ outside"), [2]);
+  assert.deepEqual(kept("cause == Pruned by budget or cause == 'outside the candidates'"), [1, 2]);
+  assert.deepEqual(kept("cause != reason not recorded and not water"), [1]);
+  assert.deepEqual(kept("bonus == ' water'"), [2]);
+  assert.deepEqual(kept("bonus ~ 's"), []); // a piece of a word, and no quote
   assert.deepEqual(kept('token ~ "WATER"'), [2]);
   assert.deepEqual(kept("token == water"), [2]);
   assert.deepEqual(kept("token == wat"), []);
@@ -132,7 +153,9 @@ test("words by themselves are searched for, joints and brackets among them", () 
 
 test("a bad filter is one sentence with the names that it knows", () => {
   const names =
-    "; a filter knows round, text, accepted, nodes, depth, cause, token, tvd, tvd_path, ";
+    "; a filter knows round, text, accepted, nodes, depth, cause, token or bonus, tvd, tvd_path, ";
+  const words =
+    "pruned by budget, outside the candidates, outside the draft vocabulary, reason not recorded";
   const said = {
     "foo == 1": "“foo” is not a column",
     "run == A": "“run” is not a column", // one run has no letter
@@ -144,9 +167,9 @@ test("a bad filter is one sentence with the names that it knows", () => {
     "accepted ~ 1": "accepted is a number, compared with ==, !=, <, <=, > or >=",
     "text < b": "text is text, compared with ==, != or ~",
     "cause > b": "cause is compared with ==, != or ~",
-    "cause == bogus": "the cause “bogus” is none of pruned, outside, vocabulary, unknown",
-    "cause == o": "the cause “o” is none of pruned, outside, vocabulary, unknown",
-    "cause == the": "the cause “the” may be outside, vocabulary",
+    "cause == bogus": `the cause “bogus” is none of: ${words}`,
+    "cause == o": `the cause “o” is none of: ${words}`,
+    "cause == the": "the cause “the” may be outside the candidates, outside the draft vocabulary",
     "(round == 1": "a “)” is missing",
     "round == 1 round == 2": "“and” or “or” is missing before “round”",
     "round == 1 and": "the filter ends too soon",

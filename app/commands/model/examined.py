@@ -88,11 +88,13 @@ def _drafter(drafter: OpeningDrafter) -> str:
 def _reads(drafter: OpeningDrafter) -> str:
     if not drafter.layers:
         return ""
+    if drafter.count is not None and drafter.layers == (drafter.count - 1,):
+        return "; reads after the target's last layer"
     numbers = [str(layer) for layer in drafter.layers if layer >= 0]  # −1: the embedding
     layers = ("after layer " if len(numbers) == 1 else "after layers ") + ", ".join(numbers)
     embedding = "the embedding" if -1 in drafter.layers else ""
     read = " and ".join(filter(None, (embedding, layers if numbers else "")))
-    of = "" if drafter.count is None else f" where the target has {drafter.count}"
+    of = "" if drafter.count is None else f" if the target has {drafter.count} (it depends on that)"
     return f"; reads {read}{of}"
 
 

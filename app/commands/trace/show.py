@@ -87,7 +87,7 @@ def _flat(settings: object, prefix: str = "") -> Iterator[tuple[str, object]]:
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield name, value
+            yield prefix + name, value
 
 
 def _row(record: Round) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ def _row(record: Round) -> tuple[str, ...]:
         str(record.accepted),
         str(len(record.committed)),
         number(tvd[0] if tvd is not None and len(tvd) else None),
-        milliseconds(record.times.total).removesuffix(" ms"),
+        milliseconds(record.times.recorded).removesuffix(" ms"),
         record.stop_reason.words if record.draft.nodes else "–",
         one_line(text, 60),
     )

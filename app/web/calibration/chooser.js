@@ -4,11 +4,19 @@ import { button, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { Gallery, shelve, shelved } from "../gallery.js";
 import { sign } from "../parts.js";
-import { lettersFor } from "../studio/shelf.js";
+import { keptTickets, lettersFor, UNASKED } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
 
 const MOST = 4;
 const CHOOSE = "Examples that ship, and runs of this browser tab: one click adds them, up to four";
+
+/** The runs of this browser tab that somebody asked for, else all of them. */
+function newest() {
+  const all = shelved(),
+    unasked = keptTickets(UNASKED),
+    own = all.filter((ticket) => !unasked.includes(ticket));
+  return own.length ? own : all;
+}
 
 export class RunChooser {
   /** hear: {leave() somebody chooses, chosen(runs, missing sentence), complain(sentence)}.
@@ -32,7 +40,8 @@ export class RunChooser {
     return this.runs.map((run) => run.made);
   }
 
-  /** Nobody chose yet: the newest runs of this browser tab, or an example that ships. */
+  /** Nobody chose yet: the newest runs of this browser tab, or an example that ships. What the
+   *  page opened by itself counts only where there is no other. */
   begin() {
     if (this.begun) return this.beginning;
     this.begun = true;
@@ -42,7 +51,7 @@ export class RunChooser {
 
   async _begin() {
     const isWanted = this.turns.take(),
-      kept = await answered(this.source.runs({ tickets: shelved().slice(0, MOST) }));
+      kept = await answered(this.source.runs({ tickets: newest().slice(0, MOST) }));
     if (!isWanted()) return; // somebody was quicker
     if (kept.error) {
       this.begun = false;

@@ -10,7 +10,7 @@ const SIGN = { a: "✓ ", b: "◇ ", p: "● " };
 const HEADS = [
   ["", ""],
   ["τ", TAU],
-  ["tokens/s", PACE],
+  [PACE.name, PACE.title],
   ["accepted", "accepted nodes by drafted nodes"],
   ["rounds", "one forward pass of the target each"],
   ["this token", "how the token at this place came"],
@@ -30,7 +30,8 @@ export class Card {
       },
       onDiffer,
     );
-    this.count = h("span", { class: "ds-soft" });
+    const differs = "Places of the text where the acceptance differs";
+    this.count = h("span", { class: "ds-soft", title: differs });
     this.notes = h("ul", { class: "ds-cautions", role: "status", hidden: true });
     this.rows = h("tbody", {});
     const { strip, lanes, scrub } = together;
@@ -96,7 +97,7 @@ export class Card {
   draw() {
     const { panes, sides, place, unlike, parts } = this.together;
     this.differ.disabled = !unlike.some((each) => each > place);
-    this.count.textContent = `acceptance differs at ${plural(unlike.length, "token")}`;
+    this.count.textContent = `≠ at ${plural(unlike.length, "token")}`;
     this.rows.replaceChildren(...panes.map((pane, at) => this._row(pane, sides[at][place])));
     this.note(parts);
   }

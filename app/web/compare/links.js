@@ -1,6 +1,7 @@
 // The same node in other trees: its counterparts are marked, named, and counted.
 
 import { standing, twin } from "../align.js";
+import { GHOST } from "../tree/boxes.js";
 
 /** A run as align.js wants it. */
 function sideOf(together, pane) {
@@ -8,7 +9,8 @@ function sideOf(together, pane) {
   return { rounds: pane.rounds, at: pane.at, tokens };
 }
 
-/** The node of `other` that stands for the same text as a row of `pane`, or null. */
+/** The row of `other` that stands for the same text as a row of `pane`: GHOST where its target
+ *  wanted that and its drafter had it not, null where nothing does. */
 function twinOf(together, pane, row, other) {
   const { linkable, parts } = together;
   if (!linkable || parts === 0 || !pane.shown || !other.shown || row === null) return null;
@@ -27,19 +29,20 @@ export function twinWords(together, pane, row) {
     .filter((other) => other !== pane)
     .map((other) => {
       const there = twinOf(together, pane, row, other);
+      if (there === GHOST) return `wanted in ${other.letter}`;
       return there === null ? `not in ${other.letter}` : `also in ${other.letter}`;
     })
     .join(", ");
 }
 
-/** How many of a tree's nodes another one has too. */
-function sharedWords(together, pane) {
+/** How many of a tree's nodes another one drafted too. */
+export function sharedWords(together, pane) {
   const told = [];
   for (const other of together.panes) {
     if (other === pane || !pane.shown || !other.shown || pane.drafted === 0) continue;
     let both = 0;
     for (let row = 1; row <= pane.drafted; row++)
-      if (twinOf(together, pane, row, other) !== null) both += 1;
+      if ((twinOf(together, pane, row, other) ?? GHOST) !== GHOST) both += 1;
     told.push(`${both} in ${other.letter}`);
   }
   const linked = told.length && together.linkable && together.parts !== 0;

@@ -27,15 +27,17 @@ import { stepsPart } from "./steps.js";
 import { TextSoFar } from "./text.js";
 import { saidOf, wordList } from "./words.js";
 
+const FORM = "ds-d"; // the prefix of its form
+
 export async function mount(page) {
-  const bar = (await formAbove("ds-d")).querySelector(".ds-bar"),
+  const bar = (await formAbove(FORM)).querySelector(".ds-bar"),
     source = { ...page.server, news: new News() },
     view = new DenoiseView(page.element, source, (name) => page[name](), bar);
   page.watch("value", () => {
     const value = page.props.value || {};
     if (value.error) view.complain(value.error);
     else if (value.tickets) {
-      hasStarted("ds-d");
+      hasStarted(FORM);
       view.choose(value.tickets);
     }
   });
@@ -53,7 +55,7 @@ export class DenoiseView {
     );
     this.player = new Player(about, (moved) => (moved ? this._draw() : this._mark()));
     this._build(element);
-    this.status.standIn(bar);
+    this.status.standIn(bar, FORM);
     this._listen();
     this.wanted = null; // the step that the address names
     this.address = new ViewInAddress("denoise", this.scope, {
@@ -303,7 +305,7 @@ export class DenoiseView {
   _listen() {
     onKeys(this.scope, (event) => actOf(this, event));
     window.addEventListener("draftscope-stop", ({ detail }) => {
-      if (detail === "ds-d") for (const run of this.runs) run.feed.halt();
+      if (detail === FORM) for (const run of this.runs) run.feed.halt();
     });
     onGoTo(this.scope, () => this.goTo());
   }

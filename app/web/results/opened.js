@@ -19,7 +19,7 @@ export class OpenedFile {
     const body = error
       ? [h("p", { class: "ds-banner", role: "alert" }, error)]
       : [
-          h("p", { class: "ds-soft ds-tell" }, about),
+          h("p", { class: "ds-soft ds-tell" }, inCode(about)),
           ...sheets.map(drawn),
           ...strips.map(([words, marks]) => [
             h("h3", { class: "ds-sub" }, words),
@@ -34,11 +34,17 @@ export class OpenedFile {
   }
 }
 
+/** Words in which what stands between backticks is code. */
+function inCode(words) {
+  const code = (part, at) => (at % 2 ? h("code", {}, part) : part);
+  return words.split(/`([^`]+)`/).map(code);
+}
+
 function listOf(lines) {
   return h(
     "ul",
     {},
-    lines.map((line) => h("li", {}, line)),
+    lines.map((line) => h("li", {}, inCode(line))),
   );
 }
 

@@ -5,14 +5,15 @@ import { number, ratio, s } from "../dom.js";
 
 // Pixels of the picture, and at its right for the names of what stands there: on a narrow window
 // those go above and below.
-const WIDE = { W: 1100, H: 300, RIGHT: 160 };
+const WIDE = { W: 1100, H: 300, RIGHT: 176 };
 const NARROW = { W: 400, H: 420, RIGHT: 20 };
-const LEFT = 46;
+const LEFT = 54;
 const TOP = 14;
 const BOTTOM = 40;
 const LINE = 15; // pixels of a name: its height,
 const LETTER = 7; // and the width of a letter
-const DOT = 7;
+const DOT = 7; // room around a dot,
+const RADIUS = 5; // and the dot itself
 const LONGEST = 40; // letters of a name
 
 /** rows: {title, tau, speed, low, high}; those without a speed are not drawn; low and high may be
@@ -32,7 +33,7 @@ export function scatter(rows, isNarrow) {
     .filter((speed) => speed >= slowest && speed <= fastest)
     .flatMap((speed) => [
       s("path", { class: speed === 1 ? "plain" : "grid", d: `M${LEFT} ${y(speed)}H${W - RIGHT}` }),
-      text(ratio(speed), { x: LEFT - 6, y: y(speed) + 4 }, { "text-anchor": "end" }),
+      text(ratio(speed), { x: LEFT - 14, y: y(speed) + 4 }, { "text-anchor": "end" }),
     ]);
   const ticks = Array.from({ length: Math.floor(widest) }, (_, i) =>
     text(String(i + 1), { x: x(i + 1), y: H - BOTTOM + 16 }, { "text-anchor": "middle" }),
@@ -53,7 +54,7 @@ export function scatter(rows, isNarrow) {
       { class: `dot ${row.speed === 1 ? "" : row.speed > 1 ? "faster" : "slower"}` },
       s("title", {}, `${row.title}: τ ${number(row.tau)}, ${ratio(row.speed)} plain decoding`),
       s("path", { class: "whisker", d: `M${from} ${up}H${to}` }),
-      s("circle", { cx: at, cy: up, r: 5 }),
+      s("circle", { cx: at, cy: up, r: RADIUS }),
       text(shortened(row.title), { x: name.left, y: name.top + LINE - 4 }, { class: "name" }),
     ),
   );
@@ -92,7 +93,7 @@ export function named(points, width = WIDE.W) {
       wide = shortened(row.title).length * LETTER,
       within = (left) => Math.max(LEFT, Math.min(width - wide, left));
     const places = [
-      [to + DOT, y - LINE / 2],
+      [Math.max(to, at + RADIUS) + DOT, y - LINE / 2],
       [from - DOT - wide, y - LINE / 2],
       [at - wide / 2, y - DOT - LINE],
       [at - wide / 2, y + DOT],

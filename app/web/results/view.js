@@ -2,7 +2,7 @@
 // heading sorts them.
 
 import { ViewInAddress } from "../address.js";
-import { button, clear, estimate, h, number, ratio } from "../dom.js";
+import { button, clear, estimate, h, number, ratio, unbroken } from "../dom.js";
 import { answered } from "../feed.js";
 import { awaits, onGoTo, taken } from "../goto.js";
 import { card, choice } from "../parts.js";
@@ -99,19 +99,21 @@ export class Results {
     this.order = BY_SPEED;
     this.source = source;
     this.files = new Turns();
+    this.file = null; // {path, name} of the file that is on view
     this.phone = matchMedia("(max-width: 720px)");
     this.phone.addEventListener("change", () => this.rows && this._draw());
     this.opened = new OpenedFile();
     this.place = h("div", { class: "ds-scope" }, this.opened.element);
     clear(element).append(this.place);
-    const made = this._open(source);
+    this.shipped = answered(source.table({}));
     onGoTo(element, () => this._take());
     this.address = new ViewInAddress("results", this.place, {
       state: () => this.rows && this._state(),
-      show: async (state, _runs, _atStart, isWanted) => {
-        await made;
-        if (this.rows && isWanted()) this._show(state ?? {});
-        if (awaits("results")) this._take();
+      runs: () => (this.file ? [this.file.path, this.file.name] : []),
+      show: async (state, runs) => {
+        if (awaits("results")) return this._take();
+        const [path, name] = runs ?? [];
+        await this._turnTo(path ? { path, name } : null, state ?? {});
       },
     });
   }
@@ -134,12 +136,27 @@ export class Results {
     this._draw();
   }
 
-  async _open(source) {
-    const answer = await answered(source.table({}));
-    if (this.rows) return; // of a file that was opened meanwhile
-    if (answer.error)
-      this.place.append(h("p", { class: "ds-banner", role: "alert" }, answer.error));
-    else this._make(answer, "");
+  /** Show what an opened file says, above the shipped table unless it is a table itself; without a
+   *  file that table alone. `state` of the table: as it is, unless given. */
+  async _turnTo(file, state) {
+    const isWanted = this.files.take();
+    if (!this.rows || file?.path !== this.file?.path) {
+      if (file) this.opened.wait(file.name);
+      const asked = file ? answered(this.source.open({ path: file.path })) : {},
+        [told, shipped] = await Promise.all([asked, this.shipped]);
+      if (!isWanted()) return;
+      if (file && !told.table) this.opened.show(file.name, told);
+      const answer = told.table ?? shipped,
+        usual = told.table ? {} : this.rows && this._state();
+      this.file = told.error ? null : file; // a reload is not to complain again
+      if (answer.error) return this.place.append(complaint(answer.error));
+      this.ownTable = !!told.table;
+      this._make(answer, told.table ? file.name : "");
+      state ??= usual || {};
+    }
+    if (!file || this.ownTable) this.opened.element.hidden = true;
+    this._show(state ?? this._state());
+    this.files.end();
   }
 
   /** The card of a table of methods; `name` of the file that it was opened from. */
@@ -166,7 +183,7 @@ export class Results {
       shown = card(
         "All methods",
         [...title, ...Object.values(this.picks)],
-        h("p", { class: "ds-soft ds-tell" }, aboutOf(answer)),
+        h("p", { class: "ds-soft ds-tell" }, unbroken(aboutOf(answer))),
         this.picture,
         h("div", { class: "ds-wide" }, this.table),
       );
@@ -177,16 +194,10 @@ export class Results {
   async _take() {
     const { path, name } = taken("results") ?? {};
     if (!path) return;
-    this.opened.wait(name);
-    const isWanted = this.files.take(),
-      answer = await answered(this.source.open({ path }));
-    if (!isWanted()) return;
-    if (!answer.table) return this.opened.show(name, answer);
-    this.address.leave();
-    this.opened.element.hidden = true;
-    this._make(answer.table, name);
-    this._show({});
-    this.address.moved();
+    this.address?.leave();
+    this.file = null; // the same one may be opened again
+    await this._turnTo({ path, name });
+    this.address?.moved();
   }
 
   _draw() {
@@ -223,6 +234,10 @@ export class Results {
     if (column !== this.order) return null;
     return column.up ? "ascending" : "descending";
   }
+}
+
+function complaint(sentence) {
+  return h("p", { class: "ds-banner", role: "alert" }, sentence);
 }
 
 function line(row, most, { columns, ran }) {

@@ -5,10 +5,12 @@
 //   one     = "not" one | "(" either ")" | term
 //   term    = name operator value | word or "text", which is searched for
 //
+// A text stands in double or single quotes; the words of a cause need none.
 // A comparison with a value that is not known is neither true nor false, and so is its "not".
 
-const FILTER_TOKEN =
-  /\s*(?:"((?:[^"\\]|\\.)*)"|(==|!=|!~|<=|>=|[=<>~()])|([^\s"=<>~()!]+|!(?![=~])))/y;
+const QUOTED = /"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'(?=[\s()]|$)/,
+  OTHER = /(==|!=|!~|<=|>=|[=<>~()])|([^\s"=<>~()!]+|!(?![=~]))/,
+  FILTER_TOKEN = new RegExp(`\\s*(?:${QUOTED.source}|${OTHER.source})`, "y");
 const COMPARED = new Set(["==", "=", "!=", "~", "!~", "<", "<=", ">", ">="]);
 const ORDERED = {
   "==": (a, b) => a === b,
@@ -36,9 +38,14 @@ export function filterOf(text, columns, causes = {}) {
     return { keep: (row) => test(row) === true };
   } catch (error) {
     if (!(error instanceof BadFilter)) throw error;
-    const names = columns.map(({ name }) => name).join(", ");
+    const names = columns.map(namesOf).join(", ");
     return { error: `${error.message}; a filter knows ${names}` };
   }
+}
+
+/** The names of a column in a filter. */
+export function namesOf({ name, also }) {
+  return also ? `${name} or ${also}` : name;
 }
 
 function tokensOf(text) {
@@ -48,7 +55,8 @@ function tokensOf(text) {
     const from = FILTER_TOKEN.lastIndex,
       found = FILTER_TOKEN.exec(text);
     if (!found) throw new BadFilter(`the quote at “${text.slice(from).trim()}” is not closed`);
-    const [, quoted, op, word] = found;
+    const [, double, single, op, word] = found,
+      quoted = double ?? single;
     tokens.push(quoted === undefined ? { op, word } : { quoted: unescaped(quoted) });
   }
   return tokens;
@@ -143,13 +151,14 @@ class Reader {
 
   _comparison(name, op) {
     this.at += 1;
-    const column = this.columns.find((each) => each.name === name.toLowerCase());
+    const called = name.toLowerCase();
+    const column = this.columns.find((each) => [each.name, each.also].includes(called));
     if (!column) throw new BadFilter(`“${name}” is not a column`);
     const token = this._here;
     if (!token || token.op || (token.word && JOINTS.includes(token.word.toLowerCase())))
       throw new BadFilter(`a value is missing after “${name} ${op}”`);
+    const value = column.kind === "cause" ? this._causeWords() : (token.quoted ?? token.word);
     this.at += 1;
-    const value = token.quoted ?? token.word;
     return this._compared(column, op === "=" ? "==" : op, value, token.quoted !== undefined);
   }
 
@@ -168,6 +177,21 @@ class Reader {
     return op === "==" ? test : negated(test);
   }
 
+  /** The next token, with those after it that are the words of a cause together with it. */
+  _causeWords() {
+    const from = this.at,
+      all = Object.values(this.causes).map((words) => words.toLowerCase());
+    let said = shown(this._here);
+    for (let to = from + 1; this.tokens[to]?.word; to++) {
+      const words = this.tokens
+        .slice(from, to + 1)
+        .map(shown)
+        .join(" ");
+      if (all.includes(words.toLowerCase())) [said, this.at] = [words, to];
+    }
+    return said;
+  }
+
   /** A cause by its code or its words; one of its words is enough where no other cause has it. */
   _causeTest(op, value) {
     const wanted = value.trim().toLowerCase();
@@ -182,8 +206,8 @@ class Reader {
     const hasWord = ([, words]) => ` ${words} `.includes(` ${wanted} `);
     const found = same.length ? same : causes.filter(hasWord);
     if (found.length !== 1) {
-      const codes = (found.length ? found : causes).map(([code]) => code).join(", ");
-      const are = found.length ? `may be ${codes}` : `is none of ${codes}`;
+      const words = (found.length ? found : causes).map(([, each]) => each).join(", ");
+      const are = found.length ? `may be ${words}` : `is none of: ${words}`;
       throw new BadFilter(`the cause “${value}” ${are}`);
     }
     const test = codeTest(new Set([found[0][0]]));

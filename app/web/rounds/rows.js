@@ -1,15 +1,15 @@
 // The rounds of the runs on view as rows of a table, and what some of them say together: pure
 // functions. A value that the trace does not have is null, never 0.
 
-import { STAGES, summarise } from "../charts.js";
+import { summarise, took } from "../charts.js";
 import { shortNumber } from "../dom.js";
 
 const NONE = "–"; // what stands for a value that is not recorded
 const inOneLine = (text) => text.replaceAll("\n", "⏎");
 const spaced = (label) => label.replaceAll("␣", " ").replaceAll("⏎", "\n"); // as text has it
 
-/** name: in a filter; head: over the column; tex: that in LaTeX, where it differs; kind: how the
- * values are compared. */
+/** name: in a filter, and also: another one there; head: over the column; tex: that in LaTeX,
+ * where it differs; kind: how the values are compared. */
 export const COLUMNS = [
   { name: "run", head: "run", kind: "text", about: "the run's letter" },
   { name: "round", head: "round", kind: "number", about: "the round's number, from 1" },
@@ -20,6 +20,7 @@ export const COLUMNS = [
   { name: "cause", head: "cause of loss", kind: "cause", about: "why the walk ended there" },
   {
     name: "token",
+    also: "bonus",
     head: "bonus token",
     kind: "text",
     about: "the target's own token where the walk ended",
@@ -63,7 +64,7 @@ export function rowsOf(runs) {
 
 function rowOf(round, at, letter, causes) {
   const added = round.text.filter(([, came]) => came !== "p"),
-    seconds = STAGES.reduce((sum, name) => sum + round.times[name], 0),
+    seconds = took(round),
     row = {
       round: at + 1,
       run: letter,
@@ -78,7 +79,7 @@ function rowOf(round, at, letter, causes) {
       c1: round.coverage?.[1] ?? null,
       c4: round.coverage?.[4] ?? null,
       c16: round.coverage?.[16] ?? null,
-      ms: seconds > 0 ? 1000 * seconds : null, // a trace without times is read as zeros
+      ms: seconds === null ? null : 1000 * seconds,
     };
   const said = causes?.[row.cause] ?? row.cause ?? "";
   const searched = [row.text, row.token ?? "", said].join("\n").toLowerCase();

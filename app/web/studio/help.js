@@ -1,6 +1,7 @@
 // Meanings of the marks and keys of Run and Compare: the legend below the trees, and the help.
 
 import { button, h } from "../dom.js";
+import { namesOf } from "../rounds/filter.js";
 import { COLUMNS } from "../rounds/rows.js";
 
 const HELP = [
@@ -31,8 +32,8 @@ const HELP = [
 
 const FILTER = [
   "Words are searched for in text, token and cause: all must occur. An expression compares " +
-    'columns: accepted == 0 and (tvd > 0.5 or cause == budget), token ~ "water", not ms < 20.',
-  `Columns: ${COLUMNS.map(({ name }) => name).join(", ")}; each head says more where it is ` +
+    'columns: accepted == 0 and (tvd > 0.5 or cause == budget), text ~ "water", not ms < 20.',
+  `Columns: ${COLUMNS.map(namesOf).join(", ")}; each head says more where it is ` +
     "pointed at. “–” is not recorded: no comparison holds of it but == unknown.",
 ];
 
@@ -112,5 +113,6 @@ export class Legend {
       place.replaceChildren(...marks.map(entry));
       place.hidden = !marks.length;
     }
+    this.element.classList.toggle("cued", marks.length > 0);
   }
 }

@@ -3,6 +3,7 @@
 
 import { typedIn } from "../memory.js";
 import { openNamed } from "../named.js";
+import { keepTickets, keptTickets, UNASKED } from "./shelf.js";
 
 /** The number of a round that accepted most, and of those the one that drafted most. */
 export function bestOf(rounds) {
@@ -44,7 +45,16 @@ export class Opening {
     if (!tickets.length || !this.may) return;
     this.coming = new Set(tickets);
     this.shown = tickets.join();
+    keepTickets(UNASKED, [...new Set([...keptTickets(UNASKED), ...tickets])]);
     studio.runs.open(tickets);
+  }
+
+  /** Somebody chose these from the shelf, whoever opened them before. */
+  chosen(tickets) {
+    keepTickets(
+      UNASKED,
+      keptTickets(UNASKED).filter((ticket) => !tickets.includes(ticket)),
+    );
   }
 
   /** The rounds of a run have come, all of them. */

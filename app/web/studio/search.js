@@ -29,8 +29,8 @@ export class Search {
       .panes()
       .flatMap((pane) => pane.tree.search(wanted).map((row) => ({ pane, row })));
     this.hit = -1;
-    const count = plural(this.hits.length, "match").replace("matchs", "matches");
-    this.found.textContent = wanted ? count : "";
+    const folded = this.hits.filter(({ pane, row }) => !pane.tree.plan.place.has(row)).length;
+    this.found.textContent = wanted ? countOf(this.hits.length, folded) : "";
   }
 
   /** Other trees are on view. */
@@ -55,4 +55,10 @@ export class Search {
     this.hear.found(pane, row);
     this.found.textContent = `${this.hit + 1} of ${this.hits.length}`;
   }
+}
+
+/** How many matches there are, and how many of them are not drawn. */
+export function countOf(all, folded) {
+  const count = plural(all, "match").replace("matchs", "matches");
+  return folded ? `${count}, ${folded} folded` : count;
 }

@@ -57,6 +57,9 @@ export class Shelf {
   }
 }
 
+/** In place of a view's name: of the examples that the page opened by itself. */
+export const UNASKED = "unasked";
+
 const KEY = (view) => `draftscope-tickets-${view}`;
 
 export function keepTickets(view, tickets) {

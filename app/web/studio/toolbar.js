@@ -52,11 +52,7 @@ export class Toolbar {
       studio.look.toggleFold(),
     );
     this.table = toggle("Table", "Nodes as a table (t)", () => studio.look.toggleTable());
-    return h(
-      "span",
-      { class: "ds-tools" },
-      studio.search.found,
-      studio.search.box,
+    this.drawing = [
       tool(
         "−",
         "Zoom out (−)",
@@ -74,6 +70,13 @@ export class Toolbar {
       ),
       this.run,
       this.fold,
+    ];
+    return h(
+      "span",
+      { class: "ds-tools" },
+      studio.search.found,
+      studio.search.box,
+      this.drawing,
       this.table,
       tool("?", "Keys and marks (?)", () => studio.help.showModal()),
     );
@@ -118,8 +121,9 @@ export class Toolbar {
     this.fold.setAttribute("aria-pressed", String(!folded));
   }
 
+  /** Whether the nodes are a table: then there is no drawing to move. */
   tabular(on) {
-    this.table.textContent = on ? "Tree" : "Table";
     this.table.setAttribute("aria-pressed", String(on));
+    for (const each of this.drawing) each.disabled = on;
   }
 }

@@ -8,6 +8,8 @@ export const BOX_H = 40;
 export const STEP_X = 168;
 export const STEP_Y = 46;
 const BAR = 50; // a bar for probability 1
+export const TOKEN_Y = 14; // the line of a token above its odds, which its "_" is not to touch
+export const INSET = 13; // of the words of a box with round ends
 const EDIT_W = 126; // a draft graph's box, and a line in it
 const EDIT_H = 16;
 const EDIT_GAP = 34;
@@ -110,7 +112,7 @@ export function nodeBox(size, round, row, id, [x, y]) {
   const sign = size.narrow && signOf(round, row) ? 2 : 0; // its sign stands beside the token
   const room = { letters: size.letters - sign };
   const words = cutWords(room, `${mark} ${round.short[token] || label}`);
-  const top = size.flat ? 15 : row ? 16 : size.boxH / 2 + 5;
+  const top = size.flat ? 15 : row ? TOKEN_Y : size.boxH / 2 + 5;
   node.append(s("text", { class: "token", x: left(size), y: top, "data-words": words }, words));
   if (row) node.append(...odds(size, round, row));
   return node;
@@ -129,17 +131,17 @@ function odds(size, round, row) {
 }
 
 /** A chance in words, and as a bar: the first or second of a box. */
-function bar({ flat, slim, narrow, boxW }, name, chance, place) {
+function bar(size, name, chance, place, start = left(size)) {
+  const { flat, slim, narrow, boxW } = size;
   const beside = slim ? 0 : place;
   const full = narrow ? BAR - 6 : BAR;
-  const x = flat ? boxW - 100 + 48 * beside : left({ slim }) + (6 + full) * beside;
+  const x = flat ? boxW - 100 + 48 * beside : start + (6 + full) * beside;
   const y = flat ? 14 : slim ? 29 + 17 * place : 29;
-  const width = Math.max(1, (flat ? 42 : full) * (chance || 0)).toFixed(1);
+  const width = Math.max(1, (flat ? 42 : full) * chance).toFixed(1);
   const under = y + (flat ? 3.5 : 4);
-  return [
-    s("text", { class: "odds", x, y }, `${name} ${percent(chance)}`),
-    s("rect", { class: `bar ${name}`, x, y: under, width, height: flat ? 2.5 : 3.5 }),
-  ];
+  const words = s("text", { class: "odds", x, y }, `${name} ${percent(chance)}`),
+    look = { class: `bar ${name}`, x, y: under, width, height: flat ? 2.5 : 3.5 };
+  return typeof chance === "number" ? [words, s("rect", look)] : [words];
 }
 
 /** A draft of a block state: its formula, then its edits. */
@@ -161,7 +163,8 @@ export function ghostBox(size, round, id, [x, y]) {
   const { ghost } = round;
   const what = round.lines ? "step" : "token";
   const words = cutWords(size, `◇ ${ghost.short}`);
-  const top = size.flat ? 15 : ghost.p === null ? size.boxH / 2 + 5 : 16;
+  const top = size.flat ? 15 : ghost.p === null ? size.boxH / 2 + 5 : TOKEN_Y,
+    start = size.slim ? left(size) : INSET;
   return s(
     "g",
     {
@@ -180,12 +183,8 @@ export function ghostBox(size, round, id, [x, y]) {
       height: size.boxH,
       rx: Math.min(size.slim ? 12 : 20, size.boxH / 2),
     }),
-    s(
-      "text",
-      { class: "token", x: size.slim ? left(size) : 13, y: top, "data-words": words },
-      words,
-    ),
-    ...(ghost.p === null ? [] : bar(size, "p", ghost.p, size.flat ? 1 : 0)),
+    s("text", { class: "token", x: start, y: top, "data-words": words }, words),
+    ...(ghost.p === null ? [] : bar(size, "p", ghost.p, size.flat ? 1 : 0, start)),
   );
 }
 

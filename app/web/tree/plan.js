@@ -89,6 +89,13 @@ export class TreePlan {
     return this.fold.chips.find((each) => each.parent === parent);
   }
 
+  /** The row whose chip another one is folded into; null: it is drawn. */
+  chipOf(row) {
+    let at = row;
+    while (!this.place.has(at)) at = this.parent(at);
+    return at !== row && this.chipPlace.has(at) ? at : null;
+  }
+
   label(row) {
     const { ghost, labels, tokens } = this.round;
     return row === GHOST ? ghost.label : labels[tokens[row]];

@@ -16,6 +16,7 @@ export class TreeScene {
     this.element = s("g", { class: "ds-scene" });
     this.view = { k: 1, kx: 1, x: 0, y: 0 };
     this.nodes = new Map();
+    this.hits = new Set(); // rows that hold what is searched
   }
 
   /** Draw a plan's edges; its boxes come with `settle`. */
@@ -54,6 +55,7 @@ export class TreeScene {
     let node = this.nodes.get(row);
     if (!node) {
       node = this.make(row);
+      node.classList.toggle("hit", this.hits.has(row));
       this.nodes.set(row, node);
       if (this.plan.place.has(row)) this.layer.append(node);
       this._cut(node);
@@ -66,10 +68,23 @@ export class TreeScene {
     if (!made) {
       made = chipBox(this.plan, this.plan.chip(parent), this.plan.chipPlace.get(parent));
       this.chips.set(parent, made);
+      this._markChip(parent, made);
       this.layer.append(made);
       this._cut(made);
     }
     return made;
+  }
+
+  _markChip(parent, chip) {
+    const holds = [...this.hits].some((row) => this.plan.chipOf(row) === parent);
+    chip.classList.toggle("hit", holds);
+  }
+
+  /** Mark these rows, and the chips that they are folded into, and no others. */
+  hit(rows) {
+    this.hits = new Set(rows);
+    for (const [row, node] of this.nodes) node.classList.toggle("hit", this.hits.has(row));
+    for (const [parent, chip] of this.chips) this._markChip(parent, chip);
   }
 
   /** Mark a row, and every way from the root to it. */

@@ -3,6 +3,7 @@
 // its boxes with q and p.
 
 import { percent, s } from "../dom.js";
+import { INSET, TOKEN_Y } from "./boxes.js";
 import { FAR, FARTHER } from "./camera.js";
 import { RunPlan } from "./run-plan.js";
 
@@ -104,10 +105,10 @@ export class Spine {
       ];
       const said = odds.filter(Boolean);
       const lines = tree.slim ? said : [said.join("   ")];
-      const inset = left + (tree.slim ? 4 : 9);
+      const inset = left + (tree.slim ? 4 : token.row < 0 ? INSET : 9);
       parts.push(
         s("rect", { class: `box ${token.came}`, x: left, y: top, ...size }),
-        s("text", { class: "token", x: inset, y: top + 16 }, cut(token.short)),
+        s("text", { class: "token", x: inset, y: top + TOKEN_Y }, cut(token.short)),
         ...lines.map((words, i) =>
           s("text", { class: "odds", x: inset, y: top + 30 + 17 * i }, words),
         ),

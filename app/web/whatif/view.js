@@ -18,7 +18,8 @@ import { MoreTexts } from "./texts.js";
 
 const EMPTY =
   "A collected text holds what every drafter said at every position of one text. Open " +
-  "one, or make one: python -m app collect --out FILE --prompt …";
+  "one, or make one: ";
+const COLLECT = "python -m app collect --out FILE --prompt …";
 const MOST = 1024; // nodes of a budget
 const REST = 120; // milliseconds without a turn, after which the curve is asked for
 
@@ -94,7 +95,8 @@ export class WhatIf {
     this.apart = new Map(); // of texts collected for a run: where they leave it
     this.made = new Map(); // and what an address says of that run
     this.words = h("div", {}, this.prompt, this.given, this.more.element);
-    this.empty = h("p", { class: "ds-soft ds-tell" }, EMPTY);
+    this.empty = h("p", { class: "ds-soft ds-tell" }, EMPTY, h("code", {}, COLLECT));
+    this.words.hidden = this.empty.hidden = true; // until it is known whether there is a text
     this.body = h(
       "div",
       { class: "ds-below" },

@@ -11,7 +11,7 @@ from typing import Any
 
 from core.methods.dflash.model import FORM
 from core.models.gguf_layout import GgufHeader, GgufLayout, draft_vocabulary
-from core.models.layer_fields import FULL, SLIDING
+from core.models.layer_kinds import FULL, SLIDING
 
 WINDOW, PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
 CAUSAL = "attention.causal"

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from core.errors import UserError
 from core.models import checkpoint
 from core.models.language import Language
-from core.models.layer_fields import FULL, SLIDING, layer_fields, sliding_layers, window_of
+from core.models.layer_fields import layer_fields, sliding_layers, window_of
+from core.models.layer_kinds import FULL, SLIDING
 from core.models.layers import (
     PLAIN_ROPE,
     DecoderLayer,

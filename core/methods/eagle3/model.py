@@ -24,7 +24,8 @@ from core.errors import UserError
 from core.models import checkpoint
 from core.models.checkpoint import WithHead
 from core.models.language import Language
-from core.models.layer_fields import FULL, SLIDING, layer_fields, sliding_layers, window_of
+from core.models.layer_fields import layer_fields, sliding_layers, window_of
+from core.models.layer_kinds import FULL, SLIDING
 from core.models.layers import (
     MLP,
     PLAIN_ROPE,

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from core.errors import UserError
 from core.models import checkpoint
 from core.models.checkpoint import Form
+from core.models.layer_kinds import SLIDING
 
-SLIDING = "sliding_attention"
 # By kind of attention, keys and values [1, G, T, D].
 KeysAndValues = Mapping[str, tuple[Tensor, Tensor]]
 REFUSED = {  # fields of transformers' layers that an assistant's have not

@@ -34,7 +34,7 @@ from core.models.adapter import PARTS
 from core.models.cache import StaticKV
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
-from core.models.layer_fields import FULL
+from core.models.layer_kinds import FULL
 from core.models.layers import RMSNorm
 from core.models.target import reads_static_kv
 
@@ -195,13 +195,13 @@ class MtpHead(nn.Module):
         return self.eh_proj(torch.cat(both[::-1] if self.config.hidden_first else both, -1))
 
     def forward(
-        self, rows: Tensor, positions: Tensor, mask: Tensor, kv: StaticKV | Any, keep: int = 0
+        self, rows: Tensor, positions: Tensor, mask: Any, kv: StaticKV | Any, keep: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """Rows [N, h] at their positions with an additive mask [N, S] → logits [N, V] (of ``keep``
-        last rows; 0: all) and their hidden states [N, h], after the norm."""
+        """Rows [N, h] at their positions with masks as of ``layer_masks`` → logits [N, V] (of
+        ``keep`` last rows; 0: all) and their hidden states [N, h], after the norm."""
         out = self.body(
             inputs_embeds=rows[None],
-            attention_mask=mask[None, None],
+            attention_mask=mask,
             position_ids=positions[None],
             past_key_values=kv,
             use_cache=True,

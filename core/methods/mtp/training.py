@@ -35,6 +35,7 @@ from core.models import checkpoint
 from core.models.adapter import PARTS
 from core.models.cache import mask_value
 from core.models.language import Language, last_layer
+from core.models.layer_masks import layer_masks
 
 MOST = 512  # documents that the projection's start is fitted to
 RIDGE = 2000.0  # tokens: as much as so many hold it where it was
@@ -92,7 +93,8 @@ class MtpStudent(Student[MtpHead]):
         rows = self.model.join(hidden, self.embed(tokens).to(hidden.dtype))
         mask = torch.zeros(seen.shape, device=self.device)
         mask = mask.masked_fill_(~seen, mask_value(mask.dtype))
-        return self.model(rows, where + 1, mask, kv, keep=1)[1]
+        masks = layer_masks(self.model.body.config, mask[None, None])
+        return self.model(rows, where + 1, masks, kv, keep=1)[1]
 
     def save(self, folder: Path) -> None:
         save(self.model, folder)

@@ -28,6 +28,7 @@ from core.methods.sps.translation import Translation
 from core.models.cache import StaticKV, mask_value
 from core.models.language import Language, load_language, load_vocabulary
 from core.models.layer_kinds import carries_state
+from core.models.layer_masks import layer_masks
 from core.models.target import PREFILL_CHUNK, context_limit, input_device, make_kv
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ class LmDrafter(Drafter):
         lm: Any = self.lm
         out = lm(
             torch.tensor(tokens, device=where.device)[None],
-            attention_mask=mask[None, None],
+            attention_mask=mask,
             position_ids=where[None],
             past_key_values=self.cache,
             use_cache=True,
@@ -203,15 +204,14 @@ class LmDrafter(Drafter):
         self.cache.commit(len(tokens))
         return out.logits[0]
 
-    def rows(self, positions: list[int], allowed: Tensor) -> tuple[Tensor, Tensor]:
-        """The positions [R] of new rows and their additive mask [R, S], on the model's device; the
-        cache has room for them."""
+    def rows(self, positions: list[int], allowed: Tensor) -> tuple[Tensor, Any]:
+        """The positions [R] of new rows and their masks as ``layer_masks`` makes them, on the
+        model's device; the cache has room for them."""
         device, dtype = input_device(self.lm), self.lm.dtype
         self.cache.grow(self.cache.length + len(positions))
         mask = torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, mask_value(dtype))
-        return torch.tensor(positions, device=device).clamp(max=self._last_position), mask.to(
-            device
-        )
+        where = torch.tensor(positions, device=device).clamp(max=self._last_position)
+        return where, layer_masks(self.lm.config, mask[None, None].to(device))
 
 
 class LmSession(PathSession):

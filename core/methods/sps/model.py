@@ -146,10 +146,17 @@ def outline(folder: Path) -> nn.Module:
 
 
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of the file's tensors that the model has; a head tied to the embedding is there."""
+    """Shapes of the file's tensors that the model has; a head tied to the embedding is there.
+
+    transformers renames the tensors of some families as it loads them, and says then what is
+    missing: theirs count as there.
+    """
     known, found = checkpoint.shapes(outline(folder)), checkpoint.read_shapes(folder)
-    if load_config(folder).layers is None and _config(folder).get_text_config().tie_word_embeddings:
-        found.setdefault("lm_head.weight", known.get("lm_head.weight", ()))
+    if load_config(folder).layers is None:
+        if _config(folder).get_text_config().tie_word_embeddings:
+            found.setdefault("lm_head.weight", known.get("lm_head.weight", ()))
+        if not found.keys() >= known.keys() and found.keys() - known.keys():
+            return known
     return {name: shape for name, shape in found.items() if name in known}
 
 

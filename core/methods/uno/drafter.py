@@ -117,7 +117,7 @@ class UnoDrafter(LmDrafter):
         with self.adapter.open(rows):
             out: Any = lm(
                 inputs_embeds=self.adapter.embed(torch.tensor(ids, device=rows.device), rows)[None],
-                attention_mask=mask[None, None],
+                attention_mask=mask,
                 position_ids=where[None],
                 past_key_values=self.cache,
                 use_cache=True,
