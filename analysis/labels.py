@@ -14,6 +14,10 @@ from core.methods.names import PLAIN
 from core.rounds.round import Sampling
 from core.traces.schema import Header
 
+_OWN = frozenset({  # settings that make no other method, or that a label says in its own words
+    "budget", "seed", "temperature", "top_k", "top_p", "max_new_tokens", "max_tokens",
+    "min_tokens", "length", "timed", "prompt_tokens",
+})  # fmt: skip
 LONGEST = 60  # characters of a label
 DEFAULT = "default"  # a checkpoint that nobody named: the preset's, or the one that ships
 
@@ -96,6 +100,9 @@ def _setting(header: Header) -> dict[str, str]:
     options = settings.get("options")
     for key, value in options.items() if isinstance(options, Mapping) else ():
         found[str(key)] = str(value)
+    for key, value in settings.items():  # of other engines; words may name a single request
+        if isinstance(value, int | float) and key not in _OWN:
+            found.setdefault(str(key), str(value))
     rule = sampling(header)
     found |= {"T": f"{rule.temperature:g}", "target": str(header.model.get("name", ""))}
     found |= {"top-k": str(rule.top_k), "top-p": str(rule.top_p)}

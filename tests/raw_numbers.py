@@ -97,10 +97,10 @@ def next_to_siblings(rounds: list[dict]) -> dict[str, list[bool]]:
         for depth in range(2, min(len(r["path"]), len(r["candidates"]["token"])) + 1):
             above = ranks[: depth - 1]
             if above[-1] != 1:
-                context = "after a sibling"
+                context = "after another token"
             elif all(rank == 1 for rank in above):
                 context = "along the spine"
             else:
-                context = "further behind a sibling"
+                context = "further behind one"
             found[context].append(depth < len(r["path"]))
     return found

@@ -179,6 +179,15 @@ def test_where_nothing_beats_plain_decoding_it_says_so_and_prints_no_flag():
     assert said[0].startswith("No draft is shown to beat") and "K = 2: at least this." in said
 
 
+def test_so_few_rounds_advise_nothing():
+    few = recorded([5, 5, 5, 5])
+    chosen = choices(advise(few, StepTimes(TOY)))
+    said = " ".join(sentences(chosen, few, StepTimes(TOY)))
+    assert "Only 4 rounds: too few rounds to choose a draft." in said
+    assert "Batch" not in said and "the largest" not in said and not flags(chosen, few)
+    assert flags(choices(advise(more := recorded([5] * 5), StepTimes(TOY))), more)
+
+
 def test_where_the_largest_draft_is_best_it_says_that_a_larger_one_is_not_known():
     flat = {(None, 1): {1: 0.01, 6: 0.01}}
     of = recorded(times=flat)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.charts import figures
+from analysis.measures import causes, reliability
 from analysis.measures.findings import FEW, FLAT, Finding, findings, flat_from
 from analysis.measures.tables import Tables
 from analysis.numbers import number, percent
@@ -18,6 +21,7 @@ from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED
 from core.stats import ratio
 from core.traces.reader import read_trace
+from core.traces.record import Recorder
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests import raw_numbers
@@ -120,6 +124,18 @@ def test_siblings_are_the_first_mismatches(told):
     assert found["sibling"].words.endswith(f"{percent(held)}.")
 
 
+def test_a_chain_is_said_to_have_no_sibling(tmp_path):
+    with Recorder(path := tmp_path / "a.jsonl", "mine", [1], budget=2) as record:
+        for root in (9, *[3] * 8):
+            lists = (np.array([[5, 7], [5, 7]]), np.log([[0.6, 0.4], [0.6, 0.4]]))
+            odds = [0.0, *np.log([0.4, 0.6])]
+            record.round([root, 7, 5], [-1, 0, 1], [0, 1, 2], 3, odds, lists)
+    tables = Tables.of({"A": read_trace(path)})
+    (said,) = (each.words for each in findings(tables) if each.about == "sibling")
+    assert "sibling" not in said and "the token taken was drafted all the same in 100%" in said
+    assert set(causes.after_sibling(tables)["context"]) == {"after another token"}
+
+
 def test_the_round_to_look_at_shows_what_the_sentence_says(told):
     found, rounds = told
     numbered = dict(enumerate(rounds, 1))
@@ -157,3 +173,35 @@ def test_runs_keep_their_order_and_a_run_without_drafts_has_none():
     tables = Tables.of({"B": fake_trace(seed=3), "A": fake_trace(seed=5), "C": plain})
     labels = [finding.label for finding in findings(tables, by="run")]
     assert list(dict.fromkeys(labels)) == ["B", "A"]
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_a_q_that_tokens_were_drawn_from_is_not_judged(tmp_path, coupled):
+    """q is p and all is accepted, which Σq does not promise; the drawn token is not the best."""
+    header = {"settings": {"sampling": {"temperature": 1.0}}}
+    with Recorder(path := tmp_path / "a.jsonl", "mine", [1], budget=2, **header) as record:
+        root = 9
+        for _ in range(2 * FEW):
+            lists = (np.array([[5, 7], [5, 7]]), np.log([[0.6, 0.4], [0.6, 0.4]]))
+            if coupled:
+                odds = [0.0, *np.log([0.4, 0.4])]
+                record.round([root, 7, 7], [-1, 0, 1], [0, 1, 2], 9, odds, lists)
+            else:
+
+                def drawn(made):
+                    return replace(made, verdict=replace(made.verdict, bonus_token=9))
+
+                odds = [0.0, *np.log([0.6, 0.6])]
+                record.round([root, 5, 5], [-1, 0, 1], [0, 1], 9, odds, lists, more=drawn)
+    for by in ("method", "run"):
+        tables = Tables.of({"A": read_trace(path)})
+        (trust,) = (each for each in findings(tables, by=by) if each.about == "trust")
+        assert trust.words.startswith("Path probabilities are not judged, over 10 rounds")
+        for table in (
+            reliability.surrogate,
+            reliability.calibration_error,
+            reliability.reliability,
+        ):
+            assert table(tables, by=by).empty, table
+        assert figures.FIGURES["expected-accepted"](tables, figures.AUTO)
+        assert figures.FIGURES["reliability-step"](tables, figures.AUTO)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.engines.served import read_served
-from analysis.measures.counts import Counts, sentences
+from analysis.measures.counts import Counts, Served, sentences, summed
 from app.cli import main
 from core.errors import UserError
 from tests.test_cli import is_one_sentence
@@ -175,7 +175,9 @@ def test_rounded_lines_give_back_the_rounds_that_they_were_made_of(
     assert (found.full is True) == all(d == 5 for _, d in drafts)
 
 
-PERCENT = re.compile(r"([\d.]+)% (of the drafts end at place \d|are accepted whole|longer)")
+PERCENT = re.compile(
+    r"([\d.]+)% (?:of (?:the|\d+) drafts )?(end at place \d|are accepted whole|longer)"
+)
 
 
 @given(drafts=st.lists(st.tuples(st.integers(0, 4), st.just(4)), min_size=30, max_size=300))
@@ -193,10 +195,10 @@ def test_full_drafts_say_where_they_end(tmp_path_factory, drafts):
     ends = [sum(a == n for a, _ in drafts) for n in range(5)]
     said = " ".join(sentences(found))
     shares = {words: float(number) for number, words in PERCENT.findall(said)}
-    at = [n for n in range(4) if f"of the drafts end at place {n + 1}" in shares]
+    at = [n for n in range(4) if f"end at place {n + 1}" in shares]
     assert [ends[n] for n in at] == [max(ends[:4])][: max(ends[:4])]
     for n in at:
-        share = shares.pop(f"of the drafts end at place {n + 1}")
+        share = shares.pop(f"end at place {n + 1}")
         assert share == pytest.approx(100 * ends[n] / len(drafts), abs=0.051)
     assert ("None is accepted whole" in said) == (ends[4] == 0)
     if ends[4]:
@@ -206,6 +208,13 @@ def test_full_drafts_say_where_they_end(tmp_path_factory, drafts):
         paid = 100 * ends[4] / len(drafts) / before
         assert shares.pop("longer") == pytest.approx(paid, abs=0.051)
     assert not shares
+
+
+def test_so_few_drafts_conclude_nothing():
+    few = summed([Served("x", rounds=4, drafted=12, accepted=6, histogram=(1, 1, 1, 1))], "page")
+    said = " ".join(sentences(few))
+    assert "Only 4 drafts: too few rounds" in said
+    assert not re.search("end at place|it pays|accepted whole", said)
 
 
 def test_a_long_interval_has_no_single_count(tmp_path):
@@ -286,7 +295,7 @@ def test_the_command(tmp_path, capsys):
     path.write_text(LOGS["vLLM, 2025"])
     assert main(["trace", "import", str(path)]) == 0
     shown = capsys.readouterr().out
-    assert "[0.46, 0.63]" in shown and "45.7% of the drafts end at place 1" in shown
+    assert "[0.46, 0.63]" in shown and "45.7% of 129 drafts end at place 1" in shown
     assert main(["trace", "import", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["rounds"] == 129 and found["by_depth"][1]["tested"] == 70

@@ -104,7 +104,7 @@ WRONG = [
     ("probe.coverage.0.15", [9, -1, 0.2], [1.0078, None]),
     ("probe.entropy_q.0", [-3, 400], [0, None]),
     ("nodes.log_q.1", [0.5, 3], [0.0078, None]),
-    ("nodes.rank.1", [0, -1], [7]),
+    ("nodes.rank.1", [0, 99], [-1]),
     ("nodes.rank_p.1", [0], [9]),
     ("nodes.log_p.1", [0.1], [0, None]),
     ("nodes.entropy.0", [-1], [0]),

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from analysis.charts import figures
 from analysis.labels import text_key
 from analysis.measures import acceptance, causes, comparison, metrics, reliability
+from analysis.measures.findings import findings
 from analysis.measures.parts import RecordedPart
 from analysis.measures.tables import Tables
 from analysis.measures.tokens import CLASSES, token_class
@@ -31,7 +32,7 @@ from core.rounds.round import Round, TargetProbs, Times, Verdict
 from core.stats import FEW, bootstrap, interval, resample, wilson
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
-from core.traces.writer import TraceWriter
+from core.traces.writer import TraceWriter, write_trace
 from tests import fakes, raw_numbers, toys
 from tests.timing import amount
 
@@ -579,6 +580,39 @@ def test_labels_tell_apart_what_differs_and_nothing_else_and_are_short():
     ]  # fmt: skip
     one, two, three = labels[5:]
     assert one != two == three and max(map(len, labels)) <= 60
+
+
+def test_settings_of_other_engines_are_two_labels_and_what_names_a_request_is_none():
+    runs = [
+        fake_trace(num_speculative_tokens=k, request=str(n), max_tokens=n, strict=False)
+        for n, k in enumerate((2, 2, 6))
+    ]
+    assert list(Tables.of(runs).labels.values()) == [
+        f"ddtree B=24 num_speculative_tokens={k}" for k in (2, 2, 6)
+    ]
+
+
+def test_ranks_that_are_not_known_count_nowhere(tmp_path):
+    """-1 in the file: no mismatch, no sibling, no best token is concluded from it."""
+    trace = fake_trace("ddtree", rounds=40)
+    bare = [
+        replace(r, draft=replace(
+            r.draft, ranks=np.where(r.draft.ranks > 0, -1, 0).astype(np.int32), proposal=None
+        ), probe=None)
+        for r in trace.rounds
+    ]  # fmt: skip
+    write_trace(path := tmp_path / "a.jsonl", replace(trace, rounds=tuple(bare)))
+    found = read_trace(path)
+    assert not found.mark and found.rounds[0].node(1).rank is None
+    tables = Tables.of(found)
+    assert (tables.nodes["rank"] == -1).all() and tables.positions["rank"].isna().all()
+    reached = tables.positions[tables.positions["accepted"]]
+    assert len(reached) and reached["best"].isna().all()
+    assert (
+        causes.after_sibling(tables).empty
+        or (causes.after_sibling(tables)["context"] == "along the spine").all()
+    )
+    assert all("second" not in each.words for each in findings(tables))
 
 
 SHIPPED = Path(__file__).resolve().parent.parent / "assets" / "traces"

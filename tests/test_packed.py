@@ -205,6 +205,17 @@ def test_old_parts_that_a_stopped_update_left_go(call, folder, tmp_path, monkeyp
     assert len(tables(into).rounds) == len(tables(folder).rounds)
 
 
+def test_a_pack_of_an_older_version_says_so_and_is_packed_again(call, folder, tmp_path):
+    into = tmp_path / "pack"
+    with pytest.MonkeyPatch.context() as older:
+        older.setattr(packed, "VERSION", packed.VERSION - 1)
+        update(folder, into)
+    code, _, err = call("report", into)
+    assert code == 2 and is_one_sentence(err) and "pack again" in err
+    assert update(folder, into).kept == 0
+    assert len(tables(into).rounds) == len(tables(folder).rounds)
+
+
 def test_what_a_stopped_packing_left_is_cleared(call, folder, tmp_path):
     into = tmp_path / "pack"
     into.mkdir()

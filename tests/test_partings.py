@@ -92,7 +92,7 @@ def folders(tmp_path):
 
 def pairs_of(folder):
     ones, others = (texts_at(folder / name, None) for name in ("one", "other"))
-    return compared(paired(ones, others), greedy=True)
+    return compared(paired(ones, others))
 
 
 def test_a_pair_of_each_kind_is_found_and_counted(folders):
@@ -119,7 +119,7 @@ def test_a_pair_of_each_kind_is_found_and_counted(folders):
 def test_a_tie_is_two_tokens_near_the_target_s_best(listed, token, kind, tmp_path):
     one = read_one(saved(tmp_path / "a.jsonl", run((1,), odds={3: listed})))
     other = Written("b", (1,), changed(3, token), None)
-    (pair,) = compared([(one, other)], greedy=True)
+    (pair,) = compared([(one, other)])
     assert pair.kind(BOUND) == kind
 
 
@@ -128,7 +128,7 @@ def parted_at_3(folder, one_p, other_p):
     odds = {3: one_p}, {3: other_p}
     one = read_one(saved(folder / "a.jsonl", run((1,), odds=odds[0])))
     other = read_one(saved(folder / "b.jsonl", run((1,), changed(3), odds[1])))
-    (pair,) = compared([(one, other)], greedy=True)
+    (pair,) = compared([(one, other)])
     return pair
 
 
@@ -158,7 +158,7 @@ def test_an_engine_whose_token_its_own_p_does_not_support_is_named(tmp_path):
     one = read_one(saved(tmp_path / "a.jsonl", run((1,), odds={3: {2: 0.8, 30: 0.1}})))
     wrong = run((1,), changed(3), {3: {2: 0.8, 30: 0.1}})
     other = read_one(saved(tmp_path / "b.jsonl", wrong))
-    found = counted(compared([(one, other)], greedy=True), BOUND)
+    found = counted(compared([(one, other)]), BOUND)
     assert found.off == (0, 1)
     (said,) = remarks(found, ("ours", "theirs"))
     assert "In 1 of them the token of theirs is more than 0.1 nats below" in said
@@ -214,12 +214,12 @@ def test_texts_are_paired_by_their_prompts_else_in_their_order():
         paired([text("a")], others)
     with pytest.raises(UserError, match="another chat template"):
         paired(ones[3:], others)
-    (pair,) = compared(paired(ones[:1], others[:1]), greedy=True)  # a single pair is compared
+    (pair,) = compared(paired(ones[:1], others[:1]))  # a single pair is compared
     assert pair.kind(BOUND) == PROMPT
     found = counted([pair], BOUND, unmatched=2)
     assert found.parted == 0 and len(remarks(found, ("", ""))) == 2
     assert verdict(found).startswith("Nothing is judged")
-    bare = compared(paired([text("a"), text("b", (1,))], others[:2]), greedy=True)
+    bare = compared(paired([text("a"), text("b", (1,))], others[:2]))
     assert remarks(counted(bare, BOUND), ("", "")) == [
         "Paired in their order: not all tell their prompt."
     ]
@@ -240,16 +240,16 @@ def test_a_target_is_asked_about_the_text_before():
         p[[2, 30]] = 0.5, 0.48
         return np.log(p)
 
-    (pair,) = compared([(text("a", (7, 7)), text("b", None, changed(3)))], greedy=True)
+    (pair,) = compared([(text("a", (7, 7)), text("b", None, changed(3)))])
     assert pair.kind(BOUND) == UNKNOWN
     found = asked(pair, log_p)
     assert heard == [[7, 7, *TEXT[:3]]]
     assert found.kind(BOUND) == TIE
     assert (found.asked.p, found.asked.other) == pytest.approx((0.5, 0.48))
     for other in (text("b", None, TEXT[:2]), text("b", None, TEXT)):
-        (pair,) = compared([(text("a", (7, 7)), other)], greedy=True)
+        (pair,) = compared([(text("a", (7, 7)), other)])
         assert asked(pair, log_p) is pair
-    (pair,) = compared([(text("a"), text("b", None, changed(3)))], greedy=True)
+    (pair,) = compared([(text("a"), text("b", None, changed(3)))])
     assert asked(pair, log_p) is pair  # no prompt is told: nothing can be asked
 
 
@@ -257,7 +257,7 @@ def test_sampled_texts_are_not_judged(tmp_path):
     settings = {"sampling": {"temperature": 1.0, "seed": 3}}
     one = read_one(saved(tmp_path / "a.jsonl", run((1,), settings=settings)))
     with pytest.raises(UserError, match="only greedy texts part at ties"):
-        compared([(one, text("b", (1,)))], greedy=True)
+        compared([(one, text("b", (1,)))])
     assert one.sampled and not read_one(saved(tmp_path / "b.jsonl", run((1,)))).sampled
 
 

@@ -22,7 +22,8 @@ from draftscope_recorder import channel, listening, options, vllm, writing
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from core.rounds.round import new_tokens
+from core.rounds.draft import Draft
+from core.rounds.round import Round, Verdict, new_tokens
 from core.traces.reader import read_trace
 from tests import recorder_fakes as fakes
 from tests.pretend_gpu import HERE, INDEXED, MOVES, OnGPU, gpu, is_new
@@ -77,7 +78,8 @@ def test_every_round_is_there_with_p_and_q(monkeypatch, tmp_path, runner, kind, 
             if kind != "steps" or not r.draft.nodes:
                 continue
             np.testing.assert_allclose(r.draft.log_q[1:], q[tokens[:-1], tokens[1:]], atol=1e-5)
-            assert (r.draft.ranks[1:] == 1).all() and r.max_depth == 3
+            ranks = [int((q[a] > q[a, b]).sum()) + 1 for a, b in pairwise(tokens)]
+            assert r.draft.ranks[1:].tolist() == ranks and r.max_depth == 3
             assert r.probe is not None
             observed = tokens[list(r.verdict.path[:3])]
             tvd = (p[observed].exp() - q[observed].exp()).abs().sum(-1) / 2
@@ -273,6 +275,18 @@ def chain(*tokens):
         "tokens": np.array(tokens, np.int32),
         "parents": np.arange(-1, len(tokens) - 1, dtype=np.int32),
     }
+
+
+def test_a_sampled_chain_s_rank_is_its_place_in_the_list_after_its_parent():
+    draft = Draft.chain([5, 7, 4], np.log([0.2, 0.1]))
+    record = Round(0, 3, draft, Verdict((0, 1), np.array([7, 8, -1])), (7, 8))
+    here = {
+        "asked": np.array([True, True, False]),
+        "q_top": np.array([[9, 7], [1, 2], [0, 0]]),
+        "q_top_log": np.log([[0.7, 0.2], [0.5, 0.4], [1, 1]]).astype(np.float32),
+    }
+    seen = writing._with_q(record, here, 2, 1)
+    assert seen.draft.ranks.tolist() == [0, 2, -1]
 
 
 def test_a_disk_that_fills_in_the_midst_of_a_trace_ends_that_trace_alone(tmp_path, capfd):

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from analysis.measures.misses import miss
+from app.view.rounds import node_view
+from app.view.tree import text_tree
 from core.rounds.causes import Cause
 from core.rounds.draft import CHILDLESS, NOT_ASKED, Candidates, Draft, Proposal
 from core.rounds.round import (
@@ -132,7 +134,8 @@ def test_a_walk_behind_the_end_of_the_text_lost_nothing():
     ("path", "bonus", "proposal", "why"),
     [
         # by depth
-        ([0, 1], 3, by_depth(), Cause.PRUNED),
+        ([0, 1], 3, by_depth(), Cause.NOT_TAKEN),  # its child carries it
+        ([0, 1], 3, None, Cause.NOT_TAKEN),
         ([0, 1], 4, by_depth(), Cause.PRUNED),
         ([0, 1], 40, by_depth(), Cause.OUTSIDE),
         ([0, 1], 1, by_depth(), Cause.OUTSIDE),
@@ -169,6 +172,18 @@ def test_a_token_drawn_from_the_residual_refused_the_rows_after_the_last_one():
     record = a_round([0, 1], 3, by_depth())
     record = replace(record, verdict=replace(record.verdict, bonus_token=6))
     assert [record.why(row) for row in (2, 3)] == [Cause.OUTRANKED, Cause.REFUSED]
+    assert "target's token, drawn in place of the refused token" in text_tree(record)
+    said = node_view(record, 3)["why"]
+    assert said == "rejected: refused by speculative sampling"
+
+
+def test_a_list_without_any_log_q_is_known_by_its_tokens():
+    nothing = replace(lists(LISTS), log_q=np.full((3, 2), np.nan, np.float32))
+    proposal = Proposal(nothing, np.array([0, 1, 2, CHILDLESS, CHILDLESS], np.int32), 3, read=1)
+    assert a_round([0, 1], 7, proposal).stop_reason is Cause.NOT_READ
+    assert a_round([0, 1], 40, proposal).stop_reason is Cause.OUTSIDE
+    padded = replace(proposal, lists=replace(nothing, ids=np.zeros((3, 2), np.int64)))
+    assert len(padded.candidates(0).ids) == 0
 
 
 def test_a_round_without_drafted_nodes_says_so():

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from analysis.engines.generation import recorded
+from analysis.engines.partings import compared
 from analysis.engines.texts import Written, first_difference, read_texts, sentences
 from app import cli
 from core.errors import UserError
@@ -102,6 +103,32 @@ def test_a_text_that_ends_earlier_differs_at_its_end(tmp_path):
     said = " ".join(sentences(found, one, short, 0.1))
     assert "the end" in said and "tie" not in said
     assert found.sides[0].p is not None and found.tied(0.1) is None
+
+
+def test_an_interrupted_trace_does_not_part_at_its_end(tmp_path):
+    trace = run()
+    one = read_one(saved(tmp_path / "a.jsonl", trace))
+    whole = read_one(path := saved(tmp_path / "b.jsonl", replace(trace, rounds=trace.rounds[:5])))
+    assert first_difference(one, whole) is not None
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))  # its footer
+    cut = read_one(path)
+    assert len(cut.tokens) < len(one.tokens) and first_difference(one, cut) is None
+    said = sentences(None, one, cut, 0.1)
+    assert said[0] == f"the same text: {len(cut.tokens)} tokens" and "interrupted" in said[1]
+
+
+def test_a_drawn_bonus_token_makes_a_text_a_sampled_one(tmp_path):
+    trace = run()
+    drawn = trace.rounds[3].verdict
+    rounds = list(trace.rounds)
+    rounds[3] = replace(rounds[3], verdict=replace(drawn, bonus_token=drawn.bonus))
+    one = read_one(saved(tmp_path / "a.jsonl", trace))
+    other = read_one(saved(tmp_path / "b.jsonl", replace(trace, rounds=tuple(rounds))))
+    assert other.sampled and not one.sampled
+    short = replace(other, tokens=(*other.tokens[:4], -7))
+    with pytest.raises(UserError, match="only greedy texts part at ties"):
+        compared([(one, short)])
+    assert compared([(one, other)])[0].difference is None
 
 
 def test_prompts_that_differ_are_told_before_all_else(tmp_path):

@@ -37,6 +37,7 @@ _PAINT = {
     Cause.BEYOND: ("cause-beyond", ""),
     Cause.NO_DRAFT: ("cause-nothing", ""),
     Cause.REFUSED: ("cause-refused", "x"),
+    Cause.NOT_TAKEN: ("cause-unknown", "x"),
     Cause.UNKNOWN: ("cause-unknown", "."),
     Cause.TEXT_ENDED: ("cause-nothing", "/"),
     Cause.UNREACHED: ("cause-unreached", ""),

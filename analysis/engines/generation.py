@@ -33,7 +33,7 @@ from core.drafting.session import Children, DraftSession
 from core.errors import UserError
 from core.rounds.draft import NOT_ASKED, Array, Candidates, Draft, Proposal
 from core.rounds.round import Round, Times
-from core.traces.record import Recorder
+from core.traces.record import Recorder, with_proposal
 
 log = logging.getLogger("draftscope")
 LISTED = 16  # of the drafter's best tokens at each place that a trace keeps
@@ -190,7 +190,7 @@ class _Listener:
             lists = Candidates(best.indices.cpu().numpy(), best.values.cpu().numpy())
             after = torch.arange(len(draft), dtype=torch.int32).numpy()
             after[-1] = NOT_ASKED
-            draft = replace(draft, proposal=Proposal(lists, after, session.max_depth, read=1))
+            draft = with_proposal(draft, Proposal(lists, after, session.max_depth, read=1))
         return with_observation(replace(record, draft=draft), seen)
 
     def _begin(self, prompt: int) -> Recorder:

@@ -99,13 +99,16 @@ def paired(ones: Sequence[Written], others: Sequence[Written]) -> list[tuple[Wri
     return found
 
 
-def compared(pairs: Sequence[tuple[Written, Written]], *, greedy: bool) -> list[TextPair]:
-    """Each pair with its first difference. ``greedy``: raises UserError for sampled texts, of which
-    a tie says nothing."""
-    for text in (text for pair in pairs for text in pair):
-        if greedy and text.sampled:
-            raise UserError(f"{text.name} was sampled: only greedy texts part at ties alone")
-    return [TextPair(one, other, first_difference(one, other)) for one, other in pairs]
+def compared(pairs: Sequence[tuple[Written, Written]]) -> list[TextPair]:
+    """Each pair with its first difference. Raises UserError for sampled texts that part or are
+    several: of these a tie says nothing."""
+    found = [TextPair(one, other, first_difference(one, other)) for one, other in pairs]
+    for pair in found:
+        parted = pair.difference is not None and pair.difference.what != "prompt"
+        for text in (pair.one, pair.other):
+            if text.sampled and (parted or len(pairs) > 1):
+                raise UserError(f"{text.name} was sampled: only greedy texts part at ties alone")
+    return found
 
 
 def asked(pair: TextPair, log_p: LogP) -> TextPair:

@@ -38,6 +38,7 @@ class Written:
     text            the new text; None: not told
     rounds          of a trace; they begin at position ``start``
     sampled         whether a trace says that its target's tokens were drawn, not its best
+    complete        False of a trace that was interrupted: its text goes on
     """
 
     name: str
@@ -47,6 +48,7 @@ class Written:
     rounds: tuple[Round, ...] = ()
     start: int = 0
     sampled: bool = False
+    complete: bool = True
 
 
 Ids = tuple[Count, ...] | None
@@ -225,8 +227,10 @@ def _of_trace(trace: Trace, name: str) -> Written:
     text = (trace.footer or {}).get("text")
     start = trace.rounds[0].position if trace.rounds else 0
     text = text if isinstance(text, str) else None
-    drawn = not sampling(trace.header).greedy
-    return Written(name, whole[:at], whole[at:], text, trace.rounds, start, drawn)
+    drawn = not sampling(trace.header).greedy or any(
+        record.verdict.bonus_token is not None for record in trace.rounds
+    )
+    return Written(name, whole[:at], whole[at:], text, trace.rounds, start, drawn, trace.complete)
 
 
 # ── the difference ───────────────────────────────────────────────────────────────────────────────
@@ -234,7 +238,7 @@ def _of_trace(trace: Trace, name: str) -> Written:
 
 def first_difference(one: Written, other: Written) -> Difference | None:
     """Where the two part; None where they are the same, as far as both tell. A text that ends
-    earlier differs at its end.
+    earlier differs at its end, unless its trace was interrupted there.
 
     Raises UserError where one tells tokens and the other words alone.
     """
@@ -244,7 +248,9 @@ def first_difference(one: Written, other: Written) -> Difference | None:
         return Difference("prompt", at, "", (sides[0], sides[1]))
     if one.tokens is not None and other.tokens is not None:
         at = common_length(one.tokens, other.tokens)
-        if at == len(one.tokens) == len(other.tokens):
+        ends = [at == len(each.tokens or ()) for each in (one, other)]
+        cut = any(e and not t.complete for e, t in zip(ends, (one, other), strict=True))
+        if all(ends) or cut:
             return None
         first = _side(one, other, at, (one, other))
         second = _side(other, one, at, (one, other))
@@ -324,8 +330,10 @@ def sentences(
     """The difference in words; a tie is within ``bound`` nats, ``asked`` as in ``tied``."""
     if found is None:
         known = one.tokens is not None and other.tokens is not None
-        size = len(one.tokens or ()) if known else len(one.text or "")
-        return [f"the same text: {size} {'tokens' if known else 'characters'}"]
+        size = min(len(t.tokens or ()) if known else len(t.text or "") for t in (one, other))
+        said = [f"the same text: {size} {'tokens' if known else 'characters'}"]
+        cut = [t.name for t in (one, other) if not t.complete]
+        return [*said, *(f"{name} was interrupted: only so much is compared" for name in cut)]
     where = {"prompt": "the prompt's token", "token": "new token", "character": "character"}
     said = [f"they part at {where[found.what]} {found.index + 1}"]
     for written, side in zip((one, other), found.sides, strict=True):

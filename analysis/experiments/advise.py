@@ -194,7 +194,9 @@ def sentences(
 ) -> Iterator[str]:
     """Say what the table means, and what it stands on. ``batches``: as ``advise`` has them."""
     name = "K" if shorter.drafts.chain else "B"
-    for context, some in groupby(found, key=lambda c: c.context):
+    if shorter.few:
+        yield f"Only {plural(shorter.rounds or 0, 'round')}: too few rounds to choose a draft."
+    for context, some in groupby(() if shorter.few else found, key=lambda c: c.context):
         at, every = _at(context), list(some)
         if all(c.size == 0 for c in every):
             most = max(every, key=lambda c: c.ratio)
@@ -207,7 +209,8 @@ def sentences(
         for c in every:
             yield _one(c, name, at)
     yield from _silent(found, times, batches)
-    yield from _largest(found, shorter, name)
+    if not shorter.few:
+        yield from _largest(found, shorter, name)
     for doubt in dict.fromkeys(shorter.doubts.values()):
         sizes = [str(size) for size, why in shorter.doubts.items() if why == doubt]
         yield f"{name} = {', '.join(sizes)}: {doubt}."
@@ -279,8 +282,8 @@ class Flags:
 
 
 def flags(found: Sequence[Choice], shorter: Shorter) -> list[Flags]:
-    """List the flags to give the engines; none where no draft beats plain decoding, and none of an
-    engine for which the drafter's home declares none.
+    """List the flags to give the engines; none where no draft beats plain decoding or rounds are
+    too few, and none of an engine for which the drafter's home declares none.
 
     vLLM's schedule is a list of [first batch, last batch, K], K = 0 for no draft; between two
     batches of the table that of the larger one is used. SGLang and llama.cpp have one length for
@@ -288,6 +291,8 @@ def flags(found: Sequence[Choice], shorter: Shorter) -> list[Flags]:
     """
     serving = shorter.serving
     lines = list[Flags]()
+    if shorter.few:
+        return lines
     for context, some in groupby(found, key=lambda c: c.context):
         every = list(some)
         if not any(c.size for c in every):

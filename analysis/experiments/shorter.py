@@ -78,6 +78,7 @@ class Shorter:
     notes   sentences about all sizes
     drafted by size: of rounds with drafts that are cut to it; () where it is not known
     method  whose drafts they are, where that is known; ``serving``: how engines are told
+    rounds  that were recorded, or simulated at the size that has fewest; None: not told
     """
 
     name: str
@@ -91,6 +92,12 @@ class Shorter:
     drafted: tuple[DraftedShares, ...] = ()
     method: str = ""
     serving: Serving = UNKNOWN
+    rounds: int | None = None
+
+    @property
+    def few(self) -> bool:
+        """Whether nothing is concluded from so few rounds."""
+        return self.rounds is not None and self.rounds < FEW
 
 
 def drawn(sums: Array, counts: Array, times: Array | None = None) -> Array:
@@ -180,7 +187,7 @@ def of_traces(traces: Mapping[str, Trace], choose: Choose) -> Shorter:
     notes += few(len(prompts), len(rounds), "prompts")
     return Shorter(
         labels[0], drafts, sizes, sums.sum(0) / len(rounds), draws, True, {}, tuple(notes),
-        tuple(drafted) * len(sizes), header.method, _serving(header),
+        tuple(drafted) * len(sizes), header.method, _serving(header), len(rounds),
     )  # fmt: skip
 
 
@@ -297,8 +304,9 @@ def of_counts(counts: Counts, choose: Choose) -> Shorter:
         doubts = dict.fromkeys((size for size in sizes if size > 1), why)
     serving = UNKNOWN if counts.engine == "vLLM" else NOTHING
     return Shorter(
-        counts.engine, drafts, sizes, tau, draws, True, doubts, notes, drafted, serving=serving
-    )
+        counts.engine, drafts, sizes, tau, draws, True, doubts, notes, drafted, serving=serving,
+        rounds=counts.rounds,
+    )  # fmt: skip
 
 
 def of_texts(
@@ -336,7 +344,7 @@ def of_texts(
     serving = NOTHING if info is None else of_drafter(info, chosen.resolve(options))
     return Shorter(
         method, drafts, sizes, sums.sum(0) / counts.sum(0), draws, len(curves) > 1, doubts, notes,
-        tuple(drafted), method, serving,
+        tuple(drafted), method, serving, rounds,
     )  # fmt: skip
 
 

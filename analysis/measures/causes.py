@@ -18,11 +18,12 @@ from analysis.frames import By, Frame, declared
 from analysis.measures.acceptance import best_columns
 from analysis.measures.tables import CAUSES, Tables, grouped
 from core.rounds.causes import Cause
+from core.rounds.draft import NOT_KNOWN
 from core.stats import wilson
 
 Unit = Literal["nodes", "stops"]
 Over = Literal["depth", "token_class"]
-SPINE, SIBLING, LATER = "along the spine", "after a sibling", "further behind a sibling"
+SPINE, SIBLING, LATER = "along the spine", "after another token", "further behind one"
 
 
 @declared("cause_shares")
@@ -120,11 +121,12 @@ def off_spine(tables: Tables) -> Frame:
 
 @declared("after_sibling")
 def after_sibling(tables: Tables, by: By = "method", per_depth: bool = False) -> pd.DataFrame:
-    """How well drafts do after a sibling was accepted, compared with along the spine.
+    """How well drafts do after a token that was not the drafter's best, a sibling or one that was
+    drawn from q, compared with along the spine.
 
     Positions at depth ≥ 2, by the accepted nodes above them: all the drafter's best
-    (along the spine); the parent is not (after a sibling); an earlier one is not (further after a
-    sibling).
+    (along the spine); the parent is not (after another token); an earlier one is not (further
+    behind one). Positions below a node of unknown rank are left out.
     """
     keys = [by, *(["depth"] if per_depth else []), "context"]
     frame = grouped(map(_with_context, _deep(tables)), keys, ["accepted"], ["best", "tvd"])
@@ -138,7 +140,8 @@ def after_sibling(tables: Tables, by: By = "method", per_depth: bool = False) ->
 def _deep(tables: Tables) -> Iterator[Frame]:
     """Positions at depth ≥ 2, part by part."""
     names = ["depth", "accepted", "best", "tvd", "spine", "parent_rank"]
-    return (part[part["depth"] > 1] for part in tables.each("positions", names))
+    parts = tables.each("positions", names)
+    return (part[(part["depth"] > 1) & (part["parent_rank"] != NOT_KNOWN)] for part in parts)
 
 
 def _with_context(deep: Frame) -> Frame:

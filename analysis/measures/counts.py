@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.numbers import number, share
-from core.stats import wilson
+from analysis.numbers import number, plural, share
+from core.stats import FEW, wilson
 
 LABEL = "counts that the engine reported, without trees"
 SHOWN = 8  # places that a sentence lists
@@ -275,8 +275,11 @@ def sentences(counts: Counts) -> Iterator[str]:
     yield from _over_what(counts)
     if counts.by_depth:
         yield from _acceptance(counts)
-        yield from _ends(counts)
-        yield _chain(counts)
+        if counts.rounds is not None and counts.rounds < FEW:
+            yield f"Only {plural(counts.rounds, 'draft')}: too few rounds to say what would help."
+        else:
+            yield from _ends(counts)
+            yield _chain(counts)
     else:
         more = _MORE.get(counts.engine)
         yield "Acceptance by place is not told" + (f"; {more}." if more else ".")
@@ -329,7 +332,8 @@ def _ends(counts: Counts) -> Iterator[str]:
         (1.0, *(d.marginal for d in counts.by_depth)), counts.by_depth, strict=False
     )]  # fmt: skip
     at = int(np.argmax(lost)) if counts.full else 0  # deeper, shorter drafts end too
-    most = f"{share(lost[at])} of the drafts end at place {at + 1}"
+    drafts = "the drafts" if counts.rounds is None else plural(counts.rounds, "draft")
+    most = f"{share(lost[at])} of {drafts} end at place {at + 1}"
     if lost[at] > 0:
         yield f"{most}: another token there, of a tree or a better drafter, could help them."
     whole = counts.by_depth[-1].marginal

@@ -194,6 +194,14 @@ def trust(tables: Tables, by: By = "method") -> Iterator[Finding]:
         own = gaps[(gaps[by] == row[by]) & gaps["gap"].notna()]
         most = own.sort_values("gap", ascending=row["bias"] < 0, kind="stable")
         yield _finding(row[by], "trust", row["rounds"], "round", words, most)
+    drawn = gaps[gaps["method"].isin(reliability.drawn(tables)) & gaps["gap"].notna()]
+    for label, own in drawn.groupby(by, observed=True):
+        words = (
+            f"Path probabilities are not judged, over {plural(len(own), 'round')}: drafted tokens "
+            "were drawn from q or accepted by p ÷ q, so q does not say how often they are accepted."
+        )
+        most = own.sort_values("drawn", ascending=False, kind="stable")
+        yield _finding(label, "trust", len(own), "round", words, most)
 
 
 def _kept_promise(row: Mapping[str, Any]) -> str:
@@ -208,11 +216,13 @@ def sibling(tables: Tables, by: By = "method") -> Iterator[Finding]:
     """Say what the target took where it first left the drafter's best tokens."""
     for label, rows in causes.off_spine(tables).groupby(by, observed=True):
         n, second = len(rows), int((rows["rank"] == 2).sum())
-        unknown = bool((rows["rank"].isna() & ~rows["outside"]).any())
+        told: Frame = rows["rank"].notna() | rows["outside"]
+        least = "" if told.all() else "at least "
+        took = f"the target took the second in {least}{percent(second / n)}; " if told.any() else ""
         words = (
-            f"Where the drafter's best token first missed, in {plural(n, 'round')}, the target "
-            f"took the second in {'at least ' if unknown else ''}{percent(second / n)}; a sibling "
-            f"with its token was drafted in {percent(int(rows['accepted'].sum()) / n)}."
+            f"Where the drafter's best token first missed, in {plural(n, 'round')}, {took}the "
+            "token taken was drafted all the same in "
+            f"{percent(int(rows['accepted'].sum()) / n)}."
         )
         yield _finding(label, "sibling", n, "round", words, rows)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from core.rounds.draft import NOT_ASKED, Array, Draft
+from core.rounds.draft import NOT_ASKED, NOT_KNOWN, Array, Draft
 from core.rounds.round import Probe, Round
 
 
@@ -131,20 +131,30 @@ class Observed:
         """Whether the drafter's best token was the target's at each position, 1 or 0; NaN where the
         record does not tell."""
         ended = np.array([_best(record) for record in self.rows.records], float)[self.owner]
-        return np.where(self.accepted, self._drafted_ranks == 1, ended)
+        ranks = self._drafted_ranks
+        own = np.where(np.isnan(ranks), np.nan, ranks == 1)
+        return np.where(self.accepted, own, ended)
 
     @cached_property
     def _drafted_ranks(self) -> Array:
-        """The rank of each accepted position's node."""
-        return self._after(self.rows.ranks_along_paths)
+        """The rank of each accepted position's node; NaN where it is not known."""
+        ranks = self._after(self.rows.ranks_along_paths).astype(float)
+        return np.where(ranks == NOT_KNOWN, np.nan, ranks)
 
     @property
     def ranks_above(self) -> tuple[Array, Array]:
-        """The rank of each position's parent, and whether all nodes above are of rank 1."""
+        """The rank of each position's parent, and whether all nodes above are of rank 1. Not known
+        where the rank of any node above is not."""
         ranks, roots = self.rows.ranks_along_paths.copy(), self.rows.roots
         ranks[roots] = 1
-        left = np.cumsum(ranks != 1)  # siblings on the path so far; the root is none
-        return ranks[self.there], (left - left[roots][self.rows.walker])[self.there] == 0
+        left = self._so_far(ranks != 1)  # siblings on the path so far; the root is none
+        ranks[self._so_far(ranks == NOT_KNOWN) > 0] = NOT_KNOWN
+        return ranks[self.there], left[self.there] == 0
+
+    def _so_far(self, here: Array) -> Array:
+        """How many rows of its path up to each row are such, [W]."""
+        count = np.cumsum(here)
+        return count - count[self.rows.roots][self.rows.walker]
 
     @property
     def target_tokens(self) -> Array:

@@ -41,7 +41,8 @@ from core.lines import reading
 from core.rounds.draft import Array
 from core.traces.schema import STAGES, Header, Trace
 
-FORMAT, VERSION = "draftscope-pack", 1
+FORMAT, VERSION = "draftscope-pack", 2
+OLDEST = 1  # version whose table of runs says what to pack again
 RUNS = "runs"
 BATCH, PART = 2_000, 32_000  # rounds whose columns are made together; that a part has, at least
 SHARE_BYTES = 32 << 20  # of traces that another process packs at a time
@@ -64,6 +65,7 @@ _TABLES: Mapping[Name, Mapping[str, pa.DataType]] = {
         whole=("run", "round", "position", "nodes", "depths", "accepted", "committed", "cut",
                "stop_row"),
         real=("last_depth", "surrogate", *STAGES),
+        yes=("drawn",),
         word=("stop", "token_class"),
     ),
     "positions": _columns(
@@ -156,7 +158,14 @@ class PackedPart:
 
     @cached_property
     def _runs(self) -> pa.Table:
-        return _read(self.path(RUNS), _RUNS)
+        return _read(self.path(RUNS), _RUNS, OLDEST)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the part is of an older version."""
+        path = self.path(RUNS)
+        with reading_table(path):
+            return _version(parquet.read_schema(path)) != VERSION
 
     def frame(self, table: Name, columns: Sequence[str] | None = None) -> Frame:
         """These columns of a table, or all. Raises UserError for a file that is damaged."""
@@ -191,11 +200,16 @@ def changed(folder: Path) -> int:
     return sum(not each.current(folder) for each in sources if (folder / each.file).exists())
 
 
-def _read(file: Path, kinds: Mapping[str, pa.DataType]) -> pa.Table:
+def _version(schema: pa.Schema) -> int:
+    """The version of a pack's table; 0: it is none."""
+    said = (schema.metadata or {}).get(FORMAT.encode(), b"")
+    return int(said) if said.isdigit() else 0
+
+
+def _read(file: Path, kinds: Mapping[str, pa.DataType], oldest: int = VERSION) -> pa.Table:
     with reading_table(file):
         with parquet.ParquetFile(file) as opened:
-            said = (opened.schema_arrow.metadata or {}).get(FORMAT.encode(), b"")
-            if said != str(VERSION).encode():
+            if not oldest <= _version(opened.schema_arrow) <= VERSION:
                 raise UserError(f"{file} is not of a pack of version {VERSION}: pack again")
             if _most_values(file, opened.metadata.num_rows) > MAX_VALUES:
                 raise UserError(f"{file} is too large for a part of a pack")
@@ -304,7 +318,7 @@ def _pack(
     stale: list[PackedPart] = []
     for part in parts:
         there = distinct(file for each in part.sources if (file := folder / each.file).exists())
-        current = all(each.current(folder) for each in part.sources)
+        current = not part.outdated and all(each.current(folder) for each in part.sources)
         if current and kept.isdisjoint(there) and len(there) == len(part.sources):
             kept.update(there)
         else:

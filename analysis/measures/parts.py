@@ -22,7 +22,7 @@ from analysis.measures import hindsight
 from analysis.measures.observed import Observed, ObservedRows, ints, joined
 from analysis.measures.tokens import CLASSES, script, token_class
 from core.rounds.causes import Cause
-from core.rounds.draft import Array, Draft
+from core.rounds.draft import NOT_KNOWN, Array, Draft
 from core.rounds.round import Round, new_tokens
 from core.traces.schema import STAGES, Header, Trace
 
@@ -33,6 +33,7 @@ CAUSES = tuple(
     if cause not in (Cause.NOT_IN_GRAPH, Cause.BLOCK_DONE, Cause.SIDE)
 )
 UNTAGGED = "untagged"
+TIE = 0.1  # nats: tokens of q that are as near may change places where precision is low
 
 Name = Literal["rounds", "positions", "nodes", "hindsight"]
 
@@ -175,6 +176,8 @@ def _rounds(part: RecordedPart) -> Frame:
     frame["cut"] = frame["accepted"] + 1 - frame["committed"]
     chances = np.where(rows.drafted, np.exp(np.minimum(_path_log_q(part), 0.0)), 0.0)
     frame["surrogate"] = np.bincount(rows.owner, chances, len(records))
+    greedy = [labels.sampling(trace.header).greedy for trace in part.traces]
+    frame["drawn"] = [_drawn(record, greedy[run]) for run, record in part.numbered]
     stops = [r.stop_reason.value for r in records]
     frame["stop"] = pd.Categorical(stops, pd.Index(CAUSES, dtype=object))
     frame["stop_row"] = ints(r.verdict.path[-1] for r in records)
@@ -183,6 +186,26 @@ def _rounds(part: RecordedPart) -> Frame:
     for stage in STAGES:
         frame[stage] = np.array([getattr(r.times, stage) for r in records], float)
     return frame
+
+
+def _drawn(record: Round, greedy: bool) -> bool:
+    """Whether the draft's tokens were drawn from q, or accepted by p and q, as far as it is seen: a
+    bonus token was drawn, or a sampled text's chain has a token that is not the best of q."""
+    if record.verdict.bonus_token is not None:
+        return True
+    draft = record.draft
+    assert isinstance(draft, Draft)
+    chain = all(len(below) <= 1 for below in draft.children)
+    return not greedy and chain and any(_behind(record, row) for row in range(1, len(draft)))
+
+
+def _behind(record: Round, row: int) -> bool:
+    """Whether q holds another token for more probable than the one of this row."""
+    draft = record.draft
+    listed = record.candidates_after(int(draft.parents[row]))
+    if listed is None or not len(listed.log_q):
+        return int(draft.ranks[row]) > 1
+    return float(draft.log_q[row]) < float(listed.log_q.max()) - TIE
 
 
 def _positions(part: RecordedPart) -> Frame:
@@ -236,7 +259,7 @@ def _nodes(part: RecordedPart) -> Frame:
     frame["round"] = part.frame("rounds")["round"].to_numpy()[owner]
     frame["row"] = (np.arange(len(rows.owner)) - rows.start[rows.owner])[drafted]
     frame["depth"] = rows.depth[drafted]
-    frame["rank"] = of("rank").astype(np.int64)
+    frame["rank"] = np.nan_to_num(of("rank"), nan=NOT_KNOWN).astype(np.int64)
     frame["q"] = of("q")
     frame["path_q"] = np.exp(np.minimum(_path_log_q(part), 0.0))[drafted]
     frame["p"] = of("p")

@@ -127,6 +127,9 @@ class Walks:
             return Ending("ended for a reason that was not recorded", helps, left)
         if cause is Cause.TEXT_ENDED:
             return Ending("went beyond the end of the text", "nothing was lost there", {})
+        if cause is Cause.NOT_TAKEN:
+            helps = "why these were not taken was not recorded"
+            return Ending("ended before a drafted token that the engine wrote", helps, {})
         if cause is Cause.NO_DRAFT:
             helps = "whether a draft there would help is not known"
             return Ending("had no draft", helps, {Remedy.DRAFT: Claim.UNKNOWN})

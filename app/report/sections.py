@@ -195,7 +195,7 @@ REPORT = (
         "Of a rejected node the reason says why the wanted token was not there.",
     ),
     Section(
-        "Why the walks ended, by the depth of the target's token, which was not drafted there",
+        "Why the walks ended, by the depth of the token behind the last accepted one",
         "stops-by-depth", "method depth observed * example",
         across="cause", cell="observed_share", keep=_by_depth,
     ),
@@ -230,7 +230,7 @@ REPORT = (
         "method rounds * drafted", across="place", cell="share", keep=_left_at,
     ),
     Section(
-        "After a sibling was accepted", "after-sibling",
+        "After a token that was not the drafter's best", "after-sibling",
         "method context observed acceptance low top1 top1_low tvd",
     ),
     Section(

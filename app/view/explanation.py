@@ -205,7 +205,7 @@ class Explainer:
         parent = int(draft.tokens[draft.parents[row]])
         fields = {
             **self._texts,
-            "rank": "best" if rank == 1 else f"#{rank}",
+            "rank": "best" if rank == 1 else "of unknown rank" if rank < 0 else f"#{rank}",
             "depth": str(draft.depths[row]),
             "parent": visible(record.text(parent)),
         }

@@ -303,6 +303,8 @@ def node_view(record: Round, row: int, explainer: Explainer = PLAIN) -> dict[str
 
 _WHY = {
     Cause.OUTRANKED: "outranked: a sibling was the target's token",
+    Cause.REFUSED: "rejected: refused by speculative sampling",
+    Cause.NOT_TAKEN: "rejected: drafted, and not taken",
     Cause.UNREACHED: "unreached: its parent was not accepted, so it is unobserved",
     Cause.SIDE: "side: scored for the drafter, never accepted",
 }
@@ -312,9 +314,9 @@ def _why(node: Node) -> str:
     """Why a drafted row lived or died, as the inspector says it."""
     if node.row == 0:
         return "root: the bonus token of the round before"
-    if node.status != REJECTED or node.cause is Cause.OUTRANKED:
-        return _WHY.get(node.cause, node.cause.words)
-    return f"rejected: the target's token here was {node.cause.words}"
+    if node.status == REJECTED and node.cause not in _WHY:
+        return f"rejected: the target's token here was {node.cause.words}"
+    return _WHY.get(node.cause, node.cause.words)
 
 
 def _ghost_view(record: Round) -> dict[str, Any]:

@@ -98,7 +98,8 @@ class SampledChain(Builder):
                 raise UserError("a sampled chain needs a drafter that tells all of q")
             found = _drawn(sampler, whole[-1:], len(text) + len(lists))
             if session.stops(path):  # the past alone decides it: the text stays the target's
-                found = replace(found, log_q=np.full_like(found.log_q, -np.inf))
+                nothing = np.full_like(found.log_q, -np.inf)
+                found = Candidates(np.zeros_like(found.ids), nothing)
             lists.append(found)
             if lists[-1].log_q[0] == -np.inf:  # nothing is drafted after this token
                 break

@@ -22,6 +22,7 @@ class Cause(StrEnum):
     BEYOND = "beyond"
     NO_DRAFT = "no_draft"
     REFUSED = "refused"
+    NOT_TAKEN = "not_taken"
     UNKNOWN = "unknown"
     TEXT_ENDED = "text_ended"
     NOT_IN_GRAPH = "not_in_graph"
@@ -73,8 +74,10 @@ _WORDS = {
     Cause.VOCABULARY: _missed("outside the draft vocabulary", "draft vocabulary"),
     Cause.BEYOND: _missed("beyond the last depth", "last depth"),
     Cause.NO_DRAFT: _missed("this round drafted nothing", "no draft", "nothing drafted"),
-    Cause.REFUSED: _Words("refused by speculative sampling", "refused by sampling",
+    Cause.REFUSED: _Words("drawn in place of the refused token", "refused by sampling",
                           "rejected (refused)"),
+    Cause.NOT_TAKEN: _Words("drafted, and not taken", "drafted, not taken",
+                            "rejected (drafted, not taken)"),
     Cause.UNKNOWN: _missed("the reason was not recorded", "reason not recorded",
                            "reason not recorded"),
     Cause.TEXT_ENDED: _Words("behind the end of the text", "text ended",

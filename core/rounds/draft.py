@@ -17,6 +17,7 @@ Array = np.ndarray
 ROOT = 0
 MAX_BUDGET = 1024  # the largest draft budget B
 CHILDLESS, NOT_ASKED = -1, -2  # rows after which no list stands (see ``Proposal.after``)
+NOT_KNOWN = -1  # a rank that nobody told
 MARGINAL = "log q (marginal)"  # a note: log q at the token's depth, for any prefix
 
 
@@ -27,7 +28,7 @@ class DraftRows:
     tokens   int64   [N]  token ids; the root's is the bonus token
     parents  int32   [N]  row of the parent (of the first parent in a block draft); −1: the root
     depths   int32   [N]  0 for the root
-    ranks    int32   [N]  1 = the drafter's best token at that place; 0 for the root
+    ranks    int32   [N]  1 = the drafter's best token at that place; 0 for the root; −1: not known
     log_q    float32 [N]  log q of the token at its place; 0 for the root
     scores   float32 [N]  what the builder ranked by (best-first: Σ log q along the path)
     """
@@ -187,10 +188,13 @@ class Proposal:
         return self.lists is self.by_depth
 
     def candidates(self, row: int) -> Candidates | None:
-        """The list after a row, without places that hold no token; None where there is none."""
+        """The list after a row, without places that hold no token; None where there is none. A
+        list without any log q is known by its tokens, if these differ."""
         at = int(self.after[row])
         if at < 0:
             return None
         ids, log_q = self.lists.ids[at], self.lists.log_q[at]
         held = np.isfinite(log_q)
+        if not held.any() and np.isnan(log_q).all() and len(set(ids.tolist())) == len(ids) > 1:
+            return Candidates(ids, log_q)
         return Candidates(ids, log_q) if held.all() else Candidates(ids[held], log_q[held])

@@ -65,6 +65,13 @@ def beyond_root(values: Array) -> Array:
     return numbers
 
 
+def ranks_of(values: Array) -> Array:
+    """Ranks of a column; none for the root, nor where it is not known."""
+    numbers = beyond_root(values)
+    numbers[numbers < 0] = np.nan
+    return numbers
+
+
 def known(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 

@@ -11,7 +11,7 @@ import numpy as np
 from .blocks import Block, BlockDraft
 from .causes import Cause
 from .draft import NOT_ASKED, Array, Candidates, Draft, Proposal
-from .node import Node, Nodes, beyond_root, chances, known, whole
+from .node import Node, Nodes, beyond_root, chances, known, ranks_of, whole
 
 ACCEPTED, REJECTED, UNREACHED, SIDE = "accepted", "rejected", "unreached", "side"  # of a row
 
@@ -199,7 +199,7 @@ class Round:
         draft, probs = self.draft, self.target_probs
         unknown = np.full(len(draft), np.nan)
         return Nodes(
-            rank=beyond_root(draft.ranks),
+            rank=ranks_of(draft.ranks),
             q=chances(draft.log_q),
             score=beyond_root(draft.scores),
             p=unknown if probs is None else chances(probs.log_p),
@@ -280,13 +280,15 @@ class Round:
             return Cause.BLOCK_DONE
         if self.draft.nodes == 0:
             return Cause.NO_DRAFT
-        if self.block is not None:
+        if not isinstance(self.draft, Draft):
             return Cause.NOT_IN_GRAPH
         if self.ends_inside:
             return Cause.TEXT_ENDED
         drawn = self.verdict.bonus_token is not None
         if drawn and any(self.status[child] == REJECTED for child in self.draft.children[row]):
             return Cause.REFUSED
+        if self.draft.child(row, self.verdict.bonus) is not None:
+            return Cause.NOT_TAKEN  # the engine ended the walk: its reason was not recorded
         if 0 < self.max_depth <= self.draft.depths[row]:
             return Cause.BEYOND
         rank = self.wanted_rank

@@ -15,14 +15,14 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from core.declared import BadField, Count, Seconds, Size, Whole, read
+from core.declared import END, BadField, Count, Seconds, Size, Whole, read
 from core.errors import UserError
 from core.json_input import decode, parse_json
 from core.rounds.draft import NOT_ASKED, Array
 
 Numbers = list[float | None]
 Shape = tuple[int | None, ...]  # None: any length
-TokenName = Annotated[int, Meta(ge=0, lt=10**9)]  # a key of a mapping
+TokenName = Annotated[int, Meta(ge=0, lt=END)]  # a key of a mapping
 
 
 class PromptLine(Struct):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.declared import END
-from core.rounds.draft import Array, Draft
+from core.rounds.draft import NOT_KNOWN, Array, Candidates, Draft, DraftRows
 from core.rounds.round import Probe, Round
 
 # Engines that compute in bfloat16 round a sum of probabilities to 1.0078 or 1.0156.
@@ -58,6 +58,8 @@ def faults_of(record: Round, before: Round | None) -> tuple[str, ...]:
     found = [f"{what} {kind.words}" for what, kind, x in _numbers(record) if kind.outside(x)]
     if record.probe is not None:
         found += _depth_faults(record.probe, record.accepted + 1)
+    if _contradicted(record.draft):
+        found.append("a rank that its own list contradicts")
     found += _text_faults(record, before)
     return tuple(found)
 
@@ -67,7 +69,8 @@ def _numbers(record: Round) -> list[tuple[str, Kind, Array]]:
     draft, probs, probe = record.draft, record.target_probs, record.probe
     found, alone = [("a q", _LOG, draft.log_q)], len(draft) == 1
     if not alone:
-        found.append(("a rank", _RANK, draft.ranks[1:]))
+        ranks = draft.ranks[1:]
+        found.append(("a rank", _RANK, ranks[ranks != NOT_KNOWN]))
     if isinstance(draft, Draft):
         for name, values in draft.notes.items():
             if name.startswith("log "):
@@ -91,6 +94,33 @@ def _numbers(record: Round) -> list[tuple[str, Kind, Array]]:
     if record.block is not None:
         found += [("a p", _SHARE, step.ranking.p) for step in record.block.steps]
     return found
+
+
+def _contradicted(draft: DraftRows) -> bool:
+    """Whether a row's token stands elsewhere in the list after its parent than its rank says.
+
+    Not asked where lists by depth stand beside those: then a rank may be of either.
+    """
+    if not isinstance(draft, Draft) or (proposal := draft.proposal) is None:
+        return False
+    if not (proposal.by_depth is None or proposal.factorised_lists):
+        return False
+    lists, at, ranks = proposal.lists, proposal.after[draft.parents[1:]], draft.ranks[1:]
+    rows = np.flatnonzero((at >= 0) & (ranks >= 1))
+    at, tokens, ranks = at[rows], draft.tokens[1:][rows], ranks[rows]
+    if not len(rows) or not lists.ids.size:
+        return False
+    width = lists.ids.shape[1]
+    said = lists.ids[at, np.minimum(ranks, width) - 1]
+    wrong = np.flatnonzero((said != tokens) | (ranks > width))  # or it is not listed
+    return any(
+        int(rows[n]) + 1 not in draft.side and _stands(lists, at[n], tokens[n]) for n in wrong
+    )
+
+
+def _stands(lists: Candidates, at: int, token: int) -> bool:
+    """Whether a list holds a token at a place that has a q."""
+    return bool((np.isfinite(lists.log_q[at]) & (lists.ids[at] == token)).any())
 
 
 def _depth_faults(probe: Probe, most: int) -> Iterator[str]:

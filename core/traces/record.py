@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError
-from ..rounds.draft import Array, Candidates, Draft, Proposal
+from ..rounds.draft import NOT_KNOWN, Array, Candidates, Draft, Proposal
 from ..rounds.round import Round, Times, Verdict
 from .schema import Header
 from .writer import TraceWriter
@@ -164,14 +164,20 @@ def _draft(
 
 
 def _listed(draft: Draft, ids: Array, log_q: Array, read: int | None) -> Draft:
-    """With the drafter's lists by depth, [L, K]; a listed node's rank is its place in its list."""
+    """With the drafter's lists by depth, [L, K]."""
     lists = Candidates(np.array(ids, np.int64), np.array(log_q, np.float32))
-    ranks = draft.ranks.copy()
-    for row, depth in enumerate(draft.depths.tolist()):
-        own = lists.ids[depth - 1] if 0 < depth <= len(lists.ids) else ()
-        if len(found := np.flatnonzero(own == draft.tokens[row])):
-            ranks[row] = found[0] + 1
     if read is None and draft.nodes > 1 and max(map(len, draft.children)) == 1:
         read = 1
     proposal = Proposal.factorised(lists, draft.depths, read)
+    return with_proposal(draft, proposal)
+
+
+def with_proposal(draft: Draft, proposal: Proposal) -> Draft:
+    """With the drafter's lists; a node's rank is its place in the list after its parent, and not
+    known where that list lacks it. A chain may hold tokens that were drawn from q."""
+    ranks = draft.ranks.copy()
+    for row, parent in enumerate(draft.parents[1:].tolist(), 1):
+        if (listed := proposal.candidates(parent)) is not None and row not in draft.side:
+            found = np.flatnonzero(listed.ids == draft.tokens[row])
+            ranks[row] = found[0] + 1 if len(found) else NOT_KNOWN
     return replace(draft, ranks=ranks, proposal=proposal)

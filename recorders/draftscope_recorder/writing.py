@@ -30,7 +30,7 @@ from .channel import read
 from .core.errors import UserError
 from .core.rounds.draft import NOT_ASKED, Candidates, Proposal
 from .core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
-from .core.traces.record import Recorder
+from .core.traces.record import Recorder, with_proposal
 
 BY_REQUEST = ("out", "position")
 SAID = 60.0  # seconds between two sentences about a disk
@@ -324,7 +324,7 @@ def _with_q(record: Round, here: Arrays, deepest: int, read: int | None) -> Roun
     after[asked] = np.arange(len(asked))
     lists = Candidates(here["q_top"][asked].astype(np.int64), here["q_top_log"][asked])
     last = max(deepest, int(record.draft.depths.max()))
-    draft = replace(record.draft, proposal=Proposal(lists, after, last, read=read))
+    draft = with_proposal(record.draft, Proposal(lists, after, last, read=read))
     path = [row for row in record.verdict.path if here["asked"][row]]
     probe = None
     if "tvd" in here and path:

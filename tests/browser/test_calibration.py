@@ -227,7 +227,7 @@ def test_the_numbers_can_be_taken_away(visit: Open):
     for name, column in (
         ("The runs in numbers", "tau"),
         ("Calibration errors", "ece_mass"),
-        ("After a sibling", "acceptance"),
+        ("After another than the best token", "acceptance"),
     ):
         with page.expect_download() as saved:
             page.get_by_role("button", name=f"Save the numbers: {name}").click()

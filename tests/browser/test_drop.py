@@ -115,7 +115,7 @@ def test_a_table_of_calibrate_and_an_engines_log_open_in_their_tabs(visit: Open)
     expect(said(page)).to_have_text("vllm.log: sent to Results")
     report = page.get_by_role("region", name="An opened file")
     expect(report).to_contain_text("[0.46, 0.63]")
-    expect(report).to_contain_text("45.7% of the drafts end at place 1")
+    expect(report).to_contain_text("45.7% of 129 drafts end at place 1")
 
 
 def test_why_a_table_is_refused_stays_to_be_read(visit: Open):

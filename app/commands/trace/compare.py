@@ -56,7 +56,7 @@ def main(args: Options) -> int:
         )
     matched = paired(ones, others)
     several = len(ones) > 1 or len(others) > 1
-    pairs = compared(matched, greedy=several)
+    pairs = compared(matched)
     if args.compute:
         pairs = _asked(args, pairs)
     unmatched = len(ones) + len(others) - 2 * len(pairs)

@@ -123,7 +123,7 @@ export class CausesCard {
 
   /** How the draft goes on behind a sibling. */
   _siblings(run) {
-    const title = "After a sibling",
+    const title = "After another than the best token",
       own = this.found.siblings.filter((row) => row.run === run.letter),
       rows = own.filter((row) => row.observed);
     const heads = ["depth 2 and deeper", "observed", "accepted", "drafter's best right", "TVD"];
