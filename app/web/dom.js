@@ -51,11 +51,23 @@ export function button(label, attributes, act) {
   return made;
 }
 
-/** Press or drag along a picture: onShare(how far along it is the pointer, 0 to 1). */
+/** A button with a sign on it, which its label says in words; keys: those that do the same. */
+export function tool(sign, label, act, keys = "") {
+  const title = keys ? `${label} (${keys})` : label;
+  return button(sign, { "aria-label": label, title }, act);
+}
+
+/** Say a sentence where it has its place; without one the element goes. */
+export function say(element, sentence) {
+  element.hidden = !sentence;
+  element.textContent = sentence || "";
+}
+
+/** Press or drag over a picture: onShare(how far across and down it the pointer is, 0 to 1). */
 export function scrub(picture, onShare) {
   const pick = (event) => {
     const box = picture.getBoundingClientRect();
-    onShare((event.clientX - box.left) / box.width);
+    onShare((event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height);
   };
   picture.addEventListener("pointerdown", (event) => {
     picture.setPointerCapture(event.pointerId);

@@ -3,6 +3,7 @@
 // versus, terms.
 
 import { h, number, percent, plural, tiny } from "./dom.js";
+import { bar } from "./parts.js";
 
 const CHAIN = 6; // factors of a path that are written out
 
@@ -68,9 +69,9 @@ function placeLine(told, byPath) {
   const words = byPath
     ? `${ordinal(told.place)} most probable path ${among}.`
     : `${ordinal(told.place)} best score ${among}: ${signed(told.score)}.`;
-  const bar = h("i", { class: "fill" }),
-    track = h("span", { class: "ds-place-track", "aria-hidden": "true" }, bar);
-  bar.style.left = `${(100 * (told.place - 1)) / Math.max(1, told.nodes - 1)}%`;
+  const mark = h("i", { class: "mark" }),
+    track = h("span", { class: "ds-place-track", "aria-hidden": "true" }, mark);
+  mark.style.left = `${(100 * (told.place - 1)) / Math.max(1, told.nodes - 1)}%`;
   return h("p", { class: "ds-place-line" }, words, track);
 }
 
@@ -111,15 +112,13 @@ function versusLines(node, told) {
 }
 
 function chanceRow(name, words, chance, kind) {
-  const bar = h("i", { class: `fill ${kind}` });
-  bar.style.width = `${Math.max(0.5, 100 * (chance || 0))}%`;
   return h(
     "div",
     { class: "ds-chance" },
     h("b", {}, name),
     h("span", { class: "ds-soft" }, words),
     h("span", { class: "odds" }, percent(chance)),
-    h("span", { class: "track", "aria-hidden": "true" }, bar),
+    bar(chance, kind),
   );
 }
 
@@ -148,14 +147,13 @@ function waterfall(steps, total) {
     "div",
     { class: "ds-waterfall" },
     spans.map(({ name, value, kind, from, to }) => {
-      const bar = h("i", { class: `fill ${kind}` });
-      bar.style.left = `${at(Math.min(from, to))}%`;
-      bar.style.width = `${Math.max(0.8, Math.abs(at(to) - at(from)))}%`;
+      const track = bar(Math.abs(at(to) - at(from)) / 100, kind);
+      track.firstChild.style.left = `${at(Math.min(from, to))}%`;
       return h(
         "div",
         { class: `ds-term ${kind}` },
         h("span", {}, name),
-        h("span", { class: "track", "aria-hidden": "true" }, bar),
+        track,
         h("b", {}, signed(value)),
       );
     }),

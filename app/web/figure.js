@@ -2,7 +2,7 @@
 // numbers behind "⋯". Plotly's script is loaded when the first figure comes into sight. Colours are
 // names of the stylesheet, `var(--ds-…)`, until they are drawn.
 
-import { button, h, shortNumber, withInterval } from "./dom.js";
+import { button, h, say, shortNumber, withInterval } from "./dom.js";
 import { choice, menu, optionsOf, sheet } from "./parts.js";
 import { pictureButtons, savers } from "./save/buttons.js";
 import { fileName } from "./save/files.js";
@@ -116,8 +116,7 @@ export class Figure {
       { title, says, choices = [] } = meta;
     if (this.json?.layout.meta.title !== title) this._name(title);
     this.json = json;
-    this.says.textContent = says;
-    this.says.hidden = !says;
+    say(this.says, says);
     this.list.hidden = !this.listed || choices.length < 2;
     this.list.replaceChildren(...optionsOf(choices.map((each) => [each, each])));
     this.choose(choices.includes(this.chosen) ? this.chosen : meta.chosen);
@@ -171,8 +170,7 @@ export class Figure {
   }
 
   say(words) {
-    this.note.hidden = !words;
-    this.note.textContent = words || "";
+    say(this.note, words);
   }
 
   _flip() {

@@ -3,6 +3,7 @@
 
 import { button, h, plural } from "./dom.js";
 import { compareTicked, wordFilter } from "./parts.js";
+import { keepList, keptList } from "./storage.js";
 import { Turns } from "./turns.js";
 
 const SHELF = "draftscope-shelf",
@@ -11,22 +12,13 @@ const MANY_FILES = 12; // more than need no filter
 const AGAIN = 1500; // milliseconds between questions while the server is still reading the files
 const LATER = 4000; // and while a folder may get more
 
-/** Runs of this browser tab, by ticket, the newest first; storage may be forbidden. */
+/** Runs of this browser tab, by ticket, the newest first. */
 export function shelved() {
-  try {
-    return (sessionStorage.getItem(SHELF) || "").split(" ").filter(Boolean);
-  } catch {
-    return [];
-  }
+  return keptList(SHELF);
 }
 
 export function shelve(tickets) {
-  try {
-    const all = new Set([...tickets, ...shelved()]);
-    sessionStorage.setItem(SHELF, [...all].slice(0, SHELVED).join(" "));
-  } catch {
-    // then only the examples are offered
-  }
+  keepList(SHELF, [...new Set([...tickets, ...shelved()])].slice(0, SHELVED));
 }
 
 export class Gallery {

@@ -2,6 +2,7 @@
 
 import { button, fill, h, number, percent, tiny } from "./dom.js";
 import { explanationSection, noteText } from "./explanation.js";
+import { bar } from "./parts.js";
 
 export class Inspector {
   constructor(onClose) {
@@ -150,15 +151,13 @@ export class Inspector {
     const box = h("section", { class: "ds-top" }, h("h3", {}, h("b", {}, name), ` · ${title}`));
     if (!entries.length) return fill(box, {}, [h("p", { class: "ds-soft" }, otherwise)]);
     const rows = entries.map((entry, i) => {
-      const bar = h("i", { class: `fill ${name}` });
-      bar.style.width = `${Math.max(1, 100 * (entry.odds || 0))}%`;
       const sign = entry.chosen ? "◆" : entry.own ? "◂" : "";
       return h(
         "li",
         { class: (entry.own ? "own " : "") + (entry.chosen ? "chosen" : "") },
         h("span", { class: "rank" }, String(i + 1)),
         h("span", { class: "label" }, entry.label),
-        h("span", { class: "track" }, bar),
+        bar(entry.odds, name),
         h("span", { class: "odds" }, percent(entry.odds)),
         h(
           "span",

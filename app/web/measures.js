@@ -6,7 +6,7 @@ import { STAGES, StageBar } from "./charts.js";
 import { duration, h, s, withInterval } from "./dom.js";
 import { answered } from "./feed.js";
 import { Figures } from "./figure.js";
-import { LETTERS, sign } from "./parts.js";
+import { LETTERS, sheet, sign } from "./parts.js";
 import { savers } from "./save/buttons.js";
 
 const SHOWN = ["tvd-by-depth", "acceptance-by-depth", "coverage-by-depth"]; // of the catalogue
@@ -110,32 +110,15 @@ export class Measures {
             })
           : "–",
       );
-      return h(
-        "tr",
-        {},
-        h("th", {}, sign(pane.letter), pane.title),
-        h("td", {}, own ? withInterval({ y: own.tau, low: own.low, high: own.high }) : "–"),
-        cells.map((cell) => h("td", {}, cell)),
-      );
+      const tauOf = own ? withInterval({ y: own.tau, low: own.low, high: own.high }) : "–";
+      return [[sign(pane.letter), pane.title], tauOf, ...cells];
     });
-    const table = h(
-      "table",
-      {},
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          h("th", {}),
-          h("th", { title: "block efficiency with its 95 % bootstrap interval over rounds" }, "τ"),
-          shown.map((depth) =>
-            h("th", { title: "mean TVD with its 95 % interval" }, `TVD ${depth}`),
-          ),
-        ),
-      ),
-      h("tbody", {}, lines),
-    );
+    const heads = [
+      "",
+      ["τ", "block efficiency with its 95 % bootstrap interval over rounds"],
+      ...shown.map((depth) => [`TVD ${depth}`, "mean TVD with its 95 % interval"]),
+    ];
+    const table = sheet("The runs", heads, lines);
     const records = () =>
       depths.flatMap(([pane, rows], at) =>
         tau[at][1].length

@@ -1,9 +1,9 @@
 // Beside the prompt, in the form's one line (above the view where there is no form): the states of
 // model and runs, what is on view, and one menu with what can be done with it.
 
-import { button, h, plural } from "./dom.js";
+import { button, h, plural, say } from "./dom.js";
 import { askForFiles } from "./goto.js";
-import { menu } from "./parts.js";
+import { banner, menu } from "./parts.js";
 import { toolbar } from "./roving.js";
 
 const NOTED = 6000; // milliseconds that a note stays
@@ -27,7 +27,7 @@ export class StatusLine {
     this.modelBar = h("span", { class: "ds-progress", hidden: true }, h("i", {}));
     this.about = h("span", { class: "ds-about" });
     this.chips = h("span", { class: "ds-chips" });
-    this.banner = h("p", { class: "ds-banner", role: "alert", hidden: true });
+    this.banner = banner();
     this.line = this._line(label, shelf, [...(shelf ? openers() : []), ...actions]);
     this.element = h("div", { class: "ds-top-line" }, this.line, this.banner);
   }
@@ -88,8 +88,7 @@ export class StatusLine {
 
   complain(sentence) {
     this.banner.classList.remove("note");
-    this.banner.hidden = !sentence;
-    this.banner.textContent = sentence;
+    say(this.banner, sentence);
   }
 
   get complaint() {

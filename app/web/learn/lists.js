@@ -1,14 +1,9 @@
 // Tokens with bars: lists by depth, the queue, a diffusion model's blanks.
 
 import { h, percent, tiny } from "../dom.js";
+import { bar } from "../parts.js";
 
 const SIGNS = { chosen: "◆", hot: "▪", new: "+" };
-
-export function track(odds, mark) {
-  const fill = h("i", { class: "fill" });
-  fill.style.width = `${Math.max(1, 100 * Math.min(1, odds || 0))}%`;
-  return h("span", { class: `track ${mark}`, "aria-hidden": "true" }, fill);
-}
 
 /** Tokens with bars: the lists of depths, p after a node, child orders. */
 export function listColumns(side) {
@@ -25,7 +20,7 @@ export function listColumns(side) {
             "li",
             { class: item.mark },
             h("span", { class: "label" }, item.label),
-            track(item.odds, item.mark),
+            bar(item.odds, "", item.mark),
             h("span", { class: "odds" }, percent(item.odds)),
             h("span", { class: "sign" }, SIGNS[item.mark] || ""),
           ),
@@ -55,7 +50,7 @@ export function queue(side, link) {
       h("span", { class: "sign" }, extra ? "→" : SIGNS[item.mark] || ""),
       h("span", { class: "label" }, item.label),
       h("span", { class: "odds" }, tiny(item.odds)),
-      track(item.odds, item.mark),
+      bar(item.odds, "", item.mark),
     );
     row.addEventListener("pointerenter", () => link.point(item.row));
     return row;
@@ -94,7 +89,7 @@ export function block(side) {
                   "li",
                   {},
                   h("span", { class: "label" }, `${guess.name} ${guess.token}`),
-                  track(guess.odds, "seen"),
+                  bar(guess.odds),
                   h("span", { class: "odds" }, percent(guess.odds)),
                 ),
               ),

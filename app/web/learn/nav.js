@@ -1,6 +1,6 @@
 // Where the course stands: the chapters, the steps of one as dots, and the buttons between them.
 
-import { button, h } from "../dom.js";
+import { button, h, tool } from "../dom.js";
 import { toolbar } from "../roving.js";
 
 export class CourseNav {
@@ -14,11 +14,9 @@ export class CourseNav {
       return h("li", { role: "none" }, entry);
     });
     this.list = toolbar("Chapters", h("ol", { class: "ds-chapters" }, chapters));
-    const act = (sign, label, key, to) =>
-      button(sign, { "aria-label": label, title: `${label} (${key})` }, to);
-    this.back = act("‹", "Step before", "←", () => hear.move(-1));
-    this.play = act("▶", "Play", "space", () => hear.play());
-    this.next = act("›", "Step after", "→", () => hear.move(1));
+    this.back = tool("‹", "Step before", () => hear.move(-1), "←");
+    this.play = tool("▶", "Play", () => hear.play(), "space");
+    this.next = tool("›", "Step after", () => hear.move(1), "→");
     this.dots = h("span", {
       class: "ds-dots",
       role: "group",
@@ -36,7 +34,7 @@ export class CourseNav {
       this.count,
       h("span", { class: "ds-spring" }),
       this.large,
-      act("?", "Keys", "?", () => hear.help()),
+      tool("?", "Keys", () => hear.help(), "?"),
     ];
     this.controls = toolbar("Steps", h("div", { class: "ds-lesson-controls" }, parts));
   }

@@ -5,6 +5,7 @@ import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { goTo } from "../goto.js";
+import { banner } from "../parts.js";
 import { PRESENTED, togglePresent } from "../present.js";
 import { keyHelp, listenToLesson } from "./keys.js";
 import { Knobs, placesFor, stateAt } from "./knobs.js";
@@ -19,7 +20,7 @@ const LOWEST = 0.5; // of the window: where a step's words may begin
 export async function mount({ element, server }) {
   const course = await answered(server.course({}));
   if (!course.error) return new Learn(element, course, goTo);
-  element.replaceChildren(h("p", { class: "ds-banner", role: "alert" }, course.error));
+  element.replaceChildren(banner(course.error));
 }
 
 export class Learn {

@@ -5,7 +5,7 @@ import { ViewInAddress } from "../address.js";
 import { button, clear, estimate, h, number, ratio } from "../dom.js";
 import { answered } from "../feed.js";
 import { awaits, onGoTo, taken } from "../goto.js";
-import { card, choice } from "../parts.js";
+import { banner, card, choice } from "../parts.js";
 import { Turns } from "../turns.js";
 import { OpenedFile } from "./opened.js";
 import { choicesOf, OWN, rowsOf, sorted } from "./rows.js";
@@ -137,8 +137,7 @@ export class Results {
   async _open(source) {
     const answer = await answered(source.table({}));
     if (this.rows) return; // of a file that was opened meanwhile
-    if (answer.error)
-      this.place.append(h("p", { class: "ds-banner", role: "alert" }, answer.error));
+    if (answer.error) this.place.append(banner(answer.error));
     else this._make(answer, "");
   }
 

@@ -1,6 +1,7 @@
 // The menu of a pane: its tree as a picture, tables, and the run.
 
 import { button, h } from "../dom.js";
+import { dialog } from "../parts.js";
 import { wholeTree } from "../tree/whole.js";
 import { takeAnswer, whyNot } from "./files.js";
 import { picture, savePng, saveSvg } from "./picture.js";
@@ -59,9 +60,9 @@ export class SaveMenu {
       () => this.open(),
     );
     this.said = h("p", { class: "ds-soft", role: "status" });
-    this.panel = h(
-      "dialog",
-      { class: "ds-help ds-save", "aria-label": "Save or export" },
+    this.panel = dialog(
+      "Save or export",
+      "ds-save",
       h("h3", {}, "Take it with you"),
       this._line(
         "Whole tree",
@@ -80,13 +81,8 @@ export class SaveMenu {
           )
         : []),
       this.said,
-      button("Close", { class: "ds-button" }, () => this.panel.close()),
     );
     this.panel.addEventListener("keydown", (event) => event.stopPropagation());
-    this.panel.addEventListener(
-      "click",
-      (event) => event.target === this.panel && this.panel.close(),
-    );
   }
 
   open() {

@@ -1,6 +1,6 @@
 // The tools below the view: stepping, what is shown, zoom, folding, table.
 
-import { button, h } from "../dom.js";
+import { button, h, tool } from "../dom.js";
 import { toolbar } from "../roving.js";
 
 const PARTS = [
@@ -25,15 +25,10 @@ export class Toolbar {
   }
 
   _transport(studio) {
-    const step = (sign, label, keys, by) =>
-      button(sign, { "aria-label": label, title: `${label} (${keys})` }, () =>
-        studio.guide.step(by),
-      );
-    this.previous = step("‹", "Round before", "←", -1);
-    this.next = step("›", "Round after", "→", 1);
-    this.play = button("▶", { "aria-label": "Play", title: "Play (space)" }, () =>
-      studio.player.toggle(),
-    );
+    const step = (by) => () => studio.guide.step(by);
+    this.previous = tool("‹", "Round before", step(-1), "←");
+    this.next = tool("›", "Round after", step(1), "→");
+    this.play = tool("▶", "Play", () => studio.player.toggle(), "space");
     const live = { class: "ds-live", "aria-pressed": "true", title: "Follow the run" };
     this.live = button("Live", live, () => studio.goLive());
     const label = { class: "ds-transport", role: "group", "aria-label": "Step through rounds" };
@@ -41,12 +36,13 @@ export class Toolbar {
   }
 
   _tools(studio) {
-    const tool = (sign, label, act) => button(sign, { "aria-label": label, title: label }, act),
-      toggle = (words, title, act) =>
+    const toggle = (words, title, act) =>
         button(words, { class: "ds-button", "aria-pressed": "false", title }, act),
       trees = (act) => () => studio.look.trees(act);
-    this.run = button("⟷", { "aria-label": "The whole run (w)", title: "The whole run (w)" }, () =>
-      studio.look.trees((tree) => tree.fitRun()),
+    this.run = tool(
+      "⟷",
+      "The whole run (w)",
+      trees((tree) => tree.fitRun()),
     );
     this.fold = toggle("All nodes", "Draw every node, or fold again (u)", () =>
       studio.look.toggleFold(),
