@@ -45,6 +45,7 @@ export function s(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG_NS, tag), attributes, children);
 }
 
+/** label: words, an element, or a list of them. */
 export function button(label, attributes, act) {
   const made = h("button", { type: "button", ...attributes }, label);
   made.addEventListener("click", act);
@@ -76,20 +77,16 @@ export function scrub(picture, onShare) {
   picture.addEventListener("pointermove", (event) => event.buttons && pick(event));
 }
 
-/** A slider over steps that are not there yet: onMove(step). */
-export function scrubber(label, onMove) {
-  const made = h("input", {
-    type: "range",
-    min: 0,
-    max: 0,
-    step: 1,
-    value: 0,
-    class: "ds-scrub",
-    disabled: true,
-    "aria-label": label,
-  });
+/** A slider: onMove(value). */
+export function slider(label, [min, max, step], onMove, more) {
+  const made = h("input", { type: "range", min, max, step, "aria-label": label, ...more });
   made.addEventListener("input", () => onMove(Number(made.value)));
   return made;
+}
+
+/** A slider over steps that are not there yet: onMove(step). */
+export function scrubber(label, onMove) {
+  return slider(label, [0, 0, 1], onMove, { value: 0, class: "ds-scrub", disabled: true });
 }
 
 export function clear(node) {

@@ -2,7 +2,7 @@
 // browser tab has seen. One click opens.
 
 import { button, h, plural } from "./dom.js";
-import { compareTicked, wordFilter } from "./parts.js";
+import { compareTicked, tickBox, wordFilter } from "./parts.js";
 import { keepList, keptList } from "./storage.js";
 import { Turns } from "./turns.js";
 
@@ -134,14 +134,7 @@ export class Gallery {
     );
     if (prompt) open.append(h("span", {}, prompt.length > 60 ? `${prompt.slice(0, 59)}…` : prompt));
     open.disabled = !opens;
-    const tick =
-      this.beside && opens
-        ? h("input", {
-            type: "checkbox",
-            "aria-label": `Tick ${label}`,
-            title: "Tick two to four to compare them",
-          })
-        : null;
+    const tick = this.beside && opens ? tickBox(label) : null;
     const element = tick ? h("span", { class: "ds-tickable" }, tick, open) : open;
     return { name, element, open, tick };
   }
@@ -166,9 +159,8 @@ export class Gallery {
   }
 
   _card(title, words, label, act) {
-    return button("", { class: "ds-example", title: label }, act)
-      .appendChild(h("b", {}, title))
-      .parentNode.appendChild(h("span", {}, words)).parentNode;
+    const parts = [h("b", {}, title), h("span", {}, words)];
+    return button(parts, { class: "ds-example", title: label }, act);
   }
 
   async _examples(names) {

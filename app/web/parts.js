@@ -164,6 +164,12 @@ export function wordFilter(label, lines, heard = () => {}) {
   return box;
 }
 
+/** A line's box to tick. */
+export function tickBox(label) {
+  const title = "Tick two to four to compare them";
+  return h("input", { type: "checkbox", "aria-label": `Tick ${label}`, title });
+}
+
 /** A button that opens the lines of a list that are ticked, two to four. lines: [{tick}, …], those
  * that cannot be ticked without one. */
 export function compareTicked(list, lines, open) {

@@ -29,17 +29,10 @@ export function listColumns(side) {
       list.note ? h("p", { class: "ds-soft" }, list.note) : null,
     ),
   );
-  const product = side.product.length
-    ? [
-        h(
-          "p",
-          { class: "ds-product" },
-          ...side.product.slice(0, -1).map((part) => `${part} `),
-          h("b", {}, side.product.at(-1)),
-        ),
-      ]
-    : [];
-  return [h("div", { class: "ds-lists" }, lists), ...product];
+  const parts = side.product.slice(0, -1).map((part) => `${part} `),
+    whole = h("b", {}, side.product.at(-1)),
+    product = side.product.length ? h("p", { class: "ds-product" }, parts, whole) : null;
+  return [h("div", { class: "ds-lists" }, lists), product];
 }
 
 export function queue(side, link) {
@@ -73,29 +66,24 @@ export function queue(side, link) {
 
 /** A block of a diffusion model: text, masks, and what stands to choose at each. */
 export function block(side) {
+  const guessed = ({ name, token, odds }) =>
+    h(
+      "li",
+      {},
+      h("span", { class: "label" }, `${name} ${token}`),
+      bar(odds),
+      h("span", { class: "odds" }, percent(odds)),
+    );
+  const ranked = ({ i, guesses }) => [
+    h("small", {}, `i = ${i}`),
+    h("ol", {}, guesses.map(guessed)),
+  ];
   const cells = side.cells.map((cell) =>
     h(
       "div",
       { class: `ds-blank${cell.filled ? " filled" : ""}` },
       h("b", {}, cell.filled || "▒▒▒"),
-      ...(side.ranks
-        ? [
-            h("small", {}, `i = ${cell.i}`),
-            h(
-              "ol",
-              {},
-              cell.guesses.map((guess) =>
-                h(
-                  "li",
-                  {},
-                  h("span", { class: "label" }, `${guess.name} ${guess.token}`),
-                  bar(guess.odds),
-                  h("span", { class: "odds" }, percent(guess.odds)),
-                ),
-              ),
-            ),
-          ]
-        : []),
+      side.ranks ? ranked(cell) : null,
     ),
   );
   return [h("div", { class: "ds-block" }, h("span", { class: "ds-block-text" }, side.text), cells)];

@@ -9,8 +9,8 @@ export class CourseNav {
     this.course = course;
     this.hear = hear;
     const chapters = course.chapters.map((chapter, at) => {
-      const entry = button("", { class: "ds-chapter" }, () => hear.go(at, 0));
-      entry.append(h("i", {}, String(at + 1)), h("span", {}, chapter.name));
+      const words = [h("i", {}, String(at + 1)), h("span", {}, chapter.name)],
+        entry = button(words, { class: "ds-chapter" }, () => hear.go(at, 0));
       return h("li", { role: "none" }, entry);
     });
     this.list = toolbar("Chapters", h("ol", { class: "ds-chapters" }, chapters));

@@ -6,44 +6,14 @@ import { wholeTree } from "../tree/whole.js";
 import { takeAnswer, whyNot } from "./files.js";
 import { picture, savePng, saveSvg } from "./picture.js";
 
-const FILES = [
-  [
-    "This round for a paper",
-    [
-      ["figure.svg", "SVG"],
-      ["figure.pdf", "PDF"],
-    ],
-  ],
-  [
-    "This round's draft",
-    [
-      ["dot", "DOT"],
-      ["graphml", "GraphML"],
-    ],
-  ],
-  [
-    "Table of rounds",
-    [
-      ["rounds.csv", "CSV"],
-      ["rounds.parquet", "Parquet"],
-    ],
-  ],
-  [
-    "Table of nodes",
-    [
-      ["nodes.csv", "CSV"],
-      ["nodes.parquet", "Parquet"],
-    ],
-  ],
-  [
-    "The run",
-    [
-      ["trace", "Trace"],
-      ["html", "One HTML file"],
-      ["perfetto", "Perfetto timeline"],
-    ],
-  ],
-];
+/** words → form of a file → its button */
+const FILES = {
+  "This round for a paper": { "figure.svg": "SVG", "figure.pdf": "PDF" },
+  "This round's draft": { dot: "DOT", graphml: "GraphML" },
+  "Table of rounds": { "rounds.csv": "CSV", "rounds.parquet": "Parquet" },
+  "Table of nodes": { "nodes.csv": "CSV", "nodes.parquet": "Parquet" },
+  "The run": { trace: "Trace", html: "One HTML file", perfetto: "Perfetto timeline" },
+};
 
 export class SaveMenu {
   constructor(pane) {
@@ -73,10 +43,10 @@ export class SaveMenu {
         this._pictures(() => picture(pane.tree.svg), "view"),
       ),
       ...(pane.source.export
-        ? FILES.map(([words, forms]) =>
+        ? Object.entries(FILES).map(([words, forms]) =>
             this._line(
               words,
-              forms.map((form) => this._file(...form)),
+              Object.entries(forms).map((form) => this._file(...form)),
             ),
           )
         : []),
