@@ -56,7 +56,7 @@ export class Pane {
     this.svgButton.hidden = !source.draw;
     this.chip = h("span", { class: "ds-chip run", role: "status", hidden: true });
     this.away = h("p", { class: "ds-away", hidden: true });
-    this.head = toolbar(`Run ${letter}`, h("div", { class: "ds-pane-head" }));
+    this.head = toolbar(`Run ${letter}`, h("div", { class: "ds-pane-head ds-row" }));
     this.picture = h(
       "div",
       { class: "ds-picture" },

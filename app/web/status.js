@@ -38,7 +38,7 @@ export class StatusLine {
       states = [this.modelChip, this.modelBar, this.chips, this.about],
       more = menu("What to do with this run", actions),
       tools = [h("span", { class: "ds-spring" }), examples, more];
-    return toolbar(label, h("div", { class: "ds-status" }, states, tools));
+    return toolbar(label, h("div", { class: "ds-status ds-row" }, states, tools));
   }
 
   /** Stand in the form's line, which is outside of the view. */
@@ -63,7 +63,9 @@ export class StatusLine {
   tell(header, words, title) {
     const { prompt } = header ?? {};
     this.about.replaceChildren(
-      ...(header ? [h("q", { title: prompt }, prompt), h("span", { title }, words)] : []),
+      ...(header
+        ? [h("q", { class: "ds-cut", title: prompt }, prompt), h("span", { title }, words)]
+        : []),
     );
   }
 

@@ -30,7 +30,7 @@ export class Together {
     this.strip = new BandStrip(panes.length, (place) => this.go(place));
     this.lanes = new Lanes((place) => this.go(place));
     this.scrub = scrubber("Token of the text", (to) => this.go(to));
-    this.heading = h("h2", { class: "ds-place" });
+    this.heading = h("h2", { class: "ds-place ds-cut" });
     this.prompts = panes.map(() => 0);
     this.unlike = [];
     this.card = new Card(this, () => this.stepContrast(1));

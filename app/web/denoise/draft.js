@@ -46,7 +46,9 @@ export class DraftCard {
       h("h3", { class: "ds-big-token" }, `${node.row ? DN_MARK[node.status] : "●"} ${node.name}`),
       h("p", { class: `ds-why ${node.row ? node.status : ""}` }, node.why),
       edits.length ? table : "",
-      ways.length ? h("p", { class: "dn-ways" }, h("span", { class: "ds-soft" }, level), ways) : "",
+      ways.length
+        ? h("p", { class: "dn-ways ds-row" }, h("span", { class: "ds-soft" }, level), ways)
+        : "",
     );
   }
 

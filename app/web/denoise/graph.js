@@ -74,7 +74,7 @@ export class GraphCard {
     };
     return h(
       "span",
-      { class: "ds-tools" },
+      { class: "ds-tools ds-row" },
       tool("−", "Zoom out", () => this.tree.zoomBy(1 / 1.3)),
       tool("+", "Zoom in", () => this.tree.zoomBy(1.3)),
       tool("⤢", "Fit the whole graph (f)", () => this.tree.fit()),

@@ -37,7 +37,7 @@ export class Guide {
       { class: "ds-card dn-guide", "aria-label": "Denoising steps" },
       h(
         "div",
-        { class: "dn-bar" },
+        { class: "dn-bar ds-row" },
         toolbar("Step through", moves),
         this.heading,
         h("span", { class: "ds-spring" }),

@@ -36,7 +36,7 @@ export class CourseNav {
       this.large,
       tool("?", "Keys", () => hear.help(), "?"),
     ];
-    this.controls = toolbar("Steps", h("div", { class: "ds-lesson-controls" }, parts));
+    this.controls = toolbar("Steps", h("div", { class: "ds-lesson-controls ds-row" }, parts));
   }
 
   playing(on) {

@@ -70,7 +70,7 @@ export class RunList {
     const cells = LISTED.map(([key, , , written]) =>
       h("td", {}, run[key] === null ? "–" : written(run[key])),
     );
-    const prompt = h("td", { class: "ds-site-prompt", title: run.prompt }, run.prompt);
+    const prompt = h("td", { class: "ds-site-prompt ds-cut", title: run.prompt }, run.prompt);
     const element = h("tr", {}, h("td", {}, tick), h("th", {}, opener), cells, prompt);
     return { run, element, tick };
   }

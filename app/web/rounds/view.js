@@ -60,7 +60,7 @@ export class RoundsTable {
     );
     this.head = h(
       "div",
-      { class: "ds-rounds-head" },
+      { class: "ds-rounds-head ds-row" },
       this.box,
       tool("‹", "Match before (N)", () => this.step(-1)),
       tool("›", "Match after (n)", () => this.step(1)),

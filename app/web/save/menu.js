@@ -63,7 +63,7 @@ export class SaveMenu {
   _line(words, buttons) {
     return h(
       "div",
-      { class: "ds-save-line", role: "group", "aria-label": words },
+      { class: "ds-save-line ds-row", role: "group", "aria-label": words },
       h("span", {}, words),
       buttons,
     );

@@ -50,7 +50,7 @@ export class Toolbar {
     this.table = toggle("Table", "Nodes as a table (t)", () => studio.look.toggleTable());
     return h(
       "span",
-      { class: "ds-tools" },
+      { class: "ds-tools ds-row" },
       studio.search.found,
       studio.search.box,
       tool(

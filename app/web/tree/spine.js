@@ -95,7 +95,7 @@ export class Spine {
     const back = left - tree.stepX + tree.boxW;
     const middle = top + tree.boxH / 2;
     if (column > 0)
-      parts.push(s("path", { class: `line ${token.came}`, d: `M${back} ${middle}H${left}` }));
+      parts.push(s("path", { class: edgeOf(token.came), d: `M${back} ${middle}H${left}` }));
     if (column !== first) {
       const size = { width: tree.boxW, height: tree.boxH, rx: token.row < 0 ? tree.boxH / 2 : 7 };
       const odds = [
@@ -135,7 +135,7 @@ export class Spine {
       const to = at + middle,
         d = `M${back} ${from}C${back + bend} ${from} ${left - bend} ${to} ${left} ${to}`;
       return [
-        s("path", { class: "line rejected", d }),
+        s("path", { class: "ds-edge rejected", d }),
         s("text", { class: "token twig", x: left + 5, y: at + middle + 4 }, words),
       ];
     });
@@ -190,6 +190,11 @@ export class Spine {
     const token = plan.token(column);
     return token.at === this.at ? null : token;
   }
+}
+
+/** The look of the edge to a token, as in a tree. */
+function edgeOf(came) {
+  return `ds-edge ${came === "bonus" ? "ghost" : came}`;
 }
 
 /** The lines of the tip for a token of another round. */
