@@ -45,6 +45,11 @@ export function s(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG_NS, tag), attributes, children);
 }
 
+/** Words in a drawing; they begin at x, unless an anchor says "middle" or "end". */
+export function words(look, x, y, text, anchor = null) {
+  return s("text", { class: look, x, y, "text-anchor": anchor }, text);
+}
+
 /** label: words, an element, or a list of them. */
 export function button(label, attributes, act) {
   const made = h("button", { type: "button", ...attributes }, label);

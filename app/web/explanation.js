@@ -11,16 +11,17 @@ const CHAIN = 6; // factors of a path that are written out
 export function explanationSection(node) {
   const told = node.explanation;
   const body = { path: pathLines, versus: versusLines, terms: termLines }[told.layout](node, told);
-  const lead = h("p", {}, told.lead, ` q ${percent(node.q)}.`);
+  const lead = h("p", {}, told.lead, ` q ${percent(node.q)}.`),
+    leaf = told.leaf ? h("p", { class: "ds-leaf" }, `⊣ ${told.leaf}`) : null;
   return h(
     "section",
     { class: `ds-drafted ${told.layout}`, "aria-label": "Why it was drafted" },
     h("h3", {}, "why it was drafted"),
     lead,
-    ...body,
-    ...noteLines(told),
-    ...leafLine(told),
-    ...softLine(told.closing),
+    body,
+    noteLines(told),
+    leaf,
+    softLine(told.closing),
   );
 }
 
@@ -50,17 +51,12 @@ function noteLines(told) {
     ([label, value, form, words]) =>
       `${label} ${noteText(value, form)}${words ? `: ${words}` : ""}.`,
   );
-  return [...(sign && told.layout !== "versus" ? [`${sign} ${help}.`] : []), ...notes].flatMap(
-    softLine,
-  );
+  const mark = sign && told.layout !== "versus" ? `${sign} ${help}.` : "";
+  return [mark, ...notes].map(softLine);
 }
 
 function softLine(words) {
-  return words ? [h("p", { class: "ds-soft" }, words)] : [];
-}
-
-function leafLine(told) {
-  return told.leaf ? [h("p", { class: "ds-leaf" }, `⊣ ${told.leaf}`)] : [];
+  return words ? h("p", { class: "ds-soft" }, words) : null;
 }
 
 /** Where the score stands among the draft's nodes. */

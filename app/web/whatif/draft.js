@@ -4,7 +4,7 @@ import { button, h, tool } from "../dom.js";
 import { card, menu } from "../parts.js";
 import { pictureButtons, saveButton } from "../save/buttons.js";
 import { fileName, takeAnswer } from "../save/files.js";
-import { pointAt, tokenList, unseenName } from "../strip.js";
+import { pointAt, tokenList, tokenOption } from "../strip.js";
 import { NodeTable } from "../table.js";
 import { wholeTree } from "../tree/whole.js";
 import { TreeView } from "../tree.js";
@@ -88,17 +88,7 @@ export class DraftCard {
   /** Another text: its tokens. */
   read(text) {
     this.tokens = text.map((words, place) =>
-      h(
-        "span",
-        {
-          class: "ds-token",
-          role: "option",
-          "data-place": place,
-          "aria-selected": "false",
-          "aria-label": unseenName(words),
-        },
-        words.replace(/\n/g, "⏎") || "∅",
-      ),
+      tokenOption("", words, { "data-place": place }, words.replace(/\n/g, "⏎") || "∅"),
     );
     this.strip.replaceChildren(...this.tokens);
   }
