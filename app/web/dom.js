@@ -94,6 +94,14 @@ export function scrubber(label, onMove) {
   return slider(label, [0, 0, 1], onMove, { value: 0, class: "ds-scrub", disabled: true });
 }
 
+/** A scrubber at one of `count` steps; `says`: where that is, in words. */
+export function scrubTo(made, at, count, says) {
+  made.disabled = count < 2;
+  made.max = Math.max(0, count - 1);
+  made.value = Math.max(0, at);
+  made.setAttribute("aria-valuetext", says);
+}
+
 export function clear(node) {
   node.replaceChildren();
   return node;

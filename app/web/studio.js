@@ -93,9 +93,9 @@ export class Studio {
     this.status = new StatusLine("The run on view", this.shelf, this.actions.all);
     this.player = new Player({
       guide: () => this.guide,
-      may: () => !this.toolbar.play.disabled,
+      may: () => !this.toolbar.moves.play.disabled,
       changed: (on) => {
-        this.toolbar.playing(on);
+        this.toolbar.moves.playing(on);
         if (on) this._draw();
       },
     });

@@ -3,7 +3,7 @@
 // a function of (rounds, place): see align.js.
 
 import { beginnings, contrasts, extent, laid, nextOf, partsAt, roundAt } from "../align.js";
-import { h, scrubber } from "../dom.js";
+import { h, scrubber, scrubTo } from "../dom.js";
 import { answered } from "../feed.js";
 import { boxAt, Lanes, startAt } from "../lanes.js";
 import { Measures } from "../measures.js";
@@ -265,10 +265,8 @@ export class Together {
     if (token) this.heading.append(h("small", {}, `“${token.text.replace(/\n/g, "⏎")}”`));
     this.strip.mark(this.place, this.sides);
     this.lanes.mark(this.place);
-    this.scrub.disabled = this.reachable < 2;
-    this.scrub.max = String(this.reachable - 1);
-    this.scrub.value = String(this.place);
-    this.scrub.setAttribute("aria-valuetext", `token ${this.place + 1} of ${this.reachable}`);
+    const where = `token ${this.place + 1} of ${this.reachable}`;
+    scrubTo(this.scrub, this.place, this.reachable, where);
     this.card.draw();
     this.changed();
   }

@@ -1,9 +1,10 @@
 // The bar of a text's steps: where we are, what happens there, and what it cost so far.
 
-import { button, h, ratio, scrubber, tool } from "../dom.js";
+import { h, ratio, scrubber, scrubTo } from "../dom.js";
 import { boxAt, Lanes, startAt } from "../lanes.js";
 import { entry, tile } from "../parts.js";
 import { toolbar } from "../roving.js";
+import { Transport } from "../transport.js";
 import { toldOf } from "./words.js";
 
 /** [what a tally holds, its words, what it means] in the order of a step's tally. */
@@ -18,20 +19,18 @@ export class Guide {
   constructor(player) {
     this.player = player;
     this.lanes = new Lanes((at) => player.go(at));
-    this.playButton = tool("▶", "Play", () => player.toggle(), "space");
-    this.liveButton = button(
-      "Live",
-      { class: "ds-live", "aria-pressed": "false", title: "Follow the run" },
-      () => player.live(),
-    );
+    this.moves = new Transport("Step", {
+      step: (by) => player.walk(by),
+      play: () => player.toggle(),
+      live: () => player.live(),
+    });
     this.heading = h("h2", { class: "dn-place" });
     this.tiles = h("div", { class: "ds-tiles dn-tiles" });
     this.scrub = scrubber("Denoising step", (to) => player.go(to));
     this.same = h("p", { class: "dn-same", role: "status" });
     this.told = h("p", { class: "dn-told" });
-    const back = tool("‹", "Step before", () => player.walk(-1), "←");
-    const on = tool("›", "Step after", () => player.walk(1), "→");
-    const moves = h("div", { class: "ds-transport" }, back, this.playButton, on, this.liveButton);
+    const { back, play, next, live } = this.moves,
+      moves = h("div", { class: "ds-transport" }, back, play, next, live);
     this.element = h(
       "section",
       { class: "ds-card dn-guide", "aria-label": "Denoising steps" },
@@ -77,16 +76,11 @@ export class Guide {
   mark(run, reach, busy) {
     const { playing, follow, place } = this.player,
       step = run.stepAt(place);
-    this.playButton.textContent = playing ? "❚❚" : "▶";
-    this.playButton.setAttribute("aria-label", playing ? "Pause" : "Play");
-    this.liveButton.hidden = !busy;
-    this.liveButton.setAttribute("aria-pressed", String(follow));
-    this.scrub.max = String(Math.max(0, reach - 1));
-    this.scrub.value = String(place);
-    this.scrub.disabled = reach < 2;
+    this.moves.playing(playing);
+    this.moves.following(busy, follow);
+    scrubTo(this.scrub, place, reach, `step ${place + 1} of ${reach}`);
     if (!step) return;
     this.lanes.mark(place);
-    this.scrub.setAttribute("aria-valuetext", `step ${place + 1} of ${reach}`);
     const where = `block ${step.block + 1} · call ${step.at + 1}`;
     this.heading.replaceChildren(
       `Step ${place + 1} of ${reach} `,

@@ -2,6 +2,7 @@
 
 import { button, h, tool } from "../dom.js";
 import { toolbar } from "../roving.js";
+import { Transport } from "../transport.js";
 
 export class CourseNav {
   /** hear: {go(chapter, step), move(by), play(), present(), help()}. */
@@ -14,9 +15,8 @@ export class CourseNav {
       return h("li", { role: "none" }, entry);
     });
     this.list = toolbar("Chapters", h("ol", { class: "ds-chapters" }, chapters));
-    this.back = tool("‹", "Step before", () => hear.move(-1), "←");
-    this.play = tool("▶", "Play", () => hear.play(), "space");
-    this.next = tool("›", "Step after", () => hear.move(1), "→");
+    this.moves = new Transport("Step", { step: (by) => hear.move(by), play: () => hear.play() });
+    const { back, play, next } = this.moves;
     this.dots = h("span", {
       class: "ds-dots",
       role: "group",
@@ -28,20 +28,15 @@ export class CourseNav {
     this.element = h("nav", { class: "ds-card ds-learn-nav", "aria-label": "Course" }, this.list);
     const parts = [
       this.dots,
-      this.back,
-      this.play,
-      this.next,
+      back,
+      play,
+      next,
       this.count,
       h("span", { class: "ds-spring" }),
       this.large,
       tool("?", "Keys", () => hear.help(), "?"),
     ];
     this.controls = toolbar("Steps", h("div", { class: "ds-lesson-controls ds-row" }, parts));
-  }
-
-  playing(on) {
-    this.play.textContent = on ? "❚❚" : "▶";
-    this.play.setAttribute("aria-label", on ? "Pause" : "Play");
   }
 
   /** lengths: steps of each chapter; seen(chapter, step): whether somebody was there. */
@@ -56,8 +51,8 @@ export class CourseNav {
       0,
       current.offsetLeft - this.list.clientWidth / 2 + current.offsetWidth / 2,
     );
-    this.back.disabled = chapter === 0 && step === 0;
-    this.next.disabled = chapter === lengths.length - 1 && step === count - 1;
+    this.moves.back.disabled = chapter === 0 && step === 0;
+    this.moves.next.disabled = chapter === lengths.length - 1 && step === count - 1;
   }
 
   /** A dot for each step. Those that are there stay: one of them may have the focus. */

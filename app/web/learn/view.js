@@ -37,7 +37,7 @@ export class Learn {
     this.player = new Player({
       guide: () => this._played(),
       may: () => true,
-      changed: (on) => this.nav.playing(on),
+      changed: (on) => this.nav.moves.playing(on),
       stays: () => Math.max(READ.least, READ.word * this.words.textContent.split(/\s+/).length),
     });
     this.stage = new LessonStage((row) => this._picked(row));

@@ -2,6 +2,7 @@
 
 import { button, h, tool } from "../dom.js";
 import { toolbar } from "../roving.js";
+import { Transport } from "../transport.js";
 
 const PARTS = [
   ["tree", "Tree", "The draft tree"],
@@ -25,14 +26,14 @@ export class Toolbar {
   }
 
   _transport(studio) {
-    const step = (by) => () => studio.guide.step(by);
-    this.previous = tool("‹", "Round before", step(-1), "←");
-    this.next = tool("›", "Round after", step(1), "→");
-    this.play = tool("▶", "Play", () => studio.player.toggle(), "space");
-    const live = { class: "ds-live", "aria-pressed": "true", title: "Follow the run" };
-    this.live = button("Live", live, () => studio.goLive());
-    const label = { class: "ds-transport", role: "group", "aria-label": "Step through rounds" };
-    return h("div", label, this.previous, this.play, this.next, this.live);
+    this.moves = new Transport("Round", {
+      step: (by) => studio.guide.step(by),
+      play: () => studio.player.toggle(),
+      live: () => studio.goLive(),
+    });
+    const { back, play, next, live } = this.moves,
+      label = { class: "ds-transport", role: "group", "aria-label": "Step through rounds" };
+    return h("div", label, back, play, next, live);
   }
 
   _tools(studio) {
@@ -94,17 +95,11 @@ export class Toolbar {
 
   /** Where the guide is, how many rounds there are, and whether a run goes on. */
   at(guide, count, busy) {
-    this.previous.disabled = guide.atStart;
-    this.next.disabled = guide.atEnd;
-    this.play.disabled = count < 2;
+    this.moves.back.disabled = guide.atStart;
+    this.moves.next.disabled = guide.atEnd;
+    this.moves.play.disabled = count < 2;
+    this.moves.following(busy, guide.follow);
     for (const part of this.parts.values()) part.disabled = !count; // else a white page
-    this.live.hidden = !busy;
-    this.live.setAttribute("aria-pressed", String(guide.follow));
-  }
-
-  playing(on) {
-    this.play.textContent = on ? "❚❚" : "▶";
-    this.play.setAttribute("aria-label", on ? "Pause" : "Play");
   }
 
   folding(panes) {

@@ -98,11 +98,7 @@ export class Spine {
       parts.push(s("path", { class: edgeOf(token.came), d: `M${back} ${middle}H${left}` }));
     if (column !== first) {
       const size = { width: tree.boxW, height: tree.boxH, rx: token.row < 0 ? tree.boxH / 2 : 7 };
-      const odds = [
-        token.q === null ? "" : `q ${percent(token.q)}`,
-        token.p === null ? "" : `p ${percent(token.p)}`,
-      ];
-      const said = odds.filter(Boolean);
+      const said = oddsOf(token);
       const lines = tree.slim ? said : [said.join("   ")];
       const inset = left + (tree.slim ? 4 : 9);
       parts.push(
@@ -197,14 +193,17 @@ function edgeOf(came) {
   return `ds-edge ${came === "bonus" ? "ghost" : came}`;
 }
 
+/** q and p of a token in words, as far as they are known. */
+function oddsOf({ q, p }) {
+  return [q === null ? "" : `q ${percent(q)}`, p === null ? "" : `p ${percent(p)}`].filter(Boolean);
+}
+
 /** The lines of the tip for a token of another round. */
-export function tokenLines({ at, label, round, came, q, p }) {
-  const odds = [q === null ? "" : `q ${percent(q)}`, p === null ? "" : `p ${percent(p)}`].filter(
-    Boolean,
-  );
+export function tokenLines(token) {
+  const { at, label, round, came } = token;
   return [
     label,
-    [came, ...odds].join(" · "),
+    [came, ...oddsOf(token)].join(" · "),
     `round ${at + 1}: ${round.accepted} accepted of ${round.drafted}` +
       (round.ghost ? `; ${round.ghost.why}` : ""),
   ];
