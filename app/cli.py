@@ -17,7 +17,6 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import TextIO
 
@@ -27,194 +26,161 @@ from core.errors import UserError, WrongKind, unwritable
 PROGRAM = "python -m app"
 
 
-@dataclass(frozen=True)
 class Command:
-    """One command: what it does, its module in ``app.commands``, and examples of its words."""
+    """One command: what it does, and examples of its words."""
 
-    about: str
-    module: str
-    examples: tuple[str, ...]
-
-
-def command(about: str, module: str, *examples: str) -> Command:
-    return Command(about, module, examples)
+    def __init__(self, about: str, *examples: str):
+        self.about, self.examples = about, examples
 
 
 GROUPS: dict[str, dict[str, Command]] = {
     "look": {
-        "studio": command(
+        "studio": Command(
             "open the studio in the browser (the default without a command)",
-            "studio",
             "studio",
             "studio runs/s",
             "studio --port 7861 --model Qwen/Qwen3-0.6B --device cuda",
         ),
-        "trace show": command(
+        "trace show": Command(
             "show a trace in the terminal: its rounds, or one round's tree",
-            "trace.show",
             "trace show run.jsonl",
             "trace show run.jsonl --round 3",
         ),
-        "trace check": command(
+        "trace check": Command(
             "say in one sentence whether a file is a readable trace",
-            "trace.check",
             "trace check run.jsonl.gz",
         ),
-        "trace export": command(
+        "trace export": Command(
             "write a trace as an offline page, site, figure, graph, table or timeline",
-            "trace.export",
             "trace export run.jsonl --to html",
             "trace export runs/ --to site --out site",
             "trace export run.jsonl --to pdf --round 3 --ground white --legend --column 3.25in",
             "trace export run.jsonl --to csv --table nodes --out nodes.csv",
         ),
-        "trace import": command(
+        "trace import": Command(
             "say what counts of vLLM, SGLang or llama.cpp mean; read DDTree's saved trees",
-            "trace.import_run",
             "trace import vllm.log",
             "trace import responses.jsonl --json",
             "trace import trees.json --out trees.jsonl.gz",
         ),
-        "trace pack": command(
+        "trace pack": Command(
             "pack the rounds of many traces into columns, for quick reports",
-            "trace.pack",
             "trace pack runs/served --out runs/served.pack",
         ),
-        "trace compare": command(
+        "trace compare": Command(
             "compare texts by two engines: where they part, and whether a tie explains it",
-            "trace.compare",
             "trace compare runs/ours runs/served --compute",
             "trace compare run.jsonl.gz vllm-response.json",
             "trace compare ours.jsonl.gz theirs.jsonl.gz --json",
         ),
     },
     "decode": {
-        "run": command(
+        "run": Command(
             "decode prompts with one method: text, τ, acceptance, tokens/s",
-            "run",
             'run ddtree --prompt "Why is the sky blue?" --budget 16',
             'run ddtree --prompt "Write a haiku." --temperature 1 --seed 7 --trace run.jsonl',
             "run dflash --prompts questions.jsonl --json > answers.jsonl",
         ),
-        "denoise": command(
+        "denoise": Command(
             "write with a masked-diffusion model, plainly or with Spiffy's drafts",
-            "denoise",
             'denoise --prompt "Why is the sky blue?" --spiffy 10',
             "denoise --prompts questions.jsonl --table --json > speedups.json",
         ),
     },
     "measure": {
-        "report": command(
+        "report": Command(
             "say what traces show: τ, acceptance and TVD by depth, causes, calibration",
-            "report",
             "report run.jsonl",
             "report runs/ --out tables --to csv parquet --html",
             "report runs/s/traces --trained runs/one/dflash/accuracy.json",
         ),
-        "audit": command(
+        "audit": Command(
             "check that a method writes exactly what plain decoding writes",
-            "audit",
             "audit ddtree",
             "audit ddtree --prompts questions.txt --budget 7 64 --temperature 1",
         ),
-        "bench": command(
+        "bench": Command(
             "time methods and budgets against plain decoding and generate()",
-            "bench",
             "bench",
             "bench ddtree --budget 8 16 32 --max-new-tokens 128 --repeats 5",
         ),
-        "grid run": command(
+        "grid run": Command(
             "run methods × budgets × prompts × seeds into one table and traces (resumable)",
-            "grid.run",
             "grid run ar ddtree treeflash --out runs/s --budget 16 64 --prompts questions.jsonl",
             "grid run ddtree --out runs/s --budget 8 16 --temperature 1 --seed 0 1 2 --ray auto",
         ),
-        "grid table": command(
+        "grid table": Command(
             "measure methods on the same prompts, greedily and at T = 1 (resumable)",
-            "grid.table",
             "grid table ar ddtree treeflash eagle3 --out runs/t --prompts questions.jsonl",
         ),
-        "grid compare": command(
+        "grid compare": Command(
             "compare checkpoints of one drafter on the same texts",
-            "grid.compare",
             "grid compare ddtree ddtree@runs/mine --out runs/c --prompts questions.jsonl",
             "grid compare ddtree@runs/before ddtree@runs/after --out runs/c --json",
         ),
     },
     "ask": {
-        "collect": command(
+        "collect": Command(
             "run the drafters at every token of one text, for whatif",
-            "collect",
             'collect --out sky.safetensors --prompt "Why is the sky blue?"',
             "collect ddtree treeflash --out texts --prompts questions.jsonl",
         ),
-        "whatif": command(
+        "whatif": Command(
             "simulate methods, budgets and options on a collected text, without the model",
-            "whatif",
             "whatif sky.safetensors",
             "whatif sky.safetensors --methods treeflash --budget 16 64 --set candidates=4",
         ),
-        "cost": command(
+        "cost": Command(
             "measure what a round costs here, and name the budget that pays",
-            "cost",
             "cost sky.safetensors --methods ddtree",
             "cost sky.safetensors --methods treeflash --check",
         ),
-        "advise": command(
+        "advise": Command(
             "say which draft length or tree budget pays at which batch, and the flags for it",
-            "advise",
             "advise run.jsonl.gz --cost steps.csv",
             "advise vllm.log --cost steps.csv --batch 1 8 32 --out runs/advice",
             "advise texts --methods ddtree --cost cost.json --json",
         ),
-        "calibrate": command(
+        "calibrate": Command(
             "measure TVD and coverage of drafters by depth, against the marginal",
-            "calibrate",
             "calibrate --out runs/calibration",
             "calibrate dflash treeflash --out runs/c --anchors 192 --continuations 64",
         ),
-        "diagnose": command(
+        "diagnose": Command(
             "why is my drafter bad? try its wiring under every named mistake",
-            "diagnose",
             "diagnose ddtree --model qwen3-8b --drafter my-drafter",
             "diagnose ddtree --prompts questions.jsonl --json > wiring.json",
             "diagnose eagle3@my-drafter --model org/large --states hidden_states/",
         ),
     },
     "prepare": {
-        "train": command(
+        "train": Command(
             "train a drafter for a target, or the denoiser (resumable)",
-            "train",
             "train --out runs/one --prompts prompts.jsonl --synthesise 500 --minutes 90",
             "train treeflash --out runs/one --minutes 30",
             "train --out runs/two --start shipped --prompts more.jsonl --minutes 90",
         ),
-        "model fetch": command(
+        "model fetch": Command(
             "make the embedded target ready, or another preset",
-            "model.fetch",
             "model fetch",
             "model fetch qwen3-4b",
         ),
-        "model doctor": command(
+        "model doctor": Command(
             "show versions, device, models ready, methods, and what is missing",
-            "model.doctor",
             "model doctor",
             "model doctor qwen3-4b",
         ),
-        "model export": command(
+        "model export": Command(
             "write a drafter in its official format",
-            "model.export",
             "model export --out runs/drafter-official",
         ),
-        "model ngram": command(
+        "model ngram": Command(
             "count the n-grams of any text into a store, or convert a .trie",
-            "model.ngram",
             "model ngram questions.jsonl notes/ --out ngrams.safetensors --min-count 2",
             "model ngram small.trie --out qwen3.safetensors --model Qwen/Qwen3-4B",
         ),
-        "model graph": command(
+        "model graph": Command(
             "find the draft graphs that save a diffusion model most calls (resumable)",
-            "model.graph",
             "model graph --out graphs --prompts questions.jsonl --count 50",
         ),
     },
@@ -294,7 +260,7 @@ def _dispatch(words: list[str]) -> int:
         warnings.simplefilter("ignore")  # libraries warn their authors, not our users
     from app.command_line import run
 
-    module = importlib.import_module(f"app.commands.{COMMANDS[name].module}")
+    module = importlib.import_module(f"app.commands.{module_of(name)}")
     examples = [f"{PROGRAM} {example}" for example in COMMANDS[name].examples]
     return run(module.Options, module.main, f"{PROGRAM} {name}", examples, rest)
 
@@ -317,6 +283,11 @@ def named(words: Sequence[str]) -> tuple[str, list[str]]:
         raise UserError(f"`{first}` is `{new}` now (see {PROGRAM} {new.split(' --')[0]} --help)")
     names = dict.fromkeys(each.split()[0] for each in COMMANDS)
     raise UserError(f"there is no command {first!r}: choose one of {', '.join(names)}")
+
+
+def module_of(name: str) -> str:
+    """A command's module in ``app.commands``."""
+    return "trace.import_" if name == "trace import" else name.replace(" ", ".")
 
 
 def overview() -> str:

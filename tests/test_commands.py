@@ -20,7 +20,7 @@ SCRIPTS = ("ablate", "overfit", "picture", "recording", "report", "ship")
 
 
 def options_of(name: str) -> type[CommandOptions]:
-    return importlib.import_module(f"app.commands.{cli.COMMANDS[name].module}").Options
+    return importlib.import_module(f"app.commands.{cli.module_of(name)}").Options
 
 
 def said(capsys: pytest.CaptureFixture, *line: str) -> str:

@@ -1,8 +1,4 @@
-"""``audit``: decode both ways, plainly and with a method, and report the first difference.
-
-Exit code 1 when a token differs beyond a tie, or, for a method that keeps only the distribution,
-when its tokens do not follow the target's.
-"""
+"""``audit``: decode both ways, plainly and with a method, and report the first difference."""
 
 from __future__ import annotations
 

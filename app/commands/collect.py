@@ -1,7 +1,4 @@
-"""``collect``: run the drafters once at every token of a text, for what-if without the model.
-
-The text is the target's own, or one that was served.
-"""
+"""``collect``: run the drafters once at every token of a text, for what-if without the model."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""``denoise``: write with a masked-diffusion model, plainly or with Spiffy's draft graphs.
-
-One prompt: its text, then model calls (NFE) beside those plain denoising makes, acceptance by
-level, speedup by block and stage times. With ``--table`` all prompts of a file, at several paces
-and graph sizes: the calls predicted by one recorded plain run, and real runs beside them, each
-compared with plain denoising token for token.
-"""
+"""``denoise``: write with a masked-diffusion model, plainly or with Spiffy's draft graphs."""
 
 from __future__ import annotations
 
@@ -106,7 +100,9 @@ class Options(Prompts, Denoising, DiffusionModel, TableOptions, Logged):
     """Write with a masked-diffusion model, plainly or with Spiffy's drafts.
 
     One prompt shows its text, then model calls (NFE) beside those that plain denoising makes,
-    acceptance by level, speedup by block and stage times. --table compares graphs and paces.
+    acceptance by level, speedup by block and stage times. --table compares graphs and paces over
+    all prompts: the calls predicted by one recorded plain run, and real runs beside them, each
+    compared with plain denoising token for token.
     """
 
     spiffy: str | None = option(

@@ -1,10 +1,6 @@
-"""Make the traces that ship anew: real runs of the embedded model with the shipped drafters.
+"""Make the traces that ship anew, those of ``assets/traces`` and ``assets/learn``.
 
-    python -m app.maintainers.recording [NAME …]
-
-writes those of ``assets/traces`` and ``assets/learn``, or only the named ones. Every method writes
-the same text to the same prompt, so any of them can be compared. About five minutes on two idle CPU
-cores; the seconds in the files are of the machine that made them.
+python -m app.maintainers.recording [NAME …]
 """
 
 from __future__ import annotations

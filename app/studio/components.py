@@ -22,12 +22,11 @@ from gradio.utils import get_upload_folder
 from analysis.kinds import explained
 from app.page_files import css, joined
 from app.studio.examples import Examples
-from app.studio.files import open_upload, remove_leftovers, uploaded
+from app.studio.files import remove_leftovers, uploaded
 from app.studio.methods import Methods
 from app.studio.questions import Question
 from app.studio.routes import Route, Routes, named
 from app.studio.runs import Runs
-from app.view.denoise import is_denoising
 from core.errors import UserError
 from core.visible import flowing
 
@@ -53,6 +52,7 @@ MOUNT_JS = """const page = {
   refill: (asked) => trigger('refill', asked), tab: () => trigger('tab'),
 };
 %s.then((all) => all['%s/view.js'].mount(page));"""
+OPEN_JS = f"() => {MODULES_JS}.then((all) => all['goto.js'].askForFiles())"
 TAB_JS = f"""() => {MODULES_JS}
   .then((all) => ({{__type__: 'update', selected: all['goto.js'].wantedTab()}}))"""
 REMEMBER_JS = """(...values) => %s.then((all) => { all['memory.js'].remember(%s, %s, values); });"""
@@ -110,8 +110,8 @@ def sheet(tabs: Iterable[Tab]) -> str:
 def view(name: str, elem_id: str, routes: Mapping[str, Route], value: Any = None) -> gr.HTML:
     """The view that ``mount`` of app/web/NAME/view.js makes, with the routes it may call.
 
-    ``value`` of the tabs with a form: {"tickets": […]} to show runs, {"added": […]} to put some
-    beside what is shown, {"error": …} to say a sentence.
+    ``value`` of the tabs with a form: {"tickets": […]} to show runs, {"error": …} to
+    say a sentence.
 
     Not a subclass: Gradio writes a .pyi file beside the source of every component class.
     """
@@ -197,28 +197,10 @@ def for_upload(answer: Callable[[Path], Any]) -> Route:
     return route
 
 
-def connect_upload(
-    button: gr.UploadButton, view: gr.HTML, show: Callable[[list[Path]], Any]
-) -> None:
-    """Make uploaded files the view's value by ``show``, or the sentence that it raises."""
-
-    def opened(paths: str | list[str] | None) -> Any:
-        if not paths:
-            return gr.skip()
-        remove_leftovers(Path(button.GRADIO_CACHE))
-        files = [Path(path) for path in ([paths] if isinstance(paths, str) else paths)]
-        return value_or_sentence(lambda: show(files))
-
-    button.upload(opened, button, view, **QUIET)
-
-
-def open_traces(runs: Runs, files: list[Path], denoising: bool = False) -> list[str]:
-    """Put uploaded traces on view, of denoising runs alone or of any; their tickets. Raises
-    UserError for any other file."""
-    readers = [open_upload(file) for file in files]
-    if denoising and not all(is_denoising(reader.header.method) for reader in readers):
-        raise UserError("this trace is not of a denoising run: open it in Run")
-    return [runs.open(reader, file=file.name) for reader, file in zip(readers, files, strict=True)]
+def open_button(prefix: str, words: str) -> None:
+    """A button that lets somebody choose files, which open where they belong (``placing``)."""
+    opens = gr.Button(words, elem_id=f"{prefix}-open", size="sm", min_width=90)
+    opens.click(None, js=OPEN_JS)
 
 
 def value_or_sentence(make: Callable[[], Any]) -> Any:

@@ -12,7 +12,7 @@ from gradio.components import Component
 
 from analysis.charts.palette import LETTERS
 from app.studio import shipped
-from app.studio.components import QUIET, FormPlaces, start_stop, view
+from app.studio.components import QUIET, FormPlaces, open_button, start_stop, view
 from app.studio.methods import BUDGETS, NONE, OWN, MethodChoice, Methods, mapping, requests
 from app.studio.routes import Route
 from core.decoding.request import RunRequest
@@ -59,7 +59,6 @@ class StartForm:
     prompt: gr.Textbox
     start: gr.Button
     stop: gr.Button
-    upload: gr.UploadButton
     shared: Mapping[str, Component]
 
     @property
@@ -107,11 +106,9 @@ def run_form(methods: Methods, places: FormPlaces) -> RunForm:
         )  # fmt: skip
         shared = _shared("ds")
         inputs = _inputs(methods, method, budget, "ds", DEFAULT)
-        upload = gr.UploadButton(
-            "Open a trace…", elem_id="ds-open", size="sm", min_width=90, file_count="single"
-        )
+        open_button("ds", "Open a trace…")
     _say_settings(settings, methods, [inputs], shared["temperature"])
-    return RunForm(prompt, start, stop, upload, shared, [inputs])
+    return RunForm(prompt, start, stop, shared, [inputs])
 
 
 def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
@@ -121,11 +118,9 @@ def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
         begin = [*shipped.COMPARED, *[(NONE, shipped.COMPARED[-1][1])] * len(LETTERS)]
         slots = [_slot(methods, *place) for place in zip(LETTERS, begin, strict=False)]
         shared = _shared("ds-c")
-        upload = gr.UploadButton(
-            "Add traces…", elem_id="ds-c-open", size="sm", min_width=90, file_count="multiple"
-        )
+        open_button("ds-c", "Add traces…")
     _say_settings(settings, methods, slots, shared["temperature"])
-    return RunForm(prompt, start, stop, upload, shared, slots)
+    return RunForm(prompt, start, stop, shared, slots)
 
 
 def bar(

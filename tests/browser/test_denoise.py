@@ -299,14 +299,15 @@ def test_a_run_that_is_gone_is_said_and_can_no_longer_be_stopped(browser: Browse
         page.context.close()
 
 
-def test_traces_open_and_others_are_refused(page: Page, tmp_path: Path):
+def test_traces_open_and_others_open_where_they_belong(page: Page, tmp_path: Path):
     for name, trace in zip(("spiffy", "plain"), traces(block=16), strict=True):
         write_trace(tmp_path / f"{name}.jsonl.gz", trace)
     open_file(page, tmp_path / "spiffy.jsonl.gz", "#ds-d-open")
     expect(heading(page)).to_contain_text("Step 1 of 32")
     write_trace(tmp_path / "ar.jsonl", Trace(make_header(), tuple(make_run()), {}))
     open_file(page, tmp_path / "ar.jsonl", "#ds-d-open")
-    expect(page.locator(".dn-scope .ds-banner")).to_contain_text("open it in Run")
+    expect(page.locator(".ds-drop-said p")).to_have_text("ar.jsonl: opened in Run")
+    expect(page.locator("#ds-panel .ds-about")).to_contain_text("why?")
 
 
 def test_hostile_text_stays_text(page: Page):

@@ -1,8 +1,4 @@
-"""``grid run``: methods × budgets × prompts × seeds into one folder: a table, and a trace per run.
-
-Resumable: what is on disk counts, and a killed call loses only the runs it was in the middle of. A
-run that fails is listed and the others continue.
-"""
+"""``grid run``: methods × budgets × prompts × seeds into a folder: a table, a trace per run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""``grid table``: all methods on the same prompts, greedily and at T = 1, in one table.
-
-What a method accepts follows from the target's own texts and is computed for every prompt; times
-are taken in real runs on some of them. One row for each method, budget, temperature and source.
-"""
+"""``grid table``: all methods on the same prompts, greedily and at T = 1, in one table."""
 
 from __future__ import annotations
 

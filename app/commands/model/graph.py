@@ -1,10 +1,4 @@
-"""``model graph``: find the draft graphs that would have saved most (Spiffy, Algorithm 2).
-
-Every prompt is denoised plainly once and its sets of (i, j) are counted; then an exact search
-chooses the best graph of every size. Counts are stored beside the graphs, prompt by prompt: an
-interrupted run continues, and another ``--score`` or size needs no model. Search on other prompts
-than those the graphs are judged on.
-"""
+"""``model graph``: find the draft graphs that would have saved most (Spiffy, Algorithm 2)."""
 
 from __future__ import annotations
 

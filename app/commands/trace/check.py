@@ -1,7 +1,4 @@
-"""``trace check``: whether a file is a readable trace, and what in it cannot be.
-
-Exit code 2 when it is not a trace, 1 when it holds what cannot be.
-"""
+"""``trace check``: whether a file is a readable trace, and what in it cannot be."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import gradio as gr
 from gradio.components import Component
 
 from app.studio import shipped
-from app.studio.components import QUIET, FormPlaces, Studio, Tab
+from app.studio.components import QUIET, FormPlaces, Studio, Tab, open_button
 from app.studio.forms import StartForm, bar
 from app.studio.methods import Methods
 from app.studio.requested import NO_GRAPH, OWN_AHEAD, denoising_of
@@ -57,14 +57,11 @@ def denoise_form(_: Methods, places: FormPlaces) -> DenoiseForm:
     prompt, settings, start, stop = bar("ds-d", places, shipped.DENOISED["code"])
     with places.more:
         inputs = _inputs(settings)
-        upload = gr.UploadButton(
-            "Open one trace, or two…", elem_id="ds-d-open", size="sm", min_width=90,
-            file_count="multiple",
-        )  # fmt: skip
+        open_button("ds-d", "Open one trace, or two…")
     with places.view:
         if not DENOISER.is_dir():
             gr.HTML(f'<p class="dn-missing">{MISSING}</p>', apply_default_css=False)
-    return DenoiseForm(prompt, start, stop, upload, inputs)
+    return DenoiseForm(prompt, start, stop, inputs)
 
 
 def _inputs(settings: gr.Button) -> dict[str, Component]:

@@ -19,10 +19,8 @@ from app.studio.components import (
     Tab,
     connect_start,
     connect_stop,
-    connect_upload,
     for_upload,
     form_above_view,
-    open_traces,
     opens_tabs,
     remember,
     value_or_sentence,
@@ -60,7 +58,7 @@ def build(studio: Studio) -> None:
 
 
 def build_compare(studio: Studio) -> None:
-    form_tab(studio, "compare", "ds-c", compare_form, {}, shows="added")
+    form_tab(studio, "compare", "ds-c", compare_form, {})
 
 
 def form_tab(
@@ -69,12 +67,10 @@ def form_tab(
     prefix: str,
     make_form: MakeForm,
     more: dict[str, Route],
-    *,
-    shows: str = "tickets",
     denoising: bool = False,
 ) -> gr.HTML:
-    """A form in a bar and the view of its runs. ``shows``: what uploaded traces are to the view;
-    ``more``: routes beside those of runs; ``denoising``: of which runs."""
+    """A form in a bar and the view of its runs. ``more``: routes beside those of runs;
+    ``denoising``: of which runs."""
     with form_above_view(prefix) as places:
         form = make_form(studio.methods, places)
         with places.view:
@@ -89,9 +85,6 @@ def form_tab(
     if isinstance(form, RunForm):
         connect_refill(studio, form, shown, prefix)
     connect_start([form.start.click, form.prompt.submit], submit, {*form.named.values()}, shown)
-    connect_upload(
-        form.upload, shown, lambda files: {shows: open_traces(studio.runs, files, denoising)}
-    )
     connect_stop(shown, form.stop, prefix)
     return shown
 

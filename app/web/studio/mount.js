@@ -36,7 +36,7 @@ export async function mountStudio(page, setting) {
       for (const ticket of value.tickets) studio.opening.started.add(ticket);
       studio.picking.end(); // an example that was clicked before
       studio.open(...value.tickets);
-    } else if (value.added) value.added.forEach((ticket) => studio.beside(ticket));
+    }
   });
 }
 
