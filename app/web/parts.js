@@ -69,8 +69,8 @@ export function dialog(label, extra, ...parts) {
   return made;
 }
 
-/** A table of numbers. heads: words, or [words, what they mean]; a row is [its name, cell, …], a cell
- * words, an element, a list of them, or a whole td; lookOf(at): the class of a row. */
+/** A table of numbers. heads: words, or [words, what they mean]; a row is [its name, cell, …] and a
+ * cell words, an element, a list of them, or a td; lookOf(at): the class of a row. */
 export function sheet(label, heads, rows, lookOf = () => null) {
   const head = (each) => {
     const [words, title] = Array.isArray(each) ? each : [each];
