@@ -37,8 +37,13 @@ class Column:
     when: str = ""
 
 
-def declared(table: str) -> Callable[[Callable[P, pd.DataFrame]], Callable[P, pd.DataFrame]]:
+def declared(
+    table: str, kept: bool = False
+) -> Callable[[Callable[P, pd.DataFrame]], Callable[P, pd.DataFrame]]:
     """Give a table the columns that are declared for it, in that order, and no others.
+
+    ``kept``: one that several others read is made once for the same first argument, whose ``made``
+    holds it, and the same others.
 
     ``attrs["about"]`` = {"table": the docstring, "columns": {name: meaning}} goes into files.
     ``method`` becomes ``run`` where the argument ``by`` is "run". A line that lacks a declared
@@ -52,12 +57,17 @@ def declared(table: str) -> Callable[[Callable[P, pd.DataFrame]], Callable[P, pd
         def made(*args: P.args, **more: P.kwargs) -> pd.DataFrame:
             bound = signature.bind(*args, **more)
             bound.apply_defaults()
+            key = (table, *bound.args[1:])
+            if kept and key in bound.args[0].made:
+                return bound.args[0].made[key].copy()
             meanings = dict(_meanings(table, bound.arguments))
             frame: Frame = make(*args, **more)
             names = list(meanings)
             frame = frame.reindex(columns=names) if frame.empty else frame[names]
             frame.attrs = {"about": {"table": about, "columns": meanings}, "declared": table}
-            return frame
+            if kept:
+                bound.args[0].made[key] = frame
+            return frame.copy() if kept else frame
 
         return made
 

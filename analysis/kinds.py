@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from analysis.engines.lines import forms_of, text_lines
 from analysis.engines.served import holds_counts
 from core.errors import UserError, WrongKind
 from core.json_input import MAX_BYTES, parse_json, read_json
-from core.lines import lines, open_regular
+from core.lines import lines, open_regular, reading
 from core.traces.schema import FORMAT
 from core.visible import visible
 
@@ -27,62 +26,45 @@ BEGINNING = 1 << 16  # bytes
 LOOKED_AT = 10_000  # lines of a text, for what it is where it has no counts
 SHOWN = 6  # columns that are named of a table that is not known
 
+# What a file is, with its article, and what reads it: the end of a sentence.
+Kind = str
 
-@dataclass(frozen=True)
-class FileKind:
-    """A kind of file.
-
-    says  what a file of it is, with its article, and what reads it: the end of a sentence
-    """
-
-    says: str
-
-    def __str__(self) -> str:
-        return self.says
-
-
-TRACE = FileKind("a trace, which `trace show` and `report` read")
-COLLECTED = FileKind("a collected text, which `whatif` and `cost` read")
-CALIBRATION = FileKind("a table of `calibrate`, which the page opens under Calibration")
-TREES = FileKind("DDTree's saved trees, which `trace import` makes a trace of")
-COUNTS = FileKind("an engine's counts of its drafts, which `trace import` reads")
-GRID = FileKind("the results of a grid, which the page opens under Results")
-TABLE = FileKind("a table of `grid table`, which the page opens under Results")
-COST = FileKind("a result of `cost --json`, which `advise` and the page's What-if read")
-CONFIG = FileKind("a checkpoint's config: `model doctor FOLDER` says what its folder opens as")
-WEIGHTS = FileKind("a checkpoint's weights: `model doctor FOLDER` says what its folder opens as")
-EMPTY = FileKind("empty")
-JSON, TEXT = FileKind("JSON of another kind"), FileKind("text of another kind")
+TRACE = "a trace, which `trace show` and `report` read"
+COLLECTED = "a collected text, which `whatif` and `cost` read"
+CALIBRATION = "a table of `calibrate`, which the page opens under Calibration"
+TREES = "DDTree's saved trees, which `trace import` makes a trace of"
+COUNTS = "an engine's counts of its drafts, which `trace import` reads"
+GRID = "the results of a grid, which the page opens under Results"
+TABLE = "a table of `grid table`, which the page opens under Results"
+COST = "a result of `cost --json`, which `advise` and the page's What-if read"
+CONFIG = "a checkpoint's config: `model doctor FOLDER` says what its folder opens as"
+WEIGHTS = "a checkpoint's weights: `model doctor FOLDER` says what its folder opens as"
+EMPTY = "empty"
+JSON, TEXT = "JSON of another kind", "text of another kind"
 
 _FOLDERS = {  # a pattern of files in it → what the folder is
-    "[0-9][0-9][0-9][0-9][0-9]*.runs.parquet": FileKind("a pack of traces, which `report` reads"),
-    "sweep.json": FileKind(
-        "a grid's folder: its traces lie in traces, its table is results.parquet"
-    ),
-    "table.json": FileKind("the folder of a `grid table`, whose table.json the page opens"),
-    "calibration.parquet": FileKind("the folder of a `calibrate`, whose table the page opens"),
-    "config.json": FileKind("a checkpoint: `model doctor FOLDER` says what it opens as"),
+    "[0-9][0-9][0-9][0-9][0-9]*.runs.parquet": "a pack of traces, which `report` reads",
+    "sweep.json": "a grid's folder: its traces lie in traces, its table is results.parquet",
+    "table.json": "the folder of a `grid table`, whose table.json the page opens",
+    "calibration.parquet": "the folder of a `calibrate`, whose table the page opens",
+    "config.json": "a checkpoint: `model doctor FOLDER` says what it opens as",
 }
 
 
-def kind_of(path: Path) -> FileKind:
+def kind_of(path: Path) -> Kind:
     """The kind of a file or a folder. Raises UserError for one that cannot be read."""
-    try:
+    with reading(path):
         if path.is_dir():
             return _of_folder(path)
         with open_regular(path) as file:
             head = file.read(BEGINNING)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     if not head.strip():
         return EMPTY
     if head[:2] == b"\x1f\x8b":
-        return (
-            TRACE if _format(_first_line(path)) == FORMAT else FileKind("gzipped: unpack it first")
-        )
+        return TRACE if _format(_first_line(path)) == FORMAT else "gzipped: unpack it first"
     if head[:4] == b"PAR1":
         names = _parquet_columns(path)
-        return FileKind("a damaged Parquet file") if names is None else _of_columns(names)
+        return "a damaged Parquet file" if names is None else _of_columns(names)
     if (header := _safetensors_header(path, head)) is not None:
         return _of_tensors(header)
     for mark, kind in _MAGIC:
@@ -102,47 +84,40 @@ def explained(error: UserError) -> str:
     return sentence
 
 
-def _of_folder(path: Path) -> FileKind:
+def _of_folder(path: Path) -> Kind:
     found = (kind for name, kind in _FOLDERS.items() if any(path.glob(name)))
-    return next(found, FileKind("a folder of other things"))
+    return next(found, "a folder of other things")
 
 
 # ── bytes ────────────────────────────────────────────────────────────────────────────────────────
 
 
-_PICTURE, _SOUND = FileKind("a picture"), FileKind("sound or a film")
-_PICKLE = FileKind(
-    "a pickle, which could run programs and is never opened: save it as .safetensors"
-)
-_ZIP, _PACKED = FileKind("a zip file: unpack it first"), FileKind("a packed file: unpack it first")
-_MAGIC: tuple[tuple[re.Pattern[bytes], FileKind], ...] = tuple(
+_PICTURE, _SOUND = "a picture", "sound or a film"
+_PICKLE = "a pickle, which could run programs and is never opened: save it as .safetensors"
+_ZIP, _PACKED = "a zip file: unpack it first", "a packed file: unpack it first"
+_MAGIC: tuple[tuple[re.Pattern[bytes], Kind], ...] = tuple(
     (re.compile(mark, re.DOTALL), kind)
     for mark, kind in (
-        (rb"%PDF-", FileKind("a PDF")),
+        (rb"%PDF-", "a PDF"),
         (rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|BM.{4}\0{4}|II\*\0|MM\0\*", _PICTURE),
         (rb"RIFF.{4}WEBP|.{4}ftyp(avif|heic|mif1)|\0\0\x01\0.\0", _PICTURE),
         (rb"RIFF.{4}WAVE|ID3|OggS|fLaC|.{4}ftyp|\x1aE\xdf\xa3", _SOUND),
         (rb"PK\x03\x04.*?/data\.pkl", _PICKLE),  # as torch.save writes it
-        (rb"PK\x03\x04.*?\.npy", FileKind("arrays of NumPy (.npz)")),
-        (
-            rb"PK\x03\x04.*?(word/|xl/|ppt/|\[Content_Types\])",
-            FileKind("a file of an office program"),
-        ),
+        (rb"PK\x03\x04.*?\.npy", "arrays of NumPy (.npz)"),
+        (rb"PK\x03\x04.*?(word/|xl/|ppt/|\[Content_Types\])", "a file of an office program"),
         (rb"PK[\x03\x05\x07]", _ZIP),
         (rb"\x80[\x02-\x05][\x00-\xff]", _PICKLE),
         (
             rb"GGUF",
-            FileKind(
-                "a model as GGUF: `model doctor FILE` says whether it is a target, for "
-                "`run --model FILE`, or a drafter, for `--drafter FILE`"
-            ),
+            "a model as GGUF: `model doctor FILE` says whether it is a target, for "
+            "`run --model FILE`, or a drafter, for `--drafter FILE`",
         ),
-        (rb"\x93NUMPY", FileKind("an array of NumPy (.npy)")),
-        (rb"\x89HDF\r\n", FileKind("an HDF5 file")),
-        (rb"SQLite format 3\0", FileKind("a database of SQLite")),
+        (rb"\x93NUMPY", "an array of NumPy (.npy)"),
+        (rb"\x89HDF\r\n", "an HDF5 file"),
+        (rb"SQLite format 3\0", "a database of SQLite"),
         (rb"BZh\d|\xfd7zXZ\0|7z\xbc\xaf|\x28\xb5\x2f\xfd|Rar!", _PACKED),
         (rb".{257}ustar", _PACKED),
-        (rb"\x7fELF|MZ(?=.{0,62}\0)|\xca\xfe\xba\xbe|\xcf\xfa\xed\xfe", FileKind("a program")),
+        (rb"\x7fELF|MZ(?=.{0,62}\0)|\xca\xfe\xba\xbe|\xcf\xfa\xed\xfe", "a program"),
     )
 )
 
@@ -172,42 +147,42 @@ def _safetensors_header(path: Path, head: bytes) -> dict[str, Any] | None:
     return None
 
 
-def _of_tensors(header: dict[str, Any]) -> FileKind:
+def _of_tensors(header: dict[str, Any]) -> Kind:
     metadata = header.get("__metadata__")
     told = metadata.get("format") if isinstance(metadata, dict) else None
     if isinstance(told, str) and told in _FORMATS:
         return _FORMATS[told]
     if {"token_ids", "hidden_states"} <= header.keys():
-        return FileKind("a text with hidden states, which `diagnose --states` and `calibrate` read")
+        return "a text with hidden states, which `diagnose --states` and `calibrate` read"
     return WEIGHTS
 
 
 # ── tables ───────────────────────────────────────────────────────────────────────────────────────
 
 
-_COLUMNS: tuple[tuple[set[str], FileKind], ...] = (
+_TABLES: tuple[tuple[set[str], Kind], ...] = (  # as CSV or JSON
+    ({"tokens", "ms"}, "step times, which `advise --cost` reads"),
+    ({"acc_0"}, "a trainer's log, which `report --trained` reads"),
+    ({"full_acc_0"}, "a trainer's log, which `report --trained` reads"),
+)
+_COLUMNS = (
     ({"seed", "series", "depth", "continuations", "tvd", "coverage_1"}, CALIBRATION),
-    (
-        {"series", "depth", "tvd_sd"},
-        FileKind("curves of `calibrate`: open its calibration.parquet"),
-    ),
+    ({"series", "depth", "tvd_sd"}, "curves of `calibrate`: open its calibration.parquet"),
     ({"run", "method", "prompt_hash", "acceptance_lengths"}, GRID),
-    ({"round", "index", "position", "committed"}, FileKind("a table of rounds: open its trace")),
-    ({"round", "index", "row", "parents"}, FileKind("a table of nodes: open its trace")),
-    ({"tokens", "ms"}, FileKind("step times, which `advise --cost` reads")),
-    ({"acc_0"}, FileKind("a trainer's log, which `report --trained` reads")),
-    ({"full_acc_0"}, FileKind("a trainer's log, which `report --trained` reads")),
+    ({"round", "index", "position", "committed"}, "a table of rounds: open its trace"),
+    ({"round", "index", "row", "parents"}, "a table of nodes: open its trace"),
+    *_TABLES,
 )
 
 
-def _of_columns(names: Iterable[str]) -> FileKind:
+def _of_columns(names: Iterable[str]) -> Kind:
     known = list(names)
     for wanted, kind in _COLUMNS:
         if wanted <= set(known):
             return kind
     shown = ", ".join(visible(name, 30) for name in known[:SHOWN])
     more = ", …" if len(known) > SHOWN else ""
-    return FileKind(f"a table of another kind ({shown}{more})")
+    return f"a table of another kind ({shown}{more})"
 
 
 def _parquet_columns(path: Path) -> list[str] | None:
@@ -227,42 +202,37 @@ _FORMATS = {
     FORMAT: TRACE,
     "draftscope-collected": COLLECTED,
     "draftscope-cost": COST,
-    "draftscope-accuracy": FileKind("the accuracy of a training, which `report --trained` reads"),
-    "draftscope-graph": FileKind("a draft graph, which `denoise --graph` reads"),
-    "draftscope-ngram": FileKind("a store of n-grams, which `model ngram` made for DART"),
-    "draftscope-sweep": FileKind("the plan of a grid: its results.parquet opens under Results"),
+    "draftscope-accuracy": "the accuracy of a training, which `report --trained` reads",
+    "draftscope-graph": "a draft graph, which `denoise --graph` reads",
+    "draftscope-ngram": "a store of n-grams, which `model ngram` made for DART",
+    "draftscope-sweep": "the plan of a grid: its results.parquet opens under Results",
 }
-_KEYS: tuple[tuple[set[str], FileKind], ...] = (
+_KEYS = (
     ({"round_trees"}, TREES),
     ({"rows", "timed", "max_new_tokens"}, TABLE),
-    ({"rows", "roofline", "repeats"}, FileKind("a result of `bench --json`")),
-    ({"wiring", "checkpoint", "code"}, FileKind("a result of `diagnose --json`")),
-    ({"engine", "by_depth", "sentences"}, FileKind("a result of `trace import --json`")),
-    (
-        {"prompt", "method", "token_ids"},
-        FileKind("a result of `run --json`: --trace keeps its trees"),
-    ),
-    ({"prompt", "nfe"}, FileKind("a result of `denoise run --json`: --trace keeps its calls")),
-    ({"method", "budget", "exact"}, FileKind("a result of `whatif --json`")),
-    ({"prompts", "cells"}, FileKind("a result of `denoise --json`")),
-    ({"traceEvents"}, FileKind("a timeline: Perfetto (ui.perfetto.dev) draws it")),
+    ({"rows", "roofline", "repeats"}, "a result of `bench --json`"),
+    ({"wiring", "checkpoint", "code"}, "a result of `diagnose --json`"),
+    ({"engine", "by_depth", "sentences"}, "a result of `trace import --json`"),
+    ({"prompt", "method", "token_ids"}, "a result of `run --json`: --trace keeps its trees"),
+    ({"prompt", "nfe"}, "a result of `denoise run --json`: --trace keeps its calls"),
+    ({"method", "budget", "exact"}, "a result of `whatif --json`"),
+    ({"prompts", "cells"}, "a result of `denoise --json`"),
+    ({"traceEvents"}, "a timeline: Perfetto (ui.perfetto.dev) draws it"),
     ({"weight_map"}, WEIGHTS),
-    ({"nbformat"}, FileKind("a notebook")),
-    ({"added_tokens", "model"}, FileKind("a tokenizer")),
-    ({"tokens", "ms"}, FileKind("step times, which `advise --cost` reads")),
-    ({"acc_0"}, FileKind("a trainer's log, which `report --trained` reads")),
-    ({"full_acc_0"}, FileKind("a trainer's log, which `report --trained` reads")),
+    ({"nbformat"}, "a notebook"),
+    ({"added_tokens", "model"}, "a tokenizer"),
+    *_TABLES,
     ({"model_type"}, CONFIG),
     ({"architectures"}, CONFIG),
     ({"speculators_model_type"}, CONFIG),
-    ({"choices"}, FileKind("an OpenAI server's response without counts of its drafts")),
-    ({"prompt"}, FileKind("prompts, which `run --prompts` reads")),
-    ({"question"}, FileKind("prompts, which `run --prompts` reads")),
-    ({"messages"}, FileKind("conversations, which `train` reads")),
+    ({"choices"}, "an OpenAI server's response without counts of its drafts"),
+    ({"prompt"}, "prompts, which `run --prompts` reads"),
+    ({"question"}, "prompts, which `run --prompts` reads"),
+    ({"messages"}, "conversations, which `train` reads"),
 )
 _OFF = "so speculative decoding was off, or its statistics were"
-_TEXT: tuple[tuple[re.Pattern[str], FileKind], ...] = tuple(  # the surest sign first
-    (re.compile(mark), FileKind(says))
+_TEXT: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(  # the surest sign first
+    (re.compile(mark), says)
     for mark, says in (
         (rf'^\s*\{{.{{0,200}}"{FORMAT}"', f"{TRACE}, and is damaged"),
         (
@@ -291,7 +261,7 @@ _TEXT: tuple[tuple[re.Pattern[str], FileKind], ...] = tuple(  # the surest sign 
             r"\bslot +\w+: |eval time =",
             f"llama.cpp's log without a line 'draft acceptance', {_OFF}",
         ),
-        (r"(?i)^\s*(?:<\?xml[^>]*>\s*)?<svg", _PICTURE.says),
+        (r"(?i)^\s*(?:<\?xml[^>]*>\s*)?<svg", _PICTURE),
         (r"<graphml", "a tree as GraphML, which other programs read: open its trace"),
         (r"^(?:strict )?(?:di)?graph\b.*\{", "a tree for Graphviz: open its trace"),
         (r"· Draftscope</title>|<title>Draftscope", "a page of ours: a browser opens it"),
@@ -301,7 +271,7 @@ _TEXT: tuple[tuple[re.Pattern[str], FileKind], ...] = tuple(  # the surest sign 
 )
 
 
-def _of_text(path: Path, head: bytes) -> FileKind:
+def _of_text(path: Path, head: bytes) -> Kind:
     found = None
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         found = _of_json(path)
@@ -315,11 +285,11 @@ def _of_text(path: Path, head: bytes) -> FileKind:
     return found if found and kind == TEXT else kind
 
 
-def _of_table(path: Path, first: str) -> FileKind:
+def _of_table(path: Path, first: str) -> Kind:
     """The kind of a table by its first line. What the page opens has commas."""
     kind = _of_columns(name.strip('" ') for name in re.split("[,\t]", first))
     if kind in (GRID, CALIBRATION) and (path.suffix != ".csv" or "\t" in first):
-        return FileKind("a table with tabs: save it with commas, as .csv")
+        return "a table with tabs: save it with commas, as .csv"
     return kind
 
 
@@ -331,7 +301,7 @@ def _is_json(path: Path) -> bool:
     return False
 
 
-def _of_json(path: Path) -> FileKind | None:
+def _of_json(path: Path) -> Kind | None:
     """The kind of a JSON file, or of one with a value a line; None: it is neither."""
     values: list[Callable[[], Any]] = [
         lambda: parse_json(_first_line(path), "the line"),
@@ -343,7 +313,7 @@ def _of_json(path: Path) -> FileKind | None:
     return None
 
 
-def _of_value(value: Any, name: str) -> FileKind:
+def _of_value(value: Any, name: str) -> Kind:
     if isinstance(value, list):
         value = value[0] if value else None
     if not isinstance(value, dict):
@@ -358,7 +328,7 @@ def _of_value(value: Any, name: str) -> FileKind:
     return next(found, other)
 
 
-def _of_lines(path: Path) -> FileKind:
+def _of_lines(path: Path) -> Kind:
     best = len(_TEXT)
     for number, (_, line) in enumerate(text_lines(path)):
         if forms_of(line):

@@ -1,13 +1,19 @@
-"""Any table as a file: CSV for people and spreadsheets, Parquet for programs."""
+"""Any table as a file: CSV for people and spreadsheets, Parquet for programs. And what all readers
+of tables share."""
 
 from __future__ import annotations
 
 import base64
 import io
 import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pandas as pd
 
+from core.errors import UserError, WrongKind
+from core.lines import check_regular, reading
 from core.visible import flowing
 
 CSV, PARQUET = "csv", "parquet"
@@ -48,3 +54,25 @@ def download_table(frame: pd.DataFrame, name: str, form: str) -> dict[str, str]:
     """A table as a file for the browser: its name, its type, and its bytes in base64."""
     data = base64.b64encode(table_bytes(frame, form)).decode("ascii")
     return {"name": f"{name}.{form}", "type": TYPES[form], "data": data}
+
+
+@contextmanager
+def reading_table(path: Path) -> Iterator[None]:
+    """Raises UserError for a file that cannot be read, and for one that is damaged or no table:
+    pandas and pyarrow raise anything there."""
+    try:
+        with reading(path):
+            check_regular(path)
+            yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise WrongKind(f"{path} cannot be read as a table: {type(error).__name__}", path) from None
+
+
+def check_columns(path: Path, found: Iterable[object], needed: Iterable[str], what: str) -> None:
+    """Raises UserError for a file that is not ``what``: it lacks one of its columns, or names it
+    twice."""
+    names = list(map(str, found))
+    if missing := [name for name in needed if names.count(name) != 1]:
+        raise WrongKind(f"{path} is not {what}: it lacks {', '.join(missing)}", path)

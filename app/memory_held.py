@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import size
@@ -22,29 +21,6 @@ CONTEXT = 256  # tokens of prompt and text that the computed figure allows for
 FLOAT = 4  # bytes
 
 
-@dataclass(frozen=True)
-class Held:
-    """Bytes of memory, measured one after the other: Python with torch and numba, then what the
-    target, and what the default method's drafter, added."""
-
-    libraries: int
-    target: int
-    drafter: int
-
-    @property
-    def whole(self) -> int:
-        return self.libraries + self.target + self.drafter
-
-
-@dataclass(frozen=True)
-class Need:
-    """The bytes ``more`` that a run takes at most beyond what is held, with probes on."""
-
-    budget: int
-    more: int
-    measured: bool
-
-
 def lines() -> Iterator[str]:
     """For people. Loads the model. Raises UserError where it cannot be loaded."""
     from core.decoding.engine import Engine
@@ -54,51 +30,47 @@ def lines() -> Iterator[str]:
         engine.prepare()
         yield "this system does not say how much memory a process has"
         return
-    held = load(engine)
+    libraries = _resident()  # Python with torch and numba
     network = engine.prepare().model
+    with_target = _resident()
+    engine.method(DEFAULT)
+    whole = _resident()
     packed, per_token = weight_bytes(network), token_bytes(network.config)
-    yield f"{size(held.whole)} with the model ready, measured in this process:"
-    yield f"    libraries {size(held.libraries)}; the studio's own come on top"
+    yield f"{size(whole)} with the model ready, measured in this process:"
+    yield f"    libraries {size(libraries)}; the studio's own come on top"
     yield (
-        f"    target {size(held.target)}: its weights in float32, packed for this CPU, "
+        f"    target {size(with_target - libraries)}: its weights in float32, packed for this CPU, "
         f"{size(packed)}; the embedding stays in its file"
     )
-    yield f"    drafter of {DEFAULT} {size(held.drafter)}; the last six that were used are kept"
+    drafter = size(whole - with_target)
+    yield f"    drafter of {DEFAULT} {drafter}; the last six that were used are kept"
     yield f"    cache {size(per_token)} a token, computed; allocated by the first run"
-    for need in (small_run(engine), computed(engine, LARGE)):
-        how = "measured" if need.measured else "computed"
+    for budget in (SMALL, LARGE):
+        more, how = measured(engine) if budget == SMALL else None, "measured"
+        if more is None:
+            more, how = computed(engine, budget), "computed"
         yield (
-            f"a run of {DEFAULT} at B = {need.budget:,}: {size(need.more)} more at most, "
-            f"{size(held.whole + need.more)} in all, {how}"
+            f"a run of {DEFAULT} at B = {budget:,}: {size(more)} more at most, "
+            f"{size(whole + more)} in all, {how}"
         )
 
 
-def load(engine: Engine) -> Held:
-    """Load the target and the default method, noting what each adds."""
-    marks = [_resident()]
-    engine.prepare()
-    marks.append(_resident())
-    engine.method(DEFAULT)
-    marks.append(_resident())
-    return Held(marks[0], marks[1] - marks[0], marks[2] - marks[1])
-
-
-def small_run(engine: Engine) -> Need:
-    """A run at B = 64, measured where the system keeps a peak."""
+def measured(engine: Engine) -> int | None:
+    """The bytes that a run at B = 64 takes at most beyond what is held, with probes on; None where
+    the system keeps no peak."""
     from analysis.measures.probe import observe
 
     before = _resident()
     if not restart_peak():
-        return computed(engine, SMALL)
-    request = RunRequest(PROMPT, DEFAULT, SMALL, TOKENS)
-    for _ in engine.start(request, observe).rounds:
+        return None
+    for _ in engine.start(RunRequest(PROMPT, DEFAULT, SMALL, TOKENS), observe).rounds:
         pass
-    return Need(SMALL, max(0, (peak() or before) - before), True)
+    return max(0, (peak() or before) - before)
 
 
-def computed(engine: Engine, budget: int) -> Need:
-    """From the shapes: the cache, the logits of every row, what one layer and its features take,
-    and the probe's slabs (scores, their exponentials and a temporary)."""
+def computed(engine: Engine, budget: int) -> int:
+    """The same from the shapes: the cache, the logits of every row, what one layer and its features
+    take, and the probe's slabs (scores, their exponentials and a temporary)."""
     from analysis.measures.probe import SLAB
 
     network, layers = engine.prepare().model, engine.target(engine.method(DEFAULT)).layers
@@ -108,7 +80,7 @@ def computed(engine: Engine, budget: int) -> Need:
     layer = rows * (4 * config.intermediate_size + 4 * config.hidden_size)
     features = 2 * rows * len(layers) * config.hidden_size
     probe = 3 * min(rows, SLAB) * config.vocab_size
-    return Need(budget, cache + FLOAT * (logits + layer + features + probe), False)
+    return cache + FLOAT * (logits + layer + features + probe)
 
 
 def token_bytes(config: Any) -> int:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from core import ASSETS
 from core.errors import UserError, in_one_line
@@ -36,15 +36,7 @@ ROOT = ASSETS.parent
 _CODE = ("core", "analysis", "app", "assets")
 
 
-class Assignment(Protocol):
-    """The job that a worker is given at a time: plain data, and hashable."""
-
-    @property
-    def title(self) -> str:
-        """Its name in the progress."""
-        ...
-
-
+Assignment = Any  # a job: plain data and hashable, with a ``title`` for the progress
 Load = Callable[[], Callable[[Any], Any]]  # makes, in a worker, what it does with each job
 Report = Callable[[str], None]  # what is being done
 
@@ -87,34 +79,6 @@ class WorkerDied(Exception):
     """A worker is gone, and its job with it."""
 
 
-class Pool(Protocol):
-    """Workers, as the scheduler sees them. What they do is a ticket until it is done."""
-
-    def start(self) -> Any:
-        """A new worker, not ready yet."""
-        ...
-
-    def prepare(self, worker: Any) -> Any:
-        """Ticket: the worker gets ready."""
-        ...
-
-    def submit(self, worker: Any, job: Assignment) -> Any:
-        """Ticket: the worker does the job."""
-        ...
-
-    def wait(self, tickets: Sequence[Any]) -> Any | None:
-        """A ticket that is done, or None after a while without one."""
-        ...
-
-    def result(self, ticket: Any) -> Any:
-        """Return the answer of a ticket. Raises WorkerDied."""
-        ...
-
-    def stop(self, worker: Any) -> None:
-        """End a worker that is not needed any more, or is dead."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class Task:
     """The work of a worker now: a job, or (``job`` None) getting ready."""
@@ -126,7 +90,7 @@ class Task:
 class Scheduler:
     """Gives jobs to at most ``size`` workers, each the next one when it is free."""
 
-    def __init__(self, pool: Pool, jobs: Sequence[Assignment], size: int):
+    def __init__(self, pool: RayPool, jobs: Sequence[Assignment], size: int):
         self.pool, self.waiting = pool, deque(jobs)
         self.size = min(size, len(jobs))
         self.doing: dict[Any, Task] = {}
@@ -213,7 +177,7 @@ class Allocation:
 
 
 class RayPool:
-    """Workers as Ray actors."""
+    """Workers as Ray actors. What they do is a ticket until it is done."""
 
     def __init__(self, ray: Any, load: Load, share: Allocation):
         self._ray, self._load = ray, load
@@ -223,6 +187,7 @@ class RayPool:
         )  # fmt: skip
 
     def start(self) -> Any:
+        """A new worker, not ready yet."""
         return self._actor.remote(self._load, os.getcwd())
 
     def prepare(self, worker: Any) -> Any:
@@ -232,10 +197,12 @@ class RayPool:
         return worker.run.remote(job)
 
     def wait(self, tickets: Sequence[Any]) -> Any | None:
+        """A ticket that is done, or None after a while without one."""
         ready, _ = self._ray.wait(list(tickets), num_returns=1, timeout=POLL_SECONDS)
         return ready[0] if ready else None
 
     def result(self, ticket: Any) -> Any:
+        """The answer of a ticket. Raises WorkerDied."""
         try:
             return self._ray.get(ticket)
         except self._ray.exceptions.RayError as error:

@@ -19,7 +19,7 @@ from typing import Any
 from core.errors import UserError
 from core.files import LOCK, held
 from core.json_input import parse_json
-from core.lines import open_regular
+from core.lines import open_regular, reading
 
 MADE_OF = "made of"  # the key of the first line
 FILE = "journal.jsonl"
@@ -41,7 +41,7 @@ class Journal:
         self.path, self._values = path, dict[str, Any]()
         if path is None:
             return
-        try:
+        with reading(path):
             data = b""
             if path.exists():
                 with open_regular(path) as file:
@@ -49,8 +49,6 @@ class Journal:
             whole = data.rfind(b"\n") + 1
             if whole < len(data):
                 os.truncate(path, whole)
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
         for number, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
             entry = parse_json(line, f"{path}, line {number}")
             if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import json
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 from core.errors import UserError
-from core.json_input import parse_json
-from core.lines import open_regular
+from core.json_input import MAX_BYTES, parse_json, read_json
+from core.lines import open_regular, reading
 
 QUESTION_FIELDS = ("user", "prompt", "question", "instruction")
 ANSWER_FIELDS = ("assistant", "answer", "response", "output")
@@ -37,16 +39,43 @@ def read_lines(path: Path, most: float = math.inf) -> list[tuple[int, str]]:
     bytes.
     """
     try:
-        with open_regular(path) as file:
+        with reading(path), open_regular(path) as file:
             if os.fstat(file.fileno()).st_size > most:
                 raise UserError(f"{path} is larger than {most / 2**20:.0f} MiB")
             text = io.TextIOWrapper(file, "utf-8-sig").read()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8 text") from None
     lines = ((number, line.strip()) for number, line in enumerate(text.split("\n"), 1))
     return [(number, line) for number, line in lines if line]
+
+
+def csv_rows(path: Path, most: float) -> list[dict[str, Any]]:
+    """The rows of a CSV table with a header. A cell that is left empty is not told; those beyond
+    the header's are a list under "more".
+
+    Raises UserError as ``read_lines`` does, and for what is no table.
+    """
+    text = "\n".join(line for _, line in read_lines(path, most))
+    try:
+        rows = list(csv.DictReader(io.StringIO(text), strict=True, restkey="more"))
+    except csv.Error as error:
+        raise UserError(f"{path} is no CSV table: {error}") from None
+    return [{k.strip(): v.strip() for k, v in row.items() if v and v.strip()} if "more" not in row
+            else row for row in rows]  # fmt: skip
+
+
+def json_values(path: Path) -> Iterator[tuple[Any, str]]:
+    """Every value in a JSON file or its list, or one a line in a .jsonl file, and what to call it.
+
+    Raises UserError, one sentence, for what is not JSON.
+    """
+    if path.suffix == ".jsonl":
+        for n, line in read_lines(path, MAX_BYTES):
+            yield parse_json(line, f"{path}, line {n}"), f"{path}, line {n}"
+        return
+    value = read_json(path)
+    for n, each in enumerate(value if isinstance(value, list) else [value], 1):
+        yield each, f"{path}, response {n}" if isinstance(value, list) else str(path)
 
 
 def read_samples(path: Path) -> list[Sample]:

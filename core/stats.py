@@ -137,6 +137,14 @@ def bootstrap(runs: Sequence[Sequence[int]], draws: int = 2000) -> tuple[float, 
     return ratio([sum(run) for run in runs], [len(run) for run in runs], draws)
 
 
+def tau(texts: Sequence[Sequence[int]]) -> tuple[float | None, float, float]:
+    """τ = Σ lengths ÷ Σ rounds over texts, each the acceptance lengths of its rounds, and its 95 %
+    interval: texts are drawn anew, of a single one its rounds. None and NaN: not known."""
+    rounds = sum(map(len, texts))
+    units = [[length] for length in texts[0]] if len(texts) == 1 else texts
+    return sum(map(sum, texts)) / rounds if rounds else None, *bootstrap(units)
+
+
 @dataclass(frozen=True)
 class GoodnessOfFit:
     """Whether counts follow stated probabilities, over one or several contexts.

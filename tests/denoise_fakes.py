@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from app.studio.engine import Started
 from core.diffusion.draft_graph import DraftGraph, draft_block, make_graph
 from core.diffusion.graph_files import graph_to_json
 from core.diffusion.nfe import simulate
@@ -118,18 +119,11 @@ def traces(hostile: bool = False, **how: Any) -> tuple[Trace, Trace]:
     )
 
 
-@dataclass(frozen=True)
-class Started:
-    """A run of the fake engine: made-up rounds, one after another."""
-
-    header: Header
-    rounds: tuple[Round, ...]
-    pause: float = 0.0
-
-    def __iter__(self) -> Generator[Round, None, None]:
-        for record in self.rounds:
-            time.sleep(self.pause)
-            yield record
+def paused(rounds: Sequence[Round], seconds: float) -> Generator[Round, None, None]:
+    """Made-up rounds, one after another."""
+    for record in rounds:
+        time.sleep(seconds)
+        yield record
 
 
 class DenoiseEngine:
@@ -150,7 +144,7 @@ class DenoiseEngine:
         graph = GRAPH if request.graph else None
         rounds = spiffy_rounds(made, graph, request.pace) if graph else made
         header = replace(make_header(graph, request.pace), prompt_text=request.prompt)
-        return Started(header, rounds, 0.4 if "slow" in request.prompt else 0.0)
+        return Started(header, paused(rounds, 0.4 if "slow" in request.prompt else 0.0))
 
 
 def walk(rounds: Sequence[Round]) -> Iterator[Step]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from app.studio.engine import CollectRequest, DiagnoseRequest
+from app.studio.engine import CollectRequest, DiagnoseRequest, Started
 from core import ASSETS
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -292,14 +292,6 @@ def make_header(prompt: str = "why?", method: str = "ddtree", **settings: Any) -
     )
 
 
-class FakeRun:
-    def __init__(self, header: Header, rounds: Generator[Round, None, None]):
-        self.header, self._rounds = header, rounds
-
-    def __iter__(self) -> Generator[Round, None, None]:
-        return self._rounds
-
-
 def diagnosis(method: str) -> dict[str, Any]:
     """Return JSON that ``diagnose --json`` might print."""
     own = {"mistake": "", "name": "as configured", "places": 80, "tau": 1.5, "right": [0.4, 0.1],
@@ -337,19 +329,19 @@ class FakeEngine:
         if self.broken:
             raise UserError(self.broken)
 
-    def start(self, request: Any, report: Report = silent) -> FakeRun:
+    def start(self, request: Any, report: Report = silent) -> Started:
         if "refuse" in request.prompt:
             raise UserError("the fake refuses this prompt")
         if isinstance(request, CollectRequest):
-            return FakeRun(
+            return Started(
                 make_header(request.prompt, request.method), self._collect(request, report)
             )
         if isinstance(request, DiagnoseRequest):
-            return FakeRun(make_header("", request.method), self._diagnose(request, report))
+            return Started(make_header("", request.method), self._diagnose(request, report))
         sampling = {"temperature": request.temperature, "seed": request.seed}
         options = find(request.method).resolve(dict(request.options))
         own = {"budget": request.resolved.settings.budget, "sampling": sampling, "options": options}
-        return FakeRun(make_header(request.prompt, request.method, **own), self._rounds(request))
+        return Started(make_header(request.prompt, request.method, **own), self._rounds(request))
 
     def _collect(self, request: CollectRequest, report: Report) -> Generator[Round, None, None]:
         """A text that ships, in place of the asked one."""

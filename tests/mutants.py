@@ -412,10 +412,10 @@ def everything(trace: Trace) -> None:
 def shown(trace: Trace) -> None:
     """Make what the page, the terminal and a comparison show."""
     from app.view.comparison import cautions
-    from app.view.drawing import Paper
+    from app.view.drawing import Paper, tree_drawing
     from app.view.explanation import Explainer
     from app.view.rounds import GHOST, has_stop, header_view, node_view, round_view
-    from app.view.svg import svg_tree
+    from app.view.svg import svg
     from app.view.tree import text_tree
 
     cautions(trace.header, make_header())
@@ -425,7 +425,9 @@ def shown(trace: Trace) -> None:
         strict += [round_view(record, explainer, first=at == 0), round_to_json(record)]
         rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]
         strict += [node_view(record, row, explainer) for row in rows[:12]]
-        assert text_tree(record, explainer) and svg_tree(record, explainer, Paper(at % 2 == 1))
+        assert text_tree(record, explainer) and svg(
+            tree_drawing(record, explainer), Paper(at % 2 == 1)
+        )
     for value in strict:
         json.dumps(value, allow_nan=False)
 

@@ -34,6 +34,7 @@ from app.commands.cost import _conclude
 from core.decoding.decode import Decoder
 from core.errors import UserError
 from core.models.target import Target
+from core.rounds.round import Sampling
 from tests import toys
 from tests.test_whatif import collected, grams, source  # noqa: F401  (fixtures)
 
@@ -137,7 +138,7 @@ def test_a_real_run_of_one_round_has_no_speed_and_is_not_the_fastest(capsys):
     def checked(*committed):
         records = [SimpleNamespace(accepted=n - 1, committed=range(n)) for n in committed]
         engine = SimpleNamespace(start=lambda request: SimpleNamespace(rounds=records))
-        header = SimpleNamespace(prompt_text="why?", sampling={})
+        header = SimpleNamespace(prompt_text="why?", sampling=Sampling())
         simulation = SimpleNamespace(
             collection=SimpleNamespace(header=header), method="ddtree", options={},
             run=lambda budget: what(budget, committed),

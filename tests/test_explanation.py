@@ -9,9 +9,10 @@ import pytest
 
 from analysis.collected.collection import Collection
 from analysis.collected.whatif import Simulation
+from app.view.drawing import tree_drawing
 from app.view.explanation import Explainer
 from app.view.rounds import node_view, round_view
-from app.view.svg import svg_tree
+from app.view.svg import svg
 from app.view.tree import text_tree
 from core import ASSETS
 from core.methods.dart import COUNT, NOTES
@@ -175,12 +176,12 @@ def test_marks_are_one_sign_per_row_and_the_same_everywhere():
     assert marks.signs == ("", "", "▲", "▲", "▼", "") and set(marks.help) == {"▲", "▼"}
     view = round_view(record, explainer("treeflash"))
     assert view["signs"] == list(marks.signs) and view["sign_help"] == dict(marks.help)
-    svg = svg_tree(record, explainer("treeflash"))
+    drawn = svg(tree_drawing(record, explainer("treeflash")))
     for row, sign in enumerate(marks.signs):
         mark = [sign, marks.help[sign]] if sign else []
         assert row == 0 or explained(record, row, "treeflash")["mark"] == mark
     for sign, help in marks.help.items():
-        assert svg.count(sign) == marks.signs.count(sign) and help in svg
+        assert drawn.count(sign) == marks.signs.count(sign) and help in drawn
     assert text_tree(record, explainer("treeflash")).count("▲") == 2
     assert "▲" not in text_tree(record)
 
@@ -230,7 +231,7 @@ def test_broken_notes_break_nothing():
     record = with_notes(**dict.fromkeys((MARGINAL, BEHIND, *NOTES, "{depth"), infinite))
     for how in map(explainer, EVERY):
         plain_json(round_view(record, how))
-        svg_tree(record, how)
+        svg(tree_drawing(record, how))
         for row in range(len(record.draft)):
             plain_json(node_view(record, row, how))
 

@@ -22,7 +22,8 @@ from app.cli import main
 from app.commands.trace.export import FORMS
 from app.export.graphs import dot, graphml
 from app.export.timeline import perfetto
-from app.view.svg import svg_tree
+from app.view.drawing import tree_drawing
+from app.view.svg import svg
 from core.rounds.round import Times
 from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
@@ -220,7 +221,7 @@ def test_every_export_counts_rounds_from_one():
     graph = nx.read_graphml(io.BytesIO(graphml(third)))
     assert graph.graph["round"] == 3
     assert 'digraph "round 3"' in dot(third)
-    assert 'aria-label="round 3' in svg_tree(third)
+    assert 'aria-label="round 3' in svg(tree_drawing(third))
     assert nodes_table([third])["round"].tolist() == [3] * len(third.draft)
     assert rounds_table(trace)["round"].tolist() == [1, 2, 3, 4, 5]
     events = [e["name"] for e in validated(perfetto(trace)) if e.get("cat") == "round"]

@@ -186,10 +186,6 @@ def test_a_round_becomes_a_figure_of_a_column(trace_file: Path, tmp_path: Path, 
     assert (tmp_path / "run-round-2.pdf").read_bytes().startswith(b"%PDF-")
     assert export(trace_file, "--to", "svg", "--outlined", *words) == 0
     assert b"<text" not in (tmp_path / "run-round-2.svg").read_bytes()
-    capsys.readouterr()
-    assert export(trace_file, "--to", "pdf", "--layout", "dot", "--column", "82mm") == 0
-    wide, _ = page_of((tmp_path / "run-round-1.pdf").read_bytes())
-    assert wide == pytest.approx(82 / 25.4 * 72, abs=1)
 
 
 def test_lengths_have_units():
@@ -205,7 +201,6 @@ def test_lengths_have_units():
     [
         (["--column", "3"], "must be a length"),
         (["--dark", "--ground", "white"], "leave one of them out"),
-        (["--layout", "dot", "--legend"], "has no legend"),
     ],
 )
 def test_what_is_amiss_is_one_sentence(trace_file: Path, capsys, words: list[str], sentence: str):

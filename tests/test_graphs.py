@@ -11,10 +11,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from app.export import figure
-from app.export.graphs import GHOST, dot, dot_layout, draft_graph, graphml
-from app.view.drawing import Paper
-from core.errors import UserError
+from app.export.graphs import GHOST, dot, draft_graph, graphml
 from core.rounds.blocks import BlockDraft, Edit
 from core.rounds.draft import DraftRows
 from core.rounds.round import ACCEPTED, Round
@@ -132,17 +129,7 @@ def test_a_draft_without_nodes_and_numbers_that_are_none():
     assert "q" not in draft_graph(replace(small_round(), draft=odd)).nodes[1]
 
 
-def test_without_the_dot_program_only_its_layout_is_missing(monkeypatch):
-    def missing(*args: object, **more: object) -> None:
-        raise graphviz.ExecutableNotFound(["dot"])
-
-    monkeypatch.setattr(figure.graphviz, "pipe", missing)
-    assert statements(dot(small_round()))
-    with pytest.raises(UserError, match="dot program is not installed"):
-        dot_layout(small_round(), Paper(), "svg")
-
-
 @pytest.mark.usefixtures("dot")
 def test_graphviz_itself_takes_it():
-    svg = dot_layout(make_round(1, 16, hostile=True), Paper(), "svg")
+    svg = graphviz.Source(dot(make_round(1, 16, hostile=True))).pipe("svg")
     assert svg.count(b'class="node"') == 18

@@ -50,7 +50,6 @@ def test_no_two_nodes_of_a_depth_touch(parents):
     layout = tidy(draft)
     check_apart(layout, draft)
     assert layout.y.min() == 0
-    assert layout.x.tolist() == draft.depths.tolist()
 
 
 @given(trees())
@@ -71,7 +70,6 @@ def test_the_path_is_a_straight_line_that_the_ghost_continues(parents, data):
     layout = tidy(draft, path, ghost=True)
     check_apart(layout, draft, ghost_depth=int(draft.depths[path[-1]]) + 1)
     assert np.allclose(layout.y[list(path)], layout.ghost)
-    assert layout.height >= layout.ghost
 
 
 def test_families_stand_further_apart_than_siblings():

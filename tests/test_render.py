@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from app.view.drawing import Paper
+from app.view.drawing import Paper, tree_drawing
 from app.view.rounds import round_view
-from app.view.svg import svg_tree
+from app.view.svg import svg
 from app.view.tree import text_tree
 from core.rounds.blocks import BlockDraft, Edit
 from core.rounds.draft import Candidates, Draft, Proposal
@@ -93,13 +93,13 @@ def test_every_row_has_one_line_also_in_a_very_deep_chain():
     draft = Draft.chain([0] * count)
     record = Round(0, 0, draft, Verdict((0,), np.zeros(count, np.int64)), (0,))
     assert len(text_tree(record).splitlines()) == count + 2
-    assert "<svg" in svg_tree(record)
+    assert "<svg" in svg(tree_drawing(record))
 
 
 def test_side_rows_have_a_sign_of_their_own():
     lines = text_tree(side_round()).splitlines()
     assert sum("○" in line for line in lines) == 2
-    assert 'rect class="side"' in svg_tree(side_round())
+    assert 'rect class="side"' in svg(tree_drawing(side_round()))
     view = round_view(side_round())
     assert view["status"] == "aarass"
     assert (view["drafted"], view["offered"], view["depth"]) == (5, 3, 2)
@@ -126,13 +126,13 @@ def test_a_draft_graph_is_drawn_with_every_edge_and_each_row_once():
     )
     record = Round(0, 0, draft, Verdict((0, 1), np.full(size, -1)), (), texts=TEXTS)
     assert len(text_tree(record).splitlines()) == size + 1 and "3: ␣sky" in text_tree(record)
-    assert len(re.findall(r"C\d", svg_tree(record))) == sum(map(len, links))
+    assert len(re.findall(r"C\d", svg(tree_drawing(record)))) == sum(map(len, links))
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_svg_is_xml_and_holds_every_node(dark):
     record = make_round(5, 40)
-    root = ElementTree.fromstring(svg_tree(record, paper=Paper(dark)))
+    root = ElementTree.fromstring(svg(tree_drawing(record), Paper(dark)))
     groups = root.findall("{http://www.w3.org/2000/svg}g")
     assert len(groups) == len(record.draft) + 1
     assert root.attrib["width"].isdigit()
@@ -140,7 +140,7 @@ def test_svg_is_xml_and_holds_every_node(dark):
 
 def test_hostile_text_stays_text():
     record = make_round(2, 64, hostile=True)
-    drawing = svg_tree(record)
+    drawing = svg(tree_drawing(record))
     root = ElementTree.fromstring(drawing)
     tags = {element.tag.rpartition("}")[2] for element in root.iter()}
     assert tags <= {"svg", "style", "rect", "path", "g", "title", "text"}

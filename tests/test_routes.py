@@ -54,6 +54,11 @@ def runs() -> Runs:
     return Runs(FakeEngine())
 
 
+def with_runs(collecting: Collecting) -> dict[str, Route]:
+    """The routes of a view that collects: also those about runs, by which it hears of the work."""
+    return Routes(collecting._runs, Examples()).of_runs() | collecting.routes()
+
+
 @pytest.fixture
 def ask(runs: Runs) -> Asks:
     """As a page asks them: a failure is a sentence."""
@@ -299,7 +304,7 @@ def test_stop_is_switched_within_the_page():
 def test_a_run_s_text_is_collected_once_and_only_from_a_finished_ticket(runs: Runs):
     opened: list[Path] = []
     collecting = Collecting(runs, Methods.of(), lambda path, name: opened.append(path))
-    ask = {name: named(name, route) for name, route in collecting.routes().items()}
+    ask = {name: named(name, route) for name, route in with_runs(collecting).items()}
     ticket = runs.open(trace("dart"))
     begun = [ask["collect"]({"ticket": ticket}) for _ in range(2)]
     assert begun[0]["setting"] == {"method": "dart", "budget": 64}
@@ -323,7 +328,8 @@ def test_a_run_s_text_is_collected_once_and_only_from_a_finished_ticket(runs: Ru
 
 def test_a_collected_text_is_there_again_after_many_others(runs: Runs):
     simulations = Simulations(Examples())
-    ask = checked(Collecting(runs, Methods.of(), simulations.add).routes() | simulations.routes())
+    collecting = with_runs(Collecting(runs, Methods.of(), simulations.add))
+    ask = checked(collecting | simulations.routes())
     runs.start()
     done = finished(ask, ask["collect"]({"ticket": runs.open(trace("dart"))})["ticket"])
     found = [ask["collected"](done)["file"] for _ in range(2)]
@@ -339,7 +345,7 @@ def test_a_collected_text_is_there_again_after_many_others(runs: Runs):
 def test_the_last_used_collected_texts_stay_on_disk(runs: Runs, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(background, "KEPT", 2)
     simulations = Simulations(Examples())
-    ask = checked(Collecting(runs, Methods.of(), simulations.add).routes())
+    ask = checked(with_runs(Collecting(runs, Methods.of(), simulations.add)))
     runs.start()
     done = list[dict[str, str]]()
     for number, prompt in enumerate(("one", "two", "three", "four")):

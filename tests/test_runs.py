@@ -15,6 +15,7 @@ import pytest
 
 from app.studio import run as run_module
 from app.studio import runs as module
+from app.studio.engine import Started
 from app.studio.run import DONE, FAILED, RUNNING, STOPPED, size_of
 from app.studio.runs import Runs
 from app.view.rounds import round_view
@@ -24,7 +25,7 @@ from core.progress import Progress, silent
 from core.traces.reader import TraceReader
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
-from tests.fakes import FakeEngine, FakeRun, make_header, make_round, make_run, rounds_of
+from tests.fakes import FakeEngine, make_header, make_round, make_run, rounds_of
 
 LONG = 40
 
@@ -256,9 +257,9 @@ class SlowReader(FakeEngine):
             while not self.may_end.wait(0.01):
                 self.reports += 1
                 report(Progress("reading the prompt", 0.25))
-            yield from made
+            yield from made.rounds
 
-        return FakeRun(made.header, rounds())
+        return Started(made.header, rounds())
 
 
 def test_a_prompt_that_is_read_can_be_stopped_and_says_how_far_it_is():

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from safetensors.numpy import load_file, save_file
 
 from analysis.charts.parts import Point
@@ -474,8 +475,8 @@ def test_a_question_without_answer_is_one_sentence(call, words, collected):
 
 def test_other_drafter_options_need_another_file(collected):
     header = collected.header
-    limits = {"dflash": replace(header.drafters["dflash"], options={"temperature": 2.0})}
-    other = replace(collected, header=replace(header, drafters=limits))
+    limits = {"dflash": structs.replace(header.drafters["dflash"], options={"temperature": 2.0})}
+    other = replace(collected, header=structs.replace(header, drafters=limits))
     with pytest.raises(UserError, match=r"temperature=2.0.*--set temperature=1.0"):
         simulate(other, "ddtree", 8)
     with pytest.raises(UserError, match="nothing of treeflash's drafter, only of dflash"):

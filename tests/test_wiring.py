@@ -750,7 +750,8 @@ def seen(right, features=None):
     none = np.array(right if features is None else features, bool)
     parts = [Measured(at, each, 1 - each.astype(np.float32)) for each in (right, none)]
     trial = Trial(NO_FEATURES, "they are wrong")
-    own, other = Signature("", CONFIGURED, parts[0]), Signature("features unused", trial, parts[1])
+    own = Signature(**vars(parts[0]), mistake="", trial=CONFIGURED)
+    other = Signature(**vars(parts[1]), mistake="features unused", trial=trial)
     return Wiring(own, (other,), at // 4, np.zeros(3), np.zeros(3))
 
 
@@ -1024,11 +1025,11 @@ def test_the_page_goes_on_with_what_a_stopped_diagnosis_measured(tmp_path):
             raise Halt
 
     with pytest.raises(Halt):
-        list(engine.start(request, report))
+        list(engine.start(request, report).rounds)
     assert not request.path.exists()
     written = [p for p in heard if p.stage.startswith("the target's text")]
     heard.clear()
-    list(engine.start(request, heard.append))
+    list(engine.start(request, heard.append).rounds)
     assert json.loads(request.path.read_text())["wiring"]["mistakes"]
     again = [p for p in heard if p.stage.startswith("the target's text")]
     assert len(written) > 96 and len(again) == 4  # no token is written twice
@@ -1042,9 +1043,9 @@ def test_a_second_request_for_a_collected_text_finds_the_file(tmp_path):
     of = Header("dflash", {}, {"name": str(target)}, "abcdefg hijk", ())
     request = CollectRequest(of, tmp_path / "made.safetensors", ("dflash",), 8)
     heard = list[Progress]()
-    list(engine.start(request, heard.append))
+    list(engine.start(request, heard.append).rounds)
     assert heard
     made = request.path.stat().st_mtime_ns
     heard.clear()
-    list(engine.start(request, heard.append))
+    list(engine.start(request, heard.append).rounds)
     assert not heard and request.path.stat().st_mtime_ns == made

@@ -21,10 +21,9 @@ import pandas as pd
 
 from analysis.collected.many_texts import departing, several_texts
 from analysis.frames import COVERAGE
-from analysis.table_files import CSV, PARQUET, table_bytes
-from core.errors import UserError, WrongKind
+from analysis.table_files import CSV, PARQUET, check_columns, reading_table, table_bytes
+from core.errors import UserError
 from core.files import replacing
-from core.lines import check_regular
 from core.stats import FEW, TOO_FEW, Z
 
 if TYPE_CHECKING:
@@ -115,19 +114,8 @@ def read_table(path: Path) -> pd.DataFrame:
     types are looked at before any value is read.
     """
     file = path / f"{TABLE}.parquet" if path.is_dir() else path
-    try:
-        check_regular(file)
+    with reading_table(file):
         table = _read_csv(file) if file.suffix == ".csv" else _read_parquet(file)
-    except FileNotFoundError:
-        raise UserError(f"there is no file {file}") from None
-    except OSError as error:
-        raise UserError(
-            f"{file} cannot be read: {error.strerror or ' '.join(str(error).split())}"
-        ) from None
-    except UserError:
-        raise
-    except Exception as error:  # pandas and pyarrow raise anything on damaged files
-        raise WrongKind(f"{file} cannot be read as a table: {type(error).__name__}", file) from None
     if not len(table):
         raise UserError(f"{file} is not a calibration table: it lacks rows")
     return _typed(table, file)
@@ -138,9 +126,8 @@ def _read_parquet(file: Path) -> pd.DataFrame:
     from pyarrow import parquet
 
     with parquet.ParquetFile(file) as found:
-        _check_columns(found.schema_arrow.names, file)
-        _check_rows(found.metadata.num_rows, file)
-        table = found.read(columns=_columns(found.schema_arrow.names))
+        wanted = _columns(found.schema_arrow.names, found.metadata.num_rows, file)
+        table = found.read(columns=wanted)
         return table.to_pandas(ignore_metadata=True)  # which may name other columns
 
 
@@ -148,26 +135,17 @@ def _read_csv(file: Path) -> pd.DataFrame:
     if file.stat().st_size > MAX_CSV:
         raise UserError(f"{file} is larger than {MAX_CSV >> 20} MB")
     table = pd.read_csv(file, nrows=MAX_ROWS + 1)
-    _check_columns(table.columns, file)
-    _check_rows(len(table), file)
-    return pd.DataFrame(table[_columns(table.columns)])
+    return pd.DataFrame(table[_columns(table.columns, len(table), file)])
 
 
-def _columns(found: Iterable[object]) -> list[str]:
-    """List the columns that are read of a file; others are ignored."""
-    return [str(name) for name in found if name in _COLUMNS or name in _OPTIONAL]
-
-
-def _check_columns(found: Iterable[object], file: Path) -> None:
+def _columns(found: Iterable[object], rows: int, file: Path) -> list[str]:
+    """The columns that are read of a file; others are ignored. Raises UserError where one is
+    missing, or there are too many rows."""
     names = [str(name) for name in found]
-    wanted = [name for name in _COLUMNS if names.count(name) != 1]
-    if wanted:
-        raise WrongKind(f"{file} is not a calibration table: it lacks {', '.join(wanted)}", file)
-
-
-def _check_rows(count: int, file: Path) -> None:
-    if count > MAX_ROWS:
-        raise UserError(f"{file} has {count:,} rows; a calibration table has up to {MAX_ROWS:,}")
+    check_columns(file, names, _COLUMNS, "a calibration table")
+    if rows > MAX_ROWS:
+        raise UserError(f"{file} has {rows:,} rows; a calibration table has up to {MAX_ROWS:,}")
+    return [name for name in names if name in _COLUMNS or name in _OPTIONAL]
 
 
 def _typed(table: pd.DataFrame, file: Path) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import islice
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from analysis.collected.collection import (
@@ -35,6 +36,7 @@ from analysis.collected.collection import (
 from analysis.collected.given import Answer, Follows, told
 from analysis.measures.probe import SLAB, TOP, observe
 from core import VERSION
+from core.declared import convert
 from core.decoding.along import Reading, along, read
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine, environment, model_identity
@@ -186,7 +188,7 @@ def collect(
         work = _FinishedArrays(folder, journal)
         arrays, header = _collected(source, prompt, plan, work, report, kept)
         arrays["pieces"] = _pieces(arrays, source.piece)
-        write(path, replace(header, prompt_text=prompt_text), arrays)
+        write(path, structs.replace(header, prompt_text=prompt_text), arrays)
         shutil.rmtree(folder, ignore_errors=True)
     return Collection.load(path)
 
@@ -227,7 +229,7 @@ def _collected(
         answer=answer,
         end=end,
         prompt_text="",
-        sampling=asdict(plan.sampling),
+        sampling=plan.sampling,
         drafters=limits,
         about={
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -259,7 +261,7 @@ def _text(source: LoadedModels, prompt: Sequence[int], plan: CollectionPlan) -> 
     count = min(plan.new_tokens, len(plan.given.tokens))
     follows = Follows(plan.given, len(prompt))
     found = text_with_tail(target, prompt, count, plan.sampling, tail, lambda _: follows)
-    about = asdict(follows.found(int(found["end"]) - len(prompt)))
+    about = structs.asdict(follows.found(int(found["end"]) - len(prompt)))
     return found | {"given": np.array(json.dumps(about))}
 
 
@@ -284,7 +286,7 @@ def _told(source: LoadedModels, kept: Reading, plan: CollectionPlan) -> dict[str
         "end": np.array(end),
         "target.ids": ids.astype(np.int32),
         "target.log_p": values.astype(np.float32),
-        "given": np.array(json.dumps(asdict(told(kept, plan.given, end - answer)))),
+        "given": np.array(json.dumps(structs.asdict(told(kept, plan.given, end - answer)))),
     }
 
 
@@ -292,7 +294,8 @@ def _given(plan: CollectionPlan, text: dict[str, Array]) -> Given | None:
     """Take the note on a given text out of the arrays and return it; None for the target's own."""
     if plan.given is None:
         return None
-    return Given.from_json(parse_json(str(text.pop("given")), "what is noted of the given text"))
+    noted = "what is noted of the given text"
+    return convert(parse_json(str(text.pop("given")), noted), Given, noted)
 
 
 def text_with_tail(

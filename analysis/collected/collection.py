@@ -22,16 +22,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta, Struct, to_builtins
 from safetensors import SafetensorError
 from safetensors.numpy import save
 
 from analysis.numbers import percent, plural
+from core.declared import BadField, Count, Size, read
 from core.errors import UserError, WrongKind
 from core.files import replacing
 from core.json_input import parse_json
@@ -48,8 +50,12 @@ _FLOATS, _WHOLE = ("float32",), ("uint16", "int32", "int64")
 _DAMAGED = "{} is a damaged collected file: {}"
 
 
-@dataclass(frozen=True)
-class DrafterLimits:
+class DrafterLimits(
+    Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    rename={"max_depth": "depths", "width": "kept", "min_width": "least"},  # names in the file
+):
     """How much a file holds of one drafter.
 
     max_depth   L
@@ -60,46 +66,21 @@ class DrafterLimits:
     options     the drafter's other options when it was collected
     """
 
-    max_depth: int
-    width: int
-    min_width: int
+    max_depth: Size
+    width: Size
+    min_width: Size
     complete: bool
-    candidates: int = 0
-    siblings: int = 0
-    options: Mapping[str, Value] = field(default_factory=dict)
+    candidates: Count = 0
+    siblings: Count = 0
+    options: dict[str, Value] = {}
 
     def setting(self, option: str) -> Value | None:
         """An option's value when the drafter was collected; None where the file does not say."""
         sizes = {"candidates": self.candidates, "siblings": self.siblings}
         return {**sizes, **self.options}.get(option)
 
-    def to_json(self) -> dict[str, Any]:
-        return {_KEYS.get(name, name): value for name, value in asdict(self).items()}
 
-    @staticmethod
-    def from_json(raw: Mapping[str, Any]) -> DrafterLimits:
-        names = {key: name for name, key in _KEYS.items()}
-        return DrafterLimits(**{names.get(key, key): value for key, value in raw.items()})
-
-    def check(self) -> None:
-        """Raises ValueError for numbers that cannot be."""
-        sizes = [self.max_depth, self.width, self.min_width]
-        sizes += [self.siblings] if self.candidates else []
-        _check_whole([*sizes, self.candidates, self.siblings])
-        if min(sizes) < 1 or not isinstance(self.options, dict):
-            raise ValueError("a drafter's sizes")
-
-
-_KEYS = {"max_depth": "depths", "width": "kept", "min_width": "least"}  # names in the file
-
-
-def _check_whole(numbers: list[int]) -> None:
-    if not all(isinstance(n, int) and 0 <= n < 1 << 31 for n in numbers):
-        raise ValueError("its sizes")
-
-
-@dataclass(frozen=True)
-class Given:
+class Given(Struct, frozen=True, forbid_unknown_fields=True):
     """A new text that the target did not write here, but read.
 
     name    of the file it came from
@@ -113,24 +94,11 @@ class Given:
 
     name: str
     words: bool
-    length: int
+    length: Count
     digest: str
     log_p: float
-    off: tuple[int, ...] = ()
-    near: int = 0
-
-    @staticmethod
-    def from_json(raw: Mapping[str, Any]) -> Given:
-        return Given(**{**raw, "off": tuple(raw["off"])})
-
-    def check(self, count: int) -> None:
-        """Raises ValueError for what cannot be said of ``count`` tokens."""
-        _check_whole([self.length, self.near, *self.off])
-        texts = isinstance(self.name, str) and isinstance(self.digest, str)
-        ordered = list(self.off) == sorted(set(self.off)) and max(self.off, default=0) < count
-        known = isinstance(self.log_p, float) and isinstance(self.words, bool)
-        if not (texts and ordered and known and self.near <= len(self.off)):
-            raise ValueError("its given text")
+    off: tuple[Count, ...] = ()
+    near: Count = 0
 
     def sentence(self, count: int) -> str:
         """Where the first ``count`` tokens come from, and how they suit the target."""
@@ -148,24 +116,23 @@ class Given:
         return said + (f", and {self.near} nearly tied with it" if self.near else "")
 
 
-@dataclass(frozen=True)
-class CollectionHeader:
+class CollectionHeader(Struct, frozen=True, forbid_unknown_fields=True):
     """Where a file comes from. Builders take it for the target that they are made for.
 
     end      index after the last new token; ``answer``: of the first
-    sampling the target's rule, as in a trace's settings
+    sampling the target's rule
     given    what is known of a text that the target did not write; None: its own
     """
 
     name: str
-    vocabulary: int
-    stops: tuple[int, ...]
-    answer: int
-    end: int
+    vocabulary: Annotated[int, Meta(ge=1, le=MAX_VOCABULARY)]  # arrays are made of this length
+    stops: tuple[Count, ...]
+    answer: Size
+    end: Count
     prompt_text: str
-    sampling: Mapping[str, Any]
-    drafters: Mapping[str, DrafterLimits]
-    about: Mapping[str, Any] = field(default_factory=dict)
+    sampling: Sampling
+    drafters: dict[str, DrafterLimits]
+    about: dict[str, Any] = {}
     given: Given | None = None
 
     @property
@@ -178,40 +145,23 @@ class CollectionHeader:
         return self.end - 1 - self.answer
 
     def to_json(self) -> str:
-        drafters = {name: limits.to_json() for name, limits in self.drafters.items()}
-        raw = {**asdict(self), "drafters": drafters}
+        raw = to_builtins(self)
         if self.given is None:  # then older programs read the file, too
             del raw["given"]
         return json.dumps(raw, ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> CollectionHeader:
-        """Raises UserError, ValueError, TypeError or KeyError for anything that is not a header."""
+        """Raises UserError or BadField for anything that is not a header."""
         raw = parse_json(text, "the header")
-        drafters = {str(k): DrafterLimits.from_json(v) for k, v in raw.pop("drafters").items()}
-        raw["stops"] = tuple(int(t) for t in raw["stops"])
-        given = Given.from_json(raw.pop("given")) if "given" in raw else None
-        made = CollectionHeader(drafters=drafters, given=given, **raw)
-        made.check()
+        made: CollectionHeader = read(raw, CollectionHeader)
+        listed = all(each.siblings or not each.candidates for each in made.drafters.values())
+        off, near = (made.given.off, made.given.near) if made.given else ((), 0)
+        ordered = list(off) == sorted(set(off)) and max(off, default=0) < made.end - made.answer
+        whole = listed and ordered and near <= len(off) and made.answer < made.end - 1
+        if not whole or raw["sampling"].keys() - asdict(made.sampling).keys():
+            raise BadField("its sizes contradict each other, or its rule is not known")
         return made
-
-    def check(self) -> None:
-        """Raises ValueError for numbers that cannot be."""
-        _check_whole([self.vocabulary, self.answer, self.end, *self.stops])
-        for limits in self.drafters.values():
-            limits.check()
-        texts = isinstance(self.name, str) and isinstance(self.prompt_text, str)
-        if not (texts and 1 <= self.answer < self.end - 1):
-            raise ValueError("its sizes")
-        if not 1 <= self.vocabulary <= MAX_VOCABULARY:  # arrays are made of this length
-            raise ValueError("its vocabulary")
-        rule = asdict(Sampling(**self.sampling))
-        if not all(isinstance(n, (int, float)) and abs(n) < 1e300 for n in rule.values()):
-            raise ValueError("its sampling")
-        if not isinstance(self.about, dict):
-            raise ValueError("its settings")
-        if self.given is not None:
-            self.given.check(self.end - self.answer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +185,7 @@ class Collection:
             )
         try:
             header = CollectionHeader.from_json(metadata["header"])
-        except (UserError, ValueError, TypeError, KeyError, AttributeError):
+        except (UserError, BadField, KeyError):
             raise UserError(_DAMAGED.format(path, "its header cannot be read")) from None
         made = Collection(Path(path), header, arrays)
         made._check()

@@ -26,7 +26,7 @@ from core.errors import UserError
 from core.methods.method import BuilderInfo, Method, Options, Value, lazy, made_options
 from core.methods.registry import find
 from core.rounds.draft import Candidates, Draft
-from core.rounds.round import Round, Sampling
+from core.rounds.round import Round
 from core.verification.simulate import lengths, verdict
 
 NEVER = 1 << 30
@@ -97,7 +97,7 @@ class Simulation:
         self._drafter = drafter_key(method)
         self._recorded = lazy(info.recorded) if info and self.limits.candidates else None
         builder: Builder = chosen.make_builder(collection.header, self.options)
-        self.builder = builder.for_run(Sampling(**collection.header.sampling))
+        self.builder = builder.for_run(collection.header.sampling)
         self._learns = self.builder.learns
         self.nested = chosen.builder_info is not None and chosen.builder_info.nested
         self._optimal = _optimal(chosen.builder_info, self.options)
@@ -229,10 +229,10 @@ class Simulation:
         sampling = self.collection.header.sampling
         if self.collection.header.given is not None:
             return "exact: the given text is what a real greedy run on this prompt writes"
-        if sampling.get("temperature", 0):
+        if not sampling.greedy:
             return (
-                f"exact for this text, sampled at T = {sampling['temperature']:g} with seed "
-                f"{sampling.get('seed', 0)}; another seed writes another text"
+                f"exact for this text, sampled at T = {sampling.temperature:g} with seed "
+                f"{sampling.seed}; another seed writes another text"
             )
         return "exact for this text: the rounds of a real greedy run on this prompt"
 

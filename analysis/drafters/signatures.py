@@ -35,24 +35,11 @@ NOTHING = "no mistake fits"  # and what is expected is not known
 
 
 @dataclass(frozen=True, eq=False)
-class Signature:
-    """A trial and its results. ``mistake``: the name of its mistake; "" for the configuration."""
+class Signature(Measured):
+    """What a trial shows. ``mistake``: the name of its mistake; "" for the configuration."""
 
     mistake: str
     trial: Trial
-    found: Measured
-
-    @property
-    def at(self) -> Array:
-        return self.found.at
-
-    @property
-    def right(self) -> Array:
-        return self.found.right
-
-    @property
-    def tvd(self) -> Array:
-        return self.found.tvd
 
     @property
     def accepted(self) -> Array:
@@ -179,7 +166,7 @@ class Wiring:
     @cached_property
     def short(self) -> Shortfall | None:
         """How far below what is expected the drafter is, mended by the mistake that fits best."""
-        own = (self.nearest or self.configured).found
+        own = self.nearest or self.configured
         return self.expected.short(own, self.units[own.at]) if self.expected else None
 
     @cached_property

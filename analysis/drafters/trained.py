@@ -12,8 +12,6 @@ alone; a tree observes others too, behind siblings, where a drafter is worse.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +29,8 @@ from analysis.measures.tables import Tables, grouped
 from analysis.numbers import interval, number
 from core.declared import BadField, Count, Share, convert, read
 from core.errors import UserError
-from core.json_input import MAX_BYTES, parse_json
-from core.lines import open_regular
+from core.json_input import MAX_BYTES
+from core.samples import csv_rows, json_values
 from core.stats import wilson, z_of_several
 
 FORMAT = "draftscope-accuracy"
@@ -68,12 +66,7 @@ class Curve:
 def read_accuracy(path: Path) -> list[Curve]:
     """The curves of a file. Raises UserError, one sentence, for a file that holds none."""
     try:
-        with open_regular(path) as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-    try:
-        found = _curves(data, path)
+        found = _curves(path)
     except BadField as why:
         raise UserError(f"{path}: {why}") from None
     if not found:
@@ -84,16 +77,13 @@ def read_accuracy(path: Path) -> list[Curve]:
     return found
 
 
-def _curves(data: bytes, path: Path) -> list[Curve]:
+def _curves(path: Path) -> list[Curve]:
     if path.suffix == ".csv":
-        return _logged(path, _csv_rows(data, path))
-    if path.suffix == ".jsonl":
-        lines = filter(bytes.strip, data.splitlines())
-        return _logged(path, (parse_json(line, str(path)) for line in lines))
-    value = parse_json(data, str(path))
-    if isinstance(value, dict) and value.get("format") == FORMAT:
-        return [curve for text in read(value, _Accuracy).texts for curve in text.curves()]
-    return _logged(path, value if isinstance(value, list) else [value])
+        return _logged(path, csv_rows(path, MAX_BYTES))
+    values = [value for value, _ in json_values(path)]
+    if len(values) == 1 and isinstance(values[0], dict) and values[0].get("format") == FORMAT:
+        return [curve for text in read(values[0], _Accuracy).texts for curve in text.curves()]
+    return _logged(path, values)
 
 
 class _Text(Struct):
@@ -123,15 +113,6 @@ class _Accuracy(Struct):
     """Our own ``accuracy.json``."""
 
     texts: Annotated[list[_Text], Meta(max_length=MAX_TEXTS)]
-
-
-def _csv_rows(data: bytes, path: Path) -> Iterator[Mapping[Any, Any]]:
-    if len(data) > MAX_BYTES:
-        raise UserError(f"{path} is larger than {MAX_BYTES >> 20} MB")
-    try:
-        yield from csv.DictReader(io.StringIO(data.decode("utf-8-sig")))
-    except (UnicodeDecodeError, csv.Error):
-        raise UserError(f"{path} is no CSV table") from None
 
 
 def _logged(path: Path, rows: Iterable[Any]) -> list[Curve]:

@@ -206,9 +206,9 @@ def _narrowed(
         fresh = _spread(len(units), some) & ~done
         measured = bench.run([trial for _, trial in near], fresh, next(shares))
         for (mistake, trial), more in zip(near, measured, strict=True):
-            before = [found[trial.name].found] if trial.name in found else []
+            before = [found[trial.name]] if trial.name in found else []
             whole = Measured.joined([*before, more])
-            found[trial.name] = Signature(mistake, trial, whole)
+            found[trial.name] = Signature(**vars(whole), mistake=mistake, trial=trial)
         own, *others = (found[trial.name] for _, trial in near)
         none = np.zeros(0)
         early = Wiring(own, tuple(others), units, none, none)

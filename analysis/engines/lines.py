@@ -18,7 +18,7 @@ from analysis.measures.counts import Served
 from analysis.numbers import plural
 from core.declared import BadField
 from core.errors import UserError, WrongKind
-from core.lines import open_regular
+from core.lines import open_regular, reading
 
 MOST_BYTES = 1 << 30
 LONGEST = 1 << 16  # characters of a line
@@ -83,7 +83,7 @@ def forms_of(line: str) -> list[int]:
 
 def text_lines(path: Path) -> Iterator[Line]:
     """The lines that are not blank, each with its number from 1; what is too long is cut."""
-    try:
+    with reading(path):
         with open_regular(path) as file:
             start = file.read(2)
             if path.stat().st_size > MOST_BYTES:
@@ -98,8 +98,6 @@ def text_lines(path: Path) -> Iterator[Line]:
                     yield number, line.rstrip()
                 while line and not line.endswith("\n"):
                     line = file.readline(LONGEST)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def _each(read: Callable[[str], Served | None]) -> Callable[[Sequence[Line]], Found]:

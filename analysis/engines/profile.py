@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from analysis.measures.counts import Served
+from analysis.measures.counts import Served, by_length, reached
 from core.declared import BadField, Count, Number, Share
 from core.errors import UserError
 from core.rounds.draft import Draft
@@ -61,10 +61,8 @@ class Profile(Struct):
         rounds = sum(lengths.values())
         if max(lengths) > self.num_speculative_tokens + 1:
             raise BadField("its histogram has lengths above num_speculative_tokens + 1")
-        kept = tuple(
-            sum(count for length, count in lengths.items() if length >= place + 1)
-            for place in range(1, self.num_speculative_tokens + 1)
-        )
+        histogram = by_length({length - 1: count for length, count in lengths.items()})
+        kept = reached(histogram, self.num_speculative_tokens)
         shares = [each / rounds for each in kept]
         if any(abs(a - b) > ROUNDED for a, b in zip(shares, rates, strict=False)):
             raise BadField("its shares by place are not those of its histogram")
@@ -72,7 +70,6 @@ class Profile(Struct):
         if mean is not None and abs(mean - own) > ROUNDED * max(1.0, own):
             raise BadField("its mean_accept_length is not that of its histogram")
         accepted = sum((length - 1) * count for length, count in lengths.items())
-        histogram = tuple(lengths.get(n + 1, 0) for n in range(max(lengths)))
         return Served(NAME, rounds, None, accepted, histogram=histogram, places=kept)
 
 

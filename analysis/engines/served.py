@@ -6,7 +6,8 @@ tables, ``_FORMS`` here for JSON objects and ``lines.FORMS`` for text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -18,12 +19,11 @@ from msgspec import Meta, Struct
 from analysis.engines.lines import read_lines_of_counts
 from analysis.engines.profile import NAME, Profile
 from analysis.engines.steps import is_item, of_items
-from analysis.measures.counts import Counts, Served, summed
+from analysis.measures.counts import Counts, Served, by_length, reached, summed
 from core.declared import BadField, Count, Share, read
 from core.errors import UserError, WrongKind
-from core.json_input import MAX_BYTES, parse_json, read_json
-from core.lines import open_regular
-from core.samples import read_lines
+from core.lines import open_regular, reading
+from core.samples import json_values
 
 MAX_DEPTH = 1 << 10
 Json = dict[str, Any]
@@ -58,32 +58,15 @@ def read_served(path: Path) -> Counts:
 def _responses_if_json(path: Path) -> list[tuple[Any, str]] | None:
     """The responses of a file that is named as JSON, or is JSON; None: it is text."""
     if path.suffix in (".json", ".jsonl"):
-        return list(responses(path))
-    try:
-        with open_regular(path) as file:
-            start = file.read(64).lstrip()[:1]
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+        return list(json_values(path))
+    with reading(path), open_regular(path) as file:
+        start = file.read(64).lstrip()[:1]
     if start not in (b"{", b"["):
         return None
     try:
-        return list(responses(path))
+        return list(json_values(path))
     except UserError:  # a log's line may begin so
         return None
-
-
-def responses(path: Path) -> Iterator[tuple[Any, str]]:
-    """Every response in a JSON file, or one a line in a .jsonl file, and what to call it.
-
-    Raises UserError, one sentence, for what is not JSON.
-    """
-    if path.suffix == ".jsonl":
-        for n, line in read_lines(path, MAX_BYTES):
-            yield parse_json(line, f"{path}, line {n}"), f"{path}, line {n}"
-        return
-    value = read_json(path)
-    for n, each in enumerate(value if isinstance(value, list) else [value], 1):
-        yield each, f"{path}, response {n}" if isinstance(value, list) else str(path)
 
 
 def holds_counts(value: dict[str, Any]) -> bool:
@@ -145,7 +128,7 @@ class _Vllm(Struct):
                 raise BadField("per_step_accepted and per_step_drafted do not fit each other")
         histogram = _bounded(self.acceptance_histogram)
         if histogram is None and accepted is not None:
-            histogram = _counted(accepted)
+            histogram = by_length(Counter(accepted))
         return _with_sums(
             Served(
                 "vLLM",
@@ -164,7 +147,7 @@ def _all_places(histogram: tuple[int, ...] | None, most: int | None) -> tuple[in
     """Rounds that accepted each place, where the engine tells how many places a draft has."""
     if histogram is None or most is None or not len(histogram) - 1 <= most <= MAX_DEPTH:
         return None
-    return tuple(sum(histogram[n:]) for n in range(1, most + 1))
+    return reached(histogram, most)
 
 
 def _with_sums(served: Served) -> Served:
@@ -286,15 +269,11 @@ def _bounded(histogram: Histogram | None) -> tuple[int, ...] | None:
     """Rounds by accepted tokens, of a list or of an object {"0": n, …}; None: there is none."""
     if histogram is None:
         return None
-    by_length = histogram if isinstance(histogram, dict) else dict(enumerate(histogram))
-    longest = max((n for n, count in by_length.items() if count), default=-1)
+    counts = histogram if isinstance(histogram, dict) else dict(enumerate(histogram))
+    longest = max((n for n, count in counts.items() if count), default=-1)
     if longest >= MAX_DEPTH:
         raise BadField(f"a histogram of {longest + 1} depths")
-    return tuple(by_length.get(n, 0) for n in range(longest + 1))
-
-
-def _counted(lengths: Sequence[int]) -> tuple[int, ...]:
-    return tuple(lengths.count(n) for n in range(max(lengths, default=-1) + 1))
+    return by_length(counts)
 
 
 def _part(value: Json, *names: str) -> Json:

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from analysis.measures.counts import Served
+from analysis.measures.counts import Served, by_length
 from core.declared import BadField, Count, read
 from core.errors import UserError
 
@@ -80,7 +80,7 @@ def _verifications(values: Sequence[Item]) -> tuple[Served, str, list[str]]:
         notes.append(
             f"{left_out} of {len(values)} steps are replays or drafted nothing: τ is of the others."
         )
-    histogram = _histogram([taken for taken, _ in order])
+    histogram = by_length(Counter(taken for taken, _ in order)) or None
     served = Served(
         "llama.cpp", len(order), drafted, accepted, histogram=histogram, order=tuple(order)
     )
@@ -112,15 +112,9 @@ def _fragments(values: Sequence[Item]) -> tuple[Served, str, list[str]]:
     if run:  # the text's end cut this round's last token off
         lengths.append(run)
     note = "A pass without a draft looks like a draft that was refused at once: both are rounds."
-    histogram = _histogram(lengths)
+    histogram = by_length(Counter(lengths)) or None
     served = Served("LM Studio", len(lengths), None, sum(lengths), tokens, histogram=histogram)
     return served, "response", [note]
-
-
-def _histogram(lengths: Sequence[int]) -> tuple[int, ...] | None:
-    """Rounds that accepted 0, 1, 2 … tokens; None where there are none."""
-    counts = Counter(lengths)
-    return tuple(counts[n] for n in range(max(counts) + 1)) if counts else None
 
 
 def _read(value: Any, where: str, kind: Any) -> Any:

@@ -15,7 +15,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from analysis.engines.served import responses
 from analysis.labels import sampling
 from analysis.measures.checkpoints import common_length
 from analysis.numbers import percent
@@ -23,7 +22,7 @@ from core.declared import Count, convert
 from core.errors import UserError
 from core.json_input import MAX_BYTES
 from core.rounds.round import Round
-from core.samples import read_lines
+from core.samples import json_values, read_lines
 from core.traces.reader import is_trace, new_text, read_trace
 from core.traces.schema import Trace
 
@@ -195,7 +194,7 @@ def read_texts(
         return [_of_trace(read_trace(path, at=at), path.name)]
     if path.suffix == ".txt":
         return [Written(path.name, None, None, _plain(path))]
-    found = list(responses(path))
+    found = list(json_values(path))
     chosen = found if response is None else found[max(0, response - 1) : max(0, response)]
     if not chosen:
         wanted = 1 if response is None else response

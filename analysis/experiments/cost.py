@@ -12,17 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, islice
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
 from analysis.collected.whatif import SimulatedRun, Simulation
+from core.declared import BadField, Count, Size, read
 from core.decoding.request import RunRequest, Settings
 from core.drafting.builders import best_first
 from core.drafting.session import FactorisedSession
 from core.errors import UserError
 from core.rounds.draft import Array, Candidates, Draft
-from core.rounds.round import Sampling, Times
+from core.rounds.round import Times
 
 if TYPE_CHECKING:
     from core.decoding.decode import Decoder
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from core.models.target import Target
 
 Report = Callable[[float, str], None]
+LARGEST = 4096  # points of a fit, or stages
+ROUNDS = 8  # of a decoding that times the stages, at least
+Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
 
 
 @dataclass(frozen=True)
@@ -57,10 +62,10 @@ class VerifyFit:
     """
 
     form: str
-    terms: tuple[float, ...]
-    sizes: tuple[int, ...]
-    residual: float = 0.0
-    worst: float = 0.0
+    terms: tuple[Seconds, ...]
+    sizes: Annotated[tuple[Size, ...], Meta(min_length=2, max_length=LARGEST)]
+    residual: Seconds = 0.0
+    worst: Seconds = 0.0
 
     def seconds(self, rows: float) -> float:
         """Predicted seconds of a forward of ``rows`` rows, or of as many in the mean."""
@@ -126,11 +131,11 @@ class Stage:
     rows    mean rows of its drafts, root included
     """
 
-    budget: int
-    draft: float
-    build: float
-    commit: float
-    rows: float
+    budget: Count
+    draft: Seconds
+    build: Seconds
+    commit: Seconds
+    rows: Annotated[float, Meta(ge=0, lt=1e9)]
 
     @property
     def seconds(self) -> float:
@@ -189,8 +194,6 @@ def best(found: Sequence[Estimate]) -> Estimate:
 # ── a result as JSON ──────────────────────────────────────────────────────────────────────────────
 
 FORMAT, VERSION = "draftscope-cost", 1
-LARGEST = 4096  # points of a fit, or stages
-ROUNDS = 8  # of a decoding that times the stages, at least
 
 
 @dataclass(frozen=True)
@@ -200,7 +203,8 @@ class Cost:
     model: str
     method: str
     verify: VerifyFit
-    stages: tuple[Stage, ...]  # by budget, smallest first; at least one
+    # by budget, smallest first
+    stages: Annotated[tuple[Stage, ...], Meta(min_length=1, max_length=LARGEST)]
 
     @property
     def most(self) -> int:
@@ -222,42 +226,19 @@ class Cost:
 
 def cost_from_json(value: object) -> Cost:
     """Read what ``Cost.to_json`` gave, other keys beside it allowed. Raises UserError."""
+    wrong = UserError("this is not a result of `cost --json`")
     try:
-        raw: Any = value
-        if (raw["format"], raw["version"]) != (FORMAT, VERSION):
-            raise ValueError
-        law, stages = raw["verify"], raw["stages"]
-        sizes = tuple(_whole(size) for size in law["sizes"])
-        terms = tuple(_seconds(term) for term in law["terms"])
-        if not 1 <= len(stages) <= LARGEST or not 2 <= len(sizes) <= LARGEST:
-            raise ValueError
-        if list(sizes) != sorted(set(sizes)) or sizes[0] < 1:
-            raise ValueError
-        if len(terms) != {QUADRATIC: 3, PIECEWISE: len(sizes)}[law["form"]]:
-            raise ValueError
-        verify = VerifyFit(
-            law["form"], terms, sizes, _seconds(law["residual"]), _seconds(law["worst"])
-        )
-        if min(map(verify.seconds, sizes)) <= 0:
-            raise ValueError
-        parts = ("draft", "build", "commit", "rows")
-        timed = [Stage(_whole(s["budget"]), *(_seconds(s[part]) for part in parts)) for s in stages]
-        timed.sort(key=lambda stage: stage.budget)
-        return Cost(str(raw["model"])[:200], str(raw["method"])[:200], verify, tuple(timed))
-    except (KeyError, TypeError, ValueError):
-        raise UserError("this is not a result of `cost --json`") from None
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 31:
-        raise ValueError
-    return value
-
-
-def _seconds(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value < 1e9:
-        raise ValueError
-    return float(value)
+        found: Cost = read(value, Cost)
+        told = read(value, dict[str, Any])
+    except BadField:
+        raise wrong from None
+    law, stages = found.verify, sorted(found.stages, key=lambda stage: stage.budget)
+    terms = {QUADRATIC: 3, PIECEWISE: len(law.sizes)}.get(law.form)
+    whole = len(law.terms) == terms and list(law.sizes) == sorted(set(law.sizes))
+    ours = (told.get("format"), told.get("version")) == (FORMAT, VERSION)
+    if not (ours and whole and min(map(law.seconds, law.sizes)) > 0):
+        raise wrong
+    return Cost(found.model[:200], found.method[:200], law, tuple(stages))
 
 
 # ── measuring ────────────────────────────────────────────────────────────────────────────────────
@@ -335,7 +316,7 @@ def _rounds(
     most = 1 + ROUNDS * (simulation.limits.max_depth + 1)
     middle = collection.positions[len(collection.positions) // 2]
     text = collection.tokens[: max(1, min(middle, endless.context_limit - most))].tolist()
-    settings = Settings(budget, most, Sampling(**collection.header.sampling))
+    settings = Settings(budget, most, collection.header.sampling)
     while True:
         rounds = decode(endless, method, text, settings)
         yield from (record.times for record in islice(rounds, 2, None))
@@ -374,7 +355,7 @@ def check(engine: Engine, simulation: Simulation, budget: int, repeats: int = 3)
         budget,
         run.new_tokens,
         timed=False,
-        **asdict(Sampling(**header.sampling)),
+        **asdict(header.sampling),
         options=tuple(simulation.options.items()),
     )
     rates, equal, rounds = [], True, 0

@@ -19,7 +19,7 @@ from analysis.experiments.variants import Variant
 from core.methods.names import PLAIN
 from core.methods.registry import find
 from core.rounds.round import Probe
-from core.stats import bootstrap
+from core.stats import tau
 
 ALL = "all"  # the source of rows over all prompts
 KEPT = 16  # K of the coverage
@@ -164,8 +164,8 @@ def _entry(
     found: TemperatureResults, variant: Variant, source: str, own: Mapping[int, Cell]
 ) -> Entry:
     units = [cell.accepted.lengths for cell in own.values() if cell.accepted.lengths]
-    total, rounds, texts = sum(map(sum, units)), sum(map(len, units)), len(units)
-    span = bootstrap(units if texts > 1 else [[length] for length in units[0]])
+    value, *span = tau(units)
+    assert value is not None, "a row is made of cells with rounds"
     low, high = (None if math.isnan(end) else end for end in span)
     some = [cell.accepted for cell in own.values()]
     ran = variant in found.ran
@@ -176,9 +176,9 @@ def _entry(
         options=dict(variant.options),
         temperature=found.temperature,
         source=source,
-        texts=texts,
+        texts=len(units),
         ran=ran,
-        tau=total / rounds,
+        tau=value,
         low=low,
         high=high,
         tvd=_means(some, "tvd"),

@@ -5,8 +5,6 @@ A table is CSV with a header, JSON (a list of such lines), or a result of ``cost
 
 from __future__ import annotations
 
-import csv
-import io
 from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from core.declared import Count, Size, convert
 from core.errors import UserError
 from core.json_input import MAX_BYTES, read_json
 from core.methods.registry import find
-from core.samples import read_lines
+from core.samples import csv_rows
 
 MOST = 100_000  # lines of a table
 PLAIN = 1  # verified tokens of a step of plain decoding
@@ -124,7 +122,7 @@ def _between(at: Sequence[int], seconds: Sequence[float], tokens: int) -> StepTi
 def read_step_times(path: Path) -> StepTimes:
     """The table in a file. Raises UserError, one sentence, for what is none."""
     if path.suffix == ".csv":
-        return _of_lines(_csv(path), f"{path}", lax=True)
+        return _of_lines(csv_rows(path, MAX_BYTES), f"{path}", lax=True)
     value = read_json(path)
     if isinstance(value, dict) and value.get("format") == FORMAT:
         return of_cost(cost_from_json(value))
@@ -134,17 +132,6 @@ def read_step_times(path: Path) -> StepTimes:
             ".csv of these, or a result of `cost --json`"
         )
     return _of_lines(value, f"{path}")
-
-
-def _csv(path: Path) -> list[dict[str, str]]:
-    text = "\n".join(line for _, line in read_lines(path, MAX_BYTES))
-    try:
-        rows = list(csv.DictReader(io.StringIO(text), strict=True, restkey="more"))
-    except csv.Error as error:
-        raise UserError(f"{path} is no CSV: {error}") from None
-    # a cell that is left empty is not told
-    return [{k.strip(): v.strip() for k, v in row.items() if v and v.strip()} if "more" not in row
-            else row for row in rows]  # fmt: skip
 
 
 def _of_lines(lines: Sequence[Any], name: str, *, lax: bool = False) -> StepTimes:

@@ -27,7 +27,7 @@ from core.json_input import parse_json
 from core.methods.method import Value, file_name
 from core.methods.names import PLAIN
 from core.methods.registry import split
-from core.stats import bootstrap
+from core.stats import tau
 from core.traces.schema import Header, Trace
 
 Row = dict[str, Any]  # a line of the table, by column
@@ -313,15 +313,9 @@ def score(name: str, rows: Sequence[Row]) -> VariantScore:
     prompts: dict[str, list[int]] = {}
     for (prompt, _), lengths in texts.items():
         prompts.setdefault(prompt, []).extend(lengths)
-    units = list(prompts.values())
-    if len(units) == 1:
-        units = [[length] for length in units[0]]
-    total, rounds = sum(map(sum, units)), sum(map(len, units))
-    low, high = bootstrap(units)
     tokens, seconds = sum(row["tokens"] for row in good), sum(row["seconds"] for row in good)
     judged = [row["same_as_plain"] for row in good if row["same_as_plain"] is not None]
     return VariantScore(
-        name, len(good), len(rows) - len(good), len(texts),
-        total / rounds if rounds else None, low, high,
+        name, len(good), len(rows) - len(good), len(texts), *tau(list(prompts.values())),
         tokens / seconds if seconds > 0 else None, sum(judged), len(judged),
     )  # fmt: skip

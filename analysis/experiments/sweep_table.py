@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +11,9 @@ from msgspec import Meta, Struct, structs
 
 from analysis.experiments.sweep import VariantScore, score
 from analysis.parquet_sizes import column_parts
+from analysis.table_files import check_columns, reading_table
 from core.declared import Count, Seconds, convert
-from core.errors import UserError, WrongKind, first_line
-from core.lines import check_regular
+from core.errors import UserError
 from core.visible import visible
 
 MAX_ROWS = 1 << 16  # runs of a grid
@@ -49,7 +49,7 @@ class _GridRun(Struct):
     error: str | None = None
 
 
-NEEDED = {f.name for f in structs.fields(_GridRun) if f.required} | {"acceptance_lengths"}
+NEEDED = ["acceptance_lengths", *(f.name for f in structs.fields(_GridRun) if f.required)]
 READ = {f.name for f in structs.fields(_GridRun)}
 
 
@@ -59,16 +59,9 @@ def read_results(path: Path) -> tuple[list[VariantScore], list[str]]:
 
     Raises UserError, one sentence, for another file, or one that is too large.
     """
-    try:
-        check_regular(path)
+    with reading_table(path):
         rows = _csv_rows(path) if path.suffix == ".csv" else _parquet_rows(path)
         runs = [_run(row, f"{path}, run {n}") for n, row in enumerate(rows, 1)]
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or first_line(error)}") from None
-    except UserError:
-        raise
-    except Exception as error:  # pandas and pyarrow raise anything on damaged files
-        raise WrongKind(f"{path} cannot be read as a table: {type(error).__name__}", path) from None
     if not runs:
         raise UserError(f"{path} holds no run")
     return _scores(runs, path), _places(runs)
@@ -147,11 +140,6 @@ def _places(runs: list[_GridRun]) -> list[str]:
     return [f"of {each}" for each in said[:4] if each] + (several if len(said) > 1 else [])
 
 
-def _check(names: Iterable[str], path: Path) -> None:
-    if missing := sorted(NEEDED - set(names)):
-        raise WrongKind(f"{path} is not a grid's table: it lacks {', '.join(missing)}", path)
-
-
 def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows, few at a time. Sizes are looked at before any value is read: a small file may
     unpack to any number. A value may stand there once for all rows, so that the bytes of a column
@@ -160,19 +148,16 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
 
     with parquet.ParquetFile(path) as found:
         about, names = found.metadata, found.schema_arrow.names
-        _check(names, path)
+        check_columns(path, names, NEEDED, "a grid's table")
         parts = [each for each in column_parts(path) if each.column in READ]
         size = sum(each.size for each in parts)
         values = sum(each.values for each in parts)
         large = UserError(f"{path} is too large for a grid's table")
         if about.num_rows > MAX_ROWS or size > MAX_UNPACKED or values > MAX_VALUES:
             raise large
-        wanted, size_of_batch = (
-            [name for name in names if name in READ],
-            BATCH_BYTES // max(size, 1),
-        )
-        unpacked = 0
-        for batch in found.iter_batches(min(max(size_of_batch, 1), BATCH), columns=wanted):
+        wanted, unpacked = [name for name in names if name in READ], 0
+        rows = min(max(BATCH_BYTES // max(size, 1), 1), BATCH)
+        for batch in found.iter_batches(rows, columns=wanted):
             unpacked += batch.nbytes
             if unpacked > MAX_UNPACKED:
                 raise large
@@ -184,7 +169,7 @@ def _csv_rows(path: Path) -> list[dict[str, Any]]:
 
     if path.stat().st_size > MAX_CSV:
         raise UserError(f"{path} is larger than {MAX_CSV >> 20} MB")
-    _check(pd.read_csv(path, nrows=0).columns, path)
+    check_columns(path, pd.read_csv(path, nrows=0).columns, NEEDED, "a grid's table")
     kept: Any = {"usecols": lambda name: name in READ, "dtype": str, "keep_default_na": False}
     table = pd.read_csv(path, nrows=MAX_ROWS + 1, **kept)
     if len(table) > MAX_ROWS:

@@ -10,13 +10,12 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames import COVERAGE, By, Frame, declared
-from analysis.measures.tables import STAGES, Tables, grouped, kept
+from analysis.measures.tables import STAGES, Tables, grouped
 from analysis.measures.units import mean_interval
 from core.stats import Z, wilson
 
 
-@kept
-@declared("per_depth")
+@declared("per_depth", kept=True)
 def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.DataFrame:
     """Acceptance, TVD and coverage by depth, observed positions only.
 

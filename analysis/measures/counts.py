@@ -8,7 +8,7 @@ drafts (marginal); a drafter is judged by the share where all places before were
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -59,7 +59,7 @@ class Served:
         """Rounds that accepted place 1, 2, …, by whichever way the engine tells it."""
         if self.places is not None or self.histogram is None:
             return self.places
-        return tuple(sum(self.histogram[n:]) for n in range(1, len(self.histogram)))
+        return reached(self.histogram, len(self.histogram) - 1)
 
     def tau(self) -> float | None:
         """1 + accepted ÷ rounds, or the mean that the engine tells."""
@@ -69,7 +69,20 @@ class Served:
 
     def shares(self) -> tuple[float, ...] | None:
         kept = self.kept()
-        return self.rates if kept is None or not self.rounds else _over(kept, self.rounds)
+        if kept is None or not self.rounds:
+            return self.rates
+        return tuple(each / self.rounds for each in kept)
+
+
+def by_length(counts: Mapping[int, int]) -> tuple[int, ...]:
+    """Rounds that accepted 0, 1, 2 … tokens, as far as there are any."""
+    longest = max((n for n, count in counts.items() if count), default=-1)
+    return tuple(counts.get(n, 0) for n in range(longest + 1))
+
+
+def reached(histogram: Sequence[int], places: int) -> tuple[int, ...]:
+    """Rounds that accepted place 1, 2, … of so many, by how many tokens each accepted."""
+    return tuple(sum(histogram[n:]) for n in range(1, places + 1))
 
 
 @dataclass(frozen=True)
@@ -148,8 +161,8 @@ def summed(records: Sequence[Served], kind: str, notes: Sequence[str] = ()) -> C
     depths = _depths(records, rounds, order if exact else None)
     full = _full(records, rounds, drafted)
     if full is False and not exact:  # how many drafts came to place 2 is then not known
-        unknown = {"tested": None, "low": None, "high": None}
-        depths = (*depths[:1], *(replace(each, **unknown) for each in depths[1:]))
+        unknown = (replace(each, tested=None, low=None, high=None) for each in depths[1:])
+        depths = (*depths[:1], *unknown)
     return Counts(
         engine=", ".join(dict.fromkeys(each.engine for each in records)),
         kind=kind,
@@ -206,7 +219,7 @@ def _depths(
 
 
 def by_place(
-    kept: Sequence[int], rounds: int, order: Sequence[tuple[int, int]] | None = None
+    kept: Sequence[Any], rounds: Any, order: Sequence[tuple[int, int]] | None = None
 ) -> tuple[Depth, ...]:
     """Acceptance by place of chains.
 
@@ -232,22 +245,13 @@ def by_place(
 
 def by_rate(rates: Sequence[float]) -> tuple[Depth, ...]:
     """The same of shares whose rounds are not told."""
-    found, tau = list[Depth](), 1.0
-    for depth, (before, rate) in enumerate(pairwise((1.0, *rates)), 1):
-        if not before:
-            break
-        tau += rate
-        found.append(Depth(depth, None, None, rate, rate / before, None, None, tau))
-    return tuple(found)
+    untold = {"accepted": None, "tested": None, "low": None, "high": None}
+    return tuple(replace(each, **untold) for each in by_place(rates, 1.0))
 
 
 def _added(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
     longest = max(map(len, rows), default=0)
     return tuple(sum(row[n] for row in rows if n < len(row)) for n in range(longest))
-
-
-def _over(kept: Sequence[int], rounds: int) -> tuple[float, ...]:
-    return tuple(each / rounds for each in kept)
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

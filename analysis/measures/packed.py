@@ -14,7 +14,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,12 +31,13 @@ from analysis.frames import COVERAGE, Frame
 from analysis.measures.parts import CAUSES, Name, RecordedPart, RunFacts
 from analysis.measures.tokens import CLASSES
 from analysis.parquet_sizes import column_parts
+from analysis.table_files import reading_table
 from core.declared import convert
 from core.errors import UserError
 from core.files import LOCK, distinct, replacing
 from core.journal import alone
 from core.json_input import parse_json
-from core.lines import check_regular
+from core.lines import reading
 from core.rounds.draft import Array
 from core.traces.schema import STAGES, Header, Trace
 
@@ -191,7 +192,7 @@ def changed(folder: Path) -> int:
 
 
 def _read(file: Path, kinds: Mapping[str, pa.DataType]) -> pa.Table:
-    with _reading(file):
+    with reading_table(file):
         with parquet.ParquetFile(file) as opened:
             said = (opened.schema_arrow.metadata or {}).get(FORMAT.encode(), b"")
             if said != str(VERSION).encode():
@@ -217,18 +218,6 @@ def _most_values(file: Path, rows: int) -> int:
 
 def _flat(lists: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.call_function("list_flatten", [lists])
-
-
-@contextmanager
-def _reading(file: Path) -> Iterator[None]:
-    try:
-        check_regular(file)
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # pyarrow raises anything on damaged files
-        why = error.strerror if isinstance(error, OSError) else None
-        raise UserError(f"{file} cannot be read: {why or type(error).__name__}") from None
 
 
 def _values(name: str, column: pa.ChunkedArray) -> Any:
@@ -362,10 +351,9 @@ def _size(file: Path) -> int:
 
 def _source(file: Path, folder: Path) -> PackedTrace:
     try:
-        found = PackedTrace.of(file, folder)
-        found.file.encode()
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
+        with reading(file):
+            found = PackedTrace.of(file, folder)
+            found.file.encode()
     except UnicodeEncodeError:
         raise UserError(f"{file} has a path that is not UTF-8, which a pack cannot hold") from None
     return found

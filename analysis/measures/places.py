@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis.frames import By, Frame, declared
 from analysis.measures.acceptance import share_columns, tvd_columns
-from analysis.measures.tables import Tables, grouped, kept
+from analysis.measures.tables import Tables, grouped
 from analysis.measures.units import mean_interval
 from core.rounds.draft import Array
 from core.stats import FEW
@@ -49,8 +49,7 @@ def by_place(tables: Tables, by: By = "method") -> pd.DataFrame:
     return frame.reset_index().astype({"rounds": int})
 
 
-@kept
-@declared("by_kind")
+@declared("by_kind", kept=True)
 def by_kind(tables: Tables, over: Over = "token_class", by: By = "method") -> pd.DataFrame:
     """Acceptance and TVD by the target's token at each observed position, or by the prompt's tag.
 

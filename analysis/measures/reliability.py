@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames import By, Frame, declared
-from analysis.measures.tables import Tables, kept
+from analysis.measures.tables import Tables
 from analysis.measures.units import mean_interval
 from core.rounds.draft import Array
 from core.stats import Z, wilson
@@ -54,8 +54,7 @@ def reliability(
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-@kept
-@declared("calibration_error")
+@declared("calibration_error", kept=True)
 def calibration_error(
     tables: Tables, by: By = "method", bins: int = 10, per_depth: bool = False
 ) -> pd.DataFrame:
@@ -144,8 +143,7 @@ def _curve(chance: Array, hit: Array, spacing: Bins, bins: int) -> Frame:
 # ── Σq against the length that came true ─────────────────────────────────────────────────────────
 
 
-@kept
-@declared("surrogate")
+@declared("surrogate", kept=True)
 def surrogate(tables: Tables, by: By = "method", seed: int = 0) -> pd.DataFrame:
     """Σ_u q(u) over a round's nodes, what q expected to be accepted, against what was.
 

@@ -15,12 +15,10 @@ limit) cut off is marked ``in_text`` False, to be left out by ``positions[positi
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property
 from itertools import accumulate
-from typing import Concatenate, ParamSpec
 
 import numpy as np
 import pandas as pd
@@ -31,12 +29,11 @@ from analysis.measures.parts import CAUSES, Name, RecordedPart, RoundsPart, RunF
 from core.rounds.draft import Array
 from core.traces.schema import STAGES, Trace
 
-__all__ = ["CAUSES", "INTERRUPTED", "STAGES", "Tables", "grouped", "kept"]
+__all__ = ["CAUSES", "INTERRUPTED", "STAGES", "Tables", "grouped"]
 
 STOPPED, LIMITED, INTERRUPTED = "stop token", "token limit", "interrupted"
 NOT_TOLD = "not told"  # of a text that ended, and whose trace names no limit
 _PROMPT = 80  # characters of a prompt's beginning
-P = ParamSpec("P")
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,27 +122,8 @@ class Tables:
 
     @cached_property
     def made(self) -> dict[Hashable, Frame]:
-        """The tables that ``kept`` keeps."""
+        """The tables that ``declared`` keeps."""
         return {}
-
-
-def kept(make: Callable[Concatenate[Tables, P], Frame]) -> Callable[Concatenate[Tables, P], Frame]:
-    """Compute a measure that several others read once for the same tables and arguments."""
-
-    signature = inspect.signature(make)
-
-    @wraps(make)
-    def made(tables: Tables, *args: P.args, **more: P.kwargs) -> Frame:
-        bound = signature.bind(tables, *args, **more)
-        bound.apply_defaults()
-        key = (make.__qualname__, *bound.args[1:])
-        if key not in tables.made:
-            tables.made[key] = make(tables, *args, **more)
-        found = tables.made[key].copy()
-        found.attrs = dict(tables.made[key].attrs)
-        return found
-
-    return made
 
 
 def grouped(

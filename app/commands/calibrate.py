@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from analysis.numbers import interval, number, signed
 from app.command_line import REQUIRED, option, words
 from app.commands import common
-from app.commands.given import Asked, Texts, asked_of
+from app.commands.given import Texts, asked_of
 from app.commands.options import DRAFTING, POSITIVE, Model, Set, method
-from app.commands.states import answer_of
 from app.terminal import ProgressBar, console, one_line, say, table
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from analysis.collected.given import Answer
     from core.decoding.along import Reading
-    from core.models.language import Language
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +47,6 @@ def main(args: Options) -> int:
     from analysis.experiments.prompts import PROMPTS
 
     asked = asked_of(args, PROMPTS)
-    common.check_weights(args.methods)
     engine = common.load_engine(args, args.methods, ends=bool(args.states))
     from analysis.collected.calibrate import CalibrationPlan, calibrate, given_texts
     from analysis.collected.calibration import curves
@@ -61,12 +58,15 @@ def main(args: Options) -> int:
     plan.check(len(asked))
     source = source_of(engine, args.methods, args.values)
     language = engine.prepare()
-    if args.states:
-        ids, given, kept = _kept(args, asked, language, source.layers)
+    ids, given, kept = list[list[int]](), list["Answer"](), list[Callable[[], "Reading"]]()
+    for text in asked:
+        read = text.read(args, language, source.layers)
+        ids.append(read.ids)
+        given += [read.answer] if read.answer else []
+        if text.states is not None:  # read again when it is its turn: states are large
+            kept.append(partial(args.read, text.states, language, source.layers))
+    if kept:
         plan = replace(plan, continuations=1)
-    else:
-        ids = [text.prompt_ids(language) for text in asked]
-        given, kept = [each for text in asked if (each := text.answer(language)) is not None], []
     with ProgressBar("calibrating") as progress:
         found = calibrate(source, ids, args.out, plan, progress.at, given, kept)
     for said in given_texts(args.out):
@@ -75,21 +75,6 @@ def main(args: Options) -> int:
     _show_texts(found)
     say(f"{args.out}: calibration and curves (.parquet, .csv), tvd.html and coverage.html")
     return 0
-
-
-def _kept(
-    args: Options, asked: Sequence[Asked], language: Language, layers: Sequence[int]
-) -> tuple[list[list[int]], list[Answer], list[Callable[[], Reading]]]:
-    """Of each file of hidden states the prompt's ids, the answer, and what reads it again."""
-    prompts: list[list[int]] = []
-    answers: list[Answer] = []
-    reads: list[Callable[[], Reading]] = []
-    for file in (text.states for text in asked if text.states is not None):
-        reading = args.read(file, language, layers)
-        prompts.append(reading.tokens[: reading.answer].tolist())
-        answers.append(answer_of(reading, file))
-        reads.append(partial(args.read, file, language, layers))
-    return prompts, answers, reads
 
 
 def _show_texts(found: pd.DataFrame) -> None:

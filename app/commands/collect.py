@@ -20,7 +20,6 @@ from app.commands.options import (
     assignment,
     method,
 )
-from app.commands.states import answer_of
 from app.terminal import ProgressBar, one_line, say
 from core.errors import UserError
 from core.journal import alone
@@ -81,7 +80,6 @@ def _collect(args: Options, texts: Mapping[Path, Asked]) -> None:
             raise _finished(file, other)
     plan = CollectionPlan(args.max_new_tokens, args.width, sampling, not args.no_marginals)
     plan.check()
-    common.check_weights(args.methods)
     engine = common.load_engine(args, args.methods, ends=bool(args.states))
     source = source_of(engine, args.methods, values)
     for file, found in older.items():
@@ -92,15 +90,9 @@ def _collect(args: Options, texts: Mapping[Path, Asked]) -> None:
     with ProgressBar("collecting", len(left)) as progress:
         for number, (file, text) in enumerate(left.items()):
             done = _part(progress, number, len(left))
-            if text.states is not None:
-                reading = args.read(text.states, language, source.layers)
-                ids = reading.tokens[: reading.answer].tolist()
-                own = replace(plan, given=answer_of(reading, text.states))
-                collect(source, ids, file, own, language.text(ids), done, reading)
-                continue
-            ids, words = text.prompt_ids(language), text.prompt_text(language)
-            own = replace(plan, given=text.answer(language))
-            collect(source, ids, file, own, words, done)
+            read = text.read(args, language, source.layers)
+            own = replace(plan, given=read.answer)
+            collect(source, read.ids, file, own, read.words, done, read.reading)
 
 
 def _texts(path: Path, asked: Sequence[Asked]) -> dict[Path, Asked]:
@@ -167,7 +159,7 @@ def _differences(
         yield "text"
     if asked.prompt and header.prompt_text != asked.prompt:
         yield "prompt"
-    if Sampling(**header.sampling) != sampling:
+    if header.sampling != sampling:
         yield "sampling"
     if set(header.drafters) != set(methods):
         yield f"set of drafters, {', '.join(header.drafters)}"

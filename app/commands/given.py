@@ -18,6 +18,7 @@ from core.files import sha256
 
 if TYPE_CHECKING:
     from analysis.collected.given import Answer
+    from core.decoding.along import Reading
     from core.models.language import Language
 
 
@@ -48,8 +49,20 @@ class Asked:
         told = (self.prompt, *((served.prompt, served.tokens, served.text) if served else ()))
         return hashlib.sha256(repr(told).encode("utf-8", "replace")).hexdigest()[:16]
 
-    def prompt_ids(self, language: Language) -> list[int]:
-        """Raises UserError for ids that the target cannot read."""
+    def read(self, args: Texts, language: Language, drafted: Sequence[int]) -> ReadText:
+        """The text in the target's tokens; ``drafted``: layers that the drafters read. Raises
+        UserError for one that the target cannot read."""
+        if self.states is None:
+            ids = self._prompt_ids(language)
+            return ReadText(ids, self.prompt or language.text(ids), self._answer(language))
+        from analysis.collected.given import Answer
+
+        reading = args.read(self.states, language, drafted)
+        ids, new = reading.tokens[: reading.answer].tolist(), reading.tokens[reading.answer :]
+        answer = Answer(tuple(new.tolist()), self.states.name, False, self.digest)
+        return ReadText(ids, language.text(ids), answer, reading)
+
+    def _prompt_ids(self, language: Language) -> list[int]:
         if self.served is None or self.served.prompt is None or self.prompt:
             return language.encode_chat(self.prompt)
         from core.decoding.decode import check_prompt
@@ -57,11 +70,7 @@ class Asked:
         check_prompt(self.served.prompt, language.vocabulary)
         return list(self.served.prompt)
 
-    def prompt_text(self, language: Language) -> str:
-        return self.prompt or language.text(self.prompt_ids(language))
-
-    def answer(self, language: Language) -> Answer | None:
-        """The served answer in this target's tokens. Raises UserError for one it cannot read."""
+    def _answer(self, language: Language) -> Answer | None:
         if self.served is None:
             return None
         from analysis.collected.given import Answer
@@ -71,6 +80,21 @@ class Asked:
         made = Answer(tuple(tokens), served.name, words, self.digest)
         made.check(language.vocabulary)
         return made
+
+
+@dataclass(frozen=True, eq=False)
+class ReadText:
+    """A text in a target's tokens.
+
+    ids      of the prompt; ``words`` are its text
+    answer   None: the target writes it
+    reading  what the target said of the text elsewhere; None: it runs
+    """
+
+    ids: list[int]
+    words: str
+    answer: Answer | None
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from app.command_line import CommandOptions, option
 from core.errors import UserError
-from core.files import sha256
 from core.methods.method import Range
 
 if TYPE_CHECKING:
-    from analysis.collected.given import Answer
     from core.decoding.along import Reading
     from core.models.language import Language
 
@@ -55,11 +53,3 @@ class StatesOptions(CommandOptions):
         from core.decoding.dumps import read_dump, reading_of
 
         return reading_of(read_dump(file), language, drafted, self.layers or None, self.begins)
-
-
-def answer_of(reading: Reading, file: Path) -> Answer:
-    """The new tokens of a kept text, as a given answer."""
-    from analysis.collected.given import Answer
-
-    new = reading.tokens[reading.answer :].tolist()
-    return Answer(tuple(new), file.name, False, sha256(file)[:16])

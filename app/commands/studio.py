@@ -63,8 +63,5 @@ def _serve(args: Options, files: trace_files.TraceFiles) -> None:
             raise
         raise UserError("the studio needs gradio: pip install -r requirements.txt") from None
     model = ModelChoice(args.model, args.device, check_drafter(args.drafter), template_of(args))
-    serve(
-        args.host, args.port, model,
-        methods=args.methods, files=files,
-        access=Access.of(args.host, args.allow_host, args.token_hours),
-    )  # fmt: skip
+    access = Access.of(args.host, args.allow_host, args.token_hours)
+    serve(args.host, args.port, model, args.methods, files, access)

@@ -70,7 +70,8 @@ class Options(CommandOptions):
         """Those above, of the text, of the fit, and of each kind what no kind before it has."""
         yield from super().groups()
         known: dict[str, Declared] = {}
-        for title, owner in {TEXT: Sources, "fit": FitSettings, **_kinds()}.items():
+        kinds = {name: training.options for name, training in trainings().items()}
+        for title, owner in {TEXT: Sources, "fit": FitSettings, **kinds}.items():
             hints = get_type_hints(owner)
             own = {f.name: (f, hints[f.name]) for f in fields(owner) if f.metadata.get("help")}
             shared = [f"--{name.replace('_', '-')}" for name in own if name in known]
@@ -88,10 +89,6 @@ class Options(CommandOptions):
         """The fields of an options dataclass that were named."""
         own = [f.name for f in fields(kind) if f.metadata.get("help")]
         return {name: self.named[name] for name in own if name in self.named}
-
-
-def _kinds() -> dict[str, type]:
-    return {name: training.options for name, training in trainings().items()}
 
 
 def main(args: Options) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import graphviz
 
@@ -53,14 +53,9 @@ def figure(drawing: Drawing, paper: Paper, form: Form) -> bytes:
 
 
 def _by_cairo(drawing: Drawing, paper: Paper, form: Form) -> bytes:
-    return drawn(_source(drawing, paper), form, engine="neato", renderer="cairo", neato_no_op=2)
-
-
-def drawn(source: str, form: Form, **how: Any) -> bytes:
-    """The file that ``dot`` makes of a graph, drawn ``how`` as in ``graphviz.pipe``. Raises
-    UserError."""
+    data = _source(drawing, paper).encode()
     try:
-        return graphviz.pipe(format=form, data=source.encode(), quiet=True, **how)
+        return graphviz.pipe("neato", form, data, renderer="cairo", neato_no_op=2, quiet=True)
     except graphviz.ExecutableNotFound:
         raise UserError(
             "graphviz's dot program is not installed: only SVG of Draftscope's own layout, whose "

@@ -15,8 +15,6 @@ import graphviz
 import networkx as nx
 
 from analysis.charts.palette import PALETTES
-from app.export.figure import Form, drawn
-from app.view.drawing import Paper
 from app.view.rounds import drawable, has_stop, node_text, target_probability
 from app.view.values import finite
 from core.rounds.blocks import BlockDraft
@@ -25,7 +23,6 @@ from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round
 from core.visible import flowing, visible
 
 GHOST = "target"  # the node of the target's token where the walk stopped
-ANY_HEIGHT = 1000  # inches; the width alone decides the size
 _COLOURS = PALETTES["light"]
 # The page's signs: outline and dash say what a colour says.
 _LOOK = {
@@ -96,23 +93,6 @@ def graphml(record: Round) -> bytes:
 
 def dot(record: Round) -> str:
     """The draft as DOT source; needs the graphviz package, never its ``dot`` program."""
-    return _digraph(record).source
-
-
-def dot_layout(record: Round, paper: Paper, form: Form) -> bytes:
-    """The draft as graphviz itself lays it out, always in light colours. Raises UserError where
-    ``dot`` is not installed."""
-    made = _digraph(record)
-    made.attr(margin="0", pad="0.02")
-    if paper.ground == "transparent":
-        made.attr(bgcolor="transparent")
-    if paper.width is not None:
-        made.attr(size=f"{paper.width / 72:.5f},{ANY_HEIGHT}!")
-    cairo = "cairo" if form == "pdf" else None
-    return drawn(made.source, form, engine="dot", renderer=cairo)
-
-
-def _digraph(record: Round) -> graphviz.Digraph:
     graph = draft_graph(record)
     made = graphviz.Digraph(
         f"round {record.number}",
@@ -130,4 +110,11 @@ def _digraph(record: Round) -> graphviz.Digraph:
     for above, below, edge in graph.edges(data=True):
         look = _LOOK[ACCEPTED]["color"] if edge["accepted"] else _LOOK[UNREACHED]["color"]
         made.edge(str(above), str(below), color=look, penwidth="2" if edge["accepted"] else "1")
-    return made
+    return made.source
+
+
+# name → what writes it, and its type
+FORMS = {
+    "dot": (lambda record: dot(record).encode(), "text/vnd.graphviz"),
+    "graphml": (graphml, "application/graphml+xml"),
+}

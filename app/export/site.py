@@ -27,7 +27,7 @@ from app.view.rounds import method_name
 from core.errors import UserError
 from core.files import LOCK, remove, sha256
 from core.journal import alone, writing
-from core.lines import Limits
+from core.lines import Limits, reading
 from core.methods.names import PLAIN
 from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace, summary
@@ -169,12 +169,10 @@ def element_script() -> str:
 
 def _check(folder: Path) -> None:
     """Raises UserError for a folder with anything but a site, whole or unfinished."""
-    try:
+    with reading(folder):
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder} is not a folder")
         other = next(_others(folder), None) if folder.exists() else None
-    except OSError as error:
-        raise UserError(f"{folder} cannot be read: {error.strerror or error}") from None
     if other is not None:
         raise UserError(f"{folder} holds other things than a site: name a new or empty folder")
 

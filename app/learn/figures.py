@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from app.learn.words import Json, Wording
+from core.methods.names import METHODS
+from core.methods.registry import find
 from core.rounds.draft import Candidates
 from core.traces.schema import Trace
 from core.visible import flowing, visible
@@ -14,15 +16,7 @@ from core.visible import flowing, visible
 SEEN, CHOSEN, HOT, NEW = "seen", "chosen", "hot", "new"
 WAITING, DIM, LOST = "waiting", "dim", "lost"
 
-NAMES = {
-    "dflash": "DFlash",
-    "ddtree": "DDTree",
-    "treeflash": "TreeFlash",
-    "dart": "DART",
-    "eagle3": "EAGLE-3",
-    "mtp": "MTP head",
-    "uno": "UNO",
-}
+NAMES = {name: find(name).title for name in METHODS} | {"mtp": "MTP head"}
 Marks = Mapping[int, str]
 
 

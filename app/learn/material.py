@@ -226,22 +226,14 @@ def _contrast(record: Round) -> float:
     if len(twins) < 2 or len(after) != 1:
         return 0.0
     token = int(record.draft.tokens[children[after[0]][0]])
-    logs = [_log_odds(record, row, token) for row in twins]
-    return math.exp(max(logs) - min(logs)) if all(map(math.isfinite, logs)) else 0.0
-
-
-def _log_odds(record: Round, row: int, token: int) -> float:
-    """log q of a token after a row; −∞ where its list does not name it."""
-    listed = record.candidates_after(row)
-    ids = [] if listed is None else listed.ids.tolist()
-    return (
-        float(listed.log_q[ids.index(token)]) if listed is not None and token in ids else -math.inf
-    )
+    logs = [log for row in twins if (log := record.log_q_after(row, token)) is not None]
+    listed = len(logs) == len(twins) and all(map(math.isfinite, logs))
+    return math.exp(max(logs) - min(logs)) if listed else 0.0
 
 
 def _rivalry(record: Round) -> tuple[bool, int]:
-    draft, listed = tree_of(record), record.candidates_after(record.verdict.path[-1])
-    told = listed is not None and record.verdict.bonus in listed.ids.tolist()
+    draft, verdict = tree_of(record), record.verdict
+    told = record.log_q_after(verdict.path[-1], verdict.bonus) is not None
     return told, sum(draft.notes[CONTEXT][row] > 0 for row in draft.children[0])
 
 

@@ -82,9 +82,9 @@ def _own_layer(m: Material) -> ChapterStep:
 
 def _odds(record: Round, row: int, token: int) -> float:
     """q of a token after a row, whose list names it."""
-    listed = record.candidates_after(row)
-    assert listed is not None, "a shipped trace holds what was proposed"
-    return math.exp(float(listed.log_q[listed.ids.tolist().index(token)]))
+    log_q = record.log_q_after(row, token)
+    assert log_q is not None, "a shipped trace holds what was proposed"
+    return math.exp(log_q)
 
 
 def _after(record: Round, rows: Iterable[int], token: int) -> Json:

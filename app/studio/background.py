@@ -48,12 +48,6 @@ class Background:
         self._folder = tempfile.TemporaryDirectory(prefix=f"draftscope-{name}-")
         self.folder = Path(self._folder.name)
 
-    def routes(self) -> dict[str, Route]:
-        return {
-            "updates": lambda q: self.runs.asked(q.ticket, q.since or 0),
-            "stop": self._stop,
-        }
-
     def begin(self, request: Request) -> str:
         """The work's ticket; of what was made before, the last used stays. Raises UserError when
         too much waits."""
@@ -75,11 +69,6 @@ class Background:
             raise UserError(otherwise) from None
         return run.request
 
-    def _stop(self, question: Question) -> Any:
-        end = self.runs.leave if question.left else self.runs.stop
-        end(question.ticket)
-        return {}
-
 
 class Collecting:
     """Collect the prompt of a run on view for What-if. A second question about it finds the file.
@@ -93,7 +82,8 @@ class Collecting:
         self._work, self._secret = Background(runs, "collected"), secrets.token_hex(16)
 
     def routes(self) -> dict[str, Route]:
-        return self._work.routes() | {"collect": self._collect, "collected": self._collected}
+        """Without those that every view of runs has."""
+        return {"collect": self._collect, "collected": self._collected}
 
     def _collect(self, question: Question) -> Any:
         """Begin, for the run of a ticket: another ticket, of the work, and the run's setting."""

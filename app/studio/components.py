@@ -8,7 +8,6 @@ a sentence to show) and through routes, and the scripts write it as text nodes o
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,7 +27,6 @@ from app.studio.questions import Question
 from app.studio.routes import Route, Routes, named
 from app.studio.runs import Runs
 from core.errors import UserError
-from core.visible import flowing
 
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
 
@@ -145,19 +143,6 @@ def form_above_view(prefix: str) -> Iterator[FormPlaces]:
         yield FormPlaces(bar, more, gr.Column(elem_classes="ds-main", min_width=280))
 
 
-def start_stop(prefix: str) -> tuple[gr.Button, gr.Button]:
-    with gr.Row(elem_classes="ds-go"):
-        start = gr.Button("Start", variant="primary", elem_id=f"{prefix}-start", min_width=90)
-        stop = gr.Button("Stop", interactive=False, elem_id=f"{prefix}-stop", min_width=70)
-    return start, stop
-
-
-def connect_start(pressed: Sequence[Any], submit: Callable[..., Any], inputs: Any, view: gr.HTML):
-    """Start tells the view what ``submit`` answers to a form's inputs, or why nothing answers."""
-    started = gr.on(pressed, submit, inputs, view, **QUIET)
-    started.failure(None, None, view, js=REFUSED_JS, **QUIET)
-
-
 def connect_stop(view: gr.HTML, stop: gr.Button, prefix: str) -> None:
     """Stop tells the view, and can be pressed while the view says that it works.
 
@@ -174,11 +159,6 @@ def remember(prefix: str, inputs: Mapping[str, Component], also: Sequence[Any] =
     changes = [part.change for part in parts if hasattr(part, "change")]
     words = REMEMBER_JS % (MODULES_JS, json.dumps(prefix), json.dumps(list(inputs)))
     gr.on([*changes, *also], None, parts, None, js=words, **QUIET)
-
-
-def opens_tabs(view: gr.HTML, tabs: gr.Tabs) -> None:
-    """Let a view open a tab: its script names it (``wantTab`` of goto.js) and triggers ``tab``."""
-    view.tab(None, None, tabs, js=TAB_JS, **QUIET)
 
 
 def for_upload(answer: Callable[[Path], Any]) -> Route:
@@ -201,11 +181,3 @@ def open_button(prefix: str, words: str) -> None:
     """A button that lets somebody choose files, which open where they belong (``placing``)."""
     opens = gr.Button(words, elem_id=f"{prefix}-open", size="sm", min_width=90)
     opens.click(None, js=OPEN_JS)
-
-
-def value_or_sentence(make: Callable[[], Any]) -> Any:
-    """A view's new value, or the sentence of a UserError, new when it happens again."""
-    try:
-        return make()
-    except UserError as error:
-        return {"error": flowing(str(error), 1000), "again": secrets.token_hex(4)}

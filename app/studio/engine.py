@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from core.decoding.request import RunRequest
 from core.diffusion.request import DenoiseRequest
@@ -61,26 +61,12 @@ class DiagnoseRequest:
 Request = RunRequest | DenoiseRequest | CollectRequest | DiagnoseRequest
 
 
-class Started(Protocol):
+@dataclass(frozen=True)
+class Started:
     """A started run: its header now, its rounds as they are decoded."""
 
-    @property
-    def header(self) -> Header: ...
-
-    def __iter__(self) -> Generator[Round, None, None]: ...
-
-
-class StudioEngine(Protocol):
-    """The engine as ``app.studio.runs`` needs it; tests have a fake one."""
-
-    def prepare(self, report: Report) -> None:
-        """Raises UserError, with one sentence, when the model cannot be loaded."""
-        ...
-
-    def start(self, request: Request, report: Report) -> Started:
-        """``report`` hears of what comes before the first round; what it raises ends the run.
-        Raises UserError for a bad request."""
-        ...
+    header: Header
+    rounds: Generator[Round, None, None]
 
 
 @dataclass(frozen=True)
@@ -110,6 +96,7 @@ class LiveEngine:
         self._kept: Kept | None = None  # of diagnoses: one that was stopped goes on
 
     def prepare(self, report: Report) -> None:
+        """Raises UserError, with one sentence, when the model cannot be loaded."""
         report(Progress("starting torch", None))
         from app.terminal import quiet_libraries
 
@@ -130,12 +117,14 @@ class LiveEngine:
         self._engine = engine
 
     def start(self, request: Request, report: Report = silent) -> Started:
+        """``report`` hears of what comes before the first round; what it raises ends the run.
+        Raises UserError for a bad request."""
         from analysis.measures.probe import observe
 
         if isinstance(request, DenoiseRequest):
             from core.diffusion.run import start
 
-            return _LiveRun(start(self._loaded_denoiser(), request))
+            return _live(start(self._loaded_denoiser(), request))
         if self._engine is None:
             raise UserError(f"{self._choice.model} is a diffusion model: it runs in Denoise")
         if isinstance(request, CollectRequest):
@@ -143,7 +132,7 @@ class LiveEngine:
         if isinstance(request, DiagnoseRequest):
             work = partial(self._diagnose, self._engine, request, report)
             return _work(self._engine, request, work)
-        return _LiveRun(self._engine.start(request, observe, report))
+        return _live(self._engine.start(request, observe, report))
 
     def _diagnose(self, engine: Engine, asked: DiagnoseRequest, report: Report) -> None:
         from analysis.drafters.diagnosis import diagnose
@@ -170,34 +159,27 @@ class LiveEngine:
         return self._denoiser
 
 
-class _LiveRun:
-    """A run as a generator: closing it closes the decoding loop."""
+def _live(run: Run) -> Started:
+    """Closing the generator closes the decoding loop."""
 
-    def __init__(self, run: Run):
-        self._run, self.header = run, run.header
+    def rounds() -> Generator[Round, None, None]:
+        with closing(run.rounds) as found:  # type: ignore[type-var]
+            for record in found:
+                yield run.with_texts(record)
 
-    def __iter__(self) -> Generator[Round, None, None]:
-        with closing(self._run.rounds) as rounds:  # type: ignore[type-var]
-            for record in rounds:
-                yield self._run.with_texts(record)
-
-
-@dataclass(frozen=True)
-class _Work:
-    """A run without rounds: when it has ended, its file is there."""
-
-    header: Header
-    work: Callable[[], None]
-
-    def __iter__(self) -> Generator[Round, None, None]:
-        self.work()
-        yield from ()
+    return Started(run.header, rounds())
 
 
 def _work(
     engine: Engine, request: CollectRequest | DiagnoseRequest, work: Callable[[], None]
-) -> _Work:
-    return _Work(Header(request.method, {}, {"name": engine.model}, request.prompt, ()), work)
+) -> Started:
+    """A run without rounds: when it has ended, its file is there."""
+
+    def rounds() -> Generator[Round, None, None]:
+        work()
+        yield from ()
+
+    return Started(Header(request.method, {}, {"name": engine.model}, request.prompt, ()), rounds())
 
 
 def _collect(engine: Engine, asked: CollectRequest, report: Report) -> None:

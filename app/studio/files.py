@@ -20,7 +20,7 @@ from typing import Any
 from app.studio.run import StudioRun
 from app.view.drawing import Paper, tree_drawing
 from app.view.rounds import method_name
-from app.view.svg import svg, svg_tree
+from app.view.svg import svg
 from core.errors import UserError
 from core.lines import Limits
 from core.rounds.round import Round
@@ -104,8 +104,9 @@ def trace_file(trace: Trace) -> FileJson:
 
 
 def tree_file(record: Round, run: StudioRun, dark: bool, opened: Sequence[int] | None) -> FileJson:
-    """A round's tree as SVG, light or dark as the page is; ``opened`` as in ``svg_tree``."""
-    drawn = svg_tree(record, run.explainer, Paper(dark), opened)
+    """A round's tree as SVG, light or dark as the page is; ``opened`` as in
+    ``tree_drawing``."""
+    drawn = svg(tree_drawing(record, run.explainer, opened), Paper(dark))
     return _file(run.method, f"round-{record.number}.svg", SVG, drawn.encode())
 
 
@@ -127,15 +128,12 @@ def figure_file(record: Round, run: StudioRun, form: str) -> FileJson:
 
 def graph_file(record: Round, form: object, method: str) -> FileJson:
     """A round's draft in one of ``GRAPHS``. Raises UserError for another form."""
-    from app.export import graphs
+    from app.export.graphs import FORMS
 
-    if form == "dot":
-        data, kind = graphs.dot(record).encode(), "text/vnd.graphviz"
-    elif form == "graphml":
-        data, kind = graphs.graphml(record), "application/graphml+xml"
-    else:
+    if form not in GRAPHS:
         raise UserError("there is no such file")
-    return _file(method, f"round-{record.number}.{form}", kind, data)
+    write, kind = FORMS[str(form)]
+    return _file(method, f"round-{record.number}.{form}", kind, write(record))
 
 
 def run_file(run: StudioRun, form: object, opens: int = 0) -> FileJson:

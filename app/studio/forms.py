@@ -12,7 +12,7 @@ from gradio.components import Component
 
 from analysis.charts.palette import LETTERS
 from app.studio import shipped
-from app.studio.components import QUIET, FormPlaces, open_button, start_stop, view
+from app.studio.components import QUIET, FormPlaces, open_button, view
 from app.studio.methods import BUDGETS, NONE, OWN, MethodChoice, Methods, mapping, requests
 from app.studio.routes import Route
 from core.decoding.request import RunRequest
@@ -129,11 +129,16 @@ def bar(
     """The prompt, at first what is ``asked``, the button that says and opens the settings, Start
     and Stop."""
     with places.bar:
-        prompt = _prompt(prefix, asked)
+        prompt = gr.Textbox(
+            asked, label="Prompt", lines=1, max_lines=8,
+            elem_id=f"{prefix}-prompt", placeholder="Ask the target something",
+        )  # fmt: skip
         settings = gr.Button("", elem_id=f"{prefix}-open-settings", size="sm", min_width=120)
-        start, stop = start_stop(prefix)
+        with gr.Row(elem_classes="ds-go"):
+            start = gr.Button("Start", variant="primary", elem_id=f"{prefix}-start", min_width=90)
+            stop = gr.Button("Stop", interactive=False, elem_id=f"{prefix}-stop", min_width=70)
     with places.more:
-        _prompts(prefix, prompt)
+        _examples(prompt)
     return prompt, settings, start, stop
 
 
@@ -172,14 +177,7 @@ def _slot(methods: Methods, letter: str, begin: tuple[str, int]) -> MethodInputs
         return _inputs(methods, chosen, budget, name, method)
 
 
-def _prompt(prefix: str, asked: str) -> gr.Textbox:
-    return gr.Textbox(
-        asked, label="Prompt", lines=1, max_lines=8,
-        elem_id=f"{prefix}-prompt", placeholder="Ask the target something",
-    )  # fmt: skip
-
-
-def _prompts(prefix: str, prompt: gr.Textbox) -> None:
+def _examples(prompt: gr.Textbox) -> None:
     """Buttons that fill in an example."""
     with gr.Row(elem_classes="ds-examples"):
         gr.HTML("Example prompts", padding=False, min_height=0)

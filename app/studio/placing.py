@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis import kinds
 from analysis.engines.trees import write_trees
-from analysis.kinds import FileKind, kind_of
+from analysis.kinds import Kind, kind_of
 from app.studio.files import open_upload
 from app.studio.runs import Runs
 from app.view.denoise import is_denoising
@@ -19,7 +19,7 @@ from core.traces.schema import Trace
 from core.visible import visible
 
 # the tab that opens a file of a kind, and the route of it that is told where the file lies
-PLACES: Mapping[FileKind, tuple[str, str]] = {
+PLACES: Mapping[Kind, tuple[str, str]] = {
     kinds.CALIBRATION: ("calibration", "open"),
     kinds.COLLECTED: ("whatif", "open"),
     kinds.COST: ("whatif", "open_cost"),

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from app.studio.engine import Request, Started, StudioEngine
+from app.studio.engine import LiveEngine, Request, Started
 from app.studio.examples import OpenFile
 from app.studio.run import DONE, ENDED, FAILED, MAX_MESSAGE, RUNNING, STOPPED, StudioRun
 from core.errors import UserError, unwritable
@@ -57,7 +57,7 @@ class Runs:
               core, and a page that is fetched meanwhile appears later
     """
 
-    def __init__(self, engine: StudioEngine, patience: float = 0.0):
+    def __init__(self, engine: LiveEngine, patience: float = 0.0):
         self._engine = engine
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
@@ -332,7 +332,7 @@ class Runs:
 
     def _append_rounds(self, run: StudioRun, started: Started) -> None:
         run.header = started.header
-        with closing(iter(started)) as rounds:  # closing the generator is what stops a run
+        with closing(started.rounds) as rounds:  # closing the generator is what stops a run
             for record in rounds:
                 run.reading = ""
                 run.add(record)

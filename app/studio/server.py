@@ -178,27 +178,24 @@ class PageFile:
 
 
 def serve(
-    host: str = "127.0.0.1",
-    port: int = 7860,
-    model: ModelChoice | None = None,
-    *,
-    methods: Sequence[str] = (),
-    files: TraceFiles | None = None,
-    access: Access | None = None,
+    host: str,
+    port: int,
+    model: ModelChoice,
+    methods: Sequence[str],
+    files: TraceFiles,
+    access: Access,
 ) -> None:
     """Open the studio and stay until it is interrupted. The page is there before the model is.
 
-    ``methods`` are offered beside the listed ones, ``files`` above the examples. Those whom
-    ``access`` allows are served (None: by the address). Raises UserError for a model's folder or
-    presets file that is not there, a name that is not a method's, or an address that cannot be had.
+    ``methods`` are offered beside the listed ones, ``files`` above the examples. Raises UserError
+    for a model's folder or presets file that is not there, a name that is not a method's, or an
+    address that cannot be had.
     """
-    model = model or ModelChoice()
     # whatever ships is shown for every model: the tabs' choices begin with it
     known = {*runnable(ModelChoice.model), *runnable(model.model, model.drafter)}
     budgets, listed = presets.find(model.model).budgets, [n for n in METHODS if n in known]
     offered = Methods.of(methods, budgets, listed)
     runs = Runs(LiveEngine(model), PATIENCE)
-    access = access or Access.of(host)
     served = launch(runs, host, port, offered, files, access)
     tell = AddressTold(served.address, address_end(files).removeprefix("/"), access.token)
     tell()

@@ -135,16 +135,12 @@ def _shown(record: Round, rows: Collection[int], opened: Collection[int]) -> set
     children, shown = record.draft.children, set(rows)
     for row in sorted(set(opened)):
         if 0 <= row < len(children):
-            shown |= {row, *_above(record, row), *children[row]}
+            shown |= {*record.draft.path(row), *children[row]}
     for row in sorted(shown):
         hidden = [child for child in children[row] if child not in shown]
         if len(hidden) == 1 and not children[hidden[0]]:
             shown.add(hidden[0])
     return shown
-
-
-def _above(record: Round, row: int) -> tuple[int, ...]:
-    return record.draft.path(row)[:-1]
 
 
 def _placed(record: Round, some: Collection[int], opened: Collection[int] = ()) -> Fold:

@@ -25,20 +25,13 @@ COUSIN = 1.3  # between neighbours of different families: families read as group
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Positions in units of one node: x = depth, y ≥ 0 downward, the topmost node at 0.
+    """Positions in units of one node: y ≥ 0 downward, the topmost node at 0; x is the depth.
 
     ghost  y of the target's token that was not drafted, one step right of the path's end
     """
 
-    x: Array
     y: Array
-    ghost: float | None = None
-
-    @property
-    def height(self) -> float:
-        """From the topmost to the lowest node, the ghost included."""
-        lowest = float(self.y.max())
-        return lowest if self.ghost is None else max(lowest, self.ghost)
+    ghost: float | None
 
 
 def place(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> Layout:
@@ -48,8 +41,7 @@ def place(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> La
 
 def tidy(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> Layout:
     """Place every row. ``path`` (from the root) runs straight; ``ghost`` continues it by one."""
-    y, stop = tidy_rows(draft.parents.tolist(), path, ghost)
-    return Layout(draft.depths.astype(np.float64), y, stop)
+    return Layout(*tidy_rows(draft.parents.tolist(), path, ghost))
 
 
 def tidy_rows(
@@ -89,8 +81,7 @@ def layered(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> 
             y[row] = at
     placed = np.array(y, np.float64)
     placed -= placed[: count + ghost].min()
-    at = float(placed[count]) if ghost else None
-    return Layout(draft.depths.astype(np.float64), placed[:count], at)
+    return Layout(placed[:count], float(placed[count]) if ghost else None)
 
 
 def _column(rows: list[int], wanted: dict[int, float], fixed: int | None) -> dict[int, float]:

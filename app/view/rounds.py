@@ -52,8 +52,6 @@ def header_view(header: Header) -> dict[str, Any]:
         "method": visible(method_name(header.method)),
         "settings": [[visible(str(k)), visible(str(v))] for k, v in settings.items()],
         "model": visible(str(header.model.get("name", "")), 120),
-        "device": visible(" ".join(filter(None, (header.device, header.dtype)))),
-        "created": visible(header.created) if header.created else "",
         "prompt": flowing(header.prompt_text, 20_000),
         "prompt_tokens": len(header.prompt_ids),
         "causes": {cause.value: cause.short for cause in ENDS},
@@ -412,9 +410,8 @@ def target_probability(record: Round, row: int, token: int) -> float | None:
 
 def drafter_probability(record: Round, row: int, token: int) -> float | None:
     """q of a token after a row, where the drafter listed it."""
-    listed = record.candidates_after(row)
-    ids = [] if listed is None else listed.ids.tolist()
-    return probability(float(listed.log_q[ids.index(token)])) if listed and token in ids else None
+    log_q = record.log_q_after(row, token)
+    return None if log_q is None else probability(log_q)
 
 
 def _times(one: float | None, other: float | None) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from xml.sax.saxutils import escape, quoteattr
 
 from analysis.charts.palette import PALETTES
@@ -19,24 +19,10 @@ from app.view.drawing import (
     Paper,
     Point,
     Words,
-    tree_drawing,
 )
-from app.view.explanation import Explainer
-from app.view.rounds import PLAIN
-from core.rounds.round import Round
 
 SCREEN = Paper()
 MONO = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
-
-
-def svg_tree(
-    record: Round,
-    explainer: Explainer = PLAIN,
-    paper: Paper = SCREEN,
-    opened: Sequence[int] | None = None,
-) -> str:
-    """The round's tree; ``opened`` as in ``tree_drawing``."""
-    return svg(tree_drawing(record, explainer, opened), paper)
 
 
 def svg(drawing: Drawing, paper: Paper = SCREEN) -> str:

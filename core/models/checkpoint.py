@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from core.errors import UserError, first_line
 from core.files import replacing
 from core.json_input import read_json
-from core.lines import check_regular
+from core.lines import check_regular, reading
 from core.models.int8 import compress, expand, expanded_shapes
 from core.tensor_files import TensorFile, open_tensors
 from core.visible import visible
@@ -224,11 +224,9 @@ def weight_files(folder: Path) -> list[Path]:
         raise pickle_error(pickles[0], "model.safetensors")
     if not files:
         raise UserError(f"{folder} holds no .safetensors file")
-    try:
-        for file in files:
+    for file in files:
+        with reading(file):
             check_regular(file)
-    except OSError as error:
-        raise UserError(f"{error.filename} cannot be read: {error.strerror or error}") from None
     return files
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from core.errors import UserError
 from core.json_input import parse_json
-from core.lines import UNLIMITED, lines, open_regular
+from core.lines import UNLIMITED, lines, open_regular, reading
 from core.rounds.draft import Array
 from core.samples import ANSWER_FIELDS, QUESTION_FIELDS, without_marks
 
@@ -78,9 +78,8 @@ def read_documents(
     for file in files:
         read = _json_lines if file.suffix.lower() == ".jsonl" else _text
         try:
-            yield from read(file, encode, bytes_read)
-        except OSError as error:
-            raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
+            with reading(file):
+                yield from read(file, encode, bytes_read)
         except UnicodeDecodeError:
             raise UserError(f"{file} is not UTF-8 text") from None
 

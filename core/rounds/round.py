@@ -233,6 +233,12 @@ class Round:
         ids = self.target_probs.top_ids[row].tolist()
         return float(self.target_probs.top_log_p[row][ids.index(token)]) if token in ids else None
 
+    def log_q_after(self, row: int, token: int) -> float | None:
+        """log q of a token after a row, where the drafter listed it."""
+        listed = self.candidates_after(row)
+        ids = [] if listed is None else listed.ids.tolist()
+        return float(listed.log_q[ids.index(token)]) if listed and token in ids else None
+
     @cached_property
     def wanted_rank(self) -> int | None:
         """The rank in q of the token that the target wanted where the walk ended, 1 = best.

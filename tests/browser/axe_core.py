@@ -18,7 +18,7 @@ CONTRAST = {"type": "rule", "values": ["color-contrast"]}
 
 
 def check(page: Page, axe: Path) -> None:
-    """axe finds no fault on the page as it is, nor of contrast once it is dark."""
+    """axe finds no fault on the light page, nor of contrast once it is dark; then it is light."""
     page.add_script_tag(path=axe)
     assert faults(page, KINDS) == []
     page.emulate_media(color_scheme="dark")
@@ -31,6 +31,8 @@ def check(page: Page, axe: Path) -> None:
         }"""
     )
     assert faults(page, CONTRAST) == []
+    page.emulate_media(color_scheme="light")
+    expect(page.locator("body.dark")).to_have_count(0)
 
 
 def faults(page: Page, only: object) -> list[str]:

@@ -14,7 +14,7 @@ from playwright.sync_api import Dialog, Locator, Page, Request, Route, expect
 from app.page_files import PLOTLY, WEB
 
 if TYPE_CHECKING:
-    from app.studio.engine import StudioEngine
+    from app.studio.engine import LiveEngine
     from app.studio.runs import Runs
 
 PROMPT, NODE = "#ds-prompt textarea", ".ds-node"
@@ -101,7 +101,7 @@ def watch(page: Page, faults: list[str], is_own: Callable[[str], bool]) -> Page:
 
 
 @contextmanager
-def served(engine: StudioEngine, **options: Any) -> Iterator[str]:
+def served(engine: LiveEngine, **options: Any) -> Iterator[str]:
     """A studio with this engine; its address."""
     from app.studio.runs import Runs
 

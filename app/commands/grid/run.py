@@ -27,6 +27,7 @@ from app.terminal import ProgressBar, console, one_line, say, table
 from app.trace_log import delayed_interrupt
 from core.errors import UserError
 from core.files import sha256
+from core.lines import reading
 from core.methods.registry import runnable, split
 
 if TYPE_CHECKING:
@@ -163,10 +164,8 @@ def _files(variants: Sequence[Variant], args: Options) -> Iterator[tuple[str, st
     for name, file in files.items():
         if not file.is_file():
             continue
-        try:
+        with reading(file):
             yield name, sha256(file)
-        except OSError as error:
-            raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
 
 
 def _weights(drafter: str | None) -> Iterator[tuple[str, Path]]:

@@ -89,10 +89,8 @@ class Options(Large):
         metavar="LENGTH",
     )
     outlined: bool = option(False, "svg: letters as outlines, the same on every machine")
-    layout: Literal["folded", "tidy", "dot"] = option(
-        "folded",
-        "svg, pdf: folded, with most rejected siblings as one chip; tidy, every node; or every "
-        "node as graphviz's dot program lays them out",
+    layout: Literal["folded", "tidy"] = option(
+        "folded", "svg, pdf: folded, with most rejected siblings as one chip; or tidy, every node"
     )
     plain: bool = option(False, "html, site: not compressed, for browsers of before 2023")
     out: Path | None = option(
@@ -181,12 +179,6 @@ def _figure(traces: list[Trace], args: Options, _: At) -> bytes:
     if args.dark and args.ground == "white":
         raise UserError("--dark has light letters, which white would hide: leave one of them out")
     paper = Paper(args.dark, args.ground, args.column)
-    if args.layout == "dot":
-        from app.export.graphs import dot_layout
-
-        if args.legend or args.dark or args.outlined:
-            raise UserError("--layout dot has no legend, no dark colours and no outlines")
-        return dot_layout(record, paper, form)
     opened = () if args.layout == "folded" else None
     drawing = tree_drawing(record, Explainer.of(traces[0].header), opened, args.legend)
     if args.column is not None and (size := paper.letters(drawing)) < SMALL:
@@ -196,16 +188,11 @@ def _figure(traces: list[Trace], args: Options, _: At) -> bytes:
     return svg(drawing, paper).encode()
 
 
-def _dot(traces: list[Trace], args: Options, _: At) -> bytes:
-    from app.export.graphs import dot
+def _graph(traces: list[Trace], args: Options, _: At) -> bytes:
+    from app.export.graphs import FORMS
 
-    return dot(pick(traces[0], args.round)).encode()
-
-
-def _graphml(traces: list[Trace], args: Options, _: At) -> bytes:
-    from app.export.graphs import graphml
-
-    return graphml(pick(traces[0], args.round))
+    write, _kind = FORMS[args.to]
+    return write(pick(traces[0], args.round))
 
 
 def _table(traces: list[Trace], args: Options, _: At) -> bytes:
@@ -238,8 +225,8 @@ FORMS = {
     "html": ExportFormat(_html, ".html", most=2),
     "svg": ExportFormat(_figure, ".svg", one_round=True),
     "pdf": ExportFormat(_figure, ".pdf", one_round=True),
-    "dot": ExportFormat(_dot, ".dot", one_round=True),
-    "graphml": ExportFormat(_graphml, ".graphml", one_round=True),
+    "dot": ExportFormat(_graph, ".dot", one_round=True),
+    "graphml": ExportFormat(_graph, ".graphml", one_round=True),
     "csv": ExportFormat(_table, ".csv"),
     "parquet": ExportFormat(_table, ".parquet"),
     "perfetto": ExportFormat(_perfetto, ".perfetto.json"),

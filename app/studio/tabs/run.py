@@ -4,6 +4,7 @@ the place in the text. Both are a form in a bar and the same view below it; so i
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,16 +15,15 @@ import gradio as gr
 from app.studio.components import (
     MODULES_JS,
     QUIET,
+    REFUSED_JS,
+    TAB_JS,
     FormPlaces,
     Studio,
     Tab,
-    connect_start,
     connect_stop,
     for_upload,
     form_above_view,
-    opens_tabs,
     remember,
-    value_or_sentence,
     view,
 )
 from app.studio.forms import MethodInputs, RunForm, StartForm, compare_form, options_value, run_form
@@ -43,6 +43,7 @@ from app.studio.questions import check
 from app.studio.routes import Route
 from core.errors import UserError
 from core.traces.schema import Header
+from core.visible import flowing
 
 MakeForm = Callable[[Methods, FormPlaces], StartForm]
 Filling = Mapping[str, Any]  # what is in a form, by the names of ``RunForm.named``
@@ -51,10 +52,11 @@ MOST_BUDGET = 1024  # what a form offers at most
 
 
 def build(studio: Studio) -> None:
-    """Its view is there from the start, so it also opens the other tabs, and takes files for the
-    whole page."""
+    """Its view is there from the start, so it also opens the other tabs (its script names one by
+    ``wantTab`` of goto.js), and takes files for the whole page."""
     files: dict[str, Route] = {"place": for_upload(partial(place, studio.runs))}
-    opens_tabs(form_tab(studio, "run", "ds", run_form, files), studio.tabs)
+    shown = form_tab(studio, "run", "ds", run_form, files)
+    shown.tab(None, None, studio.tabs, js=TAB_JS, **QUIET)
 
 
 def build_compare(studio: Studio) -> None:
@@ -77,14 +79,18 @@ def form_tab(
             shown = view(name, f"{prefix}-scope", studio.routes.of_runs(denoising) | more)
 
     def submit(values: dict[Any, Any]) -> Any:
-        """Queue the runs; the view shows them by their tickets."""
-        return value_or_sentence(
-            lambda: {"tickets": studio.runs.submit(*form.requests(studio.methods, values))}
-        )
+        """Queue the runs; the view shows them by their tickets, or why there are none: a sentence
+        that is new when it happens again."""
+        try:
+            return {"tickets": studio.runs.submit(*form.requests(studio.methods, values))}
+        except UserError as error:
+            return {"error": flowing(str(error), 1000), "again": secrets.token_hex(4)}
 
     if isinstance(form, RunForm):
         connect_refill(studio, form, shown, prefix)
-    connect_start([form.start.click, form.prompt.submit], submit, {*form.named.values()}, shown)
+    pressed = [form.start.click, form.prompt.submit]
+    started = gr.on(pressed, submit, {*form.named.values()}, shown, **QUIET)
+    started.failure(None, None, shown, js=REFUSED_JS, **QUIET)
     connect_stop(shown, form.stop, prefix)
     return shown
 

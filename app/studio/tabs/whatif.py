@@ -66,7 +66,7 @@ def build(studio: Studio) -> None:
         "open_cost": for_upload(simulations.add_cost),
     }
     common = studio.routes.of_runs()
-    named = {name: common[name] for name in ("example", "start", "runs")}
+    named = {name: common[name] for name in ("example", "start", "runs", "updates", "stop")}
     view("whatif", "ds-w-scope", simulations.routes() | collecting.routes() | named | opens)
 
 
