@@ -2,7 +2,7 @@
 // function of (rounds, at); the tree itself is the pane's.
 
 import { LengthChart, summarise, Tiles, took } from "./charts.js";
-import { duration, h, scrubber } from "./dom.js";
+import { duration, h, scrubber, scrubTo } from "./dom.js";
 import { Measures, Timeline } from "./measures.js";
 import { Strip } from "./strip.js";
 
@@ -182,11 +182,8 @@ export class Alone {
     this.lengths.draw(rounds, at, sum.tau);
     this.timeline.draw(rounds, at);
     this.below.hidden = !count;
-    this.scrub.disabled = count < 2;
-    this.scrub.max = String(Math.max(0, count - 1));
+    scrubTo(this.scrub, at, count, count ? `round ${at + 1} of ${count}` : "no round");
     this.scrub.style.width = `${(100 * Math.max(1, count)) / this.lengths.slots}%`;
-    this.scrub.value = String(Math.max(0, at));
-    this.scrub.setAttribute("aria-valuetext", count ? `round ${at + 1} of ${count}` : "no round");
     this.changed();
   }
 }

@@ -14,7 +14,7 @@ export class Background {
     this.bar = h("i", {});
     this.element = h(
       "p",
-      { class: "ds-tell ds-background", role: "status", hidden: true },
+      { class: "ds-tell ds-row ds-background", role: "status", hidden: true },
       this.words,
       h("span", { class: "ds-progress" }, this.bar),
       button("Stop", { class: "ds-button" }, () => this.feed.halt()),

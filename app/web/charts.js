@@ -1,7 +1,7 @@
 // Small charts: acceptance length per round, the stage times of one round, and the run's numbers.
 
 import { clear, duration, h, number, s, scrub } from "./dom.js";
-import { TAU } from "./parts.js";
+import { entry, TAU, tile } from "./parts.js";
 
 export const STAGES = ["draft", "build", "verify", "commit"];
 const UNTIMED = "times were not recorded";
@@ -91,15 +91,7 @@ export class StageBar {
       });
       part.style.flexGrow = String(times[name] / total);
       this.bar.append(part);
-      this.key.append(
-        h(
-          "span",
-          { class: "entry" },
-          h("i", { class: `stage ${name}` }),
-          `${name} `,
-          h("b", {}, duration(times[name])),
-        ),
-      );
+      this.key.append(entry(`stage ${name}`, [`${name} `, h("b", {}, duration(times[name]))]));
     }
   }
 }
@@ -134,25 +126,15 @@ export const PACE = {
 
 export class Tiles {
   constructor() {
-    const tile = (name, title) => {
-      const value = h("b", {}, "–");
-      this[name] = value;
-      return h("div", { class: "ds-tile", title }, value, h("span", {}, name));
-    };
-    this.element = h(
-      "div",
-      { class: "ds-tiles" },
-      tile("τ", TAU),
-      tile("tokens", "new tokens so far"),
-      tile("rounds", "rounds so far: one forward pass of the target each"),
-      tile(PACE.name, PACE.title),
-    );
+    this.element = h("div", { class: "ds-tiles" });
   }
 
   draw(sum) {
-    this.τ.textContent = number(sum.rounds ? sum.tau : null);
-    this.tokens.textContent = String(sum.tokens);
-    this.rounds.textContent = String(sum.rounds);
-    this[PACE.name].textContent = number(sum.speed, 1);
+    this.element.replaceChildren(
+      tile(number(sum.rounds ? sum.tau : null), "τ", TAU),
+      tile(sum.tokens, "tokens", "new tokens so far"),
+      tile(sum.rounds, "rounds", "rounds so far: one forward pass of the target each"),
+      tile(number(sum.speed, 1), PACE.name, PACE.title),
+    );
   }
 }

@@ -45,17 +45,35 @@ export function s(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG_NS, tag), attributes, children);
 }
 
+/** Words in a drawing; they begin at x, unless an anchor says "middle" or "end". */
+export function words(look, x, y, text, anchor = null) {
+  return s("text", { class: look, x, y, "text-anchor": anchor }, text);
+}
+
+/** label: words, an element, or a list of them. */
 export function button(label, attributes, act) {
   const made = h("button", { type: "button", ...attributes }, label);
   made.addEventListener("click", act);
   return made;
 }
 
-/** Press or drag along a picture: onShare(how far along it is the pointer, 0 to 1). */
+/** A button with a sign on it, which its label says in words; keys: those that do the same. */
+export function tool(sign, label, act, keys = "") {
+  const title = keys ? `${label} (${keys})` : label;
+  return button(sign, { "aria-label": label, title }, act);
+}
+
+/** Say a sentence where it has its place; without one the element goes. */
+export function say(element, sentence) {
+  element.hidden = !sentence;
+  element.textContent = sentence || "";
+}
+
+/** Press or drag over a picture: onShare(how far across and down it the pointer is, 0 to 1). */
 export function scrub(picture, onShare) {
   const pick = (event) => {
     const box = picture.getBoundingClientRect();
-    onShare((event.clientX - box.left) / box.width);
+    onShare((event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height);
   };
   picture.addEventListener("pointerdown", (event) => {
     picture.setPointerCapture(event.pointerId);
@@ -64,18 +82,9 @@ export function scrub(picture, onShare) {
   picture.addEventListener("pointermove", (event) => event.buttons && pick(event));
 }
 
-/** A slider over steps that are not there yet: onMove(step). */
-export function scrubber(label, onMove) {
-  const made = h("input", {
-    type: "range",
-    min: 0,
-    max: 0,
-    step: 1,
-    value: 0,
-    class: "ds-scrub",
-    disabled: true,
-    "aria-label": label,
-  });
+/** A slider: onMove(value). */
+export function slider(label, [min, max, step], onMove, more) {
+  const made = h("input", { type: "range", min, max, step, "aria-label": label, ...more });
   made.addEventListener("input", () => onMove(Number(made.value)));
   return made;
 }
@@ -84,6 +93,19 @@ export function scrubber(label, onMove) {
 export function unbroken(words) {
   const whole = (part, at) => (at % 2 ? h("span", { class: "ds-unbroken" }, part) : part);
   return words.split(/(--[a-z][a-z-]*)/).map(whole);
+}
+
+/** A slider over steps that are not there yet: onMove(step). */
+export function scrubber(label, onMove) {
+  return slider(label, [0, 0, 1], onMove, { value: 0, class: "ds-scrub", disabled: true });
+}
+
+/** A scrubber at one of `count` steps; `says`: where that is, in words. */
+export function scrubTo(made, at, count, says) {
+  made.disabled = count < 2;
+  made.max = Math.max(0, count - 1);
+  made.value = Math.max(0, at);
+  made.setAttribute("aria-valuetext", says);
 }
 
 export function clear(node) {

@@ -3,6 +3,7 @@
 // versus, terms.
 
 import { h, number, percent, plural, tiny } from "./dom.js";
+import { bar } from "./parts.js";
 
 const CHAIN = 6; // factors of a path that are written out
 
@@ -10,16 +11,17 @@ const CHAIN = 6; // factors of a path that are written out
 export function explanationSection(node) {
   const told = node.explanation;
   const body = { path: pathLines, versus: versusLines, terms: termLines }[told.layout](node, told);
-  const lead = h("p", {}, told.lead, ` q ${percent(node.q)}.`);
+  const lead = h("p", {}, told.lead, ` q ${percent(node.q)}.`),
+    leaf = told.leaf ? h("p", { class: "ds-leaf" }, `⊣ ${told.leaf}`) : null;
   return h(
     "section",
     { class: `ds-drafted ${told.layout}`, "aria-label": "Why it was drafted" },
     h("h3", {}, "why it was drafted"),
     lead,
-    ...body,
-    ...noteLines(told),
-    ...leafLine(told),
-    ...softLine(told.closing),
+    body,
+    noteLines(told),
+    leaf,
+    softLine(told.closing),
   );
 }
 
@@ -49,17 +51,12 @@ function noteLines(told) {
     ([label, value, form, words]) =>
       `${label} ${noteText(value, form)}${words ? `: ${words}` : ""}.`,
   );
-  return [...(sign && told.layout !== "versus" ? [`${sign} ${help}.`] : []), ...notes].flatMap(
-    softLine,
-  );
+  const mark = sign && told.layout !== "versus" ? `${sign} ${help}.` : "";
+  return [mark, ...notes].map(softLine);
 }
 
 function softLine(words) {
-  return words ? [h("p", { class: "ds-soft" }, words)] : [];
-}
-
-function leafLine(told) {
-  return told.leaf ? [h("p", { class: "ds-leaf" }, `⊣ ${told.leaf}`)] : [];
+  return words ? h("p", { class: "ds-soft" }, words) : null;
 }
 
 /** Where the score stands among the draft's nodes. */
@@ -68,9 +65,9 @@ function placeLine(told, byPath) {
   const words = byPath
     ? `${ordinal(told.place)} most probable path ${among}.`
     : `${ordinal(told.place)} best score ${among}: ${signed(told.score)}.`;
-  const bar = h("i", { class: "fill" }),
-    track = h("span", { class: "ds-place-track", "aria-hidden": "true" }, bar);
-  bar.style.left = `${(100 * (told.place - 1)) / Math.max(1, told.nodes - 1)}%`;
+  const mark = h("i", { class: "mark" }),
+    track = h("span", { class: "ds-place-track", "aria-hidden": "true" }, mark);
+  mark.style.left = `${(100 * (told.place - 1)) / Math.max(1, told.nodes - 1)}%`;
   return h("p", { class: "ds-place-line" }, words, track);
 }
 
@@ -111,15 +108,13 @@ function versusLines(node, told) {
 }
 
 function chanceRow(name, words, chance, kind) {
-  const bar = h("i", { class: `fill ${kind}` });
-  bar.style.width = `${Math.max(0.5, 100 * (chance || 0))}%`;
   return h(
     "div",
     { class: "ds-chance" },
     h("b", {}, name),
     h("span", { class: "ds-soft" }, words),
     h("span", { class: "odds" }, percent(chance)),
-    h("span", { class: "track", "aria-hidden": "true" }, bar),
+    bar(chance, kind),
   );
 }
 
@@ -148,14 +143,13 @@ function waterfall(steps, total) {
     "div",
     { class: "ds-waterfall" },
     spans.map(({ name, value, kind, from, to }) => {
-      const bar = h("i", { class: `fill ${kind}` });
-      bar.style.left = `${at(Math.min(from, to))}%`;
-      bar.style.width = `${Math.max(0.8, Math.abs(at(to) - at(from)))}%`;
+      const track = bar(Math.abs(at(to) - at(from)) / 100, kind);
+      track.firstChild.style.left = `${at(Math.min(from, to))}%`;
       return h(
         "div",
         { class: `ds-term ${kind}` },
         h("span", {}, name),
-        h("span", { class: "track", "aria-hidden": "true" }, bar),
+        track,
         h("b", {}, signed(value)),
       );
     }),

@@ -2,7 +2,7 @@
 // numbers behind "⋯". Plotly's script is loaded when the first figure comes into sight. Colours are
 // names of the stylesheet, `var(--ds-…)`, until they are drawn.
 
-import { button, h, shortNumber, unbroken, withInterval } from "./dom.js";
+import { button, h, say, shortNumber, unbroken, withInterval } from "./dom.js";
 import { choice, menu, optionsOf, sheet } from "./parts.js";
 import { pictureButtons, savers } from "./save/buttons.js";
 import { fileName } from "./save/files.js";
@@ -171,8 +171,7 @@ export class Figure {
   }
 
   say(words) {
-    this.note.hidden = !words;
-    this.note.textContent = words || "";
+    say(this.note, words);
   }
 
   _flip() {

@@ -2,7 +2,8 @@
 // browser tab has seen. One click opens.
 
 import { button, h, plural } from "./dom.js";
-import { compareTicked, wordFilter } from "./parts.js";
+import { compareTicked, tickBox, wordFilter } from "./parts.js";
+import { keepList, keptList } from "./storage.js";
 import { Turns } from "./turns.js";
 
 const SHELF = "draftscope-shelf",
@@ -11,22 +12,13 @@ const MANY_FILES = 12; // more than need no filter
 const AGAIN = 1500; // milliseconds between questions while the server is still reading the files
 const LATER = 4000; // and while a folder may get more
 
-/** Runs of this browser tab, by ticket, the newest first; storage may be forbidden. */
+/** Runs of this browser tab, by ticket, the newest first. */
 export function shelved() {
-  try {
-    return (sessionStorage.getItem(SHELF) || "").split(" ").filter(Boolean);
-  } catch {
-    return [];
-  }
+  return keptList(SHELF);
 }
 
 export function shelve(tickets) {
-  try {
-    const all = new Set([...tickets, ...shelved()]);
-    sessionStorage.setItem(SHELF, [...all].slice(0, SHELVED).join(" "));
-  } catch {
-    // then only the examples are offered
-  }
+  keepList(SHELF, [...new Set([...tickets, ...shelved()])].slice(0, SHELVED));
 }
 
 export class Gallery {
@@ -142,14 +134,7 @@ export class Gallery {
     );
     if (prompt) open.append(h("span", {}, prompt.length > 60 ? `${prompt.slice(0, 59)}…` : prompt));
     open.disabled = !opens;
-    const tick =
-      this.beside && opens
-        ? h("input", {
-            type: "checkbox",
-            "aria-label": `Tick ${label}`,
-            title: "Tick two to four to compare them",
-          })
-        : null;
+    const tick = this.beside && opens ? tickBox(label) : null;
     const element = tick ? h("span", { class: "ds-tickable" }, tick, open) : open;
     return { name, element, open, tick };
   }
@@ -174,9 +159,8 @@ export class Gallery {
   }
 
   _card(title, words, label, act) {
-    return button("", { class: "ds-example", title: label }, act)
-      .appendChild(h("b", {}, title))
-      .parentNode.appendChild(h("span", {}, words)).parentNode;
+    const parts = [h("b", {}, title), h("span", {}, words)];
+    return button(parts, { class: "ds-example", title: label }, act);
   }
 
   async _examples(names) {

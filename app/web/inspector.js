@@ -2,6 +2,11 @@
 
 import { button, fill, h, number, percent, tiny } from "./dom.js";
 import { explanationSection, noteText } from "./explanation.js";
+import { bar } from "./parts.js";
+
+const CHOSEN = ["◆", "the target's own token"],
+  OWN = ["◂", "this node"];
+const NOTE = "what this method's builder says of the node";
 
 export class Inspector {
   constructor(onClose) {
@@ -82,15 +87,11 @@ export class Inspector {
 
   /** The root was decided a round ago: it has a place, but neither p nor q. */
   _root(node) {
-    const table = h("dl", { class: "ds-numbers" });
-    const lines = [
-      ["position", String(node.position)],
-      ["token id", String(node.token)],
-    ];
-    if (node.next !== null) lines.push(["target next", node.next]);
-    for (const [name, value] of lines)
-      table.append(h("div", {}, h("dt", {}, name), h("dd", {}, value)));
-    return table;
+    return numberList([
+      ["position", node.position],
+      ["token id", node.token],
+      ...(node.next === null ? [] : [["target next", node.next]]),
+    ]);
   }
 
   _mark(node) {
@@ -109,68 +110,57 @@ export class Inspector {
   }
 
   _numbers(node) {
-    const table = h("dl", { class: "ds-numbers" });
-    const line = (name, value, title) =>
-      table.append(h("div", { title }, h("dt", {}, name), h("dd", {}, value)));
     const rank = (value) => (value === null ? "–" : `#${value}`);
-    const unobserved = node.observed ? "–" : "unobserved";
-    line(
-      "p target",
-      percent(node.p),
-      "the target's probability of this token after its parent, temperature 1",
-    );
-    line("q drafter", percent(node.q), "the drafter's probability of this token at its place");
-    line("rank under p", rank(node.rank_p), "1 = the target's most probable token");
-    line("rank under q", rank(node.rank_q), "1 = the drafter's best token");
-    line("path p", tiny(node.path_p), "product of p along the path");
-    line("path q", tiny(node.path_q), "product of q along the path");
-    line("entropy p", number(node.entropy_p), "of the target after the parent, in nats");
-    line(
-      "entropy q",
-      node.entropy_q === null ? unobserved : number(node.entropy_q),
-      "of the drafter at this depth, in nats",
-    );
-    line(
-      "TVD",
-      node.tvd === null ? unobserved : number(node.tvd),
-      "½ Σ |q − p| at this depth, on the accepted path only",
-    );
-    line("depth", String(node.depth), "steps from the root");
-    line("position", String(node.position), "in the whole text, prompt included");
-    line("token id", String(node.token), "");
-    if (node.score !== null) line("score", number(node.score), "what the builder ranked by");
+    const observed = (value) => (value === null && !node.observed ? "unobserved" : number(value));
+    const lines = [
+      [
+        "p target",
+        percent(node.p),
+        "the target's probability of this token after its parent, temperature 1",
+      ],
+      ["q drafter", percent(node.q), "the drafter's probability of this token at its place"],
+      ["rank under p", rank(node.rank_p), "1 = the target's most probable token"],
+      ["rank under q", rank(node.rank_q), "1 = the drafter's best token"],
+      ["path p", tiny(node.path_p), "product of p along the path"],
+      ["path q", tiny(node.path_q), "product of q along the path"],
+      ["entropy p", number(node.entropy_p), "of the target after the parent, in nats"],
+      ["entropy q", observed(node.entropy_q), "of the drafter at this depth, in nats"],
+      ["TVD", observed(node.tvd), "½ Σ |q − p| at this depth, on the accepted path only"],
+      ["depth", node.depth, "steps from the root"],
+      ["position", node.position, "in the whole text, prompt included"],
+      ["token id", node.token],
+    ];
+    if (node.score !== null)
+      lines.push(["score", number(node.score), "what the builder ranked by"]);
     for (const [label, value, form, help] of node.notes)
-      line(label, noteText(value, form), help || "what this method's builder says of the node");
+      lines.push([label, noteText(value, form), help || NOTE]);
     if (node.next !== null)
-      line("target next", node.next, "the target's own token after this node");
-    return table;
+      lines.push(["target next", node.next, "the target's own token after this node"]);
+    return numberList(lines);
   }
 
   _list(title, name, entries, otherwise) {
     const box = h("section", { class: "ds-top" }, h("h3", {}, h("b", {}, name), ` · ${title}`));
     if (!entries.length) return fill(box, {}, [h("p", { class: "ds-soft" }, otherwise)]);
     const rows = entries.map((entry, i) => {
-      const bar = h("i", { class: `fill ${name}` });
-      bar.style.width = `${Math.max(1, 100 * (entry.odds || 0))}%`;
-      const sign = entry.chosen ? "◆" : entry.own ? "◂" : "";
+      const [sign, title] = entry.chosen ? CHOSEN : entry.own ? OWN : [];
       return h(
         "li",
         { class: (entry.own ? "own " : "") + (entry.chosen ? "chosen" : "") },
         h("span", { class: "rank" }, String(i + 1)),
         h("span", { class: "label" }, entry.label),
-        h("span", { class: "track" }, bar),
+        bar(entry.odds, name),
         h("span", { class: "odds" }, percent(entry.odds)),
-        h(
-          "span",
-          {
-            class: "sign",
-            title: entry.chosen ? "the target's own token" : entry.own ? "this node" : "",
-          },
-          sign,
-        ),
+        h("span", { class: "sign", title }, sign),
       );
     });
     box.append(h("ol", {}, rows));
     return box;
   }
+}
+
+/** Lines of [name, value, what it is]. */
+function numberList(lines) {
+  const line = ([name, value, title]) => h("div", { title }, h("dt", {}, name), h("dd", {}, value));
+  return h("dl", { class: "ds-numbers" }, lines.map(line));
 }

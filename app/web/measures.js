@@ -6,7 +6,7 @@ import { STAGES, StageBar, took } from "./charts.js";
 import { duration, h, number, s, withInterval } from "./dom.js";
 import { answered } from "./feed.js";
 import { Figures } from "./figure.js";
-import { LETTERS, sign } from "./parts.js";
+import { LETTERS, sheet, sign } from "./parts.js";
 import { savers } from "./save/buttons.js";
 
 const SHOWN = ["tvd-by-depth", "acceptance-by-depth", "coverage-by-depth"]; // of the catalogue
@@ -110,32 +110,14 @@ export class Measures {
             })
           : "–",
       );
-      return h(
-        "tr",
-        {},
-        h("th", {}, sign(pane.letter), pane.title),
-        h("td", {}, own ? tauWords(own) : "–"),
-        cells.map((cell) => h("td", {}, cell)),
-      );
+      return [[sign(pane.letter), pane.title], own ? tauWords(own) : "–", ...cells];
     });
-    const table = h(
-      "table",
-      {},
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          h("th", {}),
-          h("th", { title: "block efficiency with its 95 % bootstrap interval over rounds" }, "τ"),
-          shown.map((depth) =>
-            h("th", { title: "mean TVD with its 95 % interval" }, `TVD ${depth}`),
-          ),
-        ),
-      ),
-      h("tbody", {}, lines),
-    );
+    const heads = [
+      "",
+      ["τ", "block efficiency with its 95 % bootstrap interval over rounds"],
+      ...shown.map((depth) => [`TVD ${depth}`, "mean TVD with its 95 % interval"]),
+    ];
+    const table = sheet("The runs", heads, lines);
     const records = () =>
       depths.flatMap(([pane, rows], at) =>
         tau[at][1].length

@@ -2,22 +2,16 @@
 // day, finds it as it was. Else a form is that of the run on view. Two tabs do not mix: each finds
 // its own words first, and those of the browser where it has none.
 
-function keep(name, text) {
-  for (const place of ["sessionStorage", "localStorage"]) {
-    try {
-      globalThis[place].setItem(name, text);
-    } catch {
-      // storage may be forbidden or full; then a reload starts afresh
-    }
-  }
+import { keep, kept } from "./storage.js";
+
+const PLACES = ["sessionStorage", "localStorage"];
+
+function keepWords(name, text) {
+  for (const place of PLACES) keep(place, name, text);
 }
 
-function storedWords(name) {
-  try {
-    return sessionStorage.getItem(name) ?? localStorage.getItem(name);
-  } catch {
-    return null;
-  }
+function keptWords(name) {
+  return kept(PLACES[0], name) ?? kept(PLACES[1], name);
 }
 
 const FORM = (prefix) => `draftscope-form-${prefix}`;
@@ -25,7 +19,7 @@ const FORM = (prefix) => `draftscope-form-${prefix}`;
 /** Keep a form's values, in the order of the names of its inputs. */
 export function remember(prefix, names, values) {
   const found = Object.fromEntries(names.map((name, at) => [name, values[at]]));
-  keep(FORM(prefix), JSON.stringify(found));
+  keepWords(FORM(prefix), JSON.stringify(found));
 }
 
 /** Keep a typed prompt at once: the page may be left before the other inputs are kept. */
@@ -39,17 +33,17 @@ const TYPED = (prefix) => `draftscope-typed-${prefix}`;
 
 /** Whether somebody has written or chosen something since the last Start. */
 export function typedIn(prefix) {
-  return storedWords(TYPED(prefix)) === "yes";
+  return keptWords(TYPED(prefix)) === "yes";
 }
 
 export function keepTyped(prefix, on) {
-  keep(TYPED(prefix), on ? "yes" : "no");
+  keepWords(TYPED(prefix), on ? "yes" : "no");
 }
 
 /** The form that was kept, or null. */
 export function recall(prefix) {
   try {
-    return JSON.parse(storedWords(FORM(prefix)));
+    return JSON.parse(keptWords(FORM(prefix)));
   } catch {
     return null;
   }

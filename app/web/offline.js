@@ -1,11 +1,11 @@
 // The script of the offline file, in place of mount.js: the same view, fed from data blocks.
 
-import { h } from "./dom.js";
 import { Pack } from "./offline/packs.js";
 import { PackSource } from "./offline/source.js";
+import { banner } from "./parts.js";
 import { listenForPresent } from "./present.js";
 import { Studio } from "./studio.js";
-import { followSystem, toggleTheme } from "./theme.js";
+import { followSystem } from "./theme.js";
 
 function textOf(id) {
   return document.getElementById(id).textContent;
@@ -15,7 +15,6 @@ async function openFile() {
   const root = document.getElementById("ds-offline");
   followSystem();
   listenForPresent();
-  document.getElementById("ds-theme").addEventListener("click", toggleTheme);
   try {
     const { runs, opens, apart, cautions } = JSON.parse(textOf("ds-page")),
       tickets = Array.from({ length: runs }, (_, at) => String(at)),
@@ -32,7 +31,7 @@ async function openFile() {
     await studio.link.address.ready;
     if (opens && !studio.link.place) studio.link.seek({ round: opens + 1 });
   } catch (error) {
-    root.replaceChildren(h("p", { class: "ds-banner", role: "alert" }, error.message));
+    root.replaceChildren(banner(error.message));
   }
 }
 

@@ -1,7 +1,7 @@
 // One run's tree, or the table of its nodes, with its inspector: the whole view when it is alone, a
 // part of it in a comparison.
 
-import { button, h, plural } from "./dom.js";
+import { button, h, plural, say } from "./dom.js";
 import { answered, Feed } from "./feed.js";
 import { Inspector } from "./inspector.js";
 import { sign, slot } from "./parts.js";
@@ -56,7 +56,7 @@ export class Pane {
     this.svgButton.hidden = !source.draw;
     this.chip = h("span", { class: "ds-chip run", role: "status", hidden: true });
     this.away = h("p", { class: "ds-away", hidden: true });
-    this.head = toolbar(`Run ${letter}`, h("div", { class: "ds-pane-head" }));
+    this.head = toolbar(`Run ${letter}`, h("div", { class: "ds-pane-head ds-row" }));
     this.picture = h(
       "div",
       { class: "ds-picture" },
@@ -156,8 +156,7 @@ export class Pane {
   wait(words) {
     if (!words && !this.away.classList.contains("waiting")) return;
     this.away.classList.toggle("waiting", !!words);
-    this.away.textContent = words;
-    this.away.hidden = !words;
+    say(this.away, words);
   }
 
   clear() {
@@ -177,8 +176,7 @@ export class Pane {
     this.table.clear();
     this.closeInspector();
     this.shared.textContent = "";
-    this.away.textContent = why;
-    this.away.hidden = !why;
+    say(this.away, why);
     this.why.hidden = true;
     this.heading.textContent = "No round here";
     this.svgButton.disabled = this.menu.button.disabled = true;

@@ -1,6 +1,6 @@
 // Parts that the tabs share: a table, a choice, a menu, a tile, a card.
 
-import { button, h } from "./dom.js";
+import { button, h, say } from "./dom.js";
 
 export const LETTERS = "ABCD"; // of the runs on view; the same as analysis.charts.palette
 
@@ -19,19 +19,66 @@ export function sign(letter) {
   return h("i", { class: `ds-letter ${slot(letter)}` }, letter);
 }
 
-/** A table of numbers. heads: words, or [words, what they mean]; a row is [its name, cell, …]. */
-export function sheet(label, heads, rows) {
+/** A meaning in a legend: how it looks, with a sign or not, and its words. */
+export function entry(look, words, sign = null) {
+  return h("span", { class: "entry" }, h("i", { class: look }, sign), words);
+}
+
+/** A bar as long as its share of a track, 0 to 1: nothing at 0, and else never too short to see.
+ * looks: of the bar and of the track. */
+export function bar(share, look = "", around = "") {
+  const made = h("i", { class: `fill ${look}` });
+  made.style.width = `${share > 0 ? Math.max(1, 100 * Math.min(1, share)) : 0}%`;
+  return h("span", { class: `track ${around}`, "aria-hidden": "true" }, made);
+}
+
+/** Where is said what went wrong: see `say`. */
+export function banner(sentence = "") {
+  const made = h("p", { class: "ds-banner", role: "alert" });
+  say(made, sentence);
+  return made;
+}
+
+/** A box for a few words to look for. */
+export function searchBox(placeholder, label, more = {}) {
+  return h("input", {
+    type: "text",
+    class: "ds-search",
+    placeholder,
+    "aria-label": label,
+    autocomplete: "off",
+    spellcheck: "false",
+    maxlength: 80,
+    ...more,
+  });
+}
+
+/** Keys, and what each does: [keys, words] each. */
+export function keyList(keys) {
+  const each = (words) => words.split(" ").map((key) => h("kbd", {}, key));
+  const row = ([names, what]) => h("div", {}, h("dt", {}, each(names)), h("dd", {}, what));
+  return h("dl", {}, keys.map(row));
+}
+
+/** A dialog over the page that a press outside of it closes. */
+export function dialog(label, extra, ...parts) {
+  const made = h("dialog", { class: `ds-help ${extra}`.trim(), "aria-label": label }, parts);
+  const close = button("Close", { class: "ds-button" }, () => made.close());
+  made.append(h("div", { class: "ds-help-foot" }, close));
+  made.addEventListener("click", (event) => event.target === made && made.close());
+  return made;
+}
+
+/** A table of numbers. heads: words, or [words, what they mean]; a row is [its name, cell, …] and a
+ * cell words, an element, a list of them, or a td; lookOf(at): the class of a row. */
+export function sheet(label, heads, rows, lookOf = () => null) {
   const head = (each) => {
-    const [words, title] = [each].flat();
+    const [words, title] = Array.isArray(each) ? each : [each];
     return h(words ? "th" : "td", { title: title || null }, words);
   };
-  const line = ([name, ...cells]) =>
-    h(
-      "tr",
-      {},
-      h("th", {}, name),
-      cells.map((cell) => h("td", {}, cell)),
-    );
+  const cellOf = (cell) => (cell?.localName === "td" ? cell : h("td", {}, cell));
+  const line = ([name, ...cells], at) =>
+    h("tr", { class: lookOf(at) }, h("th", {}, name), cells.map(cellOf));
   return h(
     "table",
     { "aria-label": label },
@@ -116,15 +163,7 @@ const SEVERAL = 4; // runs that a view shows at once
 /** A box to type into: only lines with all these words stay in sight. lines: [{element}, …];
  * heard(count): how many those are. */
 export function wordFilter(label, lines, heard = () => {}) {
-  const box = h("input", {
-    type: "text",
-    class: "ds-search",
-    placeholder: "Filter",
-    "aria-label": label,
-    autocomplete: "off",
-    spellcheck: "false",
-    maxlength: 80,
-  });
+  const box = searchBox("Filter", label);
   box.addEventListener("input", () => {
     const wanted = box.value.toLowerCase().split(" ");
     for (const { element } of lines) {
@@ -134,6 +173,12 @@ export function wordFilter(label, lines, heard = () => {}) {
     heard(lines.filter(({ element }) => !element.hidden).length);
   });
   return box;
+}
+
+/** A line's box to tick. */
+export function tickBox(label) {
+  const title = "Tick two to four to compare them";
+  return h("input", { type: "checkbox", "aria-label": `Tick ${label}`, title });
 }
 
 /** A button that opens the lines of a list that are ticked, two to four. lines: [{tick}, …], those

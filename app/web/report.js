@@ -2,11 +2,10 @@
 // in the page.
 
 import { Figure } from "./figure.js";
-import { followSystem, toggleTheme } from "./theme.js";
+import { followSystem } from "./theme.js";
 
 function openReport() {
   followSystem();
-  document.getElementById("ds-theme").addEventListener("click", toggleTheme);
   const box = document.querySelector(".ds-figures");
   for (const each of JSON.parse(document.getElementById("ds-report").textContent)) {
     const figure = new Figure(null, { lazy: false }); // all of them, for paper too

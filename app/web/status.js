@@ -1,10 +1,10 @@
 // Beside the prompt, in the form's one line (above the view where there is no form): the states of
 // model and runs, what is on view, and one menu with what can be done with it.
 
-import { button, h, plural } from "./dom.js";
+import { button, h, plural, say } from "./dom.js";
 import { isWritten } from "./form.js";
 import { askForFiles } from "./goto.js";
-import { menu } from "./parts.js";
+import { banner, menu } from "./parts.js";
 import { toolbar } from "./roving.js";
 
 const NOTED = 6000; // milliseconds that a note stays
@@ -28,7 +28,7 @@ export class StatusLine {
     this.modelBar = h("span", { class: "ds-progress", hidden: true }, h("i", {}));
     this.about = h("span", { class: "ds-about" });
     this.chips = h("span", { class: "ds-chips" });
-    this.banner = h("p", { class: "ds-banner", role: "alert", hidden: true });
+    this.banner = banner();
     this.line = this._line(label, shelf, [...(shelf ? openers() : []), ...actions]);
     this.element = h("div", { class: "ds-top-line" }, this.line, this.banner);
   }
@@ -39,7 +39,7 @@ export class StatusLine {
       states = [this.modelChip, this.modelBar, this.chips, this.about],
       more = menu("What to do with this run", actions, true),
       tools = [h("span", { class: "ds-spring" }), examples, more];
-    return toolbar(label, h("div", { class: "ds-status" }, states, tools));
+    return toolbar(label, h("div", { class: "ds-status ds-row" }, states, tools));
   }
 
   /** Stand in the line of a form, which is outside of the view. The prompt of what is on view is
@@ -75,7 +75,9 @@ export class StatusLine {
     this.prompt = prompt;
     this._compare();
     this.about.replaceChildren(
-      ...(header ? [h("q", { title: prompt }, prompt), h("span", { title }, words)] : []),
+      ...(header
+        ? [h("q", { class: "ds-cut", title: prompt }, prompt), h("span", { title }, words)]
+        : []),
     );
   }
 
@@ -100,8 +102,7 @@ export class StatusLine {
 
   complain(sentence) {
     this.banner.classList.remove("note");
-    this.banner.hidden = !sentence;
-    this.banner.textContent = sentence;
+    say(this.banner, sentence);
   }
 
   get complaint() {

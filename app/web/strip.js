@@ -45,6 +45,18 @@ export function tokenList(about, name, onPick) {
   return made;
 }
 
+/** A token of such a list; about: its number, and further attributes. */
+export function tokenOption(look, text, about, parts = linesOf(text)) {
+  const usual = { role: "option", "aria-selected": "false", "aria-label": unseenName(text) };
+  return h("span", { class: `ds-token ${look}`, ...usual, ...about }, parts);
+}
+
+/** A text with its line breaks, each with a sign. */
+function linesOf(text) {
+  const sign = () => [h("span", { class: "ds-newline", "aria-hidden": "true" }, "⏎"), h("br")];
+  return text.split("\n").flatMap((line, at) => [...(at ? sign() : []), line || null]);
+}
+
 /** Scroll a list by whole lines until a part of it is in sight, with what comes after it. */
 export function keepInSight(list, part) {
   const line = part.offsetTop - list.firstElementChild.offsetTop;
@@ -75,23 +87,11 @@ export class Strip {
 
   _band(round, at) {
     const band = h("span", { class: `ds-band${at % 2 ? " odd" : ""}` });
-    round.text.forEach(([text, came, row]) => {
-      const token = h("span", {
-        class: `ds-token ${CAME[came]}`,
-        role: "option",
-        "data-round": at,
-        "data-row": row,
-        "aria-selected": "false",
-        "aria-label": unseenName(text),
-        title: `round ${at + 1}: ${CAME_WORDS[came]}`,
-      });
-      text.split("\n").forEach((line, i) => {
-        if (i)
-          token.append(h("span", { class: "ds-newline", "aria-hidden": "true" }, "⏎"), h("br"));
-        if (line) token.append(line);
-      });
-      band.append(token);
-    });
+    for (const [text, came, row] of round.text) {
+      const title = `round ${at + 1}: ${CAME_WORDS[came]}`,
+        about = { "data-round": at, "data-row": row, title };
+      band.append(tokenOption(CAME[came], text, about));
+    }
     return band;
   }
 

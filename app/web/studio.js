@@ -11,6 +11,7 @@ import { Gallery, shelve } from "./gallery.js";
 import { Permalink } from "./link.js";
 import { Pane } from "./pane.js";
 import { LETTERS } from "./parts.js";
+import { Player } from "./player.js";
 import { StatusLine, setChip } from "./status.js";
 import { describe, RunActions } from "./studio/actions.js";
 import { allRounds } from "./studio/all-rounds.js";
@@ -19,7 +20,6 @@ import { helpDialog, Legend } from "./studio/help.js";
 import { Look } from "./studio/look.js";
 import { Opening } from "./studio/opening.js";
 import { listenToPage } from "./studio/page.js";
-import { RoundsPlayer } from "./studio/rounds-player.js";
 import { RunsOnView } from "./studio/runs-on-view.js";
 import { Search } from "./studio/search.js";
 import { EMPTY, emptyView, Shelf } from "./studio/shelf.js";
@@ -92,11 +92,11 @@ export class Studio {
     });
     this.actions = new RunActions(this, !many);
     this.status = new StatusLine("The run on view", this.shelf, this.actions.all);
-    this.player = new RoundsPlayer({
+    this.player = new Player({
       guide: () => this.guide,
-      may: () => !this.toolbar.play.disabled,
+      may: () => !this.toolbar.moves.play.disabled,
       changed: (on) => {
-        this.toolbar.playing(on);
+        this.toolbar.moves.playing(on);
         if (on) this._draw();
       },
     });

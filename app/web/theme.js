@@ -1,34 +1,26 @@
 // Light or dark: as the system is, until somebody chooses; the choice is remembered.
 
-const THEME = "draftscope-theme";
+import { keep, kept } from "./storage.js";
 
-function kept() {
-  try {
-    return localStorage.getItem(THEME);
-  } catch {
-    return null; // storage may be forbidden
-  }
-}
+const THEME = ["localStorage", "draftscope-theme"];
 
 /** Set the theme that was chosen before, if one was. */
 export function restoreTheme() {
-  if (kept()) document.body.classList.toggle("dark", kept() === "dark");
+  const chosen = kept(...THEME);
+  if (chosen) document.body.classList.toggle("dark", chosen === "dark");
 }
 
 export function toggleTheme() {
   const dark = document.body.classList.toggle("dark");
-  try {
-    localStorage.setItem(THEME, dark ? "dark" : "light");
-  } catch {
-    // then it holds until the page is loaded again
-  }
+  keep(...THEME, dark ? "dark" : "light");
 }
 
-/** Follow the system as long as nothing was chosen. */
+/** In a page without a server: follow the system as long as nothing was chosen, with the button. */
 export function followSystem() {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const follow = () => !kept() && document.body.classList.toggle("dark", dark.matches);
+  const follow = () => !kept(...THEME) && document.body.classList.toggle("dark", dark.matches);
   follow();
   restoreTheme();
   dark.addEventListener("change", follow);
+  document.getElementById("ds-theme").addEventListener("click", toggleTheme);
 }

@@ -326,7 +326,7 @@ def test_hostile_text_stays_text(page: Page):
 def test_nothing_runs_off_the_page(visit: Open, width: int):
     page = visit(viewport={"width": width, "height": 900})
     tab(page, "denoise")
-    off = "Math.max(...[...document.querySelectorAll('.dn-scope *')].filter((e) => !e.closest('svg, .dn-scroll-x, .dn-scroll, .ds-canvas')).map((e) => e.getBoundingClientRect().right)) - innerWidth"  # noqa: E501
+    off = "Math.max(...[...document.querySelectorAll('.dn-scope *')].filter((e) => !e.closest('svg, .ds-table, .dn-scroll, .ds-canvas')).map((e) => e.getBoundingClientRect().right)) - innerWidth"  # noqa: E501
     example(page)
     assert page.evaluate(off) <= 0
     page.keyboard.press("End")

@@ -372,7 +372,7 @@ def test_1024_nodes_stay_fluid(visit: Open):
     page = visit()
     run(page, "big", budget=1024)
     expect(title(page)).to_contain_text("1024 nodes")
-    drawn, edges = page.locator(f"{NODE}:not(.out)"), page.locator(".ds-tree .ds-edge")
+    drawn, edges = page.locator(f"{NODE}:not(.out)"), page.locator(".ds-scene .ds-edge")
     expect(page.locator(f"{NODE}.root")).to_be_visible()
     assert page.locator(NODE).count() < 200  # only what is in sight is made
     assert page.locator(f"{NODE}:not(.out)").count() < 40  # folded

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Player } from "../../app/web/denoise/player.js";
+import { StepsPlayer } from "../../app/web/denoise/player.js";
 import { blockOf, callEdge, stepsOf, stepsPart, textAt } from "../../app/web/denoise/steps.js";
 import { takesKey } from "../../app/web/keys.js";
 import { actOf } from "../../app/web/learn/keys.js";
@@ -78,7 +78,7 @@ test("a player stays within what there is, and goes on only while more may come"
   let reach = 0,
     changes = 0;
   const about = { reach: () => reach, busy: () => false },
-    player = new Player(about, () => {
+    player = new StepsPlayer(about, () => {
       changes += 1;
     });
   player.go(4);

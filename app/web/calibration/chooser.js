@@ -23,7 +23,7 @@ export class RunChooser {
    * A run is {ticket, letter, title, prompt}. */
   constructor(source, hear) {
     Object.assign(this, { source, hear, runs: [], asked: [], turns: new Turns() });
-    this.list = h("span", { class: "ds-chosen" });
+    this.list = h("span", { class: "ds-chosen ds-row" });
     this.empty = h("p", { class: "ds-tell", role: "status" });
     this.shelf = new Gallery(source, (tickets) => this.add(tickets), true);
     this.fold = h(

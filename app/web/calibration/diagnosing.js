@@ -1,9 +1,9 @@
 // Diagnose a drafter: the verdict, the signature of every mistake, and its checkpoint.
 
 import { Background } from "../background.js";
-import { button, h, shortNumber } from "../dom.js";
+import { button, h, say, shortNumber } from "../dom.js";
 import { answered } from "../feed.js";
-import { card, choice, optionsOf, sheet } from "../parts.js";
+import { banner, card, choice, optionsOf, sheet } from "../parts.js";
 
 const ABOUT =
   "Runs the drafter on the target's own text as configured, and with every known mistake of " +
@@ -17,10 +17,10 @@ export class DiagnosisCard {
     this.work = new Background(source, "Diagnosing the drafter", {
       result: (ticket) => source.diagnosed({ ticket }),
       done: (found) => this.found.replaceChildren(...diagnosisOf(found)),
-      complain: (sentence) => this._complain(sentence),
+      complain: (sentence) => say(this.said, sentence),
     });
     this.method = choice("Drafter to diagnose", [], () => {});
-    this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
+    this.said = banner();
     this.found = h("div", { class: "ds-below", "aria-live": "polite" });
     const start = button("Diagnose", { class: "ds-button" }, () => this._begin()),
       head = [h("h2", {}, "Diagnose a drafter"), this.method, start],
@@ -38,11 +38,6 @@ export class DiagnosisCard {
   _begin() {
     this.found.replaceChildren();
     this.work.begin(this.source.diagnose({ method: this.method.value }));
-  }
-
-  _complain(sentence) {
-    this.said.hidden = !sentence;
-    this.said.textContent = sentence || "";
   }
 }
 

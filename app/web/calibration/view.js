@@ -2,13 +2,13 @@
 // they rest on, then every cause of death with its examples. Numbers come from analysis only.
 
 import { onShown, ViewInAddress } from "../address.js";
-import { clear, h } from "../dom.js";
+import { clear, h, say } from "../dom.js";
 import { answered, sent } from "../feed.js";
 import { Figures } from "../figure.js";
 import { awaits, onGoTo, taken } from "../goto.js";
 import { NEEDS_FILE, namesOf, ticketsOf, whenEnded } from "../named.js";
 import { News } from "../news.js";
-import { card, opener } from "../parts.js";
+import { banner, card, opener } from "../parts.js";
 import { Turns } from "../turns.js";
 import { CausesCard } from "./causes.js";
 import { RunChooser } from "./chooser.js";
@@ -98,7 +98,7 @@ export class Calibration {
       open = opener("Open a calibrate result…", opens, (file) => this._open(this.send(file)));
     const spring = h("span", { class: "ds-spring" }),
       soft = { class: "ds-soft", role: "status", hidden: true };
-    this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
+    this.said = banner();
     this.reading = h("span", soft, "measuring…");
     this.findings = h("div", { class: "ds-findings-box", role: "status" });
     this.numbers = h("div", { class: "ds-table" });
@@ -178,8 +178,7 @@ export class Calibration {
   }
 
   complain(sentence) {
-    this.said.hidden = !sentence;
-    this.said.textContent = sentence || "";
+    say(this.said, sentence);
   }
 
   _draw(found) {

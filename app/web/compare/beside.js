@@ -4,7 +4,7 @@
 import { h, percent } from "../dom.js";
 import { answered } from "../feed.js";
 import { Inspector } from "../inspector.js";
-import { sign, slot } from "../parts.js";
+import { bar, sheet, sign, slot } from "../parts.js";
 import { GHOST, MARK } from "../tree/boxes.js";
 import { standings } from "./links.js";
 
@@ -78,16 +78,11 @@ export class Beside {
 
   _drawn({ tokens, listed }, there) {
     const { panes } = this.together;
-    const head = panes.map((pane) =>
-      h("th", { title: `q of ${pane.title}` }, "q ", sign(pane.letter)),
-    );
+    const qs = panes.map((pane) => [["q ", sign(pane.letter)], `q of ${pane.title}`]);
     const rows = tokens.map((line) => this._row(line, there));
-    const table = h(
-      "table",
-      { "aria-label": "Tokens after the same text" },
-      h("thead", {}, h("tr", {}, h("td", {}), h("th", { title: "of the target" }, "p"), head)),
-      h("tbody", {}, rows),
-    );
+    const look = (at) => (tokens[at].own ? "own" : "");
+    const heads = ["", ["p", "of the target"], ...qs];
+    const table = sheet("Tokens after the same text", heads, rows, look);
     const notes = there.map((each, at) => this._note(panes[at], each, listed[at]));
     return [
       h("h3", {}, "after the same text"),
@@ -98,11 +93,7 @@ export class Beside {
   }
 
   _row(line, there) {
-    const odds = (value, name) => {
-      const bar = h("i", { class: `fill ${name}` });
-      bar.style.width = `${Math.round(100 * (value || 0))}%`;
-      return [h("span", {}, percent(value)), h("span", { class: "track" }, bar)];
-    };
+    const odds = (value, name) => [h("span", {}, percent(value)), bar(value, name)];
     const p = line.p.find((value) => typeof value === "number") ?? null;
     const cells = line.q.map((value, at) => {
       if (there[at].why) return h("td", { class: "none", title: there[at].why }, "≠");
@@ -115,8 +106,7 @@ export class Beside {
         h("small", {}, rank, mark),
       );
     });
-    const name = h("th", {}, line.chosen ? "◆ " : "", line.label);
-    return h("tr", { class: line.own ? "own" : "" }, name, h("td", {}, odds(p, "p")), cells);
+    return [[line.chosen ? "◆ " : "", line.label], odds(p, "p"), ...cells];
   }
 
   _told(line, at) {

@@ -2,13 +2,13 @@
 
 import { PACE, summarise } from "../charts.js";
 import { button, h, number, percent, plural } from "../dom.js";
-import { menu, sign, slot, TAU } from "../parts.js";
+import { entry, menu, sheet, sign, TAU } from "../parts.js";
 import { savers } from "../save/buttons.js";
 import { CAME } from "../strip.js";
 
 const SIGN = { a: "✓ ", b: "◇ ", p: "● " };
 const HEADS = [
-  ["", ""],
+  "",
   ["τ", TAU],
   [PACE.name, PACE.title],
   ["accepted", "accepted nodes by drafted nodes"],
@@ -33,7 +33,7 @@ export class Card {
     const differs = "Places of the text where the acceptance differs";
     this.count = h("span", { class: "ds-soft", title: differs });
     this.notes = h("ul", { class: "ds-cautions", role: "status", hidden: true });
-    this.rows = h("tbody", {});
+    this.sums = h("div", { class: "ds-table" });
     const { strip, lanes, scrub } = together;
     const lanesBox = h("div", { class: "ds-lanes-box" }, scrub, lanes.element);
     this.element = h(
@@ -47,30 +47,24 @@ export class Card {
 
   /** The meanings of the lines below the tokens. */
   _key() {
-    const entry = (look, words) =>
-      h("span", { class: "entry" }, h("i", { class: `ds-line ${look}` }), words);
     const lines = [
       ["tick", "a round begins"],
       ["solid", "accepted"],
       ["dashed", "bonus"],
     ];
-    return [h("span", {}, "in the text:"), ...lines.map((each) => entry(...each))];
+    return [
+      h("span", {}, "in the text:"),
+      ...lines.map(([look, words]) => entry(`ds-line ${look}`, words)),
+    ];
   }
 
   _table() {
-    const heads = HEADS.map(([name, title]) =>
-      h(name ? "th" : "td", { title: title || null }, name),
-    );
     const name = "Runs on one text";
     return h(
       "div",
       { class: "ds-sums" },
       menu(`Files: ${name}`, [savers(name, () => this.records(), this.together.source)]),
-      h(
-        "div",
-        { class: "ds-table" },
-        h("table", {}, h("thead", {}, h("tr", {}, heads)), this.rows),
-      ),
+      this.sums,
     );
   }
 
@@ -98,21 +92,21 @@ export class Card {
     const { panes, sides, place, unlike, parts } = this.together;
     this.differ.disabled = !unlike.some((each) => each > place);
     this.count.textContent = `≠ at ${plural(unlike.length, "token")}`;
-    this.rows.replaceChildren(...panes.map((pane, at) => this._row(pane, sides[at][place])));
+    const rows = panes.map((pane, at) => this._row(pane, sides[at][place]));
+    this.sums.replaceChildren(sheet("Runs on one text", HEADS, rows));
     this.note(parts);
   }
 
   _row(pane, token) {
     const sum = summarise(pane.rounds);
-    const cells = [
+    return [
+      [sign(pane.letter), pane.title],
       number(sum.rounds ? sum.tau : null),
       number(sum.speed, 1),
       sum.drafted ? `${percent(sum.accepted / sum.drafted)} of ${sum.drafted}` : "–",
       String(sum.rounds),
       token ? `${SIGN[token.came]}${CAME[token.came]}` : "–",
     ];
-    const name = h("th", { class: slot(pane.letter) }, sign(pane.letter), pane.title);
-    return h("tr", {}, name, ...cells.map((cell) => h("td", {}, cell)));
   }
 
   /** Say plainly what cannot be compared. */

@@ -3,14 +3,15 @@
 // a function of (rounds, place): see align.js.
 
 import { beginnings, contrasts, extent, laid, nextOf, partsAt, roundAt } from "../align.js";
-import { h, scrubber } from "../dom.js";
+import { h, scrubber, scrubTo } from "../dom.js";
 import { answered } from "../feed.js";
+import { boxAt, Lanes, startAt } from "../lanes.js";
 import { Measures } from "../measures.js";
+import { sign, slot } from "../parts.js";
 import { Turns } from "../turns.js";
 import { Beside, rowAt } from "./beside.js";
 import { Card } from "./card.js";
 import { columnsOf, needsSlim } from "./columns.js";
-import { Lanes } from "./lanes.js";
 import { markTwins, sayShared, twinWords } from "./links.js";
 import { BandStrip } from "./text.js";
 
@@ -27,9 +28,9 @@ export class Together {
     this.cautions = null;
     this.linkable = true;
     this.strip = new BandStrip(panes.length, (place) => this.go(place));
-    this.lanes = new Lanes(panes.length, (place) => this.go(place));
+    this.lanes = new Lanes((place) => this.go(place));
     this.scrub = scrubber("Token of the text", (to) => this.go(to));
-    this.heading = h("h2", { class: "ds-place" });
+    this.heading = h("h2", { class: "ds-place ds-cut" });
     this.prompts = panes.map(() => 0);
     this.unlike = [];
     this.card = new Card(this, () => this.stepContrast(1));
@@ -136,7 +137,11 @@ export class Together {
     this.stops = beginnings(this.sides, this.reachable);
     this.unlike = contrasts(this.sides, this.reachable);
     this.strip.draw(this.sides, this.parts, this.panes);
-    this.lanes.draw(this.sides, this.reachable, this.panes);
+    this.lanes.draw(
+      this.reachable,
+      this.panes.map(({ letter }) => sign(letter)),
+      this.sides.map((tokens, side) => laneOf(tokens.slice(0, this.reachable), side)),
+    );
     this._ask();
     // A run that is being decoded is followed; opened traces stay where they are.
     const sources = this.panes.map((pane) => pane.feed.run?.source);
@@ -260,10 +265,8 @@ export class Together {
     if (token) this.heading.append(h("small", {}, `“${token.text.replace(/\n/g, "⏎")}”`));
     this.strip.mark(this.place, this.sides);
     this.lanes.mark(this.place);
-    this.scrub.disabled = this.reachable < 2;
-    this.scrub.max = String(this.reachable - 1);
-    this.scrub.value = String(this.place);
-    this.scrub.setAttribute("aria-valuetext", `token ${this.place + 1} of ${this.reachable}`);
+    const where = `token ${this.place + 1} of ${this.reachable}`;
+    scrubTo(this.scrub, this.place, this.reachable, where);
     this.card.draw();
     this.changed();
   }
@@ -277,4 +280,19 @@ export class Together {
   pointed(pane, row) {
     return twinWords(this, pane, row);
   }
+}
+
+/** The lane of a run: how its tokens came, and where its rounds begin. */
+function laneOf(tokens, side) {
+  const boxes = { a: [], b: [], p: [] },
+    starts = [];
+  tokens.forEach(({ came, round }, place) => {
+    boxes[came].push(boxAt(place));
+    if (place && tokens[place - 1].round !== round) starts.push(startAt(place));
+  });
+  return [
+    [`accepted ${slot(side)}`, boxes.a],
+    [`bonus ${slot(side)}`, [...boxes.b, ...boxes.p]],
+    ["starts", starts],
+  ];
 }

@@ -1,12 +1,15 @@
 // One draft of a call: what it sets, what became of it, and the pathways into it.
 
 import { button, h, percent, plural } from "../dom.js";
+import { sheet } from "../parts.js";
 
 const DN_FATE = {
   same: ["✓", "in the block now"],
   masked: ["▢", "still masked after this call"],
   other: ["×", ""],
 };
+const DN_MARK = { accepted: "✓", rejected: "×", unreached: "·" };
+const HEADS = ["edit", "where", "token", "p", "after this call"];
 
 export class DraftCard {
   constructor(onPick, onClose) {
@@ -26,72 +29,34 @@ export class DraftCard {
 
   show(node) {
     this.element.hidden = false;
-    const mark = node.row ? { accepted: "✓ ", rejected: "× ", unreached: "· " }[node.status] : "● ";
-    const edits = node.edits.map((edit) => {
-      const [sign, words] = DN_FATE[edit.fate];
-      return h(
-        "tr",
-        {},
-        h("td", {}, edit.name),
-        h("td", {}, `position ${edit.position}`),
-        h("td", { class: "label" }, edit.label),
-        h("td", { class: "odds" }, percent(edit.p)),
-        h(
-          "td",
-          { class: "ds-soft" },
-          `${sign} ${edit.fate === "other" ? `the target wrote ${edit.wrote}` : words}`,
-        ),
-      );
+    const edits = node.edits.map(({ name, position, label, p, fate, wrote }) => {
+      const [sign, words] = DN_FATE[fate];
+      return [
+        name,
+        `position ${position}`,
+        h("td", { class: "label" }, label),
+        percent(p),
+        `${sign} ${fate === "other" ? `the target wrote ${wrote}` : words}`,
+      ];
     });
-    const ways = node.parents.map(([row, name, status]) =>
-      button(
-        `${{ accepted: "✓", rejected: "×", unreached: "·" }[status]} ${name}`,
-        { class: `dn-way ${status}`, title: `a pathway into this draft: its parent was ${status}` },
-        () => this.onPick(row),
-      ),
-    );
+    const table = h("div", { class: "ds-table dn-edits" }, sheet("Edits", HEADS, edits)),
+      ways = node.parents.map((way) => this._way(way)),
+      level = `level ${node.level}, ${plural(ways.length, "pathway")} in: `;
     this.body.replaceChildren(
-      h("h3", { class: "ds-big-token" }, mark + node.name),
+      h("h3", { class: "ds-big-token" }, `${node.row ? DN_MARK[node.status] : "●"} ${node.name}`),
       h("p", { class: `ds-why ${node.row ? node.status : ""}` }, node.why),
-      ...(edits.length
-        ? [
-            h(
-              "div",
-              { class: "dn-scroll-x" },
-              h(
-                "table",
-                { class: "dn-edits" },
-                h(
-                  "thead",
-                  {},
-                  h(
-                    "tr",
-                    {},
-                    ["edit", "where", "token", "p", "after this call"].map((word) =>
-                      h("th", {}, word),
-                    ),
-                  ),
-                ),
-                h("tbody", {}, edits),
-              ),
-            ),
-          ]
-        : []),
-      ...(ways.length
-        ? [
-            h(
-              "p",
-              { class: "dn-ways" },
-              h(
-                "span",
-                { class: "ds-soft" },
-                `level ${node.level}, ${plural(ways.length, "pathway")} in: `,
-              ),
-              ...ways,
-            ),
-          ]
-        : []),
+      edits.length ? table : "",
+      ways.length
+        ? h("p", { class: "dn-ways ds-row" }, h("span", { class: "ds-soft" }, level), ways)
+        : "",
     );
+  }
+
+  /** A parent of the draft, which a press leads to. */
+  _way([row, name, status]) {
+    const title = `a pathway into this draft: its parent was ${status}`,
+      about = { class: `dn-way ${status}`, title };
+    return button(`${DN_MARK[status]} ${name}`, about, () => this.onPick(row));
   }
 
   /** The state that the target went on to. */

@@ -1,8 +1,8 @@
 // The draft graph of the call that decided a step, or the run's calibrated graph as formulas.
 
-import { button, h, plural } from "../dom.js";
+import { button, h, plural, tool } from "../dom.js";
 import { answered } from "../feed.js";
-import { menu } from "../parts.js";
+import { entry, menu } from "../parts.js";
 import { pictureButtons, saveButton } from "../save/buttons.js";
 import { handOut, takeAnswer } from "../save/files.js";
 import { wholeTree } from "../tree/whole.js";
@@ -61,15 +61,12 @@ export class GraphCard {
       h(
         "footer",
         { class: "ds-legend" },
-        LEGEND.map(([name, sign, words]) =>
-          h("span", { class: "entry" }, h("i", { class: `box ${name}` }, sign), words),
-        ),
+        LEGEND.map(([name, sign, words]) => entry(`box ${name}`, words, sign)),
       ),
     );
   }
 
   _tools() {
-    const tool = (sign, label, act) => button(sign, { "aria-label": label, title: label }, act);
     const dot = {
       class: "ds-small",
       "aria-label": "Save the draft graph as DOT",
@@ -77,7 +74,7 @@ export class GraphCard {
     };
     return h(
       "span",
-      { class: "ds-tools" },
+      { class: "ds-tools ds-row" },
       tool("−", "Zoom out", () => this.tree.zoomBy(1 / 1.3)),
       tool("+", "Zoom in", () => this.tree.zoomBy(1.3)),
       tool("⤢", "Fit the whole graph (f)", () => this.tree.fit()),

@@ -1,6 +1,6 @@
 // A block over time: positions across, steps down, a bracket for every model call.
 
-import { h, percent, plural, s } from "../dom.js";
+import { h, percent, plural, s, words } from "../dom.js";
 import { menu } from "../parts.js";
 import { pictureButtons } from "../save/buttons.js";
 import { picture } from "../save/picture.js";
@@ -89,9 +89,9 @@ export class BlockGrid {
     this.svg.setAttribute("height", bottom + 6);
     this.svg.replaceChildren(
       ...this._columns(size),
-      s("text", { class: "head", x: width - 4, y: 12, "text-anchor": "end" }, "p"),
-      s("text", { class: "head", x: 4, y: 12 }, "call"),
-      s("text", { class: "head", x: this.left - 8, y: 12, "text-anchor": "end" }, "step"),
+      words("head", width - 4, 12, "p", "end"),
+      words("head", 4, 12, "call"),
+      words("head", this.left - 8, 12, "step", "end"),
       ...this._calls(top, width, wide),
       ...this._rows(top, width, size),
     );
@@ -106,13 +106,7 @@ export class BlockGrid {
     const every = Math.max(1, Math.ceil(18 / this.column));
     return Array.from({ length: size }, (_, at) => at)
       .filter((at) => at % every === 0)
-      .map((at) =>
-        s(
-          "text",
-          { class: "head", x: this._x(at).toFixed(1), y: 12, "text-anchor": "middle" },
-          String(at),
-        ),
-      );
+      .map((at) => words("head", this._x(at).toFixed(1), 12, at, "middle"));
   }
 
   /** A band and a bracket for every model call. */
@@ -125,7 +119,8 @@ export class BlockGrid {
       while (at + count < this.end && this.run.steps[at + count].k) count++;
       const y = top + (at - this.first) * this.height,
         tall = count * this.height;
-      const words = count > 1 && wide ? s("tspan", { class: "saves" }, ` ✓${count - 1}`) : null;
+      const number = words("number", 4, y + Math.min(tall / 2 + 4, tall - 3), step.at + 1);
+      if (count > 1 && wide) number.append(s("tspan", { class: "saves" }, ` ✓${count - 1}`));
       const saved = `${count} steps, ${plural(count - 1, "call")} saved`;
       made.push(
         s(
@@ -137,12 +132,7 @@ export class BlockGrid {
             class: "bracket",
             d: count > 1 ? `M${this.left - 34} ${y + 3}h-5v${tall - 6}h5` : "",
           }),
-          s(
-            "text",
-            { class: "number", x: 4, y: y + Math.min(tall / 2 + 4, tall - 3) },
-            String(step.at + 1),
-            words,
-          ),
+          number,
           s("title", {}, `call ${step.at + 1}: ${count > 1 ? saved : "one step"}`),
         ),
       );
@@ -166,26 +156,19 @@ export class BlockGrid {
         )
         .join("");
       const sure = Math.min(...step.picks.map((pick) => pick[3] ?? 0));
+      const base = y + this.height / 2 + 4; // of its words
       return s(
         "g",
         { class: `row${step.free ? " free" : ""}`, "data-step": at },
         s("rect", { class: "hit", x: 0, y, width, height: this.height }),
-        s(
-          "text",
-          { class: "number", x: this.left - 8, y: y + this.height / 2 + 4, "text-anchor": "end" },
-          String(at + 1),
-        ),
+        words("number", this.left - 8, base, at + 1, "end"),
         s(
           "g",
           { class: "body" },
           s("path", { class: "dots", d: dots }),
           threads,
           this._chips(step, y),
-          s(
-            "text",
-            { class: "sure", x: width - 4, y: y + this.height / 2 + 4, "text-anchor": "end" },
-            percent(sure),
-          ),
+          words("sure", width - 4, base, percent(sure), "end"),
         ),
       );
     });
@@ -230,7 +213,7 @@ export class BlockGrid {
           width: Math.max(0.5, (width - 4) * (p || 0)).toFixed(1),
           height: 2,
         }),
-        s("text", { x: (width / 2).toFixed(1), y: tall / 2 + 2, "text-anchor": "middle" }, text),
+        words(null, (width / 2).toFixed(1), tall / 2 + 2, text, "middle"),
         s("title", {}, `position ${position}: ${label}, p ${percent(p)}, ${by}`),
       );
     });

@@ -1,8 +1,10 @@
 // The bar of a text's steps: where we are, what happens there, and what it cost so far.
 
-import { button, h, ratio, scrubber } from "../dom.js";
+import { h, ratio, scrubber, scrubTo } from "../dom.js";
+import { boxAt, Lanes, startAt } from "../lanes.js";
+import { entry, tile } from "../parts.js";
 import { toolbar } from "../roving.js";
-import { CallLanes } from "./lanes.js";
+import { Transport } from "../transport.js";
 import { toldOf } from "./words.js";
 
 /** [what a tally holds, its words, what it means] in the order of a step's tally. */
@@ -16,31 +18,25 @@ const TALLY = [
 export class Guide {
   constructor(player) {
     this.player = player;
-    this.lanes = new CallLanes((at) => player.go(at));
-    const act = (sign, label, keys, to) =>
-      button(sign, { "aria-label": label, title: `${label} (${keys})` }, to);
-    this.playButton = act("▶", "Play", "space", () => player.toggle());
-    this.liveButton = button(
-      "Live",
-      { class: "ds-live", "aria-pressed": "false", title: "Follow the run" },
-      () => player.live(),
-    );
+    this.lanes = new Lanes((at) => player.go(at));
+    this.moves = new Transport("Step", {
+      step: (by) => player.walk(by),
+      play: () => player.toggle(),
+      live: () => player.live(),
+    });
     this.heading = h("h2", { class: "dn-place" });
     this.tiles = h("div", { class: "ds-tiles dn-tiles" });
     this.scrub = scrubber("Denoising step", (to) => player.go(to));
     this.same = h("p", { class: "dn-same", role: "status" });
     this.told = h("p", { class: "dn-told" });
-    const back = act("‹", "Step before", "←", () => player.walk(-1));
-    const on = act("›", "Step after", "→", () => player.walk(1));
-    const moves = h("div", { class: "ds-transport" }, back, this.playButton, on, this.liveButton);
-    const key = (name, words) =>
-      h("span", { class: "entry" }, h("i", { class: `dn-key ${name}` }), words);
+    const { back, play, next, live } = this.moves,
+      moves = h("div", { class: "ds-transport" }, back, play, next, live);
     this.element = h(
       "section",
       { class: "ds-card dn-guide", "aria-label": "Denoising steps" },
       h(
         "div",
-        { class: "dn-bar" },
+        { class: "dn-bar ds-row" },
         toolbar("Step through", moves),
         this.heading,
         h("span", { class: "ds-spring" }),
@@ -51,9 +47,9 @@ export class Guide {
       h(
         "div",
         { class: "ds-key" },
-        key("paid", "a model call's own step"),
-        key("free", "✓ by an accepted draft: no call"),
-        key("starts", "a new block"),
+        entry("dn-key paid", "a model call's own step"),
+        entry("dn-key free", "✓ by an accepted draft: no call"),
+        entry("dn-key starts", "a new block"),
         h("span", { class: "ds-spring" }),
         this.same,
       ),
@@ -62,7 +58,11 @@ export class Guide {
 
   /** The runs over the whole text, and whether they agree so far; `parts`: where they part. */
   draw(runs, reach, parts, unlike) {
-    this.lanes.draw(runs, reach);
+    this.lanes.draw(
+      reach,
+      runs.map(({ name }) => h("span", {}, name)),
+      runs.map(({ steps }) => laneOf(steps)),
+    );
     const same =
       parts === null
         ? "✓ both runs unmask the same tokens at the same steps"
@@ -76,16 +76,11 @@ export class Guide {
   mark(run, reach, busy) {
     const { playing, follow, place } = this.player,
       step = run.stepAt(place);
-    this.playButton.textContent = playing ? "❚❚" : "▶";
-    this.playButton.setAttribute("aria-label", playing ? "Pause" : "Play");
-    this.liveButton.hidden = !busy;
-    this.liveButton.setAttribute("aria-pressed", String(follow));
-    this.scrub.max = String(Math.max(0, reach - 1));
-    this.scrub.value = String(place);
-    this.scrub.disabled = reach < 2;
+    this.moves.playing(playing);
+    this.moves.following(busy, follow);
+    scrubTo(this.scrub, place, reach, `step ${place + 1} of ${reach}`);
     if (!step) return;
     this.lanes.mark(place);
-    this.scrub.setAttribute("aria-valuetext", `step ${place + 1} of ${reach}`);
     const where = `block ${step.block + 1} · call ${step.at + 1}`;
     this.heading.replaceChildren(
       `Step ${place + 1} of ${reach} `,
@@ -100,10 +95,23 @@ export class Guide {
     const shown = run.drafts
       ? TALLY.map((about, at) => [values[at], ...about])
       : [[calls, "model calls", "one denoising step each"]];
-    this.tiles.replaceChildren(
-      ...shown.map(([value, words, title]) =>
-        h("span", { class: "ds-tile", title }, h("b", {}, String(value)), h("span", {}, words)),
-      ),
-    );
+    this.tiles.replaceChildren(...shown.map((each) => tile(...each)));
   }
+}
+
+/** The lane of a run: its steps, filled where an accepted draft saved the call, and where calls and
+ * blocks begin. */
+function laneOf(steps) {
+  const [paid, free, calls, blocks] = [[], [], [], []];
+  steps.forEach((step, at) => {
+    (step.free ? free : paid).push(boxAt(at));
+    if (!step.k) calls.push(startAt(at));
+    if (at && steps[at - 1].block !== step.block) blocks.push(`M${at} 0v20`);
+  });
+  return [
+    ["paid", paid],
+    ["free", free],
+    ["starts", calls],
+    ["blocks", blocks],
+  ];
 }

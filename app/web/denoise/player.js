@@ -1,8 +1,8 @@
 // Where we are in the steps of a text, and whether it moves on by itself.
 
-import { RoundsPlayer } from "../studio/rounds-player.js";
+import { Player } from "../player.js";
 
-export class Player extends RoundsPlayer {
+export class StepsPlayer extends Player {
   /** about: {reach() how many steps there are, busy() whether more may come}; onChange(moved). */
   constructor(about, onChange) {
     const may = () => about.reach() > 0;

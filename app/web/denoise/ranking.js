@@ -1,6 +1,7 @@
 // The ranking of masked positions behind a step, or before its call.
 
 import { button, h } from "../dom.js";
+import { bar } from "../parts.js";
 import { savers } from "../save/buttons.js";
 
 export class RankingTable {
@@ -118,15 +119,13 @@ export class RankingTable {
       h("th", {}, at < count ? (this.step.free ? "✓" : "●") : String(i)),
       h("td", { class: "position" }, String(position)),
       ...ids.map((id, j) => {
-        const bar = h("i", { class: "fill" });
-        bar.style.width = `${Math.max(1, 100 * (odds[j] || 0))}%`;
         const marked = read && this.marked?.has(`${i} ${j + 1}`);
         return h(
           "td",
           { class: marked ? "marked" : "" },
           h("span", { class: "label" }, labels[id] ?? `⟨${id}⟩`),
           h("span", { class: "odds" }, brief(odds[j])),
-          bar,
+          bar(odds[j]),
         );
       }),
     );

@@ -1,7 +1,7 @@
 // The text as it stands after a step: masks where nothing is set yet.
 
 import { h } from "../dom.js";
-import { pointAt, tokenList } from "../strip.js";
+import { pointAt, tokenList, tokenOption } from "../strip.js";
 import { textAt } from "./steps.js";
 
 export class TextSoFar {
@@ -42,22 +42,8 @@ function masked(position) {
 function token(run, place, { step: at, text }) {
   const step = run.steps[at],
     here = at === place,
-    how = step ? (step.free ? " accepted" : " bonus") : "";
-  const lines = text
-    .split("\n")
-    .flatMap((line, i) => [
-      ...(i ? [h("span", { class: "ds-newline", "aria-hidden": "true" }, "⏎"), h("br")] : []),
-      line,
-    ]);
-  return h(
-    "span",
-    {
-      class: `ds-token${how}${here ? " here" : ""}`,
-      role: "option",
-      "aria-selected": String(here),
-      "data-step": at,
-      title: step ? `step ${at + 1}, call ${step.at + 1}` : "given",
-    },
-    lines,
-  );
+    how = step ? (step.free ? "accepted" : "bonus") : "",
+    title = step ? `step ${at + 1}, call ${step.at + 1}` : "given",
+    about = { "aria-selected": String(here), "data-step": at, title };
+  return tokenOption(here ? `${how} here` : how, text, about);
 }

@@ -20,7 +20,7 @@ import { BlockGrid } from "./grid.js";
 import { Guide } from "./guide.js";
 import { actOf, KEYS } from "./keys.js";
 import { seek, showLinked, stateOf } from "./linked.js";
-import { Player } from "./player.js";
+import { StepsPlayer } from "./player.js";
 import { RankingTable } from "./ranking.js";
 import { DenoiseRun } from "./run.js";
 import { stepsPart } from "./steps.js";
@@ -53,7 +53,7 @@ export class DenoiseView {
     this.runs = ["A", "B"].map(
       (letter) => new DenoiseRun(letter, source, (run) => this._hear(run), complain),
     );
-    this.player = new Player(about, (moved) => (moved ? this._draw() : this._mark()));
+    this.player = new StepsPlayer(about, (moved) => (moved ? this._draw() : this._mark()));
     this._build(element);
     this.status.standIn(bar, FORM);
     this._listen();

@@ -1,7 +1,8 @@
 // The keys of Learn, and the help that lists them.
 
-import { button, h } from "../dom.js";
+import { h } from "../dom.js";
 import { onKeys } from "../keys.js";
+import { dialog, keyList } from "../parts.js";
 
 const KEYS = [
   ["← →", "step before, step after"],
@@ -21,18 +22,7 @@ const KEYS = [
 const SWIPE = 60; // pixels
 
 export function keyHelp() {
-  const rows = KEYS.map(([key, what]) =>
-    h("div", {}, h("dt", {}, ...key.split(" ").map((k) => h("kbd", {}, k))), h("dd", {}, what)),
-  );
-  const made = h(
-    "dialog",
-    { class: "ds-help", "aria-label": "Keys" },
-    h("h3", {}, "Keys"),
-    h("dl", {}, rows),
-    button("Close", { class: "ds-button" }, () => made.close()),
-  );
-  made.addEventListener("click", (event) => event.target === made && made.close());
-  return made;
+  return dialog("Keys", "", h("h3", {}, "Keys"), keyList(KEYS));
 }
 
 /** The act of a key in a lesson; undefined: none. */

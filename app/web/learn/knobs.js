@@ -1,7 +1,7 @@
 // The sliders of a step. Each stands at one of a few values, and what the step then shows is one of
 // its recorded states.
 
-import { clear, h } from "../dom.js";
+import { clear, h, slider } from "../dom.js";
 
 export class Knobs {
   /** hear.moved(places): a slider is moved; hear.settled(): it is let go. */
@@ -36,8 +36,8 @@ export class Knobs {
   }
 
   _input(label, max) {
-    const made = h("input", { type: "range", min: 0, max, step: 1, "aria-label": label });
-    made.addEventListener("input", () => this.hear.moved(this.inputs.map((i) => Number(i.value))));
+    const moved = () => this.hear.moved(this.inputs.map((i) => Number(i.value))),
+      made = slider(label, [0, max, 1], moved);
     made.addEventListener("change", () => this.hear.settled());
     return made;
   }

@@ -131,25 +131,13 @@ export function cache(side, link) {
   const moved = side.moves
     .filter(([from, to]) => from !== to)
     .map(([from, to]) => `row ${side.prompt + from} → row ${side.prompt + to}`);
+  const rows = (words, items) => {
+    const cells = h("div", { class: "ds-cells" }, prompt(), items.map(cell));
+    return h("div", { class: "ds-cache" }, h("h3", {}, words), cells);
+  };
   return [
-    h(
-      "div",
-      { class: "ds-cache" },
-      h("h3", {}, side.after.length ? "after the pass" : "cache"),
-      h("div", { class: "ds-cells" }, prompt(), side.cells.map(cell)),
-    ),
-    ...(moved.length
-      ? [h("p", { class: "ds-product" }, "↓ copy ", h("b", {}, moved.join(", ")))]
-      : []),
-    ...(side.after.length
-      ? [
-          h(
-            "div",
-            { class: "ds-cache" },
-            h("h3", {}, "what stays"),
-            h("div", { class: "ds-cells" }, prompt(), side.after.map(cell)),
-          ),
-        ]
-      : []),
+    rows(side.after.length ? "after the pass" : "cache", side.cells),
+    moved.length ? h("p", { class: "ds-product" }, "↓ copy ", h("b", {}, moved.join(", "))) : null,
+    side.after.length ? rows("what stays", side.after) : null,
   ];
 }

@@ -1,14 +1,9 @@
 // Tokens with bars: lists by depth, the queue, a diffusion model's blanks.
 
 import { h, percent, tiny } from "../dom.js";
+import { bar } from "../parts.js";
 
 const SIGNS = { chosen: "◆", hot: "▪", new: "+" };
-
-export function track(odds, mark) {
-  const fill = h("i", { class: "fill" });
-  fill.style.width = `${Math.max(1, 100 * Math.min(1, odds || 0))}%`;
-  return h("span", { class: `track ${mark}`, "aria-hidden": "true" }, fill);
-}
 
 /** Tokens with bars: the lists of depths, p after a node, child orders. */
 export function listColumns(side) {
@@ -25,7 +20,7 @@ export function listColumns(side) {
             "li",
             { class: item.mark },
             h("span", { class: "label" }, item.label),
-            track(item.odds, item.mark),
+            bar(item.odds, "", item.mark),
             h("span", { class: "odds" }, percent(item.odds)),
             h("span", { class: "sign" }, SIGNS[item.mark] || ""),
           ),
@@ -34,17 +29,10 @@ export function listColumns(side) {
       list.note ? h("p", { class: "ds-soft" }, list.note) : null,
     ),
   );
-  const product = side.product.length
-    ? [
-        h(
-          "p",
-          { class: "ds-product" },
-          ...side.product.slice(0, -1).map((part) => `${part} `),
-          h("b", {}, side.product.at(-1)),
-        ),
-      ]
-    : [];
-  return [...product, h("div", { class: "ds-lists" }, lists)];
+  const parts = side.product.slice(0, -1).map((part) => `${part} `),
+    whole = h("b", {}, side.product.at(-1)),
+    product = side.product.length ? h("p", { class: "ds-product" }, parts, whole) : null;
+  return [product, h("div", { class: "ds-lists" }, lists)];
 }
 
 export function queue(side, link) {
@@ -55,7 +43,7 @@ export function queue(side, link) {
       h("span", { class: "sign" }, extra ? "→" : SIGNS[item.mark] || ""),
       h("span", { class: "label" }, item.label),
       h("span", { class: "odds" }, tiny(item.odds)),
-      track(item.odds, item.mark),
+      bar(item.odds, "", item.mark),
     );
     row.addEventListener("pointerenter", () => link.point(item.row));
     return row;
@@ -78,29 +66,24 @@ export function queue(side, link) {
 
 /** A block of a diffusion model: text, masks, and what stands to choose at each. */
 export function block(side) {
+  const guessed = ({ name, token, odds }) =>
+    h(
+      "li",
+      {},
+      h("span", { class: "label" }, `${name} ${token}`),
+      bar(odds),
+      h("span", { class: "odds" }, percent(odds)),
+    );
+  const ranked = ({ i, guesses }) => [
+    h("small", {}, `i = ${i}`),
+    h("ol", {}, guesses.map(guessed)),
+  ];
   const cells = side.cells.map((cell) =>
     h(
       "div",
       { class: `ds-blank${cell.filled ? " filled" : ""}` },
       h("b", {}, cell.filled || "▒▒▒"),
-      ...(side.ranks
-        ? [
-            h("small", {}, `i = ${cell.i}`),
-            h(
-              "ol",
-              {},
-              cell.guesses.map((guess) =>
-                h(
-                  "li",
-                  {},
-                  h("span", { class: "label" }, `${guess.name} ${guess.token}`),
-                  track(guess.odds, "seen"),
-                  h("span", { class: "odds" }, percent(guess.odds)),
-                ),
-              ),
-            ),
-          ]
-        : []),
+      side.ranks ? ranked(cell) : null,
     ),
   );
   return [h("div", { class: "ds-block" }, h("span", { class: "ds-block-text" }, side.text), cells)];

@@ -1,6 +1,6 @@
 // The attention mask as a grid; a row pointed at is shown in the tree.
 
-import { h, s } from "../dom.js";
+import { h, s, words } from "../dom.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
@@ -24,26 +24,14 @@ export function matrix(side, link) {
     });
     line.append(
       s("rect", { class: "band", x: 0, y: row + 1.2, width: size, height: 1 }),
-      s(
-        "text",
-        { class: "number", x: numbers, y: row + 1.9, "text-anchor": "end" },
-        String(side.positions[row] ?? row),
-      ),
-      s("text", { x: left - 0.4, y: row + 1.9, "text-anchor": "end" }, label),
+      words("number", numbers, row + 1.9, side.positions[row] ?? row, "end"),
+      words(null, left - 0.4, row + 1.9, label, "end"),
     );
     for (let column = 0; column < n; column++) {
       const cell = (side.rows[row] || "")[column],
         lost = row === side.row && side.lost.includes(column);
-      const kind =
-        cell === undefined
-          ? "blank"
-          : cell === "0"
-            ? "no"
-            : lost
-              ? "lost"
-              : column === row
-                ? "self"
-                : "yes";
+      const seen = lost ? "lost" : column === row ? "self" : "yes",
+        kind = cell === "1" ? seen : "no";
       line.append(
         s("rect", {
           class: `cell ${kind}`,
@@ -66,26 +54,16 @@ export function matrix(side, link) {
     grid.append(line);
   });
   for (let column = 0; column < n; column++)
-    grid.append(
-      s(
-        "text",
-        { class: "head", x: left + column + 0.5, y: 0.8, "text-anchor": "middle" },
-        String(column),
-      ),
-    );
+    grid.append(words("head", left + column + 0.5, 0.8, column, "middle"));
   const key = side.tree
     ? "■ may see   ▣ itself   □ may not"
     : side.lost.length
       ? "■ may see   × must not"
       : "one row, one column per token";
-  const words = h(
-    "p",
-    { class: "ds-soft" },
-    (side.positions.length ? "position id and token · " : "row and token · ") + key,
-  );
+  const lead = side.positions.length ? "position id and token" : "row and token";
   return [
     grid,
-    words,
+    h("p", { class: "ds-soft" }, `${lead} · ${key}`),
     h(
       "span",
       { class: "ds-plot-tools" },

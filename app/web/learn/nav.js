@@ -1,7 +1,8 @@
 // Where the course stands: the chapters, the steps of one as dots, and the buttons between them.
 
-import { button, h } from "../dom.js";
+import { button, h, tool } from "../dom.js";
 import { toolbar } from "../roving.js";
+import { Transport } from "../transport.js";
 
 export class CourseNav {
   /** hear: {go(chapter, step), move(by), play(), present(), help()}. */
@@ -9,16 +10,13 @@ export class CourseNav {
     this.course = course;
     this.hear = hear;
     const chapters = course.chapters.map((chapter, at) => {
-      const entry = button("", { class: "ds-chapter" }, () => hear.go(at, 0));
-      entry.append(h("i", {}, String(at + 1)), h("span", {}, chapter.name));
+      const words = [h("i", {}, String(at + 1)), h("span", {}, chapter.name)],
+        entry = button(words, { class: "ds-chapter" }, () => hear.go(at, 0));
       return h("li", { role: "none" }, entry);
     });
     this.list = toolbar("Chapters", h("ol", { class: "ds-chapters" }, chapters));
-    const act = (sign, label, key, to) =>
-      button(sign, { "aria-label": label, title: `${label} (${key})` }, to);
-    this.back = act("‹", "Step before", "←", () => hear.move(-1));
-    this.play = act("▶", "Play", "space", () => hear.play());
-    this.next = act("›", "Step after", "→", () => hear.move(1));
+    this.moves = new Transport("Step", { step: (by) => hear.move(by), play: () => hear.play() });
+    const { back, play, next } = this.moves;
     this.dots = h("span", {
       class: "ds-dots",
       role: "group",
@@ -30,20 +28,15 @@ export class CourseNav {
     this.element = h("nav", { class: "ds-card ds-learn-nav", "aria-label": "Course" }, this.list);
     const parts = [
       this.dots,
-      this.back,
-      this.play,
-      this.next,
+      back,
+      play,
+      next,
       this.count,
       h("span", { class: "ds-spring" }),
       this.large,
-      act("?", "Keys", "?", () => hear.help()),
+      tool("?", "Keys", () => hear.help(), "?"),
     ];
-    this.controls = toolbar("Steps", h("div", { class: "ds-lesson-controls" }, parts));
-  }
-
-  playing(on) {
-    this.play.textContent = on ? "❚❚" : "▶";
-    this.play.setAttribute("aria-label", on ? "Pause" : "Play");
+    this.controls = toolbar("Steps", h("div", { class: "ds-lesson-controls ds-row" }, parts));
   }
 
   /** lengths: steps of each chapter; seen(chapter, step): whether somebody was there. */
@@ -58,8 +51,8 @@ export class CourseNav {
       0,
       current.offsetLeft - this.list.clientWidth / 2 + current.offsetWidth / 2,
     );
-    this.back.disabled = chapter === 0 && step === 0;
-    this.next.disabled = chapter === lengths.length - 1 && step === count - 1;
+    this.moves.back.disabled = chapter === 0 && step === 0;
+    this.moves.next.disabled = chapter === lengths.length - 1 && step === count - 1;
   }
 
   /** A dot for each step. Those that are there stay: one of them may have the focus. */

@@ -1,7 +1,7 @@
 // Scores: noise added to log p, DART's two terms and what they count.
 
 import { h } from "../dom.js";
-import { track } from "./lists.js";
+import { bar, entry, sheet } from "../parts.js";
 
 const TERM_WORDS = { above: "the parent's score", q: "drafter's term", ngram: "n-gram term" };
 
@@ -12,34 +12,13 @@ function signed2(value) {
 /** log p + g per token, in some tables. */
 export function noiseOf(side) {
   const heads = side.heads ?? ["", "log p", "g", "sum"];
-  const tables = side.lists.map((list) =>
-    h(
-      "table",
-      {},
-      h("caption", {}, list.title),
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          heads.map((name) => h("th", {}, name)),
-        ),
-      ),
-      h(
-        "tbody",
-        {},
-        list.rows.map((row) =>
-          h(
-            "tr",
-            { class: row.mark },
-            h("th", {}, row.label),
-            ...row.terms.map((value) => h("td", {}, signed2(value))),
-            h("td", { class: "sum" }, signed2(row.sum) + (row.mark === "chosen" ? " ◆" : "")),
-          ),
-        ),
-      ),
-    ),
+  const line = ({ label, terms, sum, mark }) => [
+    label,
+    ...terms.map(signed2),
+    signed2(sum) + (mark === "chosen" ? " ◆" : ""),
+  ];
+  const tables = side.lists.map(({ title, rows }) =>
+    captioned(title, heads, rows.map(line), (at) => rows[at].mark),
   );
   const note = side.note ? [h("p", { class: "ds-soft" }, side.note)] : [];
   return [h("div", { class: "ds-lists" }, tables), ...note];
@@ -86,35 +65,23 @@ export function terms(side, link) {
     h(
       "p",
       { class: "ds-soft ds-part-key" },
-      key.map((name) =>
-        h("span", { class: "entry" }, h("i", { class: `part ${name}` }), TERM_WORDS[name]),
-      ),
+      key.map((name) => entry(`part ${name}`, TERM_WORDS[name])),
     ),
   ];
 }
 
 export function weights(side) {
-  const head = h(
-    "tr",
-    {},
-    ["", "drafter's term", "n-gram term"].map((name) => h("th", {}, name)),
-  );
-  const rows = side.rows.map((row) =>
-    h(
-      "tr",
-      {},
-      h("th", {}, row.label),
-      h("td", {}, track(row.q, "hot"), row.q.toFixed(2)),
-      h("td", {}, track(row.ngram, "new"), row.ngram.toFixed(2)),
-    ),
-  );
-  return [
-    h(
-      "table",
-      {},
-      h("caption", {}, "what a term counts"),
-      h("thead", {}, head),
-      h("tbody", {}, rows),
-    ),
-  ];
+  const rows = side.rows.map(({ label, q, ngram }) => [
+    label,
+    [bar(q, "", "hot"), q.toFixed(2)],
+    [bar(ngram, "", "new"), ngram.toFixed(2)],
+  ]);
+  return [captioned("what a term counts", ["", "drafter's term", "n-gram term"], rows)];
+}
+
+/** A table whose title can be seen. */
+function captioned(title, ...parts) {
+  const made = sheet(title, ...parts);
+  made.prepend(h("caption", {}, title));
+  return made;
 }

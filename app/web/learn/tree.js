@@ -1,6 +1,6 @@
 // The tree in a lesson: some rows of a round, at the places they have in the whole tree.
 
-import { h, percent, s } from "../dom.js";
+import { h, percent, s, words } from "../dom.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
@@ -220,9 +220,8 @@ export class LessonTree extends TreeView {
     box.classList.replace("unreached", "drafted");
     const text = box.querySelector(".token");
     const label = this.round.short[this.round.tokens[row]] || this.label(row);
-    const words = cutWords(roomFor(this.plan, this.round, row), label);
-    text.textContent = words;
-    text.setAttribute("data-words", words); // which it is drawn from at another zoom
+    text.textContent = cutWords(roomFor(this.plan, this.round, row), label);
+    text.setAttribute("data-words", text.textContent); // which it is drawn from at another zoom
   }
 
   /** The number by which a node is guessed. */
@@ -230,20 +229,20 @@ export class LessonTree extends TreeView {
     const { boxW } = this.plan;
     node.append(
       s("circle", { class: "ds-guess", cx: boxW - 1, cy: 3, r: 9.5 }),
-      s("text", { class: "ds-guess", x: boxW - 1, y: 7, "text-anchor": "middle" }, number),
+      words("ds-guess", boxW - 1, 7, number, "middle"),
     );
   }
 
   /** Words in place of numbers and bars. */
-  _note(node, words) {
+  _note(node, said) {
     node.querySelectorAll(".odds, .bar").forEach((part) => part.remove());
-    node.querySelector(".token").setAttribute("y", words ? 17 : 24);
+    node.querySelector(".token").setAttribute("y", said ? 17 : 24);
     const x = this.plan.slim ? 4 : 8;
-    if (!words) return;
-    const note = s("text", { class: "odds note", x, y: 32 }, words),
+    if (!said) return;
+    const note = words("odds note", x, 32, said),
       room = this.plan.boxW - 2 * x;
     node.append(note);
-    if (words.length * NOTE <= room) return;
+    if (said.length * NOTE <= room) return;
     note.setAttribute("textLength", room); // its letters a little narrower
     note.setAttribute("lengthAdjust", "spacingAndGlyphs");
   }

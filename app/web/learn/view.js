@@ -5,21 +5,23 @@ import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { goTo } from "../goto.js";
+import { banner } from "../parts.js";
+import { Player } from "../player.js";
 import { PRESENTED, togglePresent } from "../present.js";
 import { keyHelp, listenToLesson } from "./keys.js";
 import { Knobs, placesFor, stateAt } from "./knobs.js";
 import { CourseNav } from "./nav.js";
-import { Player } from "./player.js";
 import { LessonStage } from "./stage.js";
 import { onward, paragraphs, question } from "./words.js";
 
+const READ = { least: 3500, word: 260 }; // milliseconds that a step stays, and for each word
 const LOWEST = 0.5; // of the window: where a step's words may begin
 
 /** The course is fetched once, then it needs no server. */
 export async function mount({ element, server }) {
   const course = await answered(server.course({}));
   if (!course.error) return new Learn(element, course, goTo);
-  element.replaceChildren(h("p", { class: "ds-banner", role: "alert" }, course.error));
+  element.replaceChildren(banner(course.error));
 }
 
 export class Learn {
@@ -32,7 +34,12 @@ export class Learn {
     this.seen = new Set();
     this.answers = new Map();
     this.places = new Map(); // of the sliders of a step
-    this.player = new Player(this, (on) => this.nav.playing(on));
+    this.player = new Player({
+      guide: () => this._played(),
+      may: () => true,
+      changed: (on) => this.nav.moves.playing(on),
+      stays: () => Math.max(READ.least, READ.word * this.words.textContent.split(/\s+/).length),
+    });
     this.stage = new LessonStage((row) => this._picked(row));
     this._build(element);
     listenToLesson(this, element);
@@ -263,6 +270,15 @@ export class Learn {
   }
 
   // ── playing and presenting ─────────────────────────────────────────────────────────────────
+
+  /** How it is played: only while it is in sight, and a question waits for its answer. */
+  _played() {
+    const step = (by) => {
+      this.move(by);
+      if (this.asking || this.predicting) this.pause();
+    };
+    return { atEnd: !this.onView || this.atEnd, home: () => this.go(0, 0), step };
+  }
 
   togglePlay() {
     this.player.toggle();

@@ -34,13 +34,9 @@ export function question(quiz, given, onAnswer, keys = "abc") {
   const options = quiz.options.map((option, at) => {
     const look = { class: `ds-option ${state(at)}`, "aria-pressed": String(given === at) },
       sign = { right: "✓", wrong: "×" }[state(at)] || "",
-      made = button("", look, () => onAnswer(at));
-    made.append(
-      h("kbd", {}, keys[at]),
-      h("span", {}, option.label),
-      h("span", { class: "sign", "aria-hidden": "true" }, sign),
-    );
-    return made;
+      words = [h("kbd", {}, keys[at]), h("span", {}, option.label)],
+      mark = h("span", { class: "sign", "aria-hidden": "true" }, sign);
+    return button([...words, mark], look, () => onAnswer(at));
   });
   const why = given === undefined ? null : quiz.options[given].why;
   return [

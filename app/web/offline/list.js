@@ -2,7 +2,7 @@
 // and ticked to be compared.
 
 import { button, h, number, plural } from "../dom.js";
-import { compareTicked, TAU, wordFilter } from "../parts.js";
+import { compareTicked, TAU, tickBox, wordFilter } from "../parts.js";
 
 // The columns that a press on their head sorts, and how they are written.
 const LISTED = [
@@ -63,19 +63,14 @@ export class RunList {
   }
 
   _line(run) {
-    const tick = h("input", {
-      type: "checkbox",
-      "aria-label": `Tick ${run.label}`,
-      title: "Tick two to four to compare them",
-    });
-    const opener = button("", { class: "ds-site-run", title: run.label }, () =>
-      this.open([run.name]),
-    );
-    opener.append(h("b", {}, `${run.method} ${run.apart}`.trimEnd()), h("small", {}, run.label));
+    const tick = tickBox(run.label),
+      words = [h("b", {}, `${run.method} ${run.apart}`.trimEnd()), h("small", {}, run.label)],
+      about = { class: "ds-site-run", title: run.label },
+      opener = button(words, about, () => this.open([run.name]));
     const cells = LISTED.map(([key, , , written]) =>
       h("td", {}, run[key] === null ? "–" : written(run[key])),
     );
-    const prompt = h("td", { class: "ds-site-prompt", title: run.prompt }, run.prompt);
+    const prompt = h("td", { class: "ds-site-prompt ds-cut", title: run.prompt }, run.prompt);
     const element = h("tr", {}, h("td", {}, tick), h("th", {}, opener), cells, prompt);
     return { run, element, tick };
   }
@@ -99,7 +94,7 @@ export class RunList {
 }
 
 /** Lines by a number of their runs; those without it last. */
-export function inOrder(lines, order) {
+function inOrder(lines, order) {
   if (!order) return lines;
   const value = ({ run }) => run[order.key] ?? order.by * Infinity;
   return [...lines].sort((one, other) => order.by * (value(one) - value(other)) || 0);

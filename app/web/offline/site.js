@@ -2,11 +2,12 @@
 // names, and the course. Every run's data is a file of its own, loaded when it is opened.
 
 import { followHistory, readAddress } from "../address.js";
-import { button, h } from "../dom.js";
+import { button, h, say } from "../dom.js";
 import { Learn } from "../learn/view.js";
+import { banner } from "../parts.js";
 import { listenForPresent } from "../present.js";
 import { Studio } from "../studio.js";
-import { followSystem, toggleTheme } from "../theme.js";
+import { followSystem } from "../theme.js";
 import { RunList } from "./list.js";
 import { Pack } from "./packs.js";
 import { dataFrom } from "./scripts.js";
@@ -58,7 +59,7 @@ class SiteSource extends PackSource {
 class Site {
   constructor(root, nav, told) {
     this.known = new Set(told.runs.map((run) => run.name));
-    this.note = h("p", { class: "ds-banner", role: "alert", hidden: true });
+    this.note = banner();
     const runs = new RunList(told.runs, (names) => goToHash(`trace=${names.join(",")}`));
     const places = {
       list: h("div", {}, h("div", { class: "ds-scope ds-site" }, this.note, runs.element)),
@@ -84,8 +85,7 @@ class Site {
     const here = names.length > 0 && names.every((name) => this.known.has(name));
     const own = view === "run" ? here : Object.hasOwn(this.buttons, view);
     const shown = own ? view : "list";
-    this.note.hidden = !names.length || here;
-    this.note.textContent = "The address names a run that is not here.";
+    say(this.note, names.length && !here && "The address names a run that is not here.");
     for (const [name, place] of Object.entries(this.places)) place.hidden = name !== shown;
     for (const [name, made] of Object.entries(this.buttons))
       made.setAttribute("aria-current", name === shown ? "page" : "false");
@@ -101,7 +101,7 @@ class Site {
       const course = JSON.parse(await dataFrom(COURSE));
       this.lessons ??= new Learn(place, course);
     } catch (error) {
-      place.replaceChildren(h("p", { class: "ds-banner", role: "alert" }, error.message));
+      place.replaceChildren(banner(error.message));
     }
   }
 }
@@ -114,7 +114,6 @@ function goToHash(words) {
 function openSite() {
   followSystem();
   listenForPresent();
-  document.getElementById("ds-theme").addEventListener("click", toggleTheme);
   const told = JSON.parse(document.getElementById("ds-site").textContent);
   new Site(document.querySelector("main"), document.querySelector("nav"), told);
 }

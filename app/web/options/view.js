@@ -23,7 +23,7 @@ export function mount(page) {
   return shown.draw();
 }
 
-export class MethodOptions {
+class MethodOptions {
   constructor({ element, props, server }) {
     Object.assign(this, { props, server });
     this.builder = h("div", { class: "ds-fields" });

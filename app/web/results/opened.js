@@ -1,7 +1,7 @@
 // A file that was opened here, as the server tells it: sentences and tables of words.
 
 import { h } from "../dom.js";
-import { card, sheet } from "../parts.js";
+import { banner, card, sheet } from "../parts.js";
 
 export class OpenedFile {
   constructor() {
@@ -17,7 +17,7 @@ export class OpenedFile {
    * {error}. */
   show(name, { error, title, about, sheets = [], strips = [], lines = [] }) {
     const body = error
-      ? [h("p", { class: "ds-banner", role: "alert" }, error)]
+      ? [banner(error)]
       : [
           h("p", { class: "ds-soft ds-tell" }, inCode(about)),
           ...sheets.map(drawn),

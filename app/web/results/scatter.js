@@ -1,7 +1,7 @@
 // τ and speed of the methods in one picture: what a method gains a round, and what is left of it
 // when its own cost is paid.
 
-import { number, ratio, s } from "../dom.js";
+import { number, ratio, s, words } from "../dom.js";
 
 // Pixels of the picture, and at its right for the names of what stands there: on a narrow window
 // those go above and below.
@@ -28,15 +28,14 @@ export function scatter(rows, isNarrow) {
     slowest = Math.min(0.9, 0.8 * Math.min(...points.map((row) => row.speed)));
   const x = (tau) => LEFT + ((tau - 1) / (widest - 1)) * (W - LEFT - RIGHT);
   const y = (speed) => TOP + ((fastest - speed) / (fastest - slowest)) * (H - TOP - BOTTOM);
-  const text = (words, at, more) => s("text", { ...at, ...more }, words);
   const grid = [0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4]
     .filter((speed) => speed >= slowest && speed <= fastest)
     .flatMap((speed) => [
       s("path", { class: speed === 1 ? "plain" : "grid", d: `M${LEFT} ${y(speed)}H${W - RIGHT}` }),
-      text(ratio(speed), { x: LEFT - 14, y: y(speed) + 4 }, { "text-anchor": "end" }),
+      words(null, LEFT - 14, y(speed) + 4, ratio(speed), "end"),
     ]);
   const ticks = Array.from({ length: Math.floor(widest) }, (_, i) =>
-    text(String(i + 1), { x: x(i + 1), y: H - BOTTOM + 16 }, { "text-anchor": "middle" }),
+    words(null, x(i + 1), H - BOTTOM + 16, i + 1, "middle"),
   );
   const places = named(
     points.map((row) => ({
@@ -55,7 +54,7 @@ export function scatter(rows, isNarrow) {
       s("title", {}, `${row.title}: τ ${number(row.tau)}, ${ratio(row.speed)} plain decoding`),
       s("path", { class: "whisker", d: `M${from} ${up}H${to}` }),
       s("circle", { cx: at, cy: up, r: RADIUS }),
-      text(shortened(row.title), { x: name.left, y: name.top + LINE - 4 }, { class: "name" }),
+      words("name", name.left, name.top + LINE - 4, shortened(row.title)),
     ),
   );
   return s(
@@ -68,17 +67,9 @@ export function scatter(rows, isNarrow) {
     },
     grid,
     ticks,
-    text(
-      "τ: tokens a forward pass of the target",
-      { x: (LEFT + W - RIGHT) / 2, y: H - 6 },
-      { "text-anchor": "middle" },
-    ),
-    text(
-      "faster than plain decoding",
-      { x: W - 4, y: y(1) - 5 },
-      { class: "says", "text-anchor": "end" },
-    ),
-    text("slower", { x: W - 4, y: y(1) + 14 }, { class: "says", "text-anchor": "end" }),
+    words(null, (LEFT + W - RIGHT) / 2, H - 6, "τ: tokens a forward pass of the target", "middle"),
+    words("says", W - 4, y(1) - 5, "faster than plain decoding", "end"),
+    words("says", W - 4, y(1) + 14, "slower", "end"),
     dots,
   );
 }

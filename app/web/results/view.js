@@ -5,7 +5,7 @@ import { ViewInAddress } from "../address.js";
 import { button, clear, estimate, h, number, ratio, unbroken } from "../dom.js";
 import { answered } from "../feed.js";
 import { awaits, onGoTo, taken } from "../goto.js";
-import { card, choice } from "../parts.js";
+import { banner, card, choice } from "../parts.js";
 import { Turns } from "../turns.js";
 import { OpenedFile } from "./opened.js";
 import { choicesOf, OWN, rowsOf, sorted } from "./rows.js";
@@ -149,7 +149,7 @@ export class Results {
       const answer = told.table ?? shipped,
         usual = told.table ? {} : this.rows && this._state();
       this.file = told.error ? null : file; // a reload is not to complain again
-      if (answer.error) return this.place.append(complaint(answer.error));
+      if (answer.error) return this.place.append(banner(answer.error));
       this.ownTable = !!told.table;
       this._make(answer, told.table ? file.name : "");
       state ??= usual || {};
@@ -234,10 +234,6 @@ export class Results {
     if (column !== this.order) return null;
     return column.up ? "ascending" : "descending";
   }
-}
-
-function complaint(sentence) {
-  return h("p", { class: "ds-banner", role: "alert" }, sentence);
 }
 
 function line(row, most, { columns, ran }) {

@@ -15,7 +15,7 @@ export function sumLine(letter, sum, chosen) {
   const causes = sum.causes.map(([words, count]) => `${words} ${count}`).join(", ");
   return h(
     "p",
-    {},
+    { class: "ds-row" },
     letter && sign(letter),
     h("b", {}, `${chosen ? "selected" : "shown"}: n ${sum.rows}`),
     part(`τ ${number(tau.value)}${of(tau)}`, "accepted + 1, mean over these rounds"),

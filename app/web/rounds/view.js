@@ -2,8 +2,8 @@
 // the numbers above it are of the rows that are shown, or of those that are selected.
 
 import { toClipboard } from "../clipboard.js";
-import { button, h, plural } from "../dom.js";
-import { sign } from "../parts.js";
+import { button, h, plural, say, tool } from "../dom.js";
+import { searchBox, sign } from "../parts.js";
 import { filterOf } from "./filter.js";
 import { FORMS } from "./formats.js";
 import { RowGrid } from "./grid.js";
@@ -44,22 +44,15 @@ export class RoundsTable {
 
   _head(name) {
     const note = `${name}-rounds-said`;
-    this.box = h("input", {
-      type: "text",
+    this.box = searchBox("Filter: words, or tvd > 0.5", "Filter the rounds", {
       class: "ds-search ds-rounds-filter",
-      placeholder: "Filter: words, or tvd > 0.5",
-      "aria-label": "Filter the rounds",
       "aria-describedby": note,
-      autocomplete: "off",
-      spellcheck: "false",
       maxlength: 200,
     });
     this.box.addEventListener("input", () => this.look());
     this.box.addEventListener("keydown", (event) => this._key(event));
     this.count = h("span", { class: "ds-soft" });
     this.said = h("p", { class: "ds-rounds-said", id: note, role: "alert", hidden: true });
-    const step = (words, label, by) =>
-      button(words, { "aria-label": label, title: label }, () => this.step(by));
     this.copies = Object.keys(FORMS).map((form) =>
       button(form, { title: `Copy these rows as ${form}` }, ({ target }) =>
         this._copy(form, target),
@@ -67,10 +60,10 @@ export class RoundsTable {
     );
     this.head = h(
       "div",
-      { class: "ds-rounds-head" },
+      { class: "ds-rounds-head ds-row" },
       this.box,
-      step("‹", "Match before (N)", -1),
-      step("›", "Match after (n)", 1),
+      tool("‹", "Match before (N)", () => this.step(-1)),
+      tool("›", "Match after (n)", () => this.step(1)),
       this.count,
       h("span", { class: "ds-spring" }),
       h(
@@ -131,8 +124,7 @@ export class RoundsTable {
   _read() {
     const causes = Object.assign({}, ...this.runs.map((run) => run.causes)),
       read = filterOf(this.box.value, this.columns, causes);
-    this.said.hidden = !read.error;
-    this.said.textContent = read.error ?? "";
+    say(this.said, read.error);
     if (read.error) this.box.setAttribute("aria-invalid", "true");
     else this.box.removeAttribute("aria-invalid");
     if (!read.error) this.filter = read;

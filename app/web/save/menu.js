@@ -1,48 +1,19 @@
 // The menu of a pane: its tree as a picture, tables, and the run.
 
 import { button, h } from "../dom.js";
+import { dialog } from "../parts.js";
 import { wholeTree } from "../tree/whole.js";
 import { takeAnswer, whyNot } from "./files.js";
 import { picture, savePng, saveSvg } from "./picture.js";
 
-const FILES = [
-  [
-    "This round for a paper",
-    [
-      ["figure.svg", "SVG"],
-      ["figure.pdf", "PDF"],
-    ],
-  ],
-  [
-    "This round's draft",
-    [
-      ["dot", "DOT"],
-      ["graphml", "GraphML"],
-    ],
-  ],
-  [
-    "Table of rounds",
-    [
-      ["rounds.csv", "CSV"],
-      ["rounds.parquet", "Parquet"],
-    ],
-  ],
-  [
-    "Table of nodes",
-    [
-      ["nodes.csv", "CSV"],
-      ["nodes.parquet", "Parquet"],
-    ],
-  ],
-  [
-    "The run",
-    [
-      ["trace", "Trace"],
-      ["html", "One HTML file"],
-      ["perfetto", "Perfetto timeline"],
-    ],
-  ],
-];
+/** words → form of a file → its button */
+const FILES = {
+  "This round for a paper": { "figure.svg": "SVG", "figure.pdf": "PDF" },
+  "This round's draft": { dot: "DOT", graphml: "GraphML" },
+  "Table of rounds": { "rounds.csv": "CSV", "rounds.parquet": "Parquet" },
+  "Table of nodes": { "nodes.csv": "CSV", "nodes.parquet": "Parquet" },
+  "The run": { trace: "Trace", html: "One HTML file", perfetto: "Perfetto timeline" },
+};
 
 export class SaveMenu {
   constructor(pane) {
@@ -59,9 +30,9 @@ export class SaveMenu {
       () => this.open(),
     );
     this.said = h("p", { class: "ds-soft", role: "status" });
-    this.panel = h(
-      "dialog",
-      { class: "ds-help ds-save", "aria-label": "Save or export" },
+    this.panel = dialog(
+      "Save or export",
+      "ds-save",
       h("h3", {}, "Take it with you"),
       this._line(
         "Whole tree",
@@ -72,21 +43,16 @@ export class SaveMenu {
         this._pictures(() => picture(pane.tree.svg), "view"),
       ),
       ...(pane.source.export
-        ? FILES.map(([words, forms]) =>
+        ? Object.entries(FILES).map(([words, forms]) =>
             this._line(
               words,
-              forms.map((form) => this._file(...form)),
+              Object.entries(forms).map((form) => this._file(...form)),
             ),
           )
         : []),
       this.said,
-      button("Close", { class: "ds-button" }, () => this.panel.close()),
     );
     this.panel.addEventListener("keydown", (event) => event.stopPropagation());
-    this.panel.addEventListener(
-      "click",
-      (event) => event.target === this.panel && this.panel.close(),
-    );
   }
 
   open() {
@@ -97,7 +63,7 @@ export class SaveMenu {
   _line(words, buttons) {
     return h(
       "div",
-      { class: "ds-save-line", role: "group", "aria-label": words },
+      { class: "ds-save-line ds-row", role: "group", "aria-label": words },
       h("span", {}, words),
       buttons,
     );

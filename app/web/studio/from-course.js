@@ -16,7 +16,11 @@ export function fillFromCourse(studio, { filling, chapter, own }) {
   studio.trigger("refill", { filling: others });
   const what = own ? "Write your prompt and press Start." : "Press Start to follow along.",
     words = `The form has the method and the settings of chapter ${chapter}. ${what}`,
-    line = h("p", { class: "ds-banner note ds-from-course", role: "status" }, h("span", {}, words));
+    line = h(
+      "p",
+      { class: "ds-banner note ds-row ds-from-course", role: "status" },
+      h("span", {}, words),
+    );
   const back = () => {
     line.remove();
     goTo({ view: "learn" });

@@ -1,6 +1,7 @@
 // Meanings of the marks and keys of Run and Compare: the legend below the trees, and the help.
 
-import { button, h } from "../dom.js";
+import { h } from "../dom.js";
+import { dialog, entry, keyList } from "../parts.js";
 import { namesOf } from "../rounds/filter.js";
 import { COLUMNS } from "../rounds/rows.js";
 
@@ -37,18 +38,7 @@ const FILTER = [
     "pointed at. “–” is not recorded: no comparison holds of it but == unknown.",
 ];
 
-/** A dialog over the page that a press outside of it closes. */
-export function dialog(label, extra, ...parts) {
-  const made = h("dialog", { class: `ds-help ${extra}`.trim(), "aria-label": label }, parts);
-  const close = button("Close", { class: "ds-button" }, () => made.close());
-  made.append(h("div", { class: "ds-help-foot" }, close));
-  made.addEventListener("click", (event) => event.target === made && made.close());
-  return made;
-}
-
 export function helpDialog(legend) {
-  const keys = (words) => words.split(" ").map((key) => h("kbd", {}, key)),
-    rows = HELP.map(([key, what]) => h("div", {}, h("dt", {}, keys(key)), h("dd", {}, what)));
   return dialog(
     "Keys",
     "",
@@ -58,7 +48,7 @@ export function helpDialog(legend) {
     h("h3", {}, "Filter of the rounds"),
     ...FILTER.map((words) => h("p", { class: "ds-key" }, words)),
     h("h3", {}, "Keys"),
-    h("dl", {}, rows),
+    keyList(HELP),
   );
 }
 
@@ -69,29 +59,24 @@ function textKey() {
     ["bonus", "bonus"],
     ["prefill", "from prefill"],
   ];
-  return entries.map(([name, words]) =>
-    h("span", { class: "entry" }, h("i", { class: `ds-token ${name}` }, "abc"), words),
-  );
+  return entries.map(([name, words]) => entry(`ds-token ${name}`, words, "abc"));
 }
 
 /** The legend below the trees. */
 export class Legend {
   constructor() {
-    const box = (name, sign, words) =>
-      h("span", { class: "entry" }, h("i", { class: `box ${name}` }, sign), words);
-    const bar = (name, words) => h("span", { class: "entry" }, h("i", { class: name }), words);
     this.cues = h("span", { class: "ds-cue-key", hidden: true });
     this.lines = h("span", { class: "ds-cue-key", hidden: true });
     this.marks = h("p", { class: "ds-key ds-cue-key", hidden: true }); // again, for the help
     const entries = h(
       "footer",
       { class: "ds-legend" },
-      box("accepted", "✓", "accepted"),
-      box("rejected", "×", "rejected"),
-      box("unreached", "·", "unreached: unobserved, not rejected"),
-      box("ghost", "◇", "target's token, not drafted"),
-      bar("mini q", "q drafter"),
-      bar("mini p", "p target"),
+      entry("box accepted", "accepted", "✓"),
+      entry("box rejected", "rejected", "×"),
+      entry("box unreached", "unreached: unobserved, not rejected", "·"),
+      entry("box ghost", "target's token, not drafted", "◇"),
+      entry("mini q", "q drafter"),
+      entry("mini p", "p target"),
       this.lines,
       this.cues,
     );
@@ -109,8 +94,8 @@ export class Legend {
     const words = Object.assign({}, ...rounds.map((round) => round.sign_help || {}));
     const marks = Object.keys(words).sort();
     for (const place of [this.cues, this.marks]) {
-      const entry = (mark) => h("span", { class: "entry" }, h("b", {}, mark), words[mark]);
-      place.replaceChildren(...marks.map(entry));
+      const meaning = (mark) => h("span", { class: "entry" }, h("b", {}, mark), words[mark]);
+      place.replaceChildren(...marks.map(meaning));
       place.hidden = !marks.length;
     }
     this.element.classList.toggle("cued", marks.length > 0);

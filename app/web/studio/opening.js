@@ -6,7 +6,7 @@ import { openNamed } from "../named.js";
 import { keepTickets, keptTickets, UNASKED } from "./shelf.js";
 
 /** The number of a round that accepted most, and of those the one that drafted most. */
-export function bestOf(rounds) {
+function bestOf(rounds) {
   const gain = ({ accepted, drafted }) => accepted + drafted / 1e4;
   return rounds.reduce((best, round, at) => (gain(round) > gain(rounds[best]) ? at : best), 0);
 }

@@ -1,6 +1,7 @@
 // Finding a token in the trees on view.
 
 import { h, plural } from "../dom.js";
+import { searchBox } from "../parts.js";
 
 export class Search {
   /** hear: {panes(), found(pane, row), leave()}. */
@@ -9,15 +10,7 @@ export class Search {
     this.hits = [];
     this.hit = -1;
     this.found = h("span", { class: "ds-found", "aria-live": "polite" });
-    this.box = h("input", {
-      type: "text",
-      class: "ds-search",
-      placeholder: "Find a token  /",
-      "aria-label": "Find a token in this tree",
-      autocomplete: "off",
-      spellcheck: "false",
-      maxlength: 80,
-    });
+    this.box = searchBox("Find a token  /", "Find a token in this tree");
     this.box.addEventListener("input", () => this.look());
     this.box.addEventListener("keydown", (event) => this._key(event));
   }

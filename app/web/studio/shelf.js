@@ -2,8 +2,8 @@
 // The tickets on view survive a reload of this tab, and nothing else does.
 
 import { h } from "../dom.js";
-import { LETTERS } from "../parts.js";
-import { dialog } from "./help.js";
+import { dialog, LETTERS } from "../parts.js";
+import { keepList, keptList } from "../storage.js";
 
 /** [title, words] of an empty view. */
 export const EMPTY = {
@@ -63,11 +63,7 @@ export const UNASKED = "unasked";
 const KEY = (view) => `draftscope-tickets-${view}`;
 
 export function keepTickets(view, tickets) {
-  try {
-    sessionStorage.setItem(KEY(view), tickets.join(" "));
-  } catch {
-    // storage may be forbidden; then a reload starts afresh
-  }
+  keepList(KEY(view), tickets);
 }
 
 /** A letter for each run: the one that it has in Compare, else the first free. */
@@ -79,9 +75,5 @@ export function lettersFor(tickets) {
 }
 
 export function keptTickets(view) {
-  try {
-    return (sessionStorage.getItem(KEY(view)) || "").split(" ").filter(Boolean);
-  } catch {
-    return [];
-  }
+  return keptList(KEY(view));
 }

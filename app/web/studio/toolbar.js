@@ -1,7 +1,8 @@
 // The tools below the view: stepping, what is shown, zoom, folding, table.
 
-import { button, h } from "../dom.js";
+import { button, h, tool } from "../dom.js";
 import { toolbar } from "../roving.js";
+import { Transport } from "../transport.js";
 
 const PARTS = [
   ["tree", "Tree", "The draft tree"],
@@ -25,28 +26,24 @@ export class Toolbar {
   }
 
   _transport(studio) {
-    const step = (sign, label, keys, by) =>
-      button(sign, { "aria-label": label, title: `${label} (${keys})` }, () =>
-        studio.guide.step(by),
-      );
-    this.previous = step("‹", "Round before", "←", -1);
-    this.next = step("›", "Round after", "→", 1);
-    this.play = button("▶", { "aria-label": "Play", title: "Play (space)" }, () =>
-      studio.player.toggle(),
-    );
-    const live = { class: "ds-live", "aria-pressed": "true", title: "Follow the run" };
-    this.live = button("Live", live, () => studio.goLive());
-    const label = { class: "ds-transport", role: "group", "aria-label": "Step through rounds" };
-    return h("div", label, this.previous, this.play, this.next, this.live);
+    this.moves = new Transport("Round", {
+      step: (by) => studio.guide.step(by),
+      play: () => studio.player.toggle(),
+      live: () => studio.goLive(),
+    });
+    const { back, play, next, live } = this.moves,
+      label = { class: "ds-transport", role: "group", "aria-label": "Step through rounds" };
+    return h("div", label, back, play, next, live);
   }
 
   _tools(studio) {
-    const tool = (sign, label, act) => button(sign, { "aria-label": label, title: label }, act),
-      toggle = (words, title, act) =>
+    const toggle = (words, title, act) =>
         button(words, { class: "ds-button", "aria-pressed": "false", title }, act),
       trees = (act) => () => studio.look.trees(act);
-    this.run = button("⟷", { "aria-label": "The whole run (w)", title: "The whole run (w)" }, () =>
-      studio.look.trees((tree) => tree.fitRun()),
+    this.run = tool(
+      "⟷",
+      "The whole run (w)",
+      trees((tree) => tree.fitRun()),
     );
     this.fold = toggle("All nodes", "Draw every node, or fold again (u)", () =>
       studio.look.toggleFold(),
@@ -73,7 +70,7 @@ export class Toolbar {
     ];
     return h(
       "span",
-      { class: "ds-tools" },
+      { class: "ds-tools ds-row" },
       studio.search.found,
       studio.search.box,
       this.drawing,
@@ -101,17 +98,11 @@ export class Toolbar {
 
   /** Where the guide is, how many rounds there are, and whether a run goes on. */
   at(guide, count, busy) {
-    this.previous.disabled = guide.atStart;
-    this.next.disabled = guide.atEnd;
-    this.play.disabled = count < 2;
+    this.moves.back.disabled = guide.atStart;
+    this.moves.next.disabled = guide.atEnd;
+    this.moves.play.disabled = count < 2;
+    this.moves.following(busy, guide.follow);
     for (const part of this.parts.values()) part.disabled = !count; // else a white page
-    this.live.hidden = !busy;
-    this.live.setAttribute("aria-pressed", String(guide.follow));
-  }
-
-  playing(on) {
-    this.play.textContent = on ? "❚❚" : "▶";
-    this.play.setAttribute("aria-label", on ? "Pause" : "Play");
   }
 
   folding(panes) {

@@ -3,10 +3,10 @@
 
 import { fill, percent, plural, s, tiny } from "../dom.js";
 
-export const BOX_W = 128;
-export const BOX_H = 40;
+const BOX_W = 128;
+const BOX_H = 40;
 export const STEP_X = 168;
-export const STEP_Y = 46;
+const STEP_Y = 46;
 const BAR = 50; // a bar for probability 1
 export const TOKEN_Y = 14; // the line of a token above its odds, which its "_" is not to touch
 export const INSET = 13; // of the words of a box with round ends
@@ -68,7 +68,7 @@ export function blocks({ boxW, boxH }, places, ghostPlace) {
 // ── one box ────────────────────────────────────────────────────────────────────────────────────
 
 /** The meaning of the mark in a node's box; "" where there is none. */
-export function signOf(round, row) {
+function signOf(round, row) {
   return (row >= 0 && round.signs && round.sign_help[round.signs[row]]) || "";
 }
 

@@ -1,6 +1,6 @@
 // The small map of a tree in its corner: all boxes, and a frame around what is in sight.
 
-import { s } from "../dom.js";
+import { s, scrub } from "../dom.js";
 
 const AROUND = 40;
 const ROOM = 520; // pixels: in a narrower window it would hide too much
@@ -13,22 +13,8 @@ export class TreeMap {
       "aria-hidden": "true",
       preserveAspectRatio: "none",
     });
-    const jump = (event) => {
-      const box = this.svg.getBoundingClientRect();
-      const share = [
-        (event.clientX - box.left) / box.width,
-        (event.clientY - box.top) / box.height,
-      ];
-      onJump(
-        share[0] * (this.width + 2 * AROUND) - AROUND,
-        share[1] * (this.height + 2 * AROUND) - AROUND,
-      );
-    };
-    this.svg.addEventListener("pointerdown", (event) => {
-      this.svg.setPointerCapture(event.pointerId);
-      jump(event);
-    });
-    this.svg.addEventListener("pointermove", (event) => event.buttons && jump(event));
+    const at = (share, side) => share * (side + 2 * AROUND) - AROUND;
+    scrub(this.svg, (across, down) => onJump(at(across, this.width), at(down, this.height)));
   }
 
   clear() {

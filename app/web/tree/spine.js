@@ -96,14 +96,10 @@ export class Spine {
     const back = left - tree.stepX + tree.boxW;
     const middle = top + tree.boxH / 2;
     if (column > 0)
-      parts.push(s("path", { class: `line ${token.came}`, d: `M${back} ${middle}H${left}` }));
+      parts.push(s("path", { class: edgeOf(token.came), d: `M${back} ${middle}H${left}` }));
     if (column !== first) {
       const size = { width: tree.boxW, height: tree.boxH, rx: token.row < 0 ? tree.boxH / 2 : 7 };
-      const odds = [
-        token.q === null ? "" : `q ${percent(token.q)}`,
-        token.p === null ? "" : `p ${percent(token.p)}`,
-      ];
-      const said = odds.filter(Boolean);
+      const said = oddsOf(token);
       const lines = tree.slim ? said : [said.join("   ")];
       const inset = left + (tree.slim ? 4 : token.row < 0 ? INSET : 9);
       parts.push(
@@ -136,7 +132,7 @@ export class Spine {
       const to = at + middle,
         d = `M${back} ${from}C${back + bend} ${from} ${left - bend} ${to} ${left} ${to}`;
       return [
-        s("path", { class: "line rejected", d }),
+        s("path", { class: "ds-edge rejected", d }),
         s("text", { class: "token twig", x: left + 5, y: at + middle + 4 }, words),
       ];
     });
@@ -193,14 +189,22 @@ export class Spine {
   }
 }
 
+/** The look of the edge to a token, as in a tree. */
+function edgeOf(came) {
+  return `ds-edge ${came === "bonus" ? "ghost" : came}`;
+}
+
+/** q and p of a token in words, as far as they are known. */
+function oddsOf({ q, p }) {
+  return [q === null ? "" : `q ${percent(q)}`, p === null ? "" : `p ${percent(p)}`].filter(Boolean);
+}
+
 /** The lines of the tip for a token of another round. */
-export function tokenLines({ at, label, round, came, q, p }) {
-  const odds = [q === null ? "" : `q ${percent(q)}`, p === null ? "" : `p ${percent(p)}`].filter(
-    Boolean,
-  );
+export function tokenLines(token) {
+  const { at, label, round, came } = token;
   return [
     label,
-    [came, ...odds].join(" · "),
+    [came, ...oddsOf(token)].join(" · "),
     `round ${at + 1}: ${round.accepted} accepted of ${round.drafted}` +
       (round.ghost ? `; ${round.ghost.why}` : ""),
   ];

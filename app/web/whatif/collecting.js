@@ -1,7 +1,8 @@
 // The text of a run on view, collected for What-if by the server's worker.
 
 import { Background } from "../background.js";
-import { h } from "../dom.js";
+import { say } from "../dom.js";
+import { banner } from "../parts.js";
 
 export class Collecting {
   /** hear: {begun() gives isWanted() of the text, collected(file, title, setting, isWanted),
@@ -15,7 +16,7 @@ export class Collecting {
         hear.collected(file, title, { ...this.setting, apart }, this.isWanted),
       complain: (sentence) => this._complain(sentence),
     });
-    this.said = h("p", { class: "ds-banner", role: "alert" });
+    this.said = banner();
     this.element = this.work.element;
   }
 
@@ -32,7 +33,7 @@ export class Collecting {
   }
 
   _complain(sentence) {
-    this.said.textContent = sentence;
+    say(this.said, sentence);
     if (!sentence) return this.forget();
     this.element.after(this.said);
     this.hear.failed(this.isWanted);

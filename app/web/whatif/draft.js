@@ -1,10 +1,10 @@
 // The text of the simulated run, token by token, and the draft of one of its rounds.
 
-import { button, h } from "../dom.js";
+import { button, h, tool } from "../dom.js";
 import { card, menu } from "../parts.js";
 import { pictureButtons, saveButton } from "../save/buttons.js";
 import { fileName, takeAnswer } from "../save/files.js";
-import { pointAt, tokenList, unseenName } from "../strip.js";
+import { pointAt, tokenList, tokenOption } from "../strip.js";
 import { NodeTable } from "../table.js";
 import { wholeTree } from "../tree/whole.js";
 import { TreeView } from "../tree.js";
@@ -57,8 +57,7 @@ export class DraftCard {
   }
 
   _tools(source) {
-    const table = { class: "ds-button", "aria-pressed": "false", title: "The nodes as a table" },
-      fit = { "aria-label": "Fit the whole tree", title: "Fit the whole tree" };
+    const table = { class: "ds-button", "aria-pressed": "false", title: "The nodes as a table" };
     this.flip = button("Table", table, () => {
       this.tabulate(!this.tabular);
       this.hear.moved();
@@ -72,7 +71,7 @@ export class DraftCard {
     };
     return [
       this.flip,
-      button("⤢", fit, () => this.tree.round && this.tree.fit()),
+      tool("⤢", "Fit the whole tree", () => this.tree.round && this.tree.fit()),
       menu("Save this draft", [
         pictureButtons(
           "this tree",
@@ -89,17 +88,7 @@ export class DraftCard {
   /** Another text: its tokens. */
   read(text) {
     this.tokens = text.map((words, place) =>
-      h(
-        "span",
-        {
-          class: "ds-token",
-          role: "option",
-          "data-place": place,
-          "aria-selected": "false",
-          "aria-label": unseenName(words),
-        },
-        words.replace(/\n/g, "⏎") || "∅",
-      ),
+      tokenOption("", words, { "data-place": place }, words.replace(/\n/g, "⏎") || "∅"),
     );
     this.strip.replaceChildren(...this.tokens);
   }

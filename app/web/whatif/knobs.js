@@ -1,6 +1,6 @@
 // The knobs of a method: the draft budget, and each option with its own range and step.
 
-import { h } from "../dom.js";
+import { h, slider } from "../dom.js";
 
 const BUDGETS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024];
 const USUAL = 16;
@@ -40,7 +40,7 @@ export class Knobs {
       output = h("output", {}, String(this.budget)),
       range = [0, BUDGETS.length - 1, 1],
       shown = (at) => BUDGETS[at];
-    const input = slider(label, range, BUDGETS.indexOf(this.budget), shown, (at) => {
+    const input = knobSlider(label, range, BUDGETS.indexOf(this.budget), shown, (at) => {
       this.budget = BUDGETS[at];
       output.textContent = String(this.budget);
       this.onTurn(false);
@@ -67,7 +67,7 @@ export class Knobs {
     };
     const input =
       knob.slider &&
-      slider(knob.label, knob.slider, placeOf(this.values[knob.name]), shown, turned);
+      knobSlider(knob.label, knob.slider, placeOf(this.values[knob.name]), shown, turned);
     number.addEventListener("change", () => {
       if (number.value === "") number.value = this.values[knob.name];
       const value = Number(number.value);
@@ -119,13 +119,12 @@ function bounds({ min, max, step, log }) {
   return h("small", { class: "ds-bounds" }, `${range}, ${by}`);
 }
 
-function slider(label, [min, max, step], value, shown, turned) {
-  const about = { type: "range", min, max, step, value, "aria-label": label };
-  const input = h("input", { ...about, "aria-valuetext": String(shown(value)) });
-  input.addEventListener("input", () => {
-    const now = Number(input.value);
+/** A slider whose places stand for other values. */
+function knobSlider(label, range, value, shown, turned) {
+  const move = (now) => {
     input.setAttribute("aria-valuetext", String(shown(now)));
     turned(now);
-  });
+  };
+  const input = slider(label, range, move, { value, "aria-valuetext": String(shown(value)) });
   return input;
 }

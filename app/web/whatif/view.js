@@ -2,11 +2,11 @@
 // Every turn of a knob is simulated on the server from the file; no model runs.
 
 import { namedRow, ViewInAddress } from "../address.js";
-import { clear, h, number } from "../dom.js";
+import { clear, h, number, say } from "../dom.js";
 import { answered, sent } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
 import { News } from "../news.js";
-import { card, choice, opener, optionsOf, TAU, tile } from "../parts.js";
+import { banner, card, choice, opener, optionsOf, TAU, tile } from "../parts.js";
 import { Turns } from "../turns.js";
 import { Collecting } from "./collecting.js";
 import { Curves } from "./curves.js";
@@ -28,7 +28,7 @@ export function mount(page) {
   new WhatIf(page.element, source, (route, file) => sent(page, route, file));
 }
 
-export class WhatIf {
+class WhatIf {
   /** send(route, file): what a route of the server makes of a file. */
   constructor(element, source, send) {
     Object.assign(this, { source, send, place: 0 });
@@ -87,7 +87,7 @@ export class WhatIf {
     );
     this.files = choice("Collected text", [], (name) => this.turnTo(name));
     this.method = choice("Method", [], (name) => this._choose(name));
-    this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
+    this.said = banner();
     this.exact = h("span", { class: "ds-exact", role: "status" });
     this.tiles = h("div", { class: "ds-tiles" });
     this.prompt = h("p", { class: "ds-soft ds-tell" });
@@ -120,8 +120,7 @@ export class WhatIf {
   }
 
   complain(sentence) {
-    this.said.hidden = !sentence;
-    this.said.textContent = sentence || "";
+    say(this.said, sentence);
   }
 
   /** An answer, or null with a sentence said; null alone where nobody waits for it any more. */
@@ -190,8 +189,7 @@ export class WhatIf {
     this.more.chosen = setting.more?.split(",") ?? [];
     offerText(this, name, title, setting);
     this.prompt.textContent = `${about.model}: ${about.prompt}`;
-    this.given.textContent = about.given || this.apart.get(name) || "";
-    this.given.hidden = !this.given.textContent;
+    say(this.given, about.given || this.apart.get(name));
     this.method.replaceChildren(...optionsOf(about.methods.map((each) => [each.name, each.title])));
     this.draft.read(about.text);
     this.curves.clear(about.methods, about.figures);
