@@ -17,7 +17,7 @@ from typing import Any
 
 from analysis.engines.lines import forms_of, text_lines
 from analysis.engines.served import holds_counts
-from core.errors import UserError, WrongKind
+from core.errors import UserError, WrongKind, reading
 from core.json_input import MAX_BYTES, parse_json, read_json
 from core.lines import lines, open_regular
 from core.traces.schema import FORMAT
@@ -67,13 +67,11 @@ _FOLDERS = {  # a pattern of files in it → what the folder is
 
 def kind_of(path: Path) -> FileKind:
     """The kind of a file or a folder. Raises UserError for one that cannot be read."""
-    try:
+    with reading(path):
         if path.is_dir():
             return _of_folder(path)
         with open_regular(path) as file:
             head = file.read(BEGINNING)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     if not head.strip():
         return EMPTY
     if head[:2] == b"\x1f\x8b":

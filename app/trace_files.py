@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.errors import UserError, WrongKind
+from core.errors import UserError, WrongKind, reading
 from core.files import by_name, distinct
 from core.lines import LIMITS, Limits, open_regular
 from core.traces.reader import TraceReader, named_like_traces, read_trace, traces_in
@@ -158,14 +158,12 @@ def _names(files: Iterable[str]) -> list[str]:
 
 
 def _at(path: Path, empty: bool) -> list[Path]:
-    try:
+    with reading(path):
         if path.is_file():
             _header(path)
             return [path]
         if not path.is_dir():
             raise UserError(f"there is no file or folder {path}")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     files = named_like_traces(path)
     if not any(map(_is_trace, files)) and (files or not empty):
         raise WrongKind(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)", path)
@@ -182,12 +180,10 @@ def _is_trace(file: Path) -> bool:
 
 def _header(path: Path) -> Header:
     try:
-        with open_regular(path) as file:
+        with reading(path.name), open_regular(path) as file:
             return TraceReader(file, path.name).header
     except WrongKind as error:
         raise WrongKind(error, path) from None
-    except OSError as error:
-        raise UserError(f"{path.name} cannot be read: {error.strerror or error}") from None
 
 
 def _distinct(labels: Mapping[Path, str]) -> dict[Path, str]:

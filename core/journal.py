@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from core.errors import UserError
+from core.errors import UserError, reading, writing
 from core.files import LOCK, held
 from core.json_input import parse_json
 from core.lines import open_regular
@@ -41,7 +41,7 @@ class Journal:
         self.path, self._values = path, dict[str, Any]()
         if path is None:
             return
-        try:
+        with reading(path):
             data = b""
             if path.exists():
                 with open_regular(path) as file:
@@ -49,8 +49,6 @@ class Journal:
             whole = data.rfind(b"\n") + 1
             if whole < len(data):
                 os.truncate(path, whole)
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
         for number, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
             entry = parse_json(line, f"{path}, line {number}")
             if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
@@ -132,12 +130,3 @@ def alone(folder: Path, what: str) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(held(folder / LOCK, busy, goes=True))
         yield
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Raises UserError for an OSError inside: ``path`` cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from core.errors import UserError
+from core.errors import UserError, reading
 from core.lines import MAX_BYTES, open_regular
 
 T = TypeVar("T")
@@ -30,11 +30,8 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # in a JSON text,
 
 def read_json(path: Path) -> Any:
     """The value in a file. Raises UserError as ``parse_json`` does, or when it cannot be read."""
-    try:
-        with open_regular(path) as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    with reading(path), open_regular(path) as file:
+        data = file.read(MAX_BYTES + 1)
     return parse_json(data, str(path))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from core.errors import UserError
+from core.errors import UserError, reading
 from core.json_input import parse_json
 from core.lines import open_regular
 
@@ -37,12 +37,10 @@ def read_lines(path: Path, most: float = math.inf) -> list[tuple[int, str]]:
     bytes.
     """
     try:
-        with open_regular(path) as file:
+        with reading(path), open_regular(path) as file:
             if os.fstat(file.fileno()).st_size > most:
                 raise UserError(f"{path} is larger than {most / 2**20:.0f} MiB")
             text = io.TextIOWrapper(file, "utf-8-sig").read()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8 text") from None
     lines = ((number, line.strip()) for number, line in enumerate(text.split("\n"), 1))

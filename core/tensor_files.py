@@ -21,7 +21,7 @@ import numpy as np
 from msgspec import Meta
 
 from core.declared import BadField, read
-from core.errors import UserError, WrongKind
+from core.errors import UserError, WrongKind, reading
 from core.json_input import parse_json
 from core.lines import open_regular
 from core.rounds.draft import Array
@@ -70,11 +70,9 @@ class TensorFile:
         """Fill a buffer of the tensor's size with its bytes. Raises UserError for a file that was
         cut since it was opened."""
         entry = self.entries[name]
-        try:
+        with reading(self.path):
             self.file.seek(self.begin + entry.data_offsets[0])
             whole = self.file.readinto(buffer) == entry.size  # type: ignore[attr-defined]
-        except OSError as error:
-            raise UserError(f"{self.path} cannot be read: {error.strerror or error}") from None
         if not whole:
             raise UserError(f"{self.path} was cut while it was read")
 

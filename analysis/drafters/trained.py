@@ -30,7 +30,7 @@ from analysis.measures.counts import Counts
 from analysis.measures.tables import Tables, grouped
 from analysis.numbers import interval, number
 from core.declared import BadField, Count, Share, convert, read
-from core.errors import UserError
+from core.errors import UserError, reading
 from core.json_input import MAX_BYTES, parse_json
 from core.lines import open_regular
 from core.stats import wilson, z_of_several
@@ -67,11 +67,8 @@ class Curve:
 
 def read_accuracy(path: Path) -> list[Curve]:
     """The curves of a file. Raises UserError, one sentence, for a file that holds none."""
-    try:
-        with open_regular(path) as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    with reading(path), open_regular(path) as file:
+        data = file.read(MAX_BYTES + 1)
     try:
         found = _curves(data, path)
     except BadField as why:

@@ -20,7 +20,7 @@ from analysis.engines.profile import NAME, Profile
 from analysis.engines.steps import is_item, of_items
 from analysis.measures.counts import Counts, Served, summed
 from core.declared import BadField, Count, Share, read
-from core.errors import UserError, WrongKind
+from core.errors import UserError, WrongKind, reading
 from core.json_input import MAX_BYTES, parse_json, read_json
 from core.lines import open_regular
 from core.samples import read_lines
@@ -59,11 +59,8 @@ def _responses_if_json(path: Path) -> list[tuple[Any, str]] | None:
     """The responses of a file that is named as JSON, or is JSON; None: it is text."""
     if path.suffix in (".json", ".jsonl"):
         return list(responses(path))
-    try:
-        with open_regular(path) as file:
-            start = file.read(64).lstrip()[:1]
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    with reading(path), open_regular(path) as file:
+        start = file.read(64).lstrip()[:1]
     if start not in (b"{", b"["):
         return None
     try:

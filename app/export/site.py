@@ -24,9 +24,9 @@ from app.page_files import css, enclosed
 from app.trace_files import TraceFile
 from app.view.comparison import CAUTIONS
 from app.view.rounds import method_name
-from core.errors import UserError
+from core.errors import UserError, reading, writing
 from core.files import LOCK, remove, sha256
-from core.journal import alone, writing
+from core.journal import alone
 from core.lines import Limits
 from core.methods.names import PLAIN
 from core.traces.reader import read_trace
@@ -169,12 +169,10 @@ def element_script() -> str:
 
 def _check(folder: Path) -> None:
     """Raises UserError for a folder with anything but a site, whole or unfinished."""
-    try:
+    with reading(folder):
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder} is not a folder")
         other = next(_others(folder), None) if folder.exists() else None
-    except OSError as error:
-        raise UserError(f"{folder} cannot be read: {error.strerror or error}") from None
     if other is not None:
         raise UserError(f"{folder} holds other things than a site: name a new or empty folder")
 

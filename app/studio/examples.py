@@ -23,7 +23,7 @@ from app.trace_files import TraceFile, TraceFiles
 from app.view.denoise import is_denoising, run_title
 from app.view.rounds import method_name
 from core import ASSETS
-from core.errors import UserError
+from core.errors import UserError, reading
 from core.lines import open_regular
 from core.methods.names import METHODS
 from core.methods.registry import built_in
@@ -324,10 +324,8 @@ class OpenFile(TraceReader):
     def __init__(self, path: Path):
         self._path = path
         self.unwanted: Callable[[], bool] = lambda: False
-        try:
+        with reading(path.name):
             self._open = open_regular(path)
-        except OSError as error:
-            raise UserError(f"{path.name} cannot be read: {error.strerror or error}") from None
         try:
             super().__init__(self._open, path.name, more=self._wait)
         except BaseException:

@@ -19,7 +19,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from core.errors import UserError, first_line
+from core.errors import UserError, first_line, reading
 from core.files import replacing
 from core.json_input import read_json
 from core.lines import check_regular
@@ -224,11 +224,9 @@ def weight_files(folder: Path) -> list[Path]:
         raise pickle_error(pickles[0], "model.safetensors")
     if not files:
         raise UserError(f"{folder} holds no .safetensors file")
-    try:
-        for file in files:
+    for file in files:
+        with reading(file):
             check_regular(file)
-    except OSError as error:
-        raise UserError(f"{error.filename} cannot be read: {error.strerror or error}") from None
     return files
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from core.errors import UserError
 from core.models import checkpoint, presets
-from core.models.hub import Source, cannot_load
+from core.models.hub import Source, loading_model
 from core.models.language import Language, compute_dtype, pick_device, target_source
 from core.models.presets import Value
 from core.progress import Progress, Report, silent
@@ -32,7 +32,7 @@ def load_ends(
     where, source = pick_device(device), target_source(name, report)
     report(Progress("loading the target's ends", None))
     preset = presets.find(name)
-    try:
+    with loading_model(name):
         from core.models.hugging_face import load_config, load_tokenizer
 
         config, tokenizer = load_config(source), load_tokenizer(source)
@@ -41,10 +41,6 @@ def load_ends(
         if config.get_text_config().tie_word_embeddings:
             wanted.discard("lm_head.weight")
         found = {key: tensor.to(where, model.dtype) for key, tensor in _tensors(source, wanted)}
-    except UserError:
-        raise
-    except Exception as error:  # the libraries raise any type for a broken checkpoint
-        raise cannot_load(name, error) from error
     if missing := sorted(wanted - set(found)):
         raise UserError(f"the model {name!r} lacks the tensor {missing[0]}")
     model.load_state_dict(found, strict=False, assign=True)

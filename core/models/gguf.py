@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Protocol
 
-from core.errors import UserError
+from core.errors import UserError, reading
 from core.files import cache_root, scratch
 from core.lines import open_regular
 from core.progress import Progress, Report, silent
@@ -53,7 +53,7 @@ def check_header(file: Path) -> None:
     Raises UserError.
     """
     try:
-        with open_regular(file) as opened:
+        with reading(file), open_regular(file) as opened:
             head = opened.read(24)
             if len(head) < 24 or head[:4] != b"GGUF":
                 raise UserError(f"{file} is not a GGUF file")
@@ -68,8 +68,6 @@ def check_header(file: Path) -> None:
             walk = _HeaderWalk(opened)
             walk.fields(fields)
             walk.tensors(tensors)
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
     except _Beyond:
         raise UserError(f"{file} is cut off, or its header counts more than it holds") from None
 

@@ -22,7 +22,7 @@ from core.models import embedded, llama, presets
 from core.models.chat_template import render_turn
 from core.models.fast_layers import can_pack, use_fast_layers
 from core.models.gguf import read_config
-from core.models.hub import Source, cannot_load
+from core.models.hub import Source, loading_model
 from core.models.layer_kinds import carries_state, check_branches
 from core.models.presets import Value
 from core.models.readout import Readout
@@ -276,7 +276,7 @@ def target_config(name: str) -> PreTrainedConfig | None:
     if name == embedded.NAME and not embedded.is_ready():
         return None
     source = _source(name, embedded.embedded_path)
-    try:
+    with loading_model(name):
         if name == embedded.NAME:
             raw = llama.read_config(embedded.embedded_path())
             return cast("PreTrainedConfig", llama.LlamaConfig(**raw))
@@ -286,10 +286,6 @@ def target_config(name: str) -> PreTrainedConfig | None:
             from core.models.hugging_face import load_config
 
             config = load_config(source)
-    except UserError:
-        raise
-    except Exception as error:
-        raise cannot_load(name, error) from error
     check_branches(name, config)
     return config
 
@@ -320,11 +316,9 @@ def load_vocabulary(name: str, report: Report = silent) -> Vocabulary:
     from core.models.hugging_face import load_config, load_tokenizer
 
     source = target_source(name, report)
-    try:
+    with loading_model(name):
         size = load_config(source).get_text_config().vocab_size
         return Vocabulary(load_tokenizer(source), size)
-    except Exception as error:
-        raise cannot_load(name, error) from error
 
 
 def _source(name: str, embedded_folder: Callable[[], Path]) -> Source:
@@ -371,7 +365,7 @@ def load_language(
         report(Progress("loading weights", None))
         return _embedded(variables)
     dtype = compute_dtype(where)
-    try:
+    with loading_model(name):
         from core.models.hugging_face import load_config, load_model, load_tokenizer
 
         config = load_config(source)
@@ -379,10 +373,6 @@ def load_language(
         tokenizer = load_tokenizer(source)
         model = load_model(source, config, dtype, device == SPLIT, report)
         let_trees_branch(model, config)
-    except UserError:
-        raise
-    except Exception as error:  # the libraries raise any type for a broken checkpoint
-        raise cannot_load(name, error) from error
     if not device_map(model):
         model = model.to(where)  # type: ignore[arg-type]
         if fast:
@@ -399,10 +389,8 @@ def load_language(
 def _embedded(template: Mapping[str, Value]) -> Language:
     """The embedded target on a CPU, without transformers."""
     folder = embedded.embedded_path()
-    try:
+    with loading_model(embedded.NAME):
         model: Any = llama.load(folder)
         tokenizer: Any = FolderTokenizer(folder)
-    except Exception as error:  # safetensors and tokenizers raise many types
-        raise cannot_load(embedded.NAME, error) from error
     release()  # the weights as they were
     return Language(embedded.NAME, model, tokenizer, folder, template=template)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from core import ASSETS
-from core.errors import UserError
+from core.errors import UserError, reading
 from core.lines import open_regular
 from core.models.hub import GGUF, Source
 from core.rounds.draft import MAX_BUDGET
@@ -77,10 +77,8 @@ def shipped() -> Mapping[str, Preset]:
 def read_presets(path: Path) -> dict[str, Preset]:
     """Every preset of a file, by name. Raises UserError."""
     try:
-        with open_regular(path) as file:
+        with reading(path), open_regular(path) as file:
             raw = tomllib.load(file)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not a presets file: {error}") from None
     if not raw:

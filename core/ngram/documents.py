@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from core.errors import UserError
+from core.errors import UserError, reading
 from core.json_input import parse_json
 from core.lines import UNLIMITED, lines, open_regular
 from core.rounds.draft import Array
@@ -78,9 +78,8 @@ def read_documents(
     for file in files:
         read = _json_lines if file.suffix.lower() == ".jsonl" else _text
         try:
-            yield from read(file, encode, bytes_read)
-        except OSError as error:
-            raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
+            with reading(file):
+                yield from read(file, encode, bytes_read)
         except UnicodeDecodeError:
             raise UserError(f"{file} is not UTF-8 text") from None
 

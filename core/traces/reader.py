@@ -19,7 +19,7 @@ import numpy as np
 from msgspec.structs import astuple
 
 from core.declared import BadField, convert, shown
-from core.errors import UserError, WrongKind
+from core.errors import UserError, WrongKind, reading
 from core.journal import FILE as JOURNAL
 from core.json_input import MAX_BYTES, parse_json
 from core.lines import LIMITS, Limits, lines, open_regular, size_of
@@ -87,11 +87,8 @@ def is_trace(path: Path) -> bool:
     """
     if not path.name.endswith(ENDINGS) or path.name.endswith(".gz"):
         return path.name.endswith(ENDINGS)
-    try:
-        with open_regular(path) as file:
-            return FORMAT.encode() in file.readline(1 << 20)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    with reading(path), open_regular(path) as file:
+        return FORMAT.encode() in file.readline(1 << 20)
 
 
 def read_trace(
@@ -128,12 +125,10 @@ def new_text(trace: Trace, name: str) -> list[int]:
 @contextmanager
 def _opened(path: Path, limits: Limits = LIMITS) -> Iterator[TraceReader]:
     try:
-        with open_regular(path) as file:
+        with reading(f"the trace {path}"), open_regular(path) as file:
             yield TraceReader(file, path.name, limits)
     except WrongKind as error:
         raise WrongKind(error, path) from None
-    except OSError as error:
-        raise UserError(f"the trace {path} cannot be read: {error.strerror or error}") from None
 
 
 class TraceReader:

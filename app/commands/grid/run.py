@@ -25,7 +25,7 @@ from app.commands.prompts import prompts_of, read_prompt_file
 from app.report.scored import score_sheet
 from app.terminal import ProgressBar, console, one_line, say, table
 from app.trace_log import delayed_interrupt
-from core.errors import UserError
+from core.errors import UserError, reading
 from core.files import sha256
 from core.methods.registry import runnable, split
 
@@ -163,10 +163,8 @@ def _files(variants: Sequence[Variant], args: Options) -> Iterator[tuple[str, st
     for name, file in files.items():
         if not file.is_file():
             continue
-        try:
+        with reading(file):
             yield name, sha256(file)
-        except OSError as error:
-            raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
 
 
 def _weights(drafter: str | None) -> Iterator[tuple[str, Path]]:

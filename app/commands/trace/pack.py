@@ -15,7 +15,7 @@ from app.commands.options import Large, Placement
 from app.object_stores import here
 from app.terminal import ProgressBar, one_line, say
 from app.trace_files import trace_paths
-from core.errors import UserError
+from core.errors import UserError, writing
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 
@@ -52,12 +52,9 @@ def main(args: Options) -> int:
             raise UserError(f"there is no file or folder {path}")
     files, cluster = list(trace_paths(args.traces)), args.cluster(each_core=True)
     read = partial(read_trace, limits=args.limits)
-    try:
-        with ProgressBar("packing traces") as progress:
-            elsewhere = cluster and partial(_packed_on, cluster, read, progress)
-            done = pack(files, args.out, read, progress.at, elsewhere)
-    except OSError as error:
-        raise UserError(f"{args.out} cannot be written: {error.strerror or error}") from None
+    with writing(args.out), ProgressBar("packing traces") as progress:
+        elsewhere = cluster and partial(_packed_on, cluster, read, progress)
+        done = pack(files, args.out, read, progress.at, elsewhere)
     for why in done.refused[:SHOWN]:
         say(f"left out: {one_line(why, 400)}")
     more = len(done.refused) - SHOWN
