@@ -157,13 +157,10 @@ class BeforeSession(PathSession):
     ):
         super().__init__(ends[1], len(block.plain), max(width, MIN_LISTED), covered)
         self._block, self._ends, self._least = block, ends, least
-        self._paths: list[list[int]] = []  # the tokens from the root to every node
 
     @torch.inference_mode()
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
-        places = self._places(tokens, parents)
-        self._paths += list(map(self._path, tokens, parents))
-        return self._block.after(*places)
+        return self._block.after(*self._places(tokens, parents))
 
     @torch.inference_mode()
     def expand(self, states: Array) -> Children:
@@ -187,12 +184,9 @@ class BeforeSession(PathSession):
         (sure,) = self._block.confidence(*self._places_of([[*path]]))
         return bool(sure.exp() < self._least)
 
-    def _path(self, token: int, parent: int) -> list[int]:
-        return [*(self._paths[parent] if parent >= 0 else ()), token]
-
     def _places(self, tokens: list[int], parents: list[int]) -> tuple[Tensor, Tensor]:
         """Depths [R] of nodes and their paths [R, 1 + L], whose ends mean nothing."""
-        return self._places_of(list(map(self._path, tokens, parents)))
+        return self._places_of(list(map(self.path, tokens, parents)))
 
     def _places_of(self, paths: list[list[int]]) -> tuple[Tensor, Tensor]:
         where, size = self._block.plain.device, self.max_depth

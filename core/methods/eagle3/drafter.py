@@ -182,12 +182,12 @@ class EagleSession(PathSession):
         self._prefix = context[0].rows
         self.at_once = worth_a_batch(last.device)
         self._fed = last  # the feature that was made after each node, [1 + nodes, h]
-        self._paths: list[list[int]] = []  # every node's ancestors and itself
+        self._above: list[list[int]] = []  # every node's ancestors and itself
 
     @torch.inference_mode()
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
         model = self._drafter.model
-        above = [self._paths[parent] if parent >= 0 else [] for parent in parents]
+        above = [self._above[parent] if parent >= 0 else [] for parent in parents]
         visible = torch.zeros(len(tokens), self._rows[0].rows, dtype=torch.bool)
         visible[:, : self._prefix] = True
         for row, nodes in enumerate(above):
@@ -199,6 +199,6 @@ class EagleSession(PathSession):
         rows = model.join(hidden, self._drafter.embed(tokens), positions)
         fed, out, near = model(rows, self._rows, seen)
         self._rows = tuple(old.then(own) for old, own in zip(self._rows, near, strict=True))
-        self._paths += [[*nodes, len(self._paths) + i] for i, nodes in enumerate(above)]
+        self._above += [[*nodes, len(self._above) + i] for i, nodes in enumerate(above)]
         self._fed = torch.cat([self._fed, fed])
         return self._drafter.log_softmax(self._drafter.head(out))

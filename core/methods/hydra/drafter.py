@@ -142,16 +142,11 @@ class HydraSession(PathSession):
         super().__init__(root, drafter.max_depth, max(width, MIN_LISTED))
         self._drafter, self._last = drafter, last
         self.at_once = worth_a_batch(last.device)
-        self._paths: list[list[int]] = []  # the tokens from the root to every node
 
     @torch.inference_mode()
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
         """Nodes of one depth are one batch."""
-        paths = [
-            [*(self._paths[parent] if parent >= 0 else []), token]
-            for token, parent in zip(tokens, parents, strict=True)
-        ]
-        self._paths += paths
+        paths = list(map(self.path, tokens, parents))
         drafter, found = self._drafter, dict[int, Tensor]()
         for depth in {len(path) for path in paths}:
             rows = [row for row, path in enumerate(paths) if len(path) == depth]

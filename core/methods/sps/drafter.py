@@ -73,7 +73,6 @@ class LmDrafter(Drafter):
     temperature  of q, as the method's option has it
     """
 
-    layers = ()
     temperature = 1.0
 
     def __init__(
@@ -227,7 +226,7 @@ class LmSession(PathSession):
         self.at_once = worth_a_batch(input_device(drafter.lm))
         self.fed: list[int] = []
         self._rows = 0
-        self._paths: list[list[int]] = []  # of every node: the rows that it sees behind ``start``
+        self._seen: list[list[int]] = []  # of every node: the rows that it sees behind ``start``
 
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
         spelt = [self._drafter.ids(token) for token in tokens]
@@ -242,7 +241,7 @@ class LmSession(PathSession):
 
     def _last(self, node: int) -> int:
         """The model's own token before what follows a node; −1: before the root."""
-        return self.fed[self._paths[node][-1]] if node >= 0 else self.again[0]
+        return self.fed[self._seen[node][-1]] if node >= 0 else self.again[0]
 
     def place(self, parents: list[int], counts: Sequence[int] = ()) -> tuple[list[int], Tensor]:
         """The positions of the next nodes' rows, and which rows of the cache each sees, bool
@@ -253,13 +252,13 @@ class LmSession(PathSession):
         """
         seen = list[list[int]]()
         for parent, count in zip(parents, counts or [1] * len(parents), strict=True):
-            path = self._paths[parent] if parent >= 0 else []
+            path = self._seen[parent] if parent >= 0 else []
             path = path if count else path[:-1]
             for _ in range(count or 1):
                 path = [*path, self._rows]
                 seen.append(path)
                 self._rows += 1
-            self._paths.append(path)
+            self._seen.append(path)
         allowed = torch.zeros(len(seen), self.start + self._rows, dtype=torch.bool)
         allowed[:, : self.start] = True
         for row, path in enumerate(seen):
@@ -273,4 +272,4 @@ class LmSession(PathSession):
             if (following := self._number.get((node, token), -1)) < 0:
                 break
             count, node = count + 1, following
-        return count, self._paths[node] if count else []
+        return count, self._seen[node] if count else []
