@@ -39,7 +39,7 @@ from core.models.adapter import (
     save_adapter,
 )
 from core.models.adapter import Adapter as Saved
-from core.models.cache import mask_value
+from core.models.cache import additive_mask
 from core.models.checkpoint import MAX_COUNT
 
 STATES = 4  # that a step learns of a block: at the start, then about every quarter of it
@@ -248,9 +248,7 @@ class DenoiserStudent(Student[TrainableAdapter]):
         return out[0, slot[:, :-1][states.learnt].to(self.device), None]
 
     def _forward(self, inputs: Tensor, allowed: Tensor, where: Tensor, cache: Any) -> Tensor:
-        dtype = self.embedding.dtype
-        mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
-        mask.masked_fill_(~allowed, mask_value(dtype))
+        mask = additive_mask(allowed, self.embedding.dtype)
         return self.language_model.model(
             inputs_embeds=inputs,
             attention_mask=mask[None, None],

@@ -79,7 +79,7 @@ class DartDrafter(NetworkDrafter):
         """Forget the text. Memory of the last text is used again if it is enough."""
         if self._context is None or self._context.rows < capacity:
             shape, like = self.model.config.shape, self.model.norm.weight
-            self._context = LayerContext.empty(shape, -(-capacity // 256) * 256, like)
+            self._context = LayerContext.empty(shape, capacity, like)
             self._pass = None
         self._forget()
 

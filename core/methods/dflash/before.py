@@ -15,7 +15,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,8 @@ from torch import Tensor, nn
 
 from core.drafting.session import MIN_LISTED, Children, Covered, PathSession
 from core.drafting.work import DraftWork
-from core.methods.dflash import CONFIDENCE, DFlashOptions
+from core.methods.dflash import CONFIDENCE
 from core.methods.dflash.drafter import DFlashDrafter
-from core.methods.loading import loaded
-from core.models.checkpoint import Form
-from core.models.language import Language
 from core.models.layers import Embed
 from core.rounds.draft import MARGINAL, Array
 
@@ -112,18 +108,6 @@ class CorrectedDrafter(DFlashDrafter):
         tells = confidence if hasattr(network, "confidence") else None
         block = BlockOutput(self.whole(self.log_softmax(logits)), after, tells)
         return BeforeSession(block, ends, width, self.covered, self.least)
-
-
-def loader(
-    kind: str, form: Form[Any, Any]
-) -> Callable[[Language, Path | None, DFlashOptions], CorrectedDrafter]:
-    """The ``load`` of a kind of such drafters."""
-
-    def load(language: Language, folder: Path | None, options: DFlashOptions) -> CorrectedDrafter:
-        model, embedding, head, covered = loaded(kind, form, language, folder)
-        return CorrectedDrafter(model, embedding, head, options.temperature, covered=covered)
-
-    return load
 
 
 @dataclass(frozen=True, eq=False)

@@ -106,7 +106,7 @@ class EagleDrafter(NetworkDrafter):
 
     def reset(self, capacity: int) -> None:
         if self._context is None or self._context[0].rows < capacity:
-            self._context = self.model.empty(-(-capacity // 256) * 256)
+            self._context = self.model.empty(capacity)
         self._forget()
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:

@@ -107,8 +107,8 @@ class HydraPlusDrafter(HydraDrafter):
         self._waiting: list[Tensor] = []
         self._length = 0  # tokens whose keys and values are there
         if self._context is None or self._context.rows < capacity:
-            shape, rows = self.model.config.shape, -(-capacity // 256) * 256
-            self._context = LayerContext.empty(shape, rows, self.model.like)
+            shape = self.model.config.shape
+            self._context = LayerContext.empty(shape, capacity, self.model.like)
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
         """Features [T, h] of newly committed tokens; projected when the next round drafts."""

@@ -25,7 +25,7 @@ from core.methods.loading import check_fits, drafter_folder
 from core.methods.sps import SpsOptions
 from core.methods.sps.model import first_layers, load_adapter, load_config
 from core.methods.sps.translation import Translation
-from core.models.cache import StaticKV, mask_value
+from core.models.cache import StaticKV, additive_mask
 from core.models.language import Language, load_language, load_vocabulary
 from core.models.layer_kinds import carries_state
 from core.models.target import PREFILL_CHUNK, context_limit, input_device, make_kv
@@ -207,10 +207,8 @@ class LmDrafter(Drafter):
         cache has room for them."""
         device, dtype = input_device(self.lm), self.lm.dtype
         self.cache.grow(self.cache.length + len(positions))
-        mask = torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, mask_value(dtype))
-        return torch.tensor(positions, device=device).clamp(max=self._last_position), mask.to(
-            device
-        )
+        where = torch.tensor(positions, device=device).clamp(max=self._last_position)
+        return where, additive_mask(allowed, dtype).to(device)
 
 
 class LmSession(PathSession):
