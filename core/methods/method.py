@@ -118,6 +118,21 @@ def temperature_of_q(what: str = "q") -> Any:
     return option(1.0, about, numbers, "temperature of q")
 
 
+@dataclass(frozen=True)
+class QOptions:
+    """Of a drafter that has no more to choose than q's temperature."""
+
+    temperature: float = temperature_of_q()
+
+
+@dataclass(frozen=True)
+class DepthOptions:
+    """Of a drafter that can draft as deep as one likes."""
+
+    depth: int = option(8, "how many tokens deep it drafts", Range(1, 64))
+    temperature: float = temperature_of_q()
+
+
 def options_of(kind: type | None) -> tuple[Option, ...]:
     """The options that an options dataclass declares; none for None."""
     if kind is None:

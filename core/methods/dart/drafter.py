@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from core.drafting.network import NetworkDrafter
 from core.drafting.session import Covered, DraftSession
 from core.drafting.work import DraftWork
-from core.methods.dart import DartOptions
 from core.methods.dart.model import FORM, DartModel, PrefixRows
 from core.methods.loading import loaded
+from core.methods.method import QOptions
 from core.models.cuda_graphs import CaptureError, DrafterInputs, PaddedDrafterPass
 from core.models.language import Language
 from core.models.layers import LayerContext
 
 
-def load(language: Language, folder: Path | None, options: DartOptions) -> DartDrafter:
+def load(language: Language, folder: Path | None, options: QOptions) -> DartDrafter:
     """The DART drafter in ``folder`` (None: the one that ships) on the target's device.
 
     Raises UserError when there is none or it was made for another target.

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from core.drafting.network import NetworkDrafter
 from core.drafting.session import Covered, DraftSession, tokens_after
 from core.drafting.work import DraftWork
-from core.methods.dflash import DFlashOptions
 from core.methods.dflash.model import FORM, DFlashModel
 from core.methods.loading import loaded
+from core.methods.method import QOptions
 from core.models.checkpoint import Form
 from core.models.cuda_graphs import CaptureError, DrafterInputs, PaddedDrafterPass
 from core.models.language import Language
@@ -189,12 +189,12 @@ class DFlashDrafter(NetworkDrafter):
 
 def loader(
     kind: str, form: Form[Any, Any], drafter: type[D]
-) -> Callable[[Language, Path | None, DFlashOptions], D]:
+) -> Callable[[Language, Path | None, QOptions], D]:
     """The ``load`` of a kind of drafters on DFlash's block: the one in a folder (None: the one that
     ships) on the target's device. It raises UserError when there is none or it was made for another
     target."""
 
-    def load(language: Language, folder: Path | None, options: DFlashOptions) -> D:
+    def load(language: Language, folder: Path | None, options: QOptions) -> D:
         model, embedding, head, covered = loaded(kind, form, language, folder)
         return drafter(model, embedding, head, options.temperature, covered=covered)
 

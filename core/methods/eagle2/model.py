@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from core.errors import UserError
-from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.drafter import EagleDrafter, of_folder
 from core.methods.eagle3.model import (
     BareLayer,
@@ -26,6 +25,7 @@ from core.methods.eagle3.model import (
     own_embedding,
     told_by_tensors,
 )
+from core.methods.method import DepthOptions
 from core.models import checkpoint
 from core.models.language import Language
 from core.models.layers import Rotary, Shape
@@ -91,7 +91,7 @@ FORM = checkpoint.Form(
 )
 
 
-def load(language: Language, folder: Path | None, options: EagleOptions) -> EagleDrafter:
+def load(language: Language, folder: Path | None, options: DepthOptions) -> EagleDrafter:
     """The EAGLE-1 or -2 drafter in ``folder`` on the target's device. Raises UserError when there
     is none or it was made for another target."""
     return of_folder("eagle2", FORM, language, folder, options)

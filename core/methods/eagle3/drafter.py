@@ -13,14 +13,14 @@ from core.drafting.best import worth_a_batch
 from core.drafting.network import NetworkDrafter
 from core.drafting.session import MIN_LISTED, Covered, DraftSession, PathSession
 from core.drafting.work import DraftWork
-from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.model import FORM, Contexts, EagleModel
 from core.methods.loading import loaded
+from core.methods.method import DepthOptions
 from core.models.checkpoint import Form
 from core.models.language import Language
 
 
-def load(language: Language, folder: Path | None, options: EagleOptions) -> EagleDrafter:
+def load(language: Language, folder: Path | None, options: DepthOptions) -> EagleDrafter:
     """The EAGLE-3 drafter in ``folder`` (None: the one that ships) on the target's device.
 
     Raises UserError when there is none or it was made for another target.
@@ -33,7 +33,7 @@ def of_folder(
     form: Form[Any, Any],
     language: Language,
     folder: Path | None,
-    options: EagleOptions,
+    options: DepthOptions,
     drafter: Callable[..., EagleDrafter] | None = None,
 ) -> EagleDrafter:
     """The drafter of a kind whose network is an ``EagleModel``; ``drafter`` makes it of the parts
@@ -70,7 +70,7 @@ class EagleDrafter(NetworkDrafter):
         head: nn.Module,
         layers: tuple[int, ...],
         ids: Tensor | None = None,
-        options: EagleOptions = EagleOptions(),  # noqa: B008 (frozen)
+        options: DepthOptions = DepthOptions(),  # noqa: B008 (frozen)
     ):
         own = model.embed_tokens
         self.model, self.head = model, head

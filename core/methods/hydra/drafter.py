@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from core.drafting.best import worth_a_batch
 from core.drafting.network import NetworkDrafter
 from core.drafting.session import MIN_LISTED, PathSession, tokens_after
-from core.methods.hydra import HydraOptions
 from core.methods.hydra.model import FORM, HydraModel, HydraPlusModel, form_for
 from core.methods.loading import check_fits, drafter_folder
+from core.methods.method import QOptions
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language, last_layer
 from core.models.layers import LayerContext
 
 
-def load(language: Language, folder: Path | None, options: HydraOptions) -> HydraDrafter:
+def load(language: Language, folder: Path | None, options: QOptions) -> HydraDrafter:
     """The Hydra drafter in ``folder`` (None: the one that ships) on the target's device.
 
     Raises UserError when there is none or it was made for another target.

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from core.drafting.session import DraftSession
 from core.drafting.work import DraftWork
-from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.drafter import EagleDrafter, of_folder
 from core.methods.eagle3.model import Contexts
+from core.methods.method import DepthOptions
 from core.methods.peagle.model import FORM, ParallelModel
 from core.models.language import Language
 
 
-def load(language: Language, folder: Path | None, options: EagleOptions) -> EagleDrafter:
+def load(language: Language, folder: Path | None, options: DepthOptions) -> EagleDrafter:
     """The P-EAGLE drafter in ``folder`` on the target's device. Raises UserError when there is none
     or it was made for another target."""
     return of_folder("peagle", FORM, language, folder, options, ParallelDrafter)
