@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from core.errors import UserError
-from core.models import checkpoint, presets
+from core.models import checkpoint
 from core.models.hub import Source, loading_model
-from core.models.language import Language, compute_dtype, pick_device, target_source
+from core.models.language import Language, compute_dtype, pick_device, target_source, with_preset
 from core.models.presets import Value
 from core.progress import Progress, Report, silent
 from core.tensor_files import open_tensors
@@ -31,7 +31,6 @@ def load_ends(
     but reads no text. Raises UserError when loading fails."""
     where, source = pick_device(device), target_source(name, report)
     report(Progress("loading the target's ends", None))
-    preset = presets.find(name)
     with loading_model(name):
         from core.models.hugging_face import load_config, load_tokenizer
 
@@ -52,10 +51,7 @@ def load_ends(
     model.config = config
     model.generation_config = _generation(source, model)
     model.eval().requires_grad_(False)
-    if preset.chat_template and not tokenizer.chat_template:
-        tokenizer.chat_template = preset.chat_template
-    variables = {**preset.template, **template}
-    return Language(name, model, tokenizer, source.folder, template=variables)
+    return with_preset(name, model, tokenizer, source.folder, template)
 
 
 def _generation(source: Source, model: Any) -> Any:

@@ -57,7 +57,9 @@ class Vocabulary:
 
     @property
     def identity(self) -> str:
-        return tokenizer_hash(self.tokenizer)
+        """SHA-256 over the vocabulary: traces with the same hash have the same token ids."""
+        vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda kv: kv[1])
+        return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()[:16]
 
     @cached_property
     def _anchor(self) -> list[int]:
@@ -180,12 +182,6 @@ class ReturnToInputDevice(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.inner(x).to(x.device)
-
-
-def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
-    """SHA-256 over the vocabulary: traces with the same hash have the same token ids."""
-    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda kv: kv[1])
-    return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()[:16]
 
 
 def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str, **options: Any) -> list[int]:
@@ -359,11 +355,9 @@ def load_language(
     """
     where = pick_device(device)
     source = target_source(name, report)
-    preset = presets.find(name)
-    variables = {**preset.template, **(template or {})}
     if name == embedded.NAME and fast and can_pack(compute_dtype(where), where):
         report(Progress("loading weights", None))
-        return _embedded(variables)
+        return _embedded(template)
     dtype = compute_dtype(where)
     with loading_model(name):
         from core.models.hugging_face import load_config, load_model, load_tokenizer
@@ -381,16 +375,25 @@ def load_language(
                 store_embedding(model, folder)
             release()  # the weights as they were
     model.eval().requires_grad_(False)
+    return with_preset(name, model, tokenizer, source.folder, template)
+
+
+def with_preset(
+    name: str, model: Any, tokenizer: Any, folder: Path | None, template: Mapping[str, Value] | None
+) -> Language:
+    """A loaded target with its preset's chat template and variables, unless it has its own."""
+    preset = presets.find(name)
     if preset.chat_template and not tokenizer.chat_template:
         tokenizer.chat_template = preset.chat_template
-    return Language(name, model, tokenizer, source.folder, template=variables)
+    variables = {**preset.template, **(template or {})}
+    return Language(name, model, tokenizer, folder, template=variables)
 
 
-def _embedded(template: Mapping[str, Value]) -> Language:
+def _embedded(template: Mapping[str, Value] | None) -> Language:
     """The embedded target on a CPU, without transformers."""
     folder = embedded.embedded_path()
     with loading_model(embedded.NAME):
         model: Any = llama.load(folder)
         tokenizer: Any = FolderTokenizer(folder)
     release()  # the weights as they were
-    return Language(embedded.NAME, model, tokenizer, folder, template=template)
+    return with_preset(embedded.NAME, model, tokenizer, folder, template)

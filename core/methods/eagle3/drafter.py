@@ -20,32 +20,6 @@ from core.models.checkpoint import Form
 from core.models.language import Language
 
 
-def load(language: Language, folder: Path | None, options: DepthOptions) -> EagleDrafter:
-    """The EAGLE-3 drafter in ``folder`` (None: the one that ships) on the target's device.
-
-    Raises UserError when there is none or it was made for another target.
-    """
-    return of_folder("eagle3", FORM, language, folder, options)
-
-
-def of_folder(
-    kind: str,
-    form: Form[Any, Any],
-    language: Language,
-    folder: Path | None,
-    options: DepthOptions,
-    drafter: Callable[..., EagleDrafter] | None = None,
-) -> EagleDrafter:
-    """The drafter of a kind whose network is an ``EagleModel``; ``drafter`` makes it of the parts
-    that an ``EagleDrafter`` has (None: that). Raises UserError as ``load``."""
-    model, embedding, head, covered = loaded(kind, form, language, folder)
-    if (own := model.embed_tokens) is not None and _equal(own, embedding):
-        model.embed_tokens = None  # a copy of the target's, as EAGLE's own trainer writes it
-    layers = model.config.feature_layers(language.model.config.get_text_config().num_hidden_layers)
-    ids = None if covered is None else covered.ids
-    return (drafter or EagleDrafter)(model, embedding, head, layers, ids, options)
-
-
 def _equal(own: nn.Embedding, theirs: nn.Module) -> bool:
     """Whether two tables of embeddings hold the same rows, in the precision of published files."""
     mine, table = own.weight.bfloat16(), getattr(theirs, "weight", None)
@@ -202,3 +176,24 @@ class EagleSession(PathSession):
         self._above += [[*nodes, len(self._above) + i] for i, nodes in enumerate(above)]
         self._fed = torch.cat([self._fed, fed])
         return self._drafter.log_softmax(self._drafter.head(out))
+
+
+def loader(
+    kind: str, form: Form[Any, Any], drafter: type[EagleDrafter] = EagleDrafter
+) -> Callable[[Language, Path | None, DepthOptions], EagleDrafter]:
+    """The ``load`` of a kind of drafters whose network is an ``EagleModel``: the one in a folder
+    (None: the one that ships) on the target's device. It raises UserError when there is none or it
+    was made for another target."""
+
+    def load(language: Language, folder: Path | None, options: DepthOptions) -> EagleDrafter:
+        model, embedding, head, covered = loaded(kind, form, language, folder)
+        if (own := model.embed_tokens) is not None and _equal(own, embedding):
+            model.embed_tokens = None  # a copy of the target's, as EAGLE's own trainer writes it
+        count = language.model.config.get_text_config().num_hidden_layers
+        ids = None if covered is None else covered.ids
+        return drafter(model, embedding, head, model.config.feature_layers(count), ids, options)
+
+    return load
+
+
+load = loader("eagle3", FORM)
