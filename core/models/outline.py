@@ -20,7 +20,7 @@ from core.models.checkpoint import MAX_SAID
 from core.models.hub import Source, loading_model
 from core.models.language import let_trees_branch, target_config
 from core.models.layer_kinds import CARRYING, layer_kinds
-from core.models.target import make_kv
+from core.models.target import make_kv, run_rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -108,16 +108,10 @@ def _memory(model: PreTrainedModel) -> TargetMemory:
     """Run one token through a model on the meta device, and count what it keeps. Raises UserError
     for a model whose forward is refused."""
     weights = sum(p.nbytes for p in model.parameters())
-    kv, like = make_kv(model, 1), {"device": "meta", "dtype": model.dtype}
-    token = torch.zeros(1, 1, dtype=torch.long, device="meta")
+    kv, mask = make_kv(model, 1), torch.zeros(1, 1, device="meta", dtype=model.dtype)
+    token = torch.zeros(1, dtype=torch.long, device="meta")
     try:
-        model(
-            token,
-            attention_mask=torch.zeros(1, 1, 1, 1, **like),
-            position_ids=token,
-            past_key_values=kv,
-            use_cache=True,
-        )
+        run_rows(model, token, mask, kv, input_ids=token[None])
     except UserError:
         raise
     except Exception:  # code that must see numbers: what it keeps is then unknown

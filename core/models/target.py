@@ -188,16 +188,12 @@ class Target:
         self, ids: Tensor, positions: Tensor, mask: Tensor, last_only: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The model on rows [N] with an additive mask [N, S]: logits and features."""
-        out = self.model(
-            ids[None],
-            attention_mask=mask[None, None],
-            # Nodes beyond the context's end are never committed; some models have no such position.
-            position_ids=positions[None].clamp(max=self._last_position),
-            past_key_values=self._kv,
-            use_cache=True,
-            output_hidden_states=self._wanted,
-            logits_to_keep=1 if last_only else 0,
-        )
+        # Nodes beyond the context's end are never committed; some models have no such position.
+        where, keep = positions.clamp(max=self._last_position), 1 if last_only else 0
+        out = run_rows(
+            self.model, where, mask, self._kv,
+            input_ids=ids[None], output_hidden_states=self._wanted, logits_to_keep=keep,
+        )  # fmt: skip
         hidden = [out.hidden_states[i + 1][0] for i in self.layers]
         features = torch.cat(hidden, -1) if hidden else out.logits.new_empty(len(ids), 0)
         return out.logits[0], features
@@ -239,6 +235,18 @@ def make_kv(model: PreTrainedModel, capacity: int) -> StaticKV:
     from core.models.hugging_face import HuggingFaceKV
 
     return HuggingFaceKV(layers, capacity, apart)
+
+
+def run_rows(model: Any, positions: Tensor, mask: Tensor, kv: Any, **inputs: Any) -> Any:
+    """A model's output of rows at these positions [N], whose keys and values join the cache ``kv``
+    of S rows with them. ``mask`` [N, S] is additive; ``inputs`` are the model's own."""
+    return model(
+        **inputs,
+        attention_mask=mask[None, None],
+        position_ids=positions[None],
+        past_key_values=kv,
+        use_cache=True,
+    )
 
 
 def reads_static_kv(model: PreTrainedModel) -> bool:

@@ -36,7 +36,7 @@ from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
 from core.models.layer_fields import FULL
 from core.models.layers import RMSNorm
-from core.models.target import reads_static_kv
+from core.models.target import reads_static_kv, run_rows
 
 KIND, FORMAT = "MTP", "draftscope-last-layer"
 
@@ -199,15 +199,11 @@ class MtpHead(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Rows [N, h] at their positions with an additive mask [N, S] → logits [N, V] (of ``keep``
         last rows; 0: all) and their hidden states [N, h], after the norm."""
-        out = self.body(
-            inputs_embeds=rows[None],
-            attention_mask=mask[None, None],
-            position_ids=positions[None],
-            past_key_values=kv,
-            use_cache=True,
-            output_hidden_states=[1] if reads_static_kv(self.body) else True,
-            logits_to_keep=keep,
-        )
+        wanted = [1] if reads_static_kv(self.body) else True
+        out = run_rows(
+            self.body, positions, mask, kv,
+            inputs_embeds=rows[None], output_hidden_states=wanted, logits_to_keep=keep,
+        )  # fmt: skip
         return out.logits[0], out.hidden_states[1][0]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from core.methods.sps.translation import Translation
 from core.models.cache import StaticKV, additive_mask
 from core.models.language import Language, load_language, load_vocabulary
 from core.models.layer_kinds import carries_state
-from core.models.target import PREFILL_CHUNK, context_limit, input_device, make_kv
+from core.models.target import PREFILL_CHUNK, context_limit, input_device, make_kv, run_rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -190,15 +190,8 @@ class LmDrafter(Drafter):
         """Logits of R tokens, which are added to the cache; row i sees the rows ``allowed[i]``
         [S]. ``keep``: logits of so many last rows; 0: of all."""
         where, mask = self.rows(positions, allowed)
-        lm: Any = self.lm
-        out = lm(
-            torch.tensor(tokens, device=where.device)[None],
-            attention_mask=mask[None, None],
-            position_ids=where[None],
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=keep,
-        )
+        ids = torch.tensor(tokens, device=where.device)[None]
+        out = run_rows(self.lm, where, mask, self.cache, input_ids=ids, logits_to_keep=keep)
         self.cache.commit(len(tokens))
         return out.logits[0]
 
