@@ -466,5 +466,5 @@ def lazy(reference: str | Callable[..., Any]) -> Any:
 
 
 def file_name(method: str) -> str:
-    """The name of a method given as a file."""
-    return Path(method).stem
+    """A method's name; of one given as a file, the file's."""
+    return Path(method).stem if method.endswith(".py") else method
