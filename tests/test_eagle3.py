@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from core.models.layers import Rope
 from core.train.fit import Fit, FitSettings
 from tests import toys
 from tests.test_dflash import assert_close, committed, mlp, norm, numbers, rotate
-from tests.timing import amount
+from tests.timing import amount, usually
 
 IDS = torch.tensor([1, 4, 5, 9, 11, 17, 20, 21, 28, 30, 33, 40, 44, 46])
 PUBLISHED = Path(__file__).with_name("published.json")
@@ -183,8 +184,9 @@ def test_a_level_is_one_batch():
     assert sizes == [1, 4, 4, 4, 4]
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("ids", [None, IDS])
+@pytest.mark.parametrize(
+    ("ids", "layers"), usually(((None, 1), (IDS, 2)), product((None, IDS), (1, 2)))
+)
 @pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT])
 @pytest.mark.parametrize("builder", [DynamicTree(), DynamicTree(3), best_first])
 @pytest.mark.parametrize("budget", [1, 6, 59])

@@ -41,6 +41,11 @@ ROOT = Path(__file__).resolve().parent.parent
 COUNT = amount(40, 136)
 PROMPT = "Explain in detail, step by step, how bread is made and why the dough has to rest."
 TEMPERATURES = (0.0, 1.0)
+ONCE = (
+    ("dflash", 16, 0.0), ("ddtree", 64, 0.0), ("treeflash", 16, 1.0), ("dart", 16, 1.0),
+    ("eagle3", 59, 0.0), ("medusa", 32, 0.0), ("hydra", 32, 1.0), ("mtp", 32, 0.0),
+)  # fmt: skip
+AGAIN = (("ddtree", 16, 1.0), ("treeflash", 16, 0.0), ("dart", 16, 0.0), ("eagle3", 24, 1.0))
 ON_TEXTS = ("dflash", "treeflash", "dart", "eagle3", "hydra", "mtp", "medusa", "caddtree")
 WIRING_PROMPTS = (PROMPT, "Write a Python function that sorts a list, with a docstring.")
 
@@ -67,7 +72,7 @@ def decoded(engine, method, budget, temperature):
     return rounds, new_tokens(rounds)
 
 
-@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("temperature", usually((1.0,), TEMPERATURES))
 def test_what_follows_from_a_text_is_what_real_runs_do(engine, temperature):
     """Lengths, TVD and coverage of the one table, without the target and with it."""
     language, tokens, sampling = engine.prepare(), amount(6, 20), Sampling(temperature)
@@ -106,11 +111,7 @@ def test_plain_decoding_equals_the_models_own_forward(engine, plain, temperature
 
 @pytest.mark.parametrize(
     ("method", "budget", "temperature"),
-    [
-        *(("dflash", 16, 0.0), ("ddtree", 16, 1.0), ("ddtree", 64, 0.0), ("treeflash", 16, 0.0)),
-        *(("treeflash", 16, 1.0), ("dart", 16, 0.0), ("dart", 16, 1.0), ("eagle3", 59, 0.0)),
-        *(("eagle3", 24, 1.0), ("medusa", 32, 0.0), ("hydra", 32, 1.0), ("mtp", 32, 0.0)),
-    ],
+    usually(ONCE, (*ONCE, *AGAIN)),
 )
 def test_every_method_writes_plain_decodings_text(engine, plain, method, budget, temperature):
     info = find(method).drafter_info
@@ -121,10 +122,12 @@ def test_every_method_writes_plain_decodings_text(engine, plain, method, budget,
     assert len(rounds) < 0.9 * len(tokens), "the shipped drafter must save rounds"
 
 
-def test_a_run_loads_neither_transformers_nor_torchs_compiler():
-    """They would cost two seconds of a core and 120 MB."""
+def test_a_run_loads_neither_transformers_nor_torchs_compiler_and_opens_no_socket():
+    """They would cost two seconds of a core and 120 MB. Everything a run needs is on the machine:
+    Python's own audit events say so."""
     code = (
         "import sys\n"
+        "sys.addaudithook(lambda event, _: event.startswith('socket.') and sys.exit(event))\n"
         "from app.cli import main\n"
         "for method in ('ddtree', 'dart', 'sps', 'eagle3', 'mtp', 'uno'):\n"
         "    main(['run', method, '--prompt', 'Hi', '--max-new-tokens', '3'])\n"
@@ -161,17 +164,6 @@ def test_doctor_says_what_memory_takes():
     assert re.search(r"B = 64: [\d.]+ MB more at most, .*(measured|computed)", part)
     found = re.search(r"B = 1,024: ([\d.]+) MB more at most, .*computed", part)
     assert found and 300 < float(found[1]) < 450
-
-
-def test_a_run_opens_no_socket():
-    """Everything a run needs is on the machine: Python's own audit events say so."""
-    code = (
-        "import sys\n"
-        "sys.addaudithook(lambda event, _: event.startswith('socket.') and sys.exit(event))\n"
-        "from app.cli import main\n"
-        "sys.exit(main(['run', 'ddtree', '--prompt', 'Hi', '--max-new-tokens', '4']))\n"
-    )
-    succeeds(code)
 
 
 AMONG = ("feature layers", "shifted features", "norms of features", "embedding and feature")

@@ -4,6 +4,7 @@ The slow truth is transformers' own model and cache. Every family keeps its stat
 in a float64 model, so results agree to single precision.
 """
 
+import copy
 from types import SimpleNamespace
 
 import pytest
@@ -25,20 +26,22 @@ families = pytest.mark.parametrize("family", toys.HYBRIDS)
 
 
 @torch.inference_mode()
-def walked(tokens, family):
+def walked(tokens, family, cache):
     """Logits [V] after the last token, which transformers reads one after the other."""
-    model = toys.reference(family)
-    cache, logits = DynamicCache(config=model.config), None
     for token in tokens:
-        logits = model(torch.tensor([[token]]), past_key_values=cache, use_cache=True).logits
-    return logits[0, -1]
+        ids = torch.tensor([[token]])
+        out = toys.reference(family)(ids, past_key_values=cache, use_cache=True)
+    return out.logits[0, -1]
 
 
 def check_nodes(where, draft, text, family):
     logits = where.score(draft).logits
+    after = DynamicCache(config=toys.reference(family).config)
+    walked(text, family, after)
     for row in range(len(draft)):
         path = draft.tokens[list(draft.path(row))].tolist()
-        torch.testing.assert_close(logits[row], walked(text + path, family), **CLOSE)
+        expected = walked(path, family, copy.deepcopy(after))
+        torch.testing.assert_close(logits[row], expected, **CLOSE)
 
 
 @families

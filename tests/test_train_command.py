@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ from core.train.evaluation import HeldOutText
 from core.train.simulate import Score, score, simulate
 from core.train.sources import Sources
 from tests import toys
+from tests.timing import usually
 from tests.toys_on_disk import save_toys
 
 
@@ -360,12 +362,14 @@ def builder_named(name, document):
     return made[name]
 
 
-@pytest.mark.parametrize("budget", [1, 7, 64])
-@pytest.mark.parametrize(
-    "pair",
-    ["dflash+chain", "dflash+best-first", "treeflash+best-first", "treeflash+opt-tree",
-     "dart+best-first", "dart+continuity", "dflash+continuity", "by path+best-first"],
+SIMULATED = (
+    "dflash+chain", "dflash+best-first", "treeflash+best-first", "treeflash+opt-tree",
+    "dart+best-first", "dart+continuity", "dflash+continuity", "by path+best-first",
 )  # fmt: skip
+WITH_BUDGETS = [*product(SIMULATED, (1, 7, 64))]
+
+
+@pytest.mark.parametrize(("pair", "budget"), usually(WITH_BUDGETS[::2], WITH_BUDGETS))
 def test_a_simulated_run_takes_the_rounds_of_a_real_one(pair, budget, document):
     name, _, builder = pair.partition("+")
     drafter, builder = drafter_named(name, document), builder_named(builder, document)

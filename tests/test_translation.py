@@ -180,7 +180,8 @@ def eager():
     return made
 
 
-def slow(text: list[int]) -> torch.Tensor:
+@cache
+def slow(*text: int) -> torch.Tensor:
     """log q [V] after a text of the target's, by the definition and one forward without a cache."""
     own = [2]
     for token in text:
@@ -211,7 +212,7 @@ def test_every_node_has_q_over_the_shared_tokens_and_the_text_is_that_of_plain_d
         for row in range(1, len(draft)):
             path = [*known, *draft.tokens[list(draft.path(row))].tolist()]
             assert path[-1] in SHARED
-            expected = slow(path[:-1])[path[-1]]
+            expected = slow(*path[:-1])[path[-1]]
             assert draft.log_q[row] == pytest.approx(float(expected), abs=1e-4)
         text += [int(draft.tokens[0]), *record.committed] if record.index == 0 else record.committed
         assert record.probe is None or record.probe.vocabulary == 20
@@ -229,7 +230,7 @@ def test_q_along_any_path_is_that_of_the_definition():
         made.extend(list(PROMPT), None)
         found = made.begin(root, 4).log_q(path)
         for depth in range(len(path)):
-            expected = slow([*PROMPT, *path[: depth + 1]])
+            expected = slow(*PROMPT, *path[: depth + 1])
             torch.testing.assert_close(found[depth], expected, rtol=1e-4, atol=1e-4)
 
 
@@ -245,7 +246,7 @@ def test_a_root_that_is_not_seen_takes_nothing_from_the_text(asked):
         made.extend(tokens, None)
         text += tokens
     found = made.begin(46, 4).log_q([46, 3])[-1]
-    torch.testing.assert_close(found, slow([*text, 46, 3]), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found, slow(*text, 46, 3), rtol=1e-4, atol=1e-4)
 
 
 def test_a_text_of_which_nothing_is_seen_is_drafted_from():

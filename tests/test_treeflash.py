@@ -1,5 +1,6 @@
 """TreeFlash's sessions against its formula evaluated pair by pair, and beside DDTree."""
 
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ from core.rounds.draft import MARGINAL
 from tests import toys
 from tests.pretend_gpu import HERE, gpu
 from tests.test_dflash import assert_close, listed, norm, numbers, residual_rows
+from tests.timing import usually
 from tests.toys import PROMPT, run, tree
 
 VOCABULARY = toys.VOCABULARY
@@ -234,8 +236,10 @@ def test_every_drafted_nodes_numbers_are_the_formulas():
 # ── beside DDTree ────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT])
-@pytest.mark.parametrize("budget", [1, 5, 16, 40])
+ZERO = [*product((1, 5, 16, 40), (toys.GREEDY, toys.HOT))]
+
+
+@pytest.mark.parametrize(("budget", "sampling"), usually(ZERO[1::3], ZERO))
 def test_a_zero_head_drafts_ddtrees_trees_round_by_round(budget, sampling):
     flash = toys.treeflash_drafter(zero=True, candidates=budget, siblings=budget)
     ours = run(tree(flash), 110, sampling, budget, observe=observe)

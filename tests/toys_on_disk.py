@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -33,10 +37,19 @@ BYTES = 257  # every byte and a mask token
 
 
 def save_toys(folder: Path) -> tuple[Path, Path]:
-    """The folders of the target and of its DFlash drafter.
+    """The folders of the target and of its DFlash drafter, a copy of those that were made once.
 
     Beside them lie a drafter of every other kind and an n-gram store.
     """
+    shutil.copytree(_made(), folder, dirs_exist_ok=True)
+    return folder / "target", folder / "drafter"
+
+
+@cache
+def _made() -> Path:
+    """The toys' own folder, which goes with the process."""
+    folder = Path(tempfile.mkdtemp(prefix="toys-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     target, drafter = folder / "target", folder / "drafter"
     toys._make("llama", 0, BYTES, ATTENTION).float().save_pretrained(target)
     write_tokenizer(target)
@@ -70,7 +83,7 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     write_peft(folder / "uno", toys.uno_tensors(), 3, 6.0)
     text = list(b"the cat sat on the mat and the cat sat on the hat")
     build_store([text], folder / "grams.safetensors", BYTES)
-    return target, drafter
+    return folder
 
 
 def write_tokenizer(folder: Path) -> None:
