@@ -16,9 +16,9 @@ from typing import Any
 
 from analysis.engines.lines import forms_of, text_lines
 from analysis.engines.served import holds_counts
-from core.errors import UserError, WrongKind
+from core.errors import UserError, WrongKind, reading
 from core.json_input import MAX_BYTES, parse_json, read_json
-from core.lines import lines, open_regular, reading
+from core.lines import lines, open_regular
 from core.traces.schema import FORMAT
 from core.visible import visible
 

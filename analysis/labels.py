@@ -94,7 +94,7 @@ def _shortened(labels: Iterable[str]) -> dict[str, str]:
 def _setting(header: Header) -> dict[str, str]:
     """List the settings that make two runs two methods, as text."""
     settings, method = header.settings, header.method
-    found = {"method": file_name(method) if method.endswith(".py") else method}
+    found = {"method": file_name(method)}
     if type(settings.get("budget")) is int and method != PLAIN:
         found["B"] = str(settings["budget"])
     options = settings.get("options")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from core.errors import UserError, WrongKind
-from core.lines import check_regular, reading
+from core.errors import UserError, WrongKind, reading
+from core.lines import check_regular
 from core.visible import flowing
 
 CSV, PARQUET = "csv", "parquet"

@@ -18,9 +18,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from app.terminal import ProgressBar
-from core.errors import UserError, first_line
+from core.errors import UserError, first_line, writing
 from core.files import cache_root, replacing
-from core.journal import alone, writing
+from core.journal import alone
 from core.json_input import read_json
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://.")

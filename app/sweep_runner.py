@@ -14,8 +14,7 @@ from analysis.experiments.variants import Variant
 from app.decoding import Decoding, decode
 from app.ray_workers import Cluster
 from core.decoding.request import RunRequest
-from core.errors import in_one_line
-from core.journal import writing
+from core.errors import in_one_line, writing
 
 if TYPE_CHECKING:
     from core.decoding.engine import Engine

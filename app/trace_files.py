@@ -12,9 +12,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.errors import UserError, WrongKind
+from core.errors import UserError, WrongKind, reading
 from core.files import by_name, distinct
-from core.lines import LIMITS, Limits, open_regular, reading
+from core.lines import LIMITS, Limits, open_regular
 from core.traces.reader import TraceReader, named_like_traces, read_trace, traces_in
 from core.traces.schema import Header, Trace
 

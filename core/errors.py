@@ -6,7 +6,8 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -47,6 +48,24 @@ class WrongKind(UserError):
     def __init__(self, message: object = "", path: Path | None = None):
         super().__init__(message)
         self.path = path
+
+
+@contextmanager
+def reading(place: object) -> Iterator[None]:
+    """Raises UserError for an OSError inside: ``place`` cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{place} cannot be read: {error.strerror or first_line(error)}") from None
+
+
+@contextmanager
+def writing(place: object) -> Iterator[None]:
+    """Raises UserError for an OSError inside: ``place`` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{place} cannot be written: {error.strerror or error}") from None
 
 
 def first_line(error: Exception) -> str:

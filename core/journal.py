@@ -16,10 +16,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from core.errors import UserError
+from core.errors import UserError, reading, writing
 from core.files import LOCK, held
 from core.json_input import parse_json
-from core.lines import open_regular, reading
+from core.lines import open_regular
 
 MADE_OF = "made of"  # the key of the first line
 FILE = "journal.jsonl"
@@ -130,12 +130,3 @@ def alone(folder: Path, what: str) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(held(folder / LOCK, busy, goes=True))
         yield
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Raises UserError for an OSError inside: ``path`` cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None

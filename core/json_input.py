@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from core.errors import UserError
-from core.lines import MAX_BYTES, open_regular, reading
+from core.errors import UserError, reading
+from core.lines import MAX_BYTES, open_regular
 
 T = TypeVar("T")
 

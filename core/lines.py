@@ -12,13 +12,12 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
-from core.errors import UserError, first_line
+from core.errors import UserError
 
 AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer opens at once, to be refused
 BLOCK = 1 << 17  # bytes that are read or unpacked at once
@@ -52,15 +51,6 @@ def open_regular(path: Path | str) -> BufferedReader:
         file.close()
         raise OSError(errno.EINVAL, "it is a pipe or a device, and no regular file", str(path))
     return file
-
-
-@contextmanager
-def reading(name: Path | str) -> Iterator[None]:
-    """Raises UserError for an OSError inside: what has this name cannot be read."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{name} cannot be read: {error.strerror or first_line(error)}") from None
 
 
 def check_regular(path: Path | str) -> None:

@@ -14,9 +14,9 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from core.errors import UserError
+from core.errors import UserError, reading
 from core.json_input import MAX_BYTES, parse_json, read_json
-from core.lines import open_regular, reading
+from core.lines import open_regular
 
 QUESTION_FIELDS = ("user", "prompt", "question", "instruction")
 ANSWER_FIELDS = ("assistant", "answer", "response", "output")

@@ -145,6 +145,10 @@ def tau(texts: Sequence[Sequence[int]]) -> tuple[float | None, float, float]:
     return sum(map(sum, texts)) / rounds if rounds else None, *bootstrap(units)
 
 
+LEVEL = 0.001  # a smaller p-value refutes probabilities
+POWER = 0.95  # with which a deviation is to be found
+
+
 @dataclass(frozen=True)
 class GoodnessOfFit:
     """Whether counts follow stated probabilities, over one or several contexts.
@@ -152,9 +156,8 @@ class GoodnessOfFit:
     statistic   Pearson's Σ (count − n·p)² ÷ n·p, over all bins of all contexts
     p_value     share of simulated counts whose statistic is at least as large
     draws       counts in all; ``bins`` and ``contexts``: how many of them
-    level       a smaller p-value refutes the probabilities
     detectable  the smallest total variation distance, the same in every context, that is refuted
-                with probability ``power``; over the bins, and for the hardest deviation of its size
+                with probability ``POWER``; over the bins, and for the hardest deviation of its size
     """
 
     statistic: float
@@ -162,21 +165,15 @@ class GoodnessOfFit:
     draws: int
     bins: int
     contexts: int
-    level: float
-    power: float
     detectable: float
 
     @property
     def refuted(self) -> bool:
-        return self.p_value < self.level
+        return self.p_value < LEVEL
 
 
 def goodness_of_fit(
-    counts: Sequence[Array],
-    p: Sequence[Array],
-    level: float = 0.001,
-    power: float = 0.95,
-    simulations: int = 20000,
+    counts: Sequence[Array], p: Sequence[Array], simulations: int = 20000
 ) -> GoodnessOfFit:
     """Test the counts [K] of each context against its p [K]; everything is simulated, so that small
     expected counts do no harm.
@@ -196,11 +193,11 @@ def goodness_of_fit(
 
     chance = statistics(expected, simulations)
     statistic = float(sum(_pearson(c, c.sum() * q) for c, q in binned))
-    limit = np.quantile(chance, 1 - level)
+    limit = np.quantile(chance, 1 - LEVEL)
 
     def refuted(distance: float) -> bool:
         truth = [_shifted(q, distance) for q in expected]
-        return bool((statistics(truth, simulations // 10) > limit).mean() >= power)
+        return bool((statistics(truth, simulations // 10) > limit).mean() >= POWER)
 
     return GoodnessOfFit(
         statistic=statistic,
@@ -208,8 +205,6 @@ def goodness_of_fit(
         draws=sum(draws),
         bins=sum(map(len, expected)),
         contexts=len(binned),
-        level=level,
-        power=power,
         detectable=_smallest(refuted),
     )
 

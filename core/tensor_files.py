@@ -21,9 +21,9 @@ import numpy as np
 from msgspec import Meta
 
 from core.declared import BadField, read
-from core.errors import UserError, WrongKind
+from core.errors import UserError, WrongKind, reading
 from core.json_input import parse_json
-from core.lines import open_regular, reading
+from core.lines import open_regular
 from core.rounds.draft import Array
 
 # Types of the arrays that numpy reads, by their name in a safetensors header.

@@ -17,11 +17,10 @@ from core.errors import UserError
 from core.learning.corpus import Corpus
 from core.learning.shards import TOP_K, Document, write_shard
 from core.learning.student import TrainingRun
-from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.model import FORM, EagleConfig, EagleModel, save
 from core.methods.eagle3.training import TRAINING, EagleStudent, EagleTrainingOptions
 from core.methods.loading import load_drafter
-from core.methods.method import find_drafter
+from core.methods.method import DepthOptions, find_drafter
 from core.models.checkpoint import WithHead
 from core.models.language import Language
 from core.models.layers import Rope
@@ -350,7 +349,7 @@ def test_an_embedding_that_was_trained_along_is_used_and_a_copy_is_dropped(kind,
         model.embed_tokens.weight = torch.nn.Parameter(target.clone(), False)
     save(WithHead(model), tmp_path)
     own = Language("toy", toys.model(dtype=torch.float32), toys.tokenizer(), None)
-    found = load_drafter(find_drafter(kind), own, tmp_path, EagleOptions(5))
+    found = load_drafter(find_drafter(kind), own, tmp_path, DepthOptions(5))
     table = model.embed_tokens.weight if trained else target
     assert torch.equal(found.embed([7, 9]), table[[7, 9]])
     assert (found.model.embed_tokens is None) == (not trained)

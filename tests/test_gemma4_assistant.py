@@ -25,10 +25,10 @@ from app.cli import main
 from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, DynamicTree, SampledChain, best_first
 from core.errors import UserError
-from core.methods.gemma4_assistant import AssistantOptions
 from core.methods.gemma4_assistant.drafter import load
 from core.methods.gemma4_assistant.model import load_assistant
 from core.methods.loading import check
+from core.methods.method import DepthOptions
 from core.models.hub import Source
 from core.models.hugging_face import ATTENTION
 from core.models.target import Target
@@ -162,7 +162,7 @@ def test_every_nodes_q_is_that_of_transformers_assistant(target, kind, builder, 
     owner, oracle, builder = target_of(target), assistant_of(kind, target), BUILDERS[builder]
     oracle.save_pretrained(tmp_path)
     check("gemma4-assistant", Source(str(tmp_path)), "toy", owner.config)
-    drafter = load(language(owner), tmp_path, AssistantOptions(4))
+    drafter = load(language(owner), tmp_path, DepthOptions(4))
     reader, rng = Target(language(owner).model, drafter.layers), np.random.default_rng(1)
     text = list(PROMPT)
     drafter.reset(200)
@@ -189,7 +189,7 @@ def test_the_text_is_that_of_plain_decoding(builder, sampling, tmp_path):
     owner = target_of("shared")
     assistant_of("clusters").save_pretrained(tmp_path)
     words = language(owner)
-    drafter = load(words, tmp_path, AssistantOptions(5))
+    drafter = load(words, tmp_path, DepthOptions(5))
     runs = [
         toys.run(Decoder("m", each, builder), 40, sampling, 9,
                  target=Target(words.model, each.layers if each else ()))
@@ -211,7 +211,7 @@ def test_what_transformers_generator_drafts_is_recorded(kind, sampled, tmp_path)
     trace, text = generated(owner, tmp_path / "a.jsonl", **how)
     assert trace.header.method == "transformers SinglePositionMultiToken"
     assert sampled or text == greedy(owner, 20)
-    drafter = load(language(owner), tmp_path, AssistantOptions(4))
+    drafter = load(language(owner), tmp_path, DepthOptions(4))
     features = Target(language(owner).model, drafter.layers).prefill(text, 200).features
     alike = 0
     for before, record in pairwise([None, *trace.rounds]):
@@ -235,7 +235,7 @@ def test_only_the_keys_in_its_own_window_are_read(tmp_path):
     owner, text = target_of("shared"), [*PROMPT, 1, 2, 3, 4, 5, 6, 7]
     oracle = assistant_of("all tokens", sliding_window=4)
     oracle.save_pretrained(tmp_path)
-    drafter = load(language(owner), tmp_path, AssistantOptions(3))
+    drafter = load(language(owner), tmp_path, DepthOptions(3))
     drafter.reset(100)
     drafter.extend(text, Target(language(owner).model, drafter.layers).prefill(text, 9).features)
     found = drafter.begin(7, 4).log_q([7, 9])
@@ -258,7 +258,7 @@ def test_a_target_whose_keys_do_not_fit_is_refused(what, tmp_path):
     assistant_of("all tokens", **changes).save_pretrained(tmp_path)
     owner = toys.model() if kind == "llama" else target_of(kind)
     with pytest.raises(UserError, match=words):
-        load(language(owner), tmp_path, AssistantOptions())
+        load(language(owner), tmp_path, DepthOptions())
 
 
 VARIANTS = {
@@ -288,7 +288,7 @@ def test_other_variants_are_refused(what, tmp_path, capsys):
         words = "tensor post_projection.weight has shape missing"
     (tmp_path / "config.json").write_text(json.dumps(raw))
     with pytest.raises(UserError, match=words) as error:
-        load(language(target_of("shared")), tmp_path, AssistantOptions())
+        load(language(target_of("shared")), tmp_path, DepthOptions())
     assert "\n" not in str(error.value)
     assert main(["model", "doctor", str(tmp_path)]) == 1
     assert words in capsys.readouterr().out
@@ -322,7 +322,7 @@ def test_in_bfloat16_the_angles_are_exact(tmp_path):
 def test_diagnose_tries_what_it_reads(tmp_path):
     assistant_of("all tokens").save_pretrained(tmp_path)
     words = language(target_of("shared"))
-    drafter = load(words, tmp_path, AssistantOptions())
+    drafter = load(words, tmp_path, DepthOptions())
     trials = [t.name for m in MISTAKES for t in m.trials(Subject(drafter, words, 40))]
     assert "features all zero" in trials and any("+ 1" in name for name in trials)
 

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from app.cli import main
 from core.errors import UserError
-from core.methods.hydra import HydraOptions
 from core.methods.hydra import model as hydra
 from core.methods.hydra.drafter import load
+from core.methods.method import QOptions
 from core.models.language import load_language
 from tests import toys
 from tests.test_dflash import assert_close, numbers
@@ -83,7 +83,7 @@ def test_the_reference_drafts_what_we_draft(layers, tmp_path, capsys):
     # The heads are the target's in bf16, as every exported tensor.
     weight = language.model.lm_head.weight
     weight.data = weight.data.bfloat16().float()
-    mine = {name: load(language, tmp_path / name, HydraOptions()) for name in ("ours", "out")}
+    mine = {name: load(language, tmp_path / name, QOptions()) for name in ("ours", "out")}
     hidden, embedded = numbers(1, WIDTH).float(), language.embedding(torch.tensor(PATH))
     for drafter in mine.values():
         drafter.extend([5], hidden[None])

@@ -13,11 +13,11 @@ from app.cli import main
 from core.drafting.builders import best_first
 from core.errors import UserError
 from core.learning.student import TrainingRun
-from core.methods.hydra import HydraOptions
 from core.methods.hydra.drafter import HydraDrafter, load
 from core.methods.hydra.model import FORM, form_for
 from core.methods.hydra.training import TRAINING
 from core.methods.medusa.tree import published as published_tree
+from core.methods.method import QOptions
 from core.models.language import Language
 from core.models.layers import Rope
 from tests import toys
@@ -155,7 +155,7 @@ def toy_language(family="llama", target=None):
 def loaded(folder, family="llama", **more):
     language = toy_language(family)
     state = published(folder, language.model, **more)
-    drafter = load(language, folder, HydraOptions())
+    drafter = load(language, folder, QOptions())
     return drafter, {name: tensor.double() for name, tensor in state.items() if tensor is not None}
 
 
@@ -211,7 +211,7 @@ def test_a_text_is_forgotten_and_memory_grows(tmp_path):
 def test_packed_linears_draft_the_same(tmp_path):
     """A CPU's float32 target packs the drafter's linears."""
     drafter, _ = loaded(tmp_path)
-    single = load(toy_language(target=toys.model(dtype=torch.float32)), tmp_path, HydraOptions())
+    single = load(toy_language(target=toys.model(dtype=torch.float32)), tmp_path, QOptions())
     features = numbers(4, 6, WIDTH)
     for each in (drafter, single):
         each.reset(20)
@@ -258,7 +258,7 @@ def test_the_reference_layout_of_plain_hydra_is_read(tmp_path):
     embedding = w["input_embed_fn.weight"]
     save_file(state | {"input_embed_fn.weight": embedding}, tmp_path / "a.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"hydra_head_arch": "mlp"}))
-    drafter = load(toy_language(), tmp_path, HydraOptions())
+    drafter = load(toy_language(), tmp_path, QOptions())
     assert type(drafter) is HydraDrafter
     features = numbers(4, 3, WIDTH)
     drafter.reset(9)
@@ -303,10 +303,10 @@ def test_sizes_are_unknown_before_the_weights_are_fetched(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     assert FORM.load_config(tmp_path).of_target == {}
     with pytest.raises(UserError, match="safetensors"):
-        load(toy_language(), tmp_path, HydraOptions())
+        load(toy_language(), tmp_path, QOptions())
     (tmp_path / "hydra_lm_head.pt").write_bytes(b"")
     with pytest.raises(UserError, match=r"hydra_lm_head.pt is a pickle.*clone\(\)"):
-        load(toy_language(), tmp_path, HydraOptions())
+        load(toy_language(), tmp_path, QOptions())
 
 
 BROKEN = [
@@ -327,7 +327,7 @@ BROKEN = [
 def test_what_is_wrong_in_a_checkpoint_is_one_sentence(changes, fields, words, tmp_path):
     published(tmp_path, toys.model(), changes, fields)
     with pytest.raises(UserError, match=words) as error:
-        load(toy_language(), tmp_path, HydraOptions())
+        load(toy_language(), tmp_path, QOptions())
     assert "\n" not in str(error.value)
 
 
@@ -341,13 +341,13 @@ def test_a_block_that_was_stored_once_is_refused(tmp_path):
     }
     published(tmp_path, toys.model(), dropped)
     with pytest.raises(UserError, match="applied again is stored again"):
-        load(toy_language(), tmp_path, HydraOptions())
+        load(toy_language(), tmp_path, QOptions())
 
 
 def test_a_target_of_other_attention_is_refused_by_the_files_headers(tmp_path):
     published(tmp_path, toys.model("qwen3"))
     with pytest.raises(UserError, match="of width of all query heads 64, but 'toy' has 32"):
-        load(toy_language(), tmp_path, HydraOptions())
+        load(toy_language(), tmp_path, QOptions())
 
 
 def test_a_layer_before_the_heads_is_not_trained(tmp_path):

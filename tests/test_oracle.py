@@ -17,7 +17,7 @@ from core.drafting.session import FactorisedSession
 from core.rounds.draft import Candidates
 from core.rounds.round import Round
 from core.traces.schema import Header, Trace
-from core.verification.simulate import accepted, verdict
+from core.verification.simulate import verdict
 from tests import toys
 from tests.test_metrics import fake_trace, plain_round
 
@@ -40,7 +40,7 @@ def test_the_marginals_tree_is_that_of_best_first(seed, depths, width, budget):
         if not len(where):
             break
         path.append(int(where[0]))
-    assert most_probable(made.log_q, path, budget) == accepted(draft, text)
+    assert most_probable(made.log_q, path, budget) == verdict(draft, text).accepted
 
 
 def a_round(made, text, budget):

@@ -9,9 +9,9 @@ from safetensors.torch import load_file, save_file
 from analysis.drafters.lint import lint
 from core.drafting.builders import Chain, best_first
 from core.errors import UserError
-from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.model import FORM as EAGLE
 from core.methods.eagle3.model import save
+from core.methods.method import DepthOptions
 from core.methods.peagle.drafter import load
 from core.methods.peagle.model import FORM
 from core.models.checkpoint import WithHead
@@ -159,7 +159,7 @@ def test_engines_names_of_the_mask_are_read(name, tmp_path):
 def test_an_embedding_that_was_trained_along_is_used(embedding, tmp_path):
     own = Language("toy", toys.model(dtype=torch.float32), toys.tokenizer(), None)
     drafter, state = published(tmp_path, embedding=embedding)
-    found, features = load(own, tmp_path, EagleOptions(5)), numbers(1, 2, 96).float()
+    found, features = load(own, tmp_path, DepthOptions(5)), numbers(1, 2, 96).float()
     found.reset(20)
     found.extend([3, 4], features)
     table = state["embed_tokens.weight"] if embedding else own.embedding.weight

@@ -38,13 +38,13 @@ from core.methods.dflash2.model import DFlash2Model
 from core.methods.domino.model import DominoModel
 from core.methods.dspark.drafter import DSparkDrafter
 from core.methods.dspark.model import DSparkModel
-from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.drafter import EagleDrafter
 from core.methods.eagle3.model import EagleModel
 from core.methods.hydra.drafter import HydraDrafter, HydraPlusDrafter
 from core.methods.hydra.model import HydraConfig, HydraModel, HydraPlusModel, Prefix
 from core.methods.medusa.drafter import MedusaDrafter
 from core.methods.medusa.model import MedusaConfig, MedusaModel
+from core.methods.method import DepthOptions
 from core.methods.peagle.drafter import ParallelDrafter
 from core.methods.xpress.model import XPressModel
 from core.models.language import Language
@@ -151,7 +151,7 @@ def eagle3() -> EagleDrafter:
 
     learn(network, logits, layers)
     return EagleDrafter(
-        network, language().embedding, head, layers, options=EagleOptions(DEPTH, 1.0)
+        network, language().embedding, head, layers, options=DepthOptions(DEPTH, 1.0)
     )
 
 
@@ -165,7 +165,7 @@ def eagle3_layers() -> EagleDrafter:
         return head(network.rows_at(embed, tokens, features, anchors, DEPTH))
 
     learn(network, logits, layers)
-    options = EagleOptions(DEPTH, 1.0)
+    options = DepthOptions(DEPTH, 1.0)
     return EagleDrafter(network, language().embedding, head, layers, options=options)
 
 
@@ -247,7 +247,7 @@ def peagle() -> ParallelDrafter:
         return head(network.rows_at(embed, tokens, features, anchors, DEPTH))
 
     learn(network, logits, layers)
-    options = EagleOptions(DEPTH, 1.0)
+    options = DepthOptions(DEPTH, 1.0)
     return ParallelDrafter(network, language().embedding, head, layers, None, options)
 
 

@@ -53,10 +53,8 @@ from core.methods.dspark import DSparkOptions
 from core.methods.dspark.drafter import DSparkDrafter
 from core.methods.dspark.model import DSparkConfig, DSparkModel
 from core.methods.eagle2.model import FeatureConfig, FeatureModel
-from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.drafter import EagleDrafter
 from core.methods.eagle3.model import EagleConfig, EagleModel
-from core.methods.gemma4_assistant import AssistantOptions
 from core.methods.gemma4_assistant.drafter import AssistantDrafter
 from core.methods.gemma4_assistant.model import Assistant, AssistantConfig
 from core.methods.hydra.drafter import HydraDrafter, HydraPlusDrafter
@@ -64,6 +62,7 @@ from core.methods.hydra.model import HydraConfig, HydraModel, HydraPlusModel, Pr
 from core.methods.lookahead import Lookahead, LookaheadOptions
 from core.methods.medusa.drafter import MedusaDrafter
 from core.methods.medusa.model import MedusaConfig, MedusaModel
+from core.methods.method import DepthOptions
 from core.methods.mtp import MtpOptions
 from core.methods.mtp.drafter import MtpDrafter
 from core.methods.mtp.model import MtpConfig, head_of
@@ -809,7 +808,7 @@ def assistant_drafter(dtype=torch.float64, vocabulary: int = VOCABULARY, cluster
     config = AssistantConfig(32, 24, vocabulary, clusters, 3, text=text)
     made = _randomised(Assistant(config), 1100, dtype).eval()
     keys = ToyKeys(made.model.config, dtype)
-    return AssistantDrafter(made, model().get_input_embeddings(), keys, AssistantOptions(5))
+    return AssistantDrafter(made, model().get_input_embeddings(), keys, DepthOptions(5))
 
 
 def eagle_config(**changes) -> EagleConfig:
@@ -832,7 +831,7 @@ def eagle_drafter(
     made = _randomised(EagleModel(config), seed + 300, dtype)
     head = random_head(rows, seed, dtype)
     layers = config.feature_layers(4)
-    options = EagleOptions(5, temperature)
+    options = DepthOptions(5, temperature)
     return EagleDrafter(made, model(family).get_input_embeddings(), head, layers, ids, options)
 
 
@@ -850,7 +849,7 @@ def parallel_drafter(
     config = ParallelConfig(**(vars(eagle_config()) | own | changes))
     made = _randomised(ParallelModel(config), seed + 700, dtype)
     head = random_head(rows, seed, dtype)
-    layers, options = config.feature_layers(4), EagleOptions(depth, temperature)
+    layers, options = config.feature_layers(4), DepthOptions(depth, temperature)
     return ParallelDrafter(made, model().get_input_embeddings(), head, layers, ids, options)
 
 
@@ -860,7 +859,7 @@ def feature_drafter(
     """A random layer of EAGLE-1, five tokens deep."""
     config = FeatureConfig(**(vars(eagle_config()) | changes))
     made = _randomised(FeatureModel(config), seed + 600, dtype)
-    owner, options = model(family), EagleOptions(5, temperature)
+    owner, options = model(family), DepthOptions(5, temperature)
     parts = owner.get_input_embeddings(), owner.get_output_embeddings()
     return EagleDrafter(made, *parts, config.feature_layers(4), None, options)
 

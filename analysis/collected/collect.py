@@ -42,9 +42,9 @@ from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine, environment, model_identity
 from core.decoding.request import Settings
 from core.drafting.session import Drafter, DraftSession, layers_read
-from core.errors import UserError
+from core.errors import UserError, writing
 from core.files import replacing
-from core.journal import Journal, open_journal, writing
+from core.journal import Journal, open_journal
 from core.json_input import parse_json
 from core.methods.method import TargetFacts, Value
 from core.methods.names import PLAIN

@@ -17,8 +17,8 @@ from analysis.engines.rounded import MAX_PLACES, counted, rates_of, value_of, wh
 from analysis.measures.counts import Served
 from analysis.numbers import plural
 from core.declared import BadField
-from core.errors import UserError, WrongKind
-from core.lines import open_regular, reading
+from core.errors import UserError, WrongKind, reading
+from core.lines import open_regular
 
 MOST_BYTES = 1 << 30
 LONGEST = 1 << 16  # characters of a line

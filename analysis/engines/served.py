@@ -21,8 +21,8 @@ from analysis.engines.profile import NAME, Profile
 from analysis.engines.steps import is_item, of_items
 from analysis.measures.counts import Counts, Served, by_length, reached, summed
 from core.declared import BadField, Count, Share, read
-from core.errors import UserError, WrongKind
-from core.lines import open_regular, reading
+from core.errors import UserError, WrongKind, reading
+from core.lines import open_regular
 from core.samples import json_values
 
 MAX_DEPTH = 1 << 10

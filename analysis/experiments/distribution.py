@@ -21,7 +21,7 @@ from core.decoding.request import RunRequest, Settings
 from core.models.cuda_graphs import bucket
 from core.models.target import Target
 from core.rounds.draft import Array, Draft
-from core.stats import GoodnessOfFit, goodness_of_fit
+from core.stats import POWER, GoodnessOfFit, goodness_of_fit
 from core.verification.sampling import TargetSampler
 
 SEEDS = 500
@@ -64,7 +64,7 @@ def sentence(found: GoodnessOfFit) -> str:
     return (
         f"{found.draws} tokens in {contexts} {verdict} the target's p: χ² {found.statistic:.1f} "
         f"over {found.bins} bins, p-value {found.p_value:.2g}; a total variation of "
-        f"{found.detectable:.2f} would be found with {found.power:.0%} power"
+        f"{found.detectable:.2f} would be found with {POWER:.0%} power"
     )
 
 

@@ -60,7 +60,7 @@ class Job:
     def name(self) -> str:
         """A file name: method and budget, and hashes of what no file name can hold."""
         one, method = self.variant, str(self.variant.method)
-        stem = file_name(method) if method.endswith(".py") else method
+        stem = file_name(method)
         words = re.sub(r"[^A-Za-z0-9+_-]", "_", stem)[:40]
         exact = words == method and not one.options
         own = "" if exact else f"-{_hash([method, one.options])[:6]}"

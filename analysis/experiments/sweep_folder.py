@@ -28,9 +28,9 @@ from analysis.experiments.sweep import (
     row_of,
     with_same_as_plain,
 )
-from core.errors import UserError
+from core.errors import UserError, writing
 from core.files import LOCK, replacing
-from core.journal import alone, writing
+from core.journal import alone
 from core.json_input import read_json
 from core.traces.reader import read_ends
 

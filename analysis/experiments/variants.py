@@ -50,7 +50,7 @@ def variants_of(
         if method.drafter_info is None:
             made.append(Variant("plain", name))
             continue
-        title = file_name(name) if name.endswith(".py") else name
+        title = file_name(name)
         one_size = method.builder_info is not None and method.builder_info.chain
         for size in (None,) if one_size else budgets:
             size = method.budget if size is None else size

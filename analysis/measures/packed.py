@@ -33,11 +33,10 @@ from analysis.measures.tokens import CLASSES
 from analysis.parquet_sizes import column_parts
 from analysis.table_files import reading_table
 from core.declared import convert
-from core.errors import UserError
+from core.errors import UserError, reading
 from core.files import LOCK, distinct, replacing
 from core.journal import alone
 from core.json_input import parse_json
-from core.lines import reading
 from core.rounds.draft import Array
 from core.traces.schema import STAGES, Header, Trace
 

@@ -14,9 +14,9 @@ from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Large, Set, met
 from app.object_stores import here
 from app.terminal import ProgressBar, console, one_line, say, table
 from app.trace_files import read_all
-from core.errors import UserError
+from core.errors import UserError, writing
 from core.files import replacing
-from core.journal import alone, writing
+from core.journal import alone
 
 if TYPE_CHECKING:
     from analysis.experiments.advise import Choice, Flags

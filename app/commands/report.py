@@ -23,9 +23,9 @@ from app.report.shown import ReportPart, parts, show
 from app.report.trained import show_trained
 from app.terminal import ProgressBar, console, one_line, say
 from app.trace_files import read_tables
-from core.errors import UserError
+from core.errors import UserError, writing
 from core.files import replacing
-from core.journal import alone, writing
+from core.journal import alone
 
 if TYPE_CHECKING:
     import pandas as pd

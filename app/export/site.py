@@ -24,10 +24,10 @@ from app.page_files import css, enclosed
 from app.trace_files import TraceFile
 from app.view.comparison import CAUTIONS
 from app.view.rounds import method_name
-from core.errors import UserError
+from core.errors import UserError, reading, writing
 from core.files import LOCK, remove, sha256
-from core.journal import alone, writing
-from core.lines import Limits, reading
+from core.journal import alone
+from core.lines import Limits
 from core.methods.names import PLAIN
 from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace, summary

@@ -23,8 +23,8 @@ from app.trace_files import TraceFile, TraceFiles
 from app.view.denoise import is_denoising, run_title
 from app.view.rounds import method_name
 from core import ASSETS
-from core.errors import UserError
-from core.lines import open_regular, reading
+from core.errors import UserError, reading
+from core.lines import open_regular
 from core.methods.names import METHODS
 from core.methods.registry import built_in
 from core.rounds.round import Round

@@ -10,7 +10,7 @@ from typing import Any
 from core import ASSETS
 from core.diffusion.draft_graph import MAX_FORMULAS, DraftGraph, make_graph
 from core.diffusion.pace import ONE_BY_ONE, Pace
-from core.errors import UserError
+from core.errors import UserError, writing
 from core.files import replacing
 from core.json_input import read_json
 from core.models import embedded
@@ -69,12 +69,10 @@ def write_graph(path: Path, graph: DraftGraph) -> None:
         f'  "pace": {json.dumps(graph.pace.to_json())},\n  "formulas": [\n{lines}\n  ],\n'
         f'  "provenance": {provenance}\n}}\n'
     )
-    try:
+    with writing(f"the draft graph {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
             file.write_text(text, "utf-8")
-    except OSError as error:
-        raise UserError(f"the draft graph {path} cannot be written: {error.strerror}") from None
 
 
 def read_graph(path: Path) -> DraftGraph:

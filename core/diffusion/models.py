@@ -13,8 +13,7 @@ sentence before any weight is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ from core.methods.loading import shipped
 from core.models import adapter as adapters
 from core.models import checkpoint, embedded, presets
 from core.models.fast_layers import use_fast_layers
-from core.models.hub import Source, cannot_load, shards
+from core.models.hub import Source, loading_model, shards
 from core.models.language import SPLIT, Language, compute_dtype, load_language, pick_device
 from core.models.tokenizer_limits import check_tokenizer
 from core.progress import Progress, Report, silent
@@ -123,15 +122,6 @@ def load_diffusion(
     )
 
 
-@contextmanager
-def _as_user_error(name: str) -> Iterator[None]:
-    """Turn any error that a checkpoint's files cause in the libraries into a UserError."""
-    try:
-        yield
-    except Exception as error:
-        raise cannot_load(name, error) from error
-
-
 def _load_denoiser(name: str, folder: Path, device: str, report: Report) -> DiffusionLanguage:
     """The embedded denoiser's form: an adapter on a causal LM."""
     adapter = adapters.load_adapter(folder)
@@ -158,7 +148,7 @@ def _checkpoint_form(name: str, raw: Mapping[str, Any]) -> CheckpointForm:
             f"{name!r} is not a diffusion model this program knows: its model_type is {kind!r}, "
             "not 'llada' or 'a2d-qwen3'"
         )
-    with _as_user_error(name):
+    with loading_model(name):
         return _llada(raw) if kind == "llada" else _a2d(name, raw)
 
 
@@ -244,7 +234,7 @@ def _a2d(name: str, raw: Mapping[str, Any]) -> CheckpointForm:
 
 
 def _load_tokenizer(name: str, folder: Path, form: CheckpointForm) -> PreTrainedTokenizerBase:
-    with _as_user_error(name):
+    with loading_model(name):
         found = AutoTokenizer.from_pretrained(
             str(folder), config=form.config, trust_remote_code=False
         )
@@ -256,7 +246,7 @@ def _generation_config(
     name: str, folder: Path, form: CheckpointForm, tokenizer: PreTrainedTokenizerBase
 ) -> GenerationConfig:
     """The generation config, with every token that ends a text."""
-    with _as_user_error(name):
+    with loading_model(name):
         generation = (
             GenerationConfig.from_pretrained(str(folder))
             if (folder / "generation_config.json").is_file()
@@ -282,7 +272,7 @@ def _load_model(
     source: Source, folder: Path, form: CheckpointForm, where: torch.device, report: Report
 ) -> PreTrainedModel:
     """The model on its device, in the precision it computes in. Raises UserError."""
-    with _as_user_error(source.name), torch.device("meta"):
+    with loading_model(source.name), torch.device("meta"):
         model = form.model_class(form.config)
     shapes = checkpoint.shapes(model)
     ours = {form.stored_name(name): name for name in shapes}

@@ -30,7 +30,7 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from core.errors import UserError
 from core.models.adapter import GatedAdapter
-from core.models.cache import StaticKV, mask_value
+from core.models.cache import StaticKV, additive_mask
 from core.models.target import PREFILL_CHUNK, context_limit, make_kv, stop_ids
 from core.rounds.draft import Array
 
@@ -239,9 +239,8 @@ class BlockCausalTarget(BlockTarget):
     def _state_mask(self, begin: Tensor, rows: int) -> Tensor:
         """The additive masks [S, 1, N, N] of states whose rows before ``begin`` [S] are causal."""
         row = torch.arange(rows, device=self.device)
-        hidden = (row > row[:, None]) & (row[:, None] < begin[:, None, None])
-        mask = torch.zeros(hidden.shape, dtype=self.model.dtype, device=self.device)
-        return mask.masked_fill_(hidden, mask_value(self.model.dtype))[:, None]
+        seen = (row <= row[:, None]) | (row[:, None] >= begin[:, None, None])
+        return additive_mask(seen, self.model.dtype)[:, None]
 
     def _clean_mask(self, count: int) -> Tensor | None:
         """The additive mask [count, count] of new clean rows; None when all see all."""
@@ -251,8 +250,7 @@ class BlockCausalTarget(BlockTarget):
         key = (count, step)
         if key not in self._clean_masks:
             left = torch.arange(count - 1, -1, -1, device=self.device) // step  # from the end
-            mask = torch.zeros(count, count, dtype=self.model.dtype, device=self.device)
-            mask.masked_fill_(left[:, None] > left[None, :], mask_value(self.model.dtype))
+            mask = additive_mask(left[:, None] <= left, self.model.dtype)
             self._clean_masks = {key: mask}  # a text's blocks are alike: one mask is enough
         return self._clean_masks[key]
 

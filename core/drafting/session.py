@@ -359,6 +359,35 @@ class FactorisedSession(DraftSession):
         return None if self._along is None else self._along(len(path))
 
 
+Listed = tuple[int, float, int, tuple[float, ...]]  # a token, its log q, next state and notes
+
+
+class ListedSession(DraftSession):
+    """A session whose states are few, and all known from the start.
+
+    lists  of each state, numbered from 0, the tokens after it, best first; as ``Candidates`` they
+           may be read, too
+    """
+
+    def __init__(self, lists: Sequence[Sequence[Listed]], notes: Sequence[str]):
+        """``notes``: the names of what is noted of each token."""
+        shape = (len(lists), max(1, *map(len, lists)))
+        ids, self._next = np.zeros(shape, np.int64), np.full(shape, NO_STATE, np.int32)
+        log_q = np.full(shape, -np.inf, np.float32)
+        self._notes = {name: np.full(shape, np.nan) for name in notes}
+        for state, tokens in enumerate(lists):
+            for rank, (token, odds, after, known) in enumerate(tokens):
+                at = (state, rank)
+                ids[at], log_q[at], self._next[at] = token, odds, after
+                for name, value in zip(notes, known, strict=True):
+                    self._notes[name][at] = value
+        self.lists = Candidates(ids, log_q)
+
+    def expand(self, states: Array) -> Children:
+        every = np.arange(len(self._next), dtype=np.int32)
+        return Children(every, self.lists.ids, self.lists.log_q, self._next, self._notes)
+
+
 def spread(lists: Candidates, vocabulary: int) -> Tensor:
     """log q over the full vocabulary [R, V] of lists [R, S] that hold all of q: −inf elsewhere."""
     import torch
@@ -399,7 +428,7 @@ class PathSession(DraftSession):
         self._ids: list[Array] = []  # for every scored node: the tokens listed after it [S]
         self._best: list[Array] = []  # their log q [S]
         self._log_q: dict[int, Tensor] = {}  # of some: log q of all covered tokens after it [C]
-        self._depths: list[int] = []
+        self._paths: list[list[int]] = []  # the tokens from the root to every scored node
         self._number: dict[tuple[int, int], int] = {}  # (its parent's number, token) → its number
 
     @property
@@ -421,7 +450,8 @@ class PathSession(DraftSession):
         odds = np.stack([self._best[number] for number in numbers])
         size = ids.shape[1]
         leads = (1 + numbers[:, None] * size + np.arange(size)).astype(np.int32)
-        leads[np.array(self._depths)[numbers] + 1 >= self.max_depth] = NO_STATE
+        depths = np.array([len(self._paths[number]) - 1 for number in numbers])
+        leads[depths + 1 >= self.max_depth] = NO_STATE
         return Children(states, ids, odds, leads)
 
     def log_q(self, path: Sequence[int]) -> Tensor:
@@ -461,7 +491,11 @@ class PathSession(DraftSession):
         self._best += list(best.values.float().cpu().numpy())
         if whole or first < SCORED_AT_ONCE:
             self._log_q |= dict(enumerate(log_q, first))
-        self._depths += [self._depths[p] + 1 if p >= 0 else 0 for p, _ in nodes]
+        self._paths += [self.path(token, parent) for parent, token in nodes]
+
+    def path(self, token: int, parent: int) -> list[int]:
+        """The tokens from the root to a node after one that is scored; −1: to the root."""
+        return [*(self._paths[parent] if parent >= 0 else ()), token]
 
     def _node(self, state: int) -> tuple[int, int]:
         """The number of the scored node before a state, and the state's token."""

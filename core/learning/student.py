@@ -126,6 +126,11 @@ class Student(ABC, Generic[M]):
         found = blocks.document.features_after(layers, int(blocks.anchors[-1]))
         return found.to(self.device, torch.float32)
 
+    def given(self, blocks: Blocks, layers: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+        """``features``, and tokens int64 [T] and anchors [A] on the same device."""
+        tokens, anchors = blocks.document.tokens.long(), blocks.anchors
+        return self.features(blocks, layers), tokens.to(self.device), anchors.to(self.device)
+
 
 def depth_weights(depths: int, gamma: float) -> Tensor:
     """exp(−(k − 1)/γ) for k = 1 … L (DFlash §4)."""

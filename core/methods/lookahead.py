@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from core.drafting.session import NO_STATE, Children, Drafter, DraftSession, spread
+from core.drafting.session import NO_STATE, Drafter, Listed, ListedSession, spread
 from core.methods.method import BY_RUN, DrafterInfo, Explanation, Method, Note, Range, option
 from core.rounds.draft import ROOT, Array, Candidates, Draft
 from core.rounds.round import Verdict
@@ -67,8 +67,6 @@ class Lookahead(Drafter):
     itself causally; a token of another row sees row 0 up to its column, and its own column above.
     """
 
-    layers = ()
-
     def __init__(self, language: Language, folder: None, options: LookaheadOptions):
         self.options, self.vocabulary = options, language.vocabulary
         self.reset(0)
@@ -115,7 +113,7 @@ class Lookahead(Drafter):
         self.rounds += 1
 
 
-class PoolSession(DraftSession):
+class PoolSession(ListedSession):
     """States are the beginnings of n-grams; q is the share of the pool's n-grams."""
 
     def __init__(self, grams: Sequence[Gram], max_depth: int, vocabulary: int):
@@ -130,26 +128,21 @@ class PoolSession(DraftSession):
         after: dict[Gram, list[Gram]] = {beginning: [] for beginning in self._states}
         for child in sorted(newest, key=lambda g: (-through[g], newest[g])):
             after[child[:-1]].append(child)
-        shape = (len(after), max(1, *map(len, after.values())))
-        self._ids, self._leads = np.zeros(shape, np.int64), np.full(shape, NO_STATE, np.int32)
-        self._log_q = np.full(shape, -np.inf, np.float32)
-        self._notes = {name: np.full(shape, np.nan) for name in (SHARED, NEWEST)}
-        for state, (beginning, children) in enumerate(after.items()):
-            for rank, child in enumerate(children):
-                at = (state, rank)
-                self._ids[at], self._leads[at] = child[-1], self._states.get(child, NO_STATE)
-                self._log_q[at] = math.log(through[child] / through[beginning])
-                self._notes[SHARED][at], self._notes[NEWEST][at] = through[child], newest[child]
 
-    def expand(self, states: Array) -> Children:
-        every = np.arange(len(self._ids), dtype=np.int32)
-        return Children(every, self._ids, self._log_q, self._leads, self._notes)
+        def listed(child: Gram) -> Listed:
+            log_q = math.log(through[child] / through[child[:-1]])
+            state = self._states.get(child, NO_STATE)
+            return child[-1], log_q, state, (through[child], newest[child])
+
+        lists = [list(map(listed, children)) for children in after.values()]
+        super().__init__(lists, (SHARED, NEWEST))
 
     def log_q(self, path: Sequence[int]) -> Tensor:
         """log q [d, V]; all −inf after a path that the pool does not hold."""
         known = [self._states.get(tuple(path[1:n]), -1) for n in range(1, len(path) + 1)]
-        odds = np.where(np.array(known)[:, None] >= 0, self._log_q[known], -np.inf)
-        return spread(Candidates(self._ids[known], odds.astype(np.float32)), self._vocabulary)
+        odds = np.where(np.array(known)[:, None] >= 0, self.lists.log_q[known], -np.inf)
+        lists = Candidates(self.lists.ids[known], odds.astype(np.float32))
+        return spread(lists, self._vocabulary)
 
 
 EXPLAIN = Explanation(

@@ -118,6 +118,21 @@ def temperature_of_q(what: str = "q") -> Any:
     return option(1.0, about, numbers, "temperature of q")
 
 
+@dataclass(frozen=True)
+class QOptions:
+    """Of a drafter that has no more to choose than q's temperature."""
+
+    temperature: float = temperature_of_q()
+
+
+@dataclass(frozen=True)
+class DepthOptions:
+    """Of a drafter that can draft as deep as one likes."""
+
+    depth: int = option(8, "how many tokens deep it drafts", Range(1, 64))
+    temperature: float = temperature_of_q()
+
+
 def options_of(kind: type | None) -> tuple[Option, ...]:
     """The options that an options dataclass declares; none for None."""
     if kind is None:
@@ -451,5 +466,5 @@ def lazy(reference: str | Callable[..., Any]) -> Any:
 
 
 def file_name(method: str) -> str:
-    """The name of a method given as a file."""
-    return Path(method).stem
+    """A method's name; of one given as a file, the file's."""
+    return Path(method).stem if method.endswith(".py") else method

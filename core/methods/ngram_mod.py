@@ -98,8 +98,6 @@ def load(language: Language, folder: Path | None, options: NgramModOptions) -> N
 class NgramMod(Drafter):
     """The text and the table; a run begins with a copy of ``earlier``."""
 
-    layers = ()
-
     def __init__(self, vocabulary: int, options: NgramModOptions, earlier: Table):
         self.options, self.vocabulary, self._earlier = options, vocabulary, earlier
         self.reset(0)

@@ -19,7 +19,7 @@ from core.methods.names import DRAFTERS
 from core.models import checkpoint, embedded, presets
 from core.models.gguf import check_header
 from core.models.gguf_layout import GgufHeader
-from core.models.hub import CONFIG, WEIGHTS, Source, cannot_load, config_file
+from core.models.hub import CONFIG, WEIGHTS, Source, config_file, loading_model
 from core.models.language import load_vocabulary, target_config
 from core.models.outline import Outline, names_language_model, outline
 from core.models.presets import Preset
@@ -161,10 +161,8 @@ def _config_of(name: str, file: Path, layout: Any) -> str:
     """The config.json that a GGUF file's header gives. ``layout``: the drafter's that it must hold;
     None: it may hold any, or a language model. Raises UserError."""
     check_header(file)
-    try:
+    with loading_model(name):
         header = GgufHeader.of(file)
-    except Exception as error:  # the library raises many types for a broken file
-        raise cannot_load(name, error) from error
     own = (each.gguf for kind in DRAFTERS if (each := find_drafter(kind).checkpoint) is not None)
     known = [each for each in map(lazy, filter(None, own)) if each.suits(header)]
     known.sort(key=lambda each: not each.mark)  # plain DFlash suits its relatives' files, too

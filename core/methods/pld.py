@@ -62,8 +62,6 @@ def lookup(
 class PromptLookup(Drafter):
     """The text so far; q is 1 for a copied token."""
 
-    layers = ()
-
     def __init__(self, language: Language, folder: None, options: PldOptions):
         self.options, self.vocabulary = options, language.vocabulary
         self.stops, self.text = language.stop_ids, list[int]()

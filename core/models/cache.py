@@ -276,3 +276,9 @@ def mask_value(dtype: torch.dtype) -> float:
     """The additive mask's value for "not allowed": the most negative finite number, as in Hugging
     Face."""
     return torch.finfo(dtype).min
+
+
+def additive_mask(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The additive mask of what is ``allowed``, bool [..., T, S], on the same device."""
+    mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
+    return mask.masked_fill_(~allowed, mask_value(dtype))

@@ -19,10 +19,10 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from core.errors import UserError, first_line
+from core.errors import UserError, first_line, reading
 from core.files import replacing
 from core.json_input import read_json
-from core.lines import check_regular, reading
+from core.lines import check_regular
 from core.models.int8 import compress, expand, expanded_shapes
 from core.tensor_files import TensorFile, open_tensors
 from core.visible import visible

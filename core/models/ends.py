@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from core.errors import UserError
-from core.models import checkpoint, presets
-from core.models.hub import Source, cannot_load
-from core.models.language import Language, compute_dtype, pick_device, target_source
+from core.models import checkpoint
+from core.models.hub import Source, loading_model
+from core.models.language import Language, compute_dtype, pick_device, target_source, with_preset
 from core.models.presets import Value
 from core.progress import Progress, Report, silent
 from core.tensor_files import open_tensors
@@ -31,8 +31,7 @@ def load_ends(
     but reads no text. Raises UserError when loading fails."""
     where, source = pick_device(device), target_source(name, report)
     report(Progress("loading the target's ends", None))
-    preset = presets.find(name)
-    try:
+    with loading_model(name):
         from core.models.hugging_face import load_config, load_tokenizer
 
         config, tokenizer = load_config(source), load_tokenizer(source)
@@ -41,10 +40,6 @@ def load_ends(
         if config.get_text_config().tie_word_embeddings:
             wanted.discard("lm_head.weight")
         found = {key: tensor.to(where, model.dtype) for key, tensor in _tensors(source, wanted)}
-    except UserError:
-        raise
-    except Exception as error:  # the libraries raise any type for a broken checkpoint
-        raise cannot_load(name, error) from error
     if missing := sorted(wanted - set(found)):
         raise UserError(f"the model {name!r} lacks the tensor {missing[0]}")
     model.load_state_dict(found, strict=False, assign=True)
@@ -56,10 +51,7 @@ def load_ends(
     model.config = config
     model.generation_config = _generation(source, model)
     model.eval().requires_grad_(False)
-    if preset.chat_template and not tokenizer.chat_template:
-        tokenizer.chat_template = preset.chat_template
-    variables = {**preset.template, **template}
-    return Language(name, model, tokenizer, source.folder, template=variables)
+    return with_preset(name, model, tokenizer, source.folder, template)
 
 
 def _generation(source: Source, model: Any) -> Any:

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Protocol
 
-from core.errors import UserError
+from core.errors import UserError, reading
 from core.files import cache_root, scratch
-from core.lines import open_regular, reading
+from core.lines import open_regular
 from core.progress import Progress, Report, silent
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ The hub's library is imported only when it is needed. No code of a repository is
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -125,27 +125,21 @@ class Source:
             return self.folder
         from core.models import gguf
 
-        try:
+        with loading_model(self):
             return gguf.prepare(self.gguf, report, self.layout)
-        except UserError:
-            raise
-        except Exception as error:  # a broken file, or an architecture that is not known
-            raise cannot_load(str(self), error) from error
 
     def fetch(self, patterns: tuple[str, ...], report: Report = silent) -> Path:
         """The folder with the files of these names, from the hub or its cache. ``report`` hears of
         what comes from the hub. Raises UserError."""
         from huggingface_hub import snapshot_download
 
-        try:
+        with loading_model(self):
             found = snapshot_download(
                 self.name,
                 revision=self.revision,
                 allow_patterns=list(patterns),
                 tqdm_class=_bar(self, patterns, report),
             )
-        except Exception as error:  # no network, no such repository, no access
-            raise cannot_load(str(self), error) from error
         _clear(Path(found).parent.parent / "blobs")
         return Path(found)
 
@@ -192,10 +186,8 @@ class Source:
             return {self.gguf.name: self.gguf.stat().st_size}
         from huggingface_hub import HfApi
 
-        try:
+        with loading_model(self):
             found = HfApi().model_info(self.name, revision=self.revision, files_metadata=True)
-        except Exception as error:
-            raise cannot_load(str(self), error) from error
         return {file.rfilename: file.size or 0 for file in found.siblings or ()}
 
     def missing(self, patterns: tuple[str, ...]) -> int:
@@ -272,9 +264,16 @@ def shards(folder: Path) -> dict[str, str] | None:
     return places
 
 
-def cannot_load(name: str, error: Exception) -> UserError:
-    """An error of loading or fetching a model, as one sentence."""
-    why = first_line(error)
-    if isinstance(error, KeyError):  # as of a table of a model's own attentions
-        why = f"its code in transformers knows no {why}"
-    return UserError(f"the model {name!r} cannot be loaded: {why}")
+@contextmanager
+def loading_model(name: object) -> Iterator[None]:
+    """Turn any error inside into a UserError, one sentence: for a broken file, for no network and
+    for what they do not know, the libraries raise any type."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        why = first_line(error)
+        if isinstance(error, KeyError):  # as of a table of a model's own attentions
+            why = f"its code in transformers knows no {why}"
+        raise UserError(f"the model {str(name)!r} cannot be loaded: {why}") from error

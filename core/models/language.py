@@ -23,7 +23,7 @@ from core.models import embedded, llama, presets
 from core.models.chat_template import render_turn
 from core.models.fast_layers import can_pack, use_fast_layers
 from core.models.gguf import read_config
-from core.models.hub import Source, cannot_load
+from core.models.hub import Source, loading_model
 from core.models.layer_kinds import carries_state, check_branches
 from core.models.presets import Value
 from core.models.readout import Readout
@@ -58,7 +58,9 @@ class Vocabulary:
 
     @property
     def identity(self) -> str:
-        return tokenizer_hash(self.tokenizer)
+        """SHA-256 over the vocabulary: traces with the same hash have the same token ids."""
+        vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda kv: kv[1])
+        return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()[:16]
 
     @cached_property
     def _anchor(self) -> list[int]:
@@ -183,12 +185,6 @@ class ReturnToInputDevice(nn.Module):
         return self.inner(x).to(x.device)
 
 
-def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
-    """SHA-256 over the vocabulary: traces with the same hash have the same token ids."""
-    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda kv: kv[1])
-    return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()[:16]
-
-
 def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str, **options: Any) -> list[int]:
     """Ids of one user turn in the chat template, or of the bare text without a template.
 
@@ -277,7 +273,7 @@ def target_config(name: str) -> PreTrainedConfig | None:
     if name == embedded.NAME and not embedded.is_ready():
         return None
     source = _source(name, embedded.embedded_path)
-    try:
+    with loading_model(name):
         if name == embedded.NAME:
             raw = llama.read_config(embedded.embedded_path())
             return cast("PreTrainedConfig", llama.LlamaConfig(**raw))
@@ -287,10 +283,6 @@ def target_config(name: str) -> PreTrainedConfig | None:
             from core.models.hugging_face import load_config
 
             config = load_config(source)
-    except UserError:
-        raise
-    except Exception as error:
-        raise cannot_load(name, error) from error
     check_branches(name, config)
     return config
 
@@ -333,11 +325,9 @@ def load_vocabulary(name: str, report: Report = silent) -> Vocabulary:
     from core.models.hugging_face import load_config, load_tokenizer
 
     source = target_source(name, report)
-    try:
+    with loading_model(name):
         size = load_config(source).get_text_config().vocab_size
         return Vocabulary(load_tokenizer(source), size)
-    except Exception as error:
-        raise cannot_load(name, error) from error
 
 
 def _source(name: str, embedded_folder: Callable[[], Path]) -> Source:
@@ -378,13 +368,11 @@ def load_language(
     """
     where = pick_device(device)
     source = target_source(name, report)
-    preset = presets.find(name)
-    variables = {**preset.template, **(template or {})}
     if name == embedded.NAME and fast and can_pack(compute_dtype(where), where):
         report(Progress("loading weights", None))
-        return _embedded(variables)
+        return _embedded(template)
     dtype = compute_dtype(where)
-    try:
+    with loading_model(name):
         from core.models.hugging_face import load_config, load_model, load_tokenizer
 
         config = load_config(source)
@@ -392,10 +380,6 @@ def load_language(
         tokenizer = load_tokenizer(source)
         model = load_model(source, config, dtype, device == SPLIT, report)
         let_trees_branch(model, config)
-    except UserError:
-        raise
-    except Exception as error:  # the libraries raise any type for a broken checkpoint
-        raise cannot_load(name, error) from error
     if not device_map(model):
         model = model.to(where)  # type: ignore[arg-type]
         if fast:
@@ -408,18 +392,25 @@ def load_language(
         read_one_token(model)
     except Exception as error:
         raise cannot_run(model, error) from error
+    return with_preset(name, model, tokenizer, source.folder, template)
+
+
+def with_preset(
+    name: str, model: Any, tokenizer: Any, folder: Path | None, template: Mapping[str, Value] | None
+) -> Language:
+    """A loaded target with its preset's chat template and variables, unless it has its own."""
+    preset = presets.find(name)
     if preset.chat_template and not tokenizer.chat_template:
         tokenizer.chat_template = preset.chat_template
-    return Language(name, model, tokenizer, source.folder, template=variables)
+    variables = {**preset.template, **(template or {})}
+    return Language(name, model, tokenizer, folder, template=variables)
 
 
-def _embedded(template: Mapping[str, Value]) -> Language:
+def _embedded(template: Mapping[str, Value] | None) -> Language:
     """The embedded target on a CPU, without transformers."""
     folder = embedded.embedded_path()
-    try:
+    with loading_model(embedded.NAME):
         model: Any = llama.load(folder)
         tokenizer: Any = FolderTokenizer(folder)
-    except Exception as error:  # safetensors and tokenizers raise many types
-        raise cannot_load(embedded.NAME, error) from error
     release()  # the weights as they were
-    return Language(embedded.NAME, model, tokenizer, folder, template=template)
+    return with_preset(embedded.NAME, model, tokenizer, folder, template)

@@ -248,8 +248,9 @@ class LayerContext:
 
     @staticmethod
     def empty(shape: Shape, rows: int, like: Tensor) -> LayerContext:
-        """Room for ``rows`` context tokens on the device and in the precision of ``like``."""
-        size = (shape.groups, rows, shape.head_dim)
+        """Room for ``rows`` context tokens, or some more, on the device and in the precision of
+        ``like``."""
+        size = (shape.groups, -(-rows // 256) * 256, shape.head_dim)
         return LayerContext(like.new_zeros(size), like.new_zeros(size))
 
     def write(self, start: int, fresh: LayerContext) -> None:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from core.errors import UserError
 from core.json_input import read_json
 from core.models import embedded
 from core.models.checkpoint import MAX_SAID, read_shapes
-from core.models.hub import WEIGHTS, Source, cannot_load
+from core.models.hub import WEIGHTS, Source, loading_model
 from core.models.language import cannot_run, let_trees_branch, target_config
 from core.models.layer_kinds import CARRYING, layer_kinds
 from core.models.presets import find
@@ -73,7 +72,7 @@ def outline(name: str, *dtypes: torch.dtype) -> Outline | None:
     config: Any = target_config(name)
     if config is None:
         return None
-    try:
+    with loading_model(name):
         from core.models import hugging_face
 
         if name == embedded.NAME:  # read without transformers so far
@@ -93,10 +92,6 @@ def outline(name: str, *dtypes: torch.dtype) -> Outline | None:
             stored=_method(quantised),
             memory=memory,
         )
-    except UserError:
-        raise
-    except Exception as error:  # the libraries raise any type for a config that is none
-        raise cannot_load(name, error) from error
 
 
 def _stored(name: str) -> Collection[str]:

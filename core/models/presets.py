@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from core import ASSETS
-from core.errors import UserError
-from core.lines import open_regular, reading
+from core.errors import UserError, reading
+from core.lines import open_regular
 from core.models.hub import GGUF, Source
 from core.rounds.draft import MAX_BUDGET
 

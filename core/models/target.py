@@ -189,16 +189,12 @@ class Target:
         self, ids: Tensor, positions: Tensor, mask: Tensor, last_only: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The model on rows [N] with an additive mask [N, S]: logits and features."""
-        out = self.model(
-            ids[None],
-            attention_mask=layer_masks(self.model.config, mask[None, None]),
-            # Nodes beyond the context's end are never committed; some models have no such position.
-            position_ids=positions[None].clamp(max=self._last_position),
-            past_key_values=self._kv,
-            use_cache=True,
-            output_hidden_states=self._wanted,
-            logits_to_keep=1 if last_only else 0,
-        )
+        # Nodes beyond the context's end are never committed; some models have no such position.
+        where, keep = positions.clamp(max=self._last_position), 1 if last_only else 0
+        out = run_rows(
+            self.model, where, mask, self._kv,
+            input_ids=ids[None], output_hidden_states=self._wanted, logits_to_keep=keep,
+        )  # fmt: skip
         hidden = [out.hidden_states[i + 1][0] for i in self.layers]
         features = torch.cat(hidden, -1) if hidden else out.logits.new_empty(len(ids), 0)
         return out.logits[0], features
@@ -242,20 +238,27 @@ def make_kv(model: PreTrainedModel, capacity: int) -> StaticKV:
     return HuggingFaceKV(layers, capacity, apart)
 
 
+def run_rows(model: Any, positions: Tensor, mask: Tensor, kv: Any, **inputs: Any) -> Any:
+    """A model's output of rows at these positions [N], whose keys and values join the cache ``kv``
+    of S rows with them. ``mask`` [N, S] is additive, of a layer with full attention; ``inputs`` are
+    the model's own."""
+    return model(
+        **inputs,
+        attention_mask=layer_masks(model.config, mask[None, None]),
+        position_ids=positions[None],
+        past_key_values=kv,
+        use_cache=True,
+    )
+
+
 @torch.inference_mode()
 def read_one_token(model: PreTrainedModel) -> StaticKV:
     """The cache of a text of one token, which the model reads as it does every other. Raises what a
     model raises that does not run here."""
     kv, where = make_kv(model, 1), input_device(model)
-    token = torch.zeros(1, 1, dtype=torch.long, device=where)
-    mask = torch.zeros(1, 1, 1, 1, device=where, dtype=model.dtype)
-    model(
-        token,
-        attention_mask=layer_masks(model.config, mask),
-        position_ids=token,
-        past_key_values=kv,
-        use_cache=True,
-    )
+    token = torch.zeros(1, dtype=torch.long, device=where)
+    mask = torch.zeros(1, 1, device=where, dtype=model.dtype)
+    run_rows(model, token, mask, kv, input_ids=token[None])
     return kv
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from core.errors import UserError
+from core.errors import UserError, reading
 from core.json_input import parse_json
-from core.lines import UNLIMITED, lines, open_regular, reading
+from core.lines import UNLIMITED, lines, open_regular
 from core.rounds.draft import Array
 from core.samples import ANSWER_FIELDS, QUESTION_FIELDS, without_marks
 

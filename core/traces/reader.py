@@ -19,10 +19,10 @@ import numpy as np
 from msgspec.structs import astuple
 
 from core.declared import BadField, convert, shown
-from core.errors import UserError, WrongKind
+from core.errors import UserError, WrongKind, reading
 from core.journal import FILE as JOURNAL
 from core.json_input import MAX_BYTES, parse_json
-from core.lines import LIMITS, Limits, lines, open_regular, reading, size_of
+from core.lines import LIMITS, Limits, lines, open_regular, size_of
 from core.rounds.blocks import MASKED, Block, BlockDraft, Edit, Ranking, Step
 from core.rounds.draft import Array, Candidates, Draft, Proposal
 from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict, new_tokens

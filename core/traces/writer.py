@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import writing
 from ..rounds.blocks import Block
 from ..rounds.draft import Array, Candidates, Draft, Proposal
 from ..rounds.round import Probe, Round
@@ -24,11 +24,9 @@ class TraceWriter:
     def __init__(self, path: Path, header: Header):
         self._zipped = path.name.endswith(".gz")
         self._totals = Totals()  # a server's texts are long: the rounds themselves are not kept
-        try:
+        with writing(f"the trace {path}"):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._raw: IO[bytes] = path.open("wb")
-        except OSError as error:
-            raise UserError(f"the trace {path} cannot be written: {error.strerror}") from None
         self._file: IO[bytes] = (
             gzip.GzipFile(fileobj=self._raw, mode="wb", mtime=0, filename="")  # type: ignore[assignment]
             if self._zipped

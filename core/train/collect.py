@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 from core.errors import UserError
 from core.journal import alone
 from core.learning.shards import TOP_K, Document, write_shard
-from core.models.cache import StaticKV, mask_value
+from core.models.cache import StaticKV, additive_mask
 from core.models.chat_template import render_turn
 from core.models.language import MARKER, Language
 from core.models.layer_kinds import carries_state
@@ -171,7 +171,7 @@ class Collector:
             for row in alive.nonzero().flatten().tolist():
                 sequences[row].append(drawn[row])
                 alive[row] = drawn[row] not in self.stop
-            mask = _additive(real[:, None, None, : width + len(parts) + 1], self.model.dtype)
+            mask = additive_mask(real[:, None, None, : width + len(parts) + 1], self.model.dtype)
             columns, best = self._forward(token[:, None], mask, position[:, None], first.cache)
             parts.append(columns)
             position = position + 1
@@ -202,7 +202,7 @@ class Collector:
         padded = [[0] * p + list(row) for p, row in zip(pad, rows, strict=True)]
         real = torch.arange(width, device=device)[None] >= torch.tensor(pad, device=device)[:, None]
         causal = torch.ones(width, width, dtype=torch.bool, device=device).tril()
-        mask = _additive(causal[None, None] & real[:, None, None], self.model.dtype)
+        mask = additive_mask(causal[None, None] & real[:, None, None], self.model.dtype)
         position = (real.cumsum(1) - 1).clamp(min=0)
         cache = make_kv(self.model, width + extra)
         ids = torch.tensor(padded, device=device)
@@ -272,12 +272,6 @@ def _draw(best: _Best, temperature: Tensor, noise: torch.Generator) -> Tensor:
     heat = temperature[:, None]
     scores = torch.where(heat > 0, best.logits / heat.clamp_min(1e-6) + gumbel, best.logits)
     return best.ids.gather(1, scores.argmax(-1, keepdim=True)).squeeze(1)
-
-
-def _additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(
-        ~allowed, mask_value(dtype)
-    )
 
 
 def batches(settings: CollectSettings, samples: Sequence[Sample]) -> list[list[Sample]]:

@@ -39,8 +39,9 @@ from core.models.adapter import (
     save_adapter,
 )
 from core.models.adapter import Adapter as Saved
-from core.models.cache import mask_value
+from core.models.cache import additive_mask
 from core.models.checkpoint import MAX_COUNT
+from core.models.target import run_rows
 
 STATES = 4  # that a step learns of a block: at the start, then about every quarter of it
 ROWS = 320  # of a document's states that share a pass, about
@@ -248,16 +249,9 @@ class DenoiserStudent(Student[TrainableAdapter]):
         return out[0, slot[:, :-1][states.learnt].to(self.device), None]
 
     def _forward(self, inputs: Tensor, allowed: Tensor, where: Tensor, cache: Any) -> Tensor:
-        dtype = self.embedding.dtype
-        mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
-        mask.masked_fill_(~allowed, mask_value(dtype))
-        return self.language_model.model(
-            inputs_embeds=inputs,
-            attention_mask=mask[None, None],
-            position_ids=where[None].to(allowed.device),
-            past_key_values=cache,
-            use_cache=True,
-        ).last_hidden_state
+        mask = additive_mask(allowed, self.embedding.dtype)
+        model, places = self.language_model.model, where.to(allowed.device)
+        return run_rows(model, places, mask, cache, inputs_embeds=inputs).last_hidden_state
 
     def save(self, folder: Path) -> None:
         save_adapter(folder, self.model.tensors(), self.config, small=False)

@@ -20,11 +20,6 @@ def verdict(draft: Draft, text: Sequence[int]) -> Verdict:
     return walk(draft, lambda row: int(wanted[min(int(draft.depths[row]), len(text))]))
 
 
-def accepted(draft: Draft, text: Sequence[int]) -> int:
-    """Drafted nodes that agree with the text after the root."""
-    return verdict(draft, text).accepted
-
-
 def lengths(length_at: Callable[[int], int], last: int) -> tuple[int, ...]:
     """Acceptance lengths (accepted + 1) of the rounds of one run.
 

@@ -25,9 +25,8 @@ from app.commands.prompts import prompts_of, read_prompt_file
 from app.report.scored import score_sheet
 from app.terminal import ProgressBar, console, one_line, say, table
 from app.trace_log import delayed_interrupt
-from core.errors import UserError
+from core.errors import UserError, reading
 from core.files import sha256
-from core.lines import reading
 from core.methods.registry import runnable, split
 
 if TYPE_CHECKING:

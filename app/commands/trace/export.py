@@ -18,9 +18,8 @@ from app.object_stores import here, is_copy
 from app.terminal import ProgressBar, say
 from app.trace_files import find, read_all
 from app.view.drawing import Ground, Paper, tree_drawing
-from core.errors import UserError
+from core.errors import UserError, writing
 from core.files import replacing
-from core.journal import writing
 from core.progress import At
 from core.traces.reader import read_trace
 from core.traces.schema import Trace

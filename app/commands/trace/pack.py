@@ -15,8 +15,7 @@ from app.commands.options import Large, Placement
 from app.object_stores import here
 from app.terminal import ProgressBar, one_line, say
 from app.trace_files import trace_paths
-from core.errors import UserError
-from core.journal import writing
+from core.errors import UserError, writing
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 

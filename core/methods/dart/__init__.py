@@ -17,20 +17,15 @@ from core.methods.method import (
     Mark,
     Method,
     Note,
+    QOptions,
     Range,
     option,
-    temperature_of_q,
 )
 
 # Notes of a node: the two terms of its score, the tokens of n-gram context, the gram's count.
 TERM_Q, TERM_NGRAM = "score: q term", "score: n-gram term"
 CONTEXT, COUNT = "n-gram context", "n-gram count"
 NOTES = (TERM_Q, TERM_NGRAM, CONTEXT, COUNT)
-
-
-@dataclass(frozen=True)
-class DartOptions:
-    temperature: float = temperature_of_q()
 
 
 @dataclass(frozen=True)
@@ -82,7 +77,7 @@ DRAFTER = DrafterInfo(
     "dart",
     "q for every depth from one causal layer",
     "core.methods.dart.drafter:load",
-    DartOptions,
+    QOptions,
     checkpoint=Checkpoint(
         "core.methods.dart.model:FORM",
         "core.methods.dart.model:export",

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from core.drafting.network import NetworkDrafter
 from core.drafting.session import Covered, DraftSession
 from core.drafting.work import DraftWork
-from core.methods.dart import DartOptions
 from core.methods.dart.model import FORM, DartModel, PrefixRows
 from core.methods.loading import loaded
+from core.methods.method import QOptions
 from core.models.cuda_graphs import CaptureError, DrafterInputs, PaddedDrafterPass
 from core.models.language import Language
 from core.models.layers import LayerContext
 
 
-def load(language: Language, folder: Path | None, options: DartOptions) -> DartDrafter:
+def load(language: Language, folder: Path | None, options: QOptions) -> DartDrafter:
     """The DART drafter in ``folder`` (None: the one that ships) on the target's device.
 
     Raises UserError when there is none or it was made for another target.
@@ -79,7 +79,7 @@ class DartDrafter(NetworkDrafter):
         """Forget the text. Memory of the last text is used again if it is enough."""
         if self._context is None or self._context.rows < capacity:
             shape, like = self.model.config.shape, self.model.norm.weight
-            self._context = LayerContext.empty(shape, -(-capacity // 256) * 256, like)
+            self._context = LayerContext.empty(shape, capacity, like)
             self._pass = None
         self._forget()
 

@@ -43,9 +43,8 @@ class DartStudent(Student[DartModel]):
         self.layers = DartConfig.feature_layers(target.config.get_text_config().num_hidden_layers)
 
     def rows(self, blocks: Blocks) -> Tensor:
-        features = self.features(blocks, self.layers)
-        tokens = blocks.document.tokens.long().to(self.device)
-        return self.model.rows_at(self.embed, tokens, features, blocks.anchors.to(self.device))
+        features, tokens, anchors = self.given(blocks, self.layers)
+        return self.model.rows_at(self.embed, tokens, features, anchors)
 
 
 def new_config(language: Language, options: DartTrainingOptions) -> DartConfig:

@@ -7,15 +7,13 @@ tokens before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from core.methods.method import (
     Checkpoint,
     DrafterInfo,
     Explanation,
     Method,
     Note,
-    temperature_of_q,
+    QOptions,
 )
 from core.methods.serving import llama_cpp
 from core.rounds.draft import MARGINAL
@@ -31,16 +29,11 @@ CORRECTED = Explanation(
 )
 
 
-@dataclass(frozen=True)
-class DFlashOptions:
-    temperature: float = temperature_of_q()
-
-
 DRAFTER = DrafterInfo(
     "dflash",
     "q for every depth from one pass",
     "core.methods.dflash.drafter:load",
-    DFlashOptions,
+    QOptions,
     checkpoint=Checkpoint(
         "core.methods.dflash.model:FORM",
         "core.methods.dflash.model:export",

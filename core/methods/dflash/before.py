@@ -15,7 +15,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,8 @@ from torch import Tensor, nn
 
 from core.drafting.session import MIN_LISTED, Children, Covered, PathSession
 from core.drafting.work import DraftWork
-from core.methods.dflash import CONFIDENCE, DFlashOptions
+from core.methods.dflash import CONFIDENCE
 from core.methods.dflash.drafter import DFlashDrafter
-from core.methods.loading import loaded
-from core.models.checkpoint import Form
-from core.models.language import Language
 from core.models.layers import Embed
 from core.rounds.draft import MARGINAL, Array
 
@@ -114,18 +110,6 @@ class CorrectedDrafter(DFlashDrafter):
         return BeforeSession(block, ends, width, self.covered, self.least)
 
 
-def loader(
-    kind: str, form: Form[Any, Any]
-) -> Callable[[Language, Path | None, DFlashOptions], CorrectedDrafter]:
-    """The ``load`` of a kind of such drafters."""
-
-    def load(language: Language, folder: Path | None, options: DFlashOptions) -> CorrectedDrafter:
-        model, embedding, head, covered = loaded(kind, form, language, folder)
-        return CorrectedDrafter(model, embedding, head, options.temperature, covered=covered)
-
-    return load
-
-
 @dataclass(frozen=True, eq=False)
 class BlockOutput:
     """The distributions that one pass of the network gives for a block.
@@ -157,13 +141,10 @@ class BeforeSession(PathSession):
     ):
         super().__init__(ends[1], len(block.plain), max(width, MIN_LISTED), covered)
         self._block, self._ends, self._least = block, ends, least
-        self._paths: list[list[int]] = []  # the tokens from the root to every node
 
     @torch.inference_mode()
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
-        places = self._places(tokens, parents)
-        self._paths += list(map(self._path, tokens, parents))
-        return self._block.after(*places)
+        return self._block.after(*self._places(tokens, parents))
 
     @torch.inference_mode()
     def expand(self, states: Array) -> Children:
@@ -187,12 +168,9 @@ class BeforeSession(PathSession):
         (sure,) = self._block.confidence(*self._places_of([[*path]]))
         return bool(sure.exp() < self._least)
 
-    def _path(self, token: int, parent: int) -> list[int]:
-        return [*(self._paths[parent] if parent >= 0 else ()), token]
-
     def _places(self, tokens: list[int], parents: list[int]) -> tuple[Tensor, Tensor]:
         """Depths [R] of nodes and their paths [R, 1 + L], whose ends mean nothing."""
-        return self._places_of(list(map(self._path, tokens, parents)))
+        return self._places_of(list(map(self.path, tokens, parents)))
 
     def _places_of(self, paths: list[list[int]]) -> tuple[Tensor, Tensor]:
         where, size = self._block.plain.device, self.max_depth

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,23 +12,16 @@ from torch import Tensor, nn
 from core.drafting.network import NetworkDrafter
 from core.drafting.session import Covered, DraftSession, tokens_after
 from core.drafting.work import DraftWork
-from core.methods.dflash import DFlashOptions
 from core.methods.dflash.model import FORM, DFlashModel
 from core.methods.loading import loaded
+from core.methods.method import QOptions
+from core.models.checkpoint import Form
 from core.models.cuda_graphs import CaptureError, DrafterInputs, PaddedDrafterPass
 from core.models.language import Language
 from core.models.layers import LayerContext
 
+D = TypeVar("D", bound="DFlashDrafter")
 ANCHORS_AT_ONCE = 16  # places of a known text that share a pass
-
-
-def load(language: Language, folder: Path | None, options: DFlashOptions) -> DFlashDrafter:
-    """The DFlash drafter in ``folder`` (None: the one that ships) on the target's device.
-
-    Raises UserError when there is none or it was made for another target.
-    """
-    model, embedding, head, covered = loaded("dflash", FORM, language, folder)
-    return DFlashDrafter(model, embedding, head, options.temperature, covered=covered)
 
 
 class DFlashDrafter(NetworkDrafter):
@@ -82,8 +76,7 @@ class DFlashDrafter(NetworkDrafter):
         """Forget the text. Memory of the last text is used again if it is enough."""
         if not self._context or self._context[0].rows < capacity:
             shape, like = self.model.config.shape, self.model.norm.weight
-            rows = -(-capacity // 256) * 256
-            self._context = [LayerContext.empty(shape, rows, like) for _ in self.model.layers]
+            self._context = [LayerContext.empty(shape, capacity, like) for _ in self.model.layers]
             self._pass = None
         self._waiting, self._length = [], 0
 
@@ -192,3 +185,20 @@ class DFlashDrafter(NetworkDrafter):
         for kept, new in zip(self._context, fresh, strict=True):
             kept.write(start, new)
         self._length = end
+
+
+def loader(
+    kind: str, form: Form[Any, Any], drafter: type[D]
+) -> Callable[[Language, Path | None, QOptions], D]:
+    """The ``load`` of a kind of drafters on DFlash's block: the one in a folder (None: the one that
+    ships) on the target's device. It raises UserError when there is none or it was made for another
+    target."""
+
+    def load(language: Language, folder: Path | None, options: QOptions) -> D:
+        model, embedding, head, covered = loaded(kind, form, language, folder)
+        return drafter(model, embedding, head, options.temperature, covered=covered)
+
+    return load
+
+
+load = loader("dflash", FORM, DFlashDrafter)

@@ -51,8 +51,7 @@ class DFlashStudent(Student[DFlashModel]):
 
 def backbone_rows(student: Student, model: DFlashModel, blocks: Blocks) -> Tensor:
     """The residual stream of a DFlash backbone's masked positions, [A, L, h]."""
-    features = student.features(blocks, model.config.target_layer_ids)
-    tokens, anchors = (x.to(student.device) for x in (blocks.document.tokens, blocks.anchors))
+    features, tokens, anchors = student.given(blocks, model.config.target_layer_ids)
     return model.rows_at(student.embed, tokens, features, anchors)
 
 

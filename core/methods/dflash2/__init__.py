@@ -5,7 +5,6 @@ Light. ``model`` is the network and its checkpoint form, ``drafter`` the network
 
 from __future__ import annotations
 
-from core.methods.dflash import DFlashOptions
 from core.methods.method import (
     BY_PATH,
     BY_PREVIOUS,
@@ -14,6 +13,7 @@ from core.methods.method import (
     Explanation,
     Method,
     Note,
+    QOptions,
 )
 from core.rounds.draft import MARGINAL
 
@@ -27,7 +27,7 @@ DRAFTER = DrafterInfo(
     "dflash2",
     "one pass, and a selector among each depth's best tokens that sees the token before",
     "core.methods.dflash2.drafter:load",
-    DFlashOptions,
+    QOptions,
     states=BY_PATH,
     depends=BY_PREVIOUS,
     checkpoint=Checkpoint(

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from core.drafting.work import DraftWork
-from core.methods.dflash import DFlashOptions
 from core.methods.dflash.before import BeforeSession, BlockOutput, before
-from core.methods.dflash.drafter import DFlashDrafter
+from core.methods.dflash.drafter import DFlashDrafter, loader
 from core.methods.dflash2.model import FORM, DFlash2Model
-from core.methods.loading import loaded
-from core.models.language import Language
-
-
-def load(language: Language, folder: Path | None, options: DFlashOptions) -> DFlash2Drafter:
-    """The DFlash 2 drafter in ``folder`` on the target's device.
-
-    Raises UserError when there is none or it was made for another target.
-    """
-    model, embedding, head, covered = loaded("dflash2", FORM, language, folder)
-    return DFlash2Drafter(model, embedding, head, options.temperature, covered=covered)
 
 
 class DFlash2Drafter(DFlashDrafter):
@@ -64,3 +51,6 @@ class DFlash2Drafter(DFlashDrafter):
             return self.log_softmax(scores)
 
         return BeforeSession(BlockOutput(self.log_softmax(logits), after), ends, width)
+
+
+load = loader("dflash2", FORM, DFlash2Drafter)

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from core.errors import UserError
-from core.methods.dflash.before import Correction, loader
+from core.methods.dflash.before import CorrectedDrafter, Correction
+from core.methods.dflash.drafter import loader
 from core.methods.dflash.model import DFlashConfig, DFlashModel, form
 from core.models.layers import Embed
 
@@ -89,4 +90,4 @@ class DominoModel(DFlashModel):
 
 
 FORM = form("Domino", DominoConfig.from_json, DominoModel)
-load = loader("domino", FORM)
+load = loader("domino", FORM, CorrectedDrafter)

@@ -6,15 +6,15 @@ drafter with another layer.
 
 from __future__ import annotations
 
-from core.methods.eagle3 import BUILDER, EagleOptions
-from core.methods.method import BY_PATH, Checkpoint, DrafterInfo, Explanation, Method
+from core.methods.eagle3 import BUILDER
+from core.methods.method import BY_PATH, Checkpoint, DepthOptions, DrafterInfo, Explanation, Method
 from core.methods.serving import sglang_chain
 
 DRAFTER = DrafterInfo(
     "eagle2",
     "q given the whole path, from one layer that follows the target's last feature",
     "core.methods.eagle2.model:load",
-    EagleOptions,
+    DepthOptions,
     states=BY_PATH,
     checkpoint=Checkpoint(
         "core.methods.eagle2.model:FORM",

@@ -8,15 +8,13 @@ published checkpoints, but for ``midlayer``, which they call ``layers.0``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from core.errors import UserError
-from core.methods.eagle3 import EagleOptions
-from core.methods.eagle3.drafter import EagleDrafter, of_folder
+from core.methods.eagle3.drafter import loader
 from core.methods.eagle3.model import (
     BareLayer,
     EagleConfig,
@@ -27,7 +25,6 @@ from core.methods.eagle3.model import (
     told_by_tensors,
 )
 from core.models import checkpoint
-from core.models.language import Language
 from core.models.layers import Rotary, Shape
 
 
@@ -89,9 +86,4 @@ FORM = checkpoint.Form(
     sizes=told_by_tensors,
     rename=official_name,
 )
-
-
-def load(language: Language, folder: Path | None, options: EagleOptions) -> EagleDrafter:
-    """The EAGLE-1 or -2 drafter in ``folder`` on the target's device. Raises UserError when there
-    is none or it was made for another target."""
-    return of_folder("eagle2", FORM, language, folder, options)
+load = loader("eagle2", FORM)

@@ -13,21 +13,15 @@ from core.methods.method import (
     BY_PATH,
     BuilderInfo,
     Checkpoint,
+    DepthOptions,
     DrafterInfo,
     Explanation,
     Method,
     Range,
     TargetFacts,
     option,
-    temperature_of_q,
 )
 from core.methods.serving import llama_cpp, sglang_chain
-
-
-@dataclass(frozen=True)
-class EagleOptions:
-    depth: int = option(8, "how many tokens deep it drafts", Range(1, 64))
-    temperature: float = temperature_of_q()
 
 
 @dataclass(frozen=True)
@@ -47,7 +41,7 @@ DRAFTER = DrafterInfo(
     "eagle3",
     "q given the whole path, from one layer that reads its own features",
     "core.methods.eagle3.drafter:load",
-    EagleOptions,
+    DepthOptions,
     states=BY_PATH,
     checkpoint=Checkpoint(
         "core.methods.eagle3.model:FORM",

@@ -13,37 +13,11 @@ from core.drafting.best import worth_a_batch
 from core.drafting.network import NetworkDrafter
 from core.drafting.session import MIN_LISTED, Covered, DraftSession, PathSession
 from core.drafting.work import DraftWork
-from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.model import FORM, Contexts, EagleModel
 from core.methods.loading import loaded
+from core.methods.method import DepthOptions
 from core.models.checkpoint import Form
 from core.models.language import Language
-
-
-def load(language: Language, folder: Path | None, options: EagleOptions) -> EagleDrafter:
-    """The EAGLE-3 drafter in ``folder`` (None: the one that ships) on the target's device.
-
-    Raises UserError when there is none or it was made for another target.
-    """
-    return of_folder("eagle3", FORM, language, folder, options)
-
-
-def of_folder(
-    kind: str,
-    form: Form[Any, Any],
-    language: Language,
-    folder: Path | None,
-    options: EagleOptions,
-    drafter: Callable[..., EagleDrafter] | None = None,
-) -> EagleDrafter:
-    """The drafter of a kind whose network is an ``EagleModel``; ``drafter`` makes it of the parts
-    that an ``EagleDrafter`` has (None: that). Raises UserError as ``load``."""
-    model, embedding, head, covered = loaded(kind, form, language, folder)
-    if (own := model.embed_tokens) is not None and _equal(own, embedding):
-        model.embed_tokens = None  # a copy of the target's, as EAGLE's own trainer writes it
-    layers = model.config.feature_layers(language.model.config.get_text_config().num_hidden_layers)
-    ids = None if covered is None else covered.ids
-    return (drafter or EagleDrafter)(model, embedding, head, layers, ids, options)
 
 
 def _equal(own: nn.Embedding, theirs: nn.Module) -> bool:
@@ -70,7 +44,7 @@ class EagleDrafter(NetworkDrafter):
         head: nn.Module,
         layers: tuple[int, ...],
         ids: Tensor | None = None,
-        options: EagleOptions = EagleOptions(),  # noqa: B008 (frozen)
+        options: DepthOptions = DepthOptions(),  # noqa: B008 (frozen)
     ):
         own = model.embed_tokens
         self.model, self.head = model, head
@@ -106,7 +80,7 @@ class EagleDrafter(NetworkDrafter):
 
     def reset(self, capacity: int) -> None:
         if self._context is None or self._context[0].rows < capacity:
-            self._context = self.model.empty(-(-capacity // 256) * 256)
+            self._context = self.model.empty(capacity)
         self._forget()
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
@@ -182,12 +156,12 @@ class EagleSession(PathSession):
         self._prefix = context[0].rows
         self.at_once = worth_a_batch(last.device)
         self._fed = last  # the feature that was made after each node, [1 + nodes, h]
-        self._paths: list[list[int]] = []  # every node's ancestors and itself
+        self._above: list[list[int]] = []  # every node's ancestors and itself
 
     @torch.inference_mode()
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
         model = self._drafter.model
-        above = [self._paths[parent] if parent >= 0 else [] for parent in parents]
+        above = [self._above[parent] if parent >= 0 else [] for parent in parents]
         visible = torch.zeros(len(tokens), self._rows[0].rows, dtype=torch.bool)
         visible[:, : self._prefix] = True
         for row, nodes in enumerate(above):
@@ -199,6 +173,27 @@ class EagleSession(PathSession):
         rows = model.join(hidden, self._drafter.embed(tokens), positions)
         fed, out, near = model(rows, self._rows, seen)
         self._rows = tuple(old.then(own) for old, own in zip(self._rows, near, strict=True))
-        self._paths += [[*nodes, len(self._paths) + i] for i, nodes in enumerate(above)]
+        self._above += [[*nodes, len(self._above) + i] for i, nodes in enumerate(above)]
         self._fed = torch.cat([self._fed, fed])
         return self._drafter.log_softmax(self._drafter.head(out))
+
+
+def loader(
+    kind: str, form: Form[Any, Any], drafter: type[EagleDrafter] = EagleDrafter
+) -> Callable[[Language, Path | None, DepthOptions], EagleDrafter]:
+    """The ``load`` of a kind of drafters whose network is an ``EagleModel``: the one in a folder
+    (None: the one that ships) on the target's device. It raises UserError when there is none or it
+    was made for another target."""
+
+    def load(language: Language, folder: Path | None, options: DepthOptions) -> EagleDrafter:
+        model, embedding, head, covered = loaded(kind, form, language, folder)
+        if (own := model.embed_tokens) is not None and _equal(own, embedding):
+            model.embed_tokens = None  # a copy of the target's, as EAGLE's own trainer writes it
+        count = language.model.config.get_text_config().num_hidden_layers
+        ids = None if covered is None else covered.ids
+        return drafter(model, embedding, head, model.config.feature_layers(count), ids, options)
+
+    return load
+
+
+load = loader("eagle3", FORM)

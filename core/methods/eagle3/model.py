@@ -275,7 +275,7 @@ class EagleModel(nn.Module):
         return LayerRows(inputs, normed if config.norm_before_residual else hidden, rotary)
 
     def empty(self, rows: int) -> Contexts:
-        """Room for ``rows`` prefix rows in each layer."""
+        """Room for ``rows`` prefix rows in each layer, or some more."""
         shape = self.config.shape  # keys and values of every layer have the same sizes
         return tuple(LayerContext.empty(shape, rows, self.like) for _ in self.stack)
 

@@ -73,9 +73,7 @@ class EagleStudent(Student[EagleModel]):
         return self.steps
 
     def rows(self, blocks: Blocks) -> Tensor:
-        features = self.features(blocks, self.layers)
-        tokens = blocks.document.tokens.long().to(self.device)
-        anchors = blocks.anchors.to(self.device)
+        features, tokens, anchors = self.given(blocks, self.layers)
         return self.model.rows_at(self.embed, tokens, features, anchors, self.steps)
 
     def labels(self, blocks: Blocks, top_k: int, rng: torch.Generator, gamma: float) -> Labels:

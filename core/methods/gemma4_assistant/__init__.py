@@ -11,31 +11,20 @@ Light. ``model`` is the network and how it is loaded, ``keys`` what it reads of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from core.methods.method import (
     BY_PATH,
     Checkpoint,
+    DepthOptions,
     DrafterInfo,
     Explanation,
     Method,
-    Range,
-    option,
-    temperature_of_q,
 )
-
-
-@dataclass(frozen=True)
-class AssistantOptions:
-    depth: int = option(8, "how many tokens deep it drafts", Range(1, 64))
-    temperature: float = temperature_of_q()
-
 
 DRAFTER = DrafterInfo(
     "gemma4-assistant",
     "q given the whole path, from layers that read the target's own keys and values",
     "core.methods.gemma4_assistant.drafter:load",
-    AssistantOptions,
+    DepthOptions,
     states=BY_PATH,
     checkpoint=Checkpoint(
         "core.methods.gemma4_assistant.model:FORM",

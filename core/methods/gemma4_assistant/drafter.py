@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from core.drafting.best import scaled, worth_a_batch
 from core.drafting.session import MIN_LISTED, Drafter, PathSession
-from core.methods.gemma4_assistant import AssistantOptions
 from core.methods.gemma4_assistant.keys import TargetKeys, joined
 from core.methods.gemma4_assistant.model import Assistant, KeysAndValues, load_assistant
 from core.methods.loading import check_fits, drafter_folder
+from core.methods.method import DepthOptions
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
 
 
-def load(language: Language, folder: Path | None, options: AssistantOptions) -> AssistantDrafter:
+def load(language: Language, folder: Path | None, options: DepthOptions) -> AssistantDrafter:
     """The assistant in ``folder`` on the target's device.
 
     Raises UserError when there is none or it was made for another target.
@@ -43,7 +43,7 @@ class AssistantDrafter(Drafter):
         model: Assistant,
         embedding: nn.Module,
         keys: Any,
-        options: AssistantOptions = AssistantOptions(),  # noqa: B008 (frozen)
+        options: DepthOptions = DepthOptions(),  # noqa: B008 (frozen)
     ):
         self.model, self.embedding, self.keys = model, embedding, keys
         self.layers, self.options = keys.layers, options

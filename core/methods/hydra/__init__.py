@@ -7,28 +7,20 @@ Light. ``model`` is the network and its checkpoint form, ``drafter`` the network
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from core.methods.method import (
     BY_PATH,
     Checkpoint,
     DrafterInfo,
     Explanation,
     Method,
-    temperature_of_q,
+    QOptions,
 )
-
-
-@dataclass(frozen=True)
-class HydraOptions:
-    temperature: float = temperature_of_q()
-
 
 DRAFTER = DrafterInfo(
     "hydra",
     "q given the whole path, from a head for each depth",
     "core.methods.hydra.drafter:load",
-    HydraOptions,
+    QOptions,
     states=BY_PATH,
     checkpoint=Checkpoint(
         "core.methods.hydra.model:FORM",

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from core.drafting.best import worth_a_batch
 from core.drafting.network import NetworkDrafter
 from core.drafting.session import MIN_LISTED, PathSession, tokens_after
-from core.methods.hydra import HydraOptions
 from core.methods.hydra.model import FORM, HydraModel, HydraPlusModel, form_for
 from core.methods.loading import check_fits, drafter_folder
+from core.methods.method import QOptions
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language, last_layer
 from core.models.layers import LayerContext
 
 
-def load(language: Language, folder: Path | None, options: HydraOptions) -> HydraDrafter:
+def load(language: Language, folder: Path | None, options: QOptions) -> HydraDrafter:
     """The Hydra drafter in ``folder`` (None: the one that ships) on the target's device.
 
     Raises UserError when there is none or it was made for another target.
@@ -107,8 +107,8 @@ class HydraPlusDrafter(HydraDrafter):
         self._waiting: list[Tensor] = []
         self._length = 0  # tokens whose keys and values are there
         if self._context is None or self._context.rows < capacity:
-            shape, rows = self.model.config.shape, -(-capacity // 256) * 256
-            self._context = LayerContext.empty(shape, rows, self.model.like)
+            shape = self.model.config.shape
+            self._context = LayerContext.empty(shape, capacity, self.model.like)
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
         """Features [T, h] of newly committed tokens; projected when the next round drafts."""
@@ -142,16 +142,11 @@ class HydraSession(PathSession):
         super().__init__(root, drafter.max_depth, max(width, MIN_LISTED))
         self._drafter, self._last = drafter, last
         self.at_once = worth_a_batch(last.device)
-        self._paths: list[list[int]] = []  # the tokens from the root to every node
 
     @torch.inference_mode()
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
         """Nodes of one depth are one batch."""
-        paths = [
-            [*(self._paths[parent] if parent >= 0 else []), token]
-            for token, parent in zip(tokens, parents, strict=True)
-        ]
-        self._paths += paths
+        paths = list(map(self.path, tokens, parents))
         drafter, found = self._drafter, dict[int, Tensor]()
         for depth in {len(path) for path in paths}:
             rows = [row for row, path in enumerate(paths) if len(path) == depth]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from core.drafting.session import tokens_after
 from core.errors import UserError
 from core.learning.corpus import Blocks, Corpus
 from core.learning.student import TrainingRun
@@ -22,8 +23,7 @@ class HydraStudent(HeadsStudent[HydraModel]):
 
     def rows(self, blocks: Blocks) -> Tensor:
         hidden, tokens = self.hidden(blocks), blocks.document.tokens.long()
-        index = blocks.anchors[:, None] + torch.arange(self.max_depth)
-        path = self.embed(tokens[index.clamp(max=len(tokens) - 1)])
+        path = self.embed(tokens_after(tokens, blocks.anchors, self.max_depth))
         return torch.stack([self.model(hidden, path[:, : i + 1]) for i in range(path.shape[1])], 1)
 
 

@@ -36,7 +36,7 @@ from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
 from core.models.layer_kinds import FULL
 from core.models.layers import RMSNorm
-from core.models.target import reads_static_kv
+from core.models.target import reads_static_kv, run_rows
 
 KIND, FORMAT = "MTP", "draftscope-last-layer"
 
@@ -195,19 +195,15 @@ class MtpHead(nn.Module):
         return self.eh_proj(torch.cat(both[::-1] if self.config.hidden_first else both, -1))
 
     def forward(
-        self, rows: Tensor, positions: Tensor, mask: Any, kv: StaticKV | Any, keep: int = 0
+        self, rows: Tensor, positions: Tensor, mask: Tensor, kv: StaticKV | Any, keep: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """Rows [N, h] at their positions with masks as of ``layer_masks`` → logits [N, V] (of
-        ``keep`` last rows; 0: all) and their hidden states [N, h], after the norm."""
-        out = self.body(
-            inputs_embeds=rows[None],
-            attention_mask=mask,
-            position_ids=positions[None],
-            past_key_values=kv,
-            use_cache=True,
-            output_hidden_states=[1] if reads_static_kv(self.body) else True,
-            logits_to_keep=keep,
-        )
+        """Rows [N, h] at their positions with an additive mask [N, S] → logits [N, V] (of ``keep``
+        last rows; 0: all) and their hidden states [N, h], after the norm."""
+        wanted = [1] if reads_static_kv(self.body) else True
+        out = run_rows(
+            self.body, positions, mask, kv,
+            inputs_embeds=rows[None], output_hidden_states=wanted, logits_to_keep=keep,
+        )  # fmt: skip
         return out.logits[0], out.hidden_states[1][0]
 
 

@@ -33,9 +33,8 @@ from core.methods.mtp.model import (
 )
 from core.models import checkpoint
 from core.models.adapter import PARTS
-from core.models.cache import mask_value
+from core.models.cache import additive_mask
 from core.models.language import Language, last_layer
-from core.models.layer_masks import layer_masks
 
 MOST = 512  # documents that the projection's start is fitted to
 RIDGE = 2000.0  # tokens: as much as so many hold it where it was
@@ -72,10 +71,8 @@ class MtpStudent(Student[MtpHead]):
         the text as far as the root's, and its own."""
         from transformers import DynamicCache
 
-        last, anchors = int(blocks.anchors[-1]), blocks.anchors.to(self.device)
-        hidden = self.features(blocks, self.layers)  # of the tokens before the last anchor
-        tokens = blocks.document.tokens.long().to(self.device)
-        kv, count = DynamicCache(), len(anchors)
+        hidden, tokens, anchors = self.given(blocks, self.layers)
+        last, kv, count = int(blocks.anchors[-1]), DynamicCache(), len(anchors)
         row = torch.arange(last, device=self.device)
         seen = row[None] <= row[:, None]
         fed = self._step(hidden, tokens[1 : last + 1], row, seen, kv)[anchors - 1]
@@ -91,10 +88,8 @@ class MtpStudent(Student[MtpHead]):
     def _step(self, hidden: Tensor, tokens: Tensor, where: Tensor, seen: Tensor, kv: Any) -> Tensor:
         """Hidden states [N, h] of rows that see ``seen`` bool [N, S]."""
         rows = self.model.join(hidden, self.embed(tokens).to(hidden.dtype))
-        mask = torch.zeros(seen.shape, device=self.device)
-        mask = mask.masked_fill_(~seen, mask_value(mask.dtype))
-        masks = layer_masks(self.model.body.config, mask[None, None])
-        return self.model(rows, where + 1, masks, kv, keep=1)[1]
+        mask = additive_mask(seen, torch.float32)
+        return self.model(rows, where + 1, mask, kv, keep=1)[1]
 
     def save(self, folder: Path) -> None:
         save(self.model, folder)

@@ -8,14 +8,13 @@ Light. ``model`` is the network and its checkpoint form, ``drafter`` the network
 
 from __future__ import annotations
 
-from core.methods.eagle3 import EagleOptions
-from core.methods.method import Checkpoint, DrafterInfo, Method
+from core.methods.method import Checkpoint, DepthOptions, DrafterInfo, Method
 
 DRAFTER = DrafterInfo(
     "peagle",
     "q for every depth from one pass of EAGLE-3's layers over masked places",
     "core.methods.peagle.drafter:load",
-    EagleOptions,
+    DepthOptions,
     checkpoint=Checkpoint(
         "core.methods.peagle.model:FORM",
         layouts="the layouts of speculators and SpecForge",

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from torch import Tensor, nn
 
 from core.drafting.session import DraftSession
 from core.drafting.work import DraftWork
-from core.methods.eagle3 import EagleOptions
-from core.methods.eagle3.drafter import EagleDrafter, of_folder
+from core.methods.eagle3.drafter import EagleDrafter, loader
 from core.methods.eagle3.model import Contexts
 from core.methods.peagle.model import FORM, ParallelModel
-from core.models.language import Language
-
-
-def load(language: Language, folder: Path | None, options: EagleOptions) -> EagleDrafter:
-    """The P-EAGLE drafter in ``folder`` on the target's device. Raises UserError when there is none
-    or it was made for another target."""
-    return of_folder("peagle", FORM, language, folder, options, ParallelDrafter)
 
 
 class ParallelDrafter(EagleDrafter):
@@ -47,3 +37,6 @@ class ParallelDrafter(EagleDrafter):
             self.embedding, roots, last, roots.new_tensor([count]), context, visible, self.max_depth
         )
         return self.by_depth(self.log_softmax(self.head(rows[0])), width)
+
+
+load = loader("peagle", FORM, ParallelDrafter)

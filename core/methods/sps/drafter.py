@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,11 +25,10 @@ from core.methods.loading import check_fits, drafter_folder
 from core.methods.sps import SpsOptions
 from core.methods.sps.model import first_layers, load_adapter, load_config
 from core.methods.sps.translation import Translation
-from core.models.cache import StaticKV, mask_value
+from core.models.cache import StaticKV, additive_mask
 from core.models.language import Language, load_language, load_vocabulary
 from core.models.layer_kinds import carries_state
-from core.models.layer_masks import layer_masks
-from core.models.target import PREFILL_CHUNK, context_limit, input_device, make_kv
+from core.models.target import PREFILL_CHUNK, context_limit, input_device, make_kv, run_rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -74,7 +73,6 @@ class LmDrafter(Drafter):
     temperature  of q, as the method's option has it
     """
 
-    layers = ()
     temperature = 1.0
 
     def __init__(
@@ -192,26 +190,18 @@ class LmDrafter(Drafter):
         """Logits of R tokens, which are added to the cache; row i sees the rows ``allowed[i]``
         [S]. ``keep``: logits of so many last rows; 0: of all."""
         where, mask = self.rows(positions, allowed)
-        lm: Any = self.lm
-        out = lm(
-            torch.tensor(tokens, device=where.device)[None],
-            attention_mask=mask,
-            position_ids=where[None],
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=keep,
-        )
+        ids = torch.tensor(tokens, device=where.device)[None]
+        out = run_rows(self.lm, where, mask, self.cache, input_ids=ids, logits_to_keep=keep)
         self.cache.commit(len(tokens))
         return out.logits[0]
 
-    def rows(self, positions: list[int], allowed: Tensor) -> tuple[Tensor, Any]:
-        """The positions [R] of new rows and their masks as ``layer_masks`` makes them, on the
-        model's device; the cache has room for them."""
+    def rows(self, positions: list[int], allowed: Tensor) -> tuple[Tensor, Tensor]:
+        """The positions [R] of new rows and their additive mask [R, S], on the model's device; the
+        cache has room for them."""
         device, dtype = input_device(self.lm), self.lm.dtype
         self.cache.grow(self.cache.length + len(positions))
-        mask = torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, mask_value(dtype))
         where = torch.tensor(positions, device=device).clamp(max=self._last_position)
-        return where, layer_masks(self.lm.config, mask[None, None].to(device))
+        return where, additive_mask(allowed, dtype).to(device)
 
 
 class LmSession(PathSession):
@@ -227,7 +217,7 @@ class LmSession(PathSession):
         self.at_once = worth_a_batch(input_device(drafter.lm))
         self.fed: list[int] = []
         self._rows = 0
-        self._paths: list[list[int]] = []  # of every node: the rows that it sees behind ``start``
+        self._seen: list[list[int]] = []  # of every node: the rows that it sees behind ``start``
 
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
         spelt = [self._drafter.ids(token) for token in tokens]
@@ -242,7 +232,7 @@ class LmSession(PathSession):
 
     def _last(self, node: int) -> int:
         """The model's own token before what follows a node; −1: before the root."""
-        return self.fed[self._paths[node][-1]] if node >= 0 else self.again[0]
+        return self.fed[self._seen[node][-1]] if node >= 0 else self.again[0]
 
     def place(self, parents: list[int], counts: Sequence[int] = ()) -> tuple[list[int], Tensor]:
         """The positions of the next nodes' rows, and which rows of the cache each sees, bool
@@ -253,13 +243,13 @@ class LmSession(PathSession):
         """
         seen = list[list[int]]()
         for parent, count in zip(parents, counts or [1] * len(parents), strict=True):
-            path = self._paths[parent] if parent >= 0 else []
+            path = self._seen[parent] if parent >= 0 else []
             path = path if count else path[:-1]
             for _ in range(count or 1):
                 path = [*path, self._rows]
                 seen.append(path)
                 self._rows += 1
-            self._paths.append(path)
+            self._seen.append(path)
         allowed = torch.zeros(len(seen), self.start + self._rows, dtype=torch.bool)
         allowed[:, : self.start] = True
         for row, path in enumerate(seen):
@@ -273,4 +263,4 @@ class LmSession(PathSession):
             if (following := self._number.get((node, token), -1)) < 0:
                 break
             count, node = count + 1, following
-        return count, self._paths[node] if count else []
+        return count, self._seen[node] if count else []

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from core.drafting.session import NO_STATE, Children, Drafter, DraftSession, spread
+from core.drafting.session import NO_STATE, Drafter, Listed, ListedSession, spread
 from core.methods.earlier import read_earlier
 from core.methods.suffix import EARLIER, ESTIMATE, MATCHED, SEEN, SuffixOptions
 from core.methods.suffix.automaton import Follower, SuffixAutomaton
-from core.rounds.draft import Array, Candidates
+from core.rounds.draft import Candidates
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,8 +68,6 @@ class GuessedNode:
 
 class SuffixDrafter(Drafter):
     """The text and its automaton; ``store`` has earlier texts, and never changes."""
-
-    layers = ()
 
     def __init__(self, vocabulary: int, options: SuffixOptions, store: SuffixAutomaton):
         self.options, self.vocabulary, self._store = options, vocabulary, store
@@ -164,7 +162,7 @@ class SuffixDrafter(Drafter):
         return found if self.options.tree else found[:1]
 
 
-class SuffixSession(DraftSession):
+class SuffixSession(ListedSession):
     """States are the pattern and the draft's nodes. q of a token is its share among all tokens
     that followed there; it is a distribution wherever one did. Only the draft's nodes are listed.
 
@@ -181,32 +179,27 @@ class SuffixSession(DraftSession):
         for number, node in enumerate(nodes):
             after.setdefault(node.parent, []).append(number)
         self._states = {parent: state for state, parent in enumerate(after)}
-        shape = (len(after), max(1, *map(len, after.values())) if nodes else 1)
-        self._ids, self._leads = np.zeros(shape, np.int64), np.full(shape, NO_STATE, np.int32)
-        self._log_q = np.full(shape, -np.inf, np.float32)
-        self._notes = {name: np.full(shape, np.nan) for name in (SEEN, ESTIMATE, MATCHED, EARLIER)}
-        if pattern is not None:
-            for parent, children in after.items():
-                state = pattern.state if parent == NO_NODE else nodes[parent].seen.state
-                self._list(parent, state, [(number, nodes[number]) for number in children])
+        lists = [[]] if pattern is None else [
+            self._listed(pattern.state if parent == NO_NODE else nodes[parent].seen.state,
+                         [(number, nodes[number]) for number in children])
+            for parent, children in after.items()
+        ]  # fmt: skip
+        super().__init__(lists, (SEEN, ESTIMATE, MATCHED, EARLIER))
 
-    def _list(self, parent: int, state: int, children: Sequence[tuple[int, GuessedNode]]) -> None:
+    def _listed(self, state: int, children: Sequence[tuple[int, GuessedNode]]) -> list[Listed]:
         """The children of a node or of the pattern, the most frequent first."""
         assert self._pattern is not None
         followed = sum(each.count for each in self._pattern.counts.followers(state))
-        ordered = sorted(children, key=lambda each: -each[1].seen.count)
-        for rank, (number, node) in enumerate(ordered):
-            at = (self._states[parent], rank)
-            self._ids[at] = node.seen.token
-            self._leads[at] = self._states.get(number, NO_STATE)
-            self._log_q[at] = np.log(node.seen.count / followed)
-            notes = (node.seen.count, np.log(node.estimate), self._pattern.length)
-            for name, value in zip(self._notes, (*notes, self._pattern.earlier), strict=True):
-                self._notes[name][at] = value
-
-    def expand(self, states: Array) -> Children:
-        every = np.arange(len(self._ids), dtype=np.int32)
-        return Children(every, self._ids, self._log_q, self._leads, self._notes)
+        length, earlier = self._pattern.length, self._pattern.earlier
+        return [
+            (
+                node.seen.token,
+                np.log(node.seen.count / followed),
+                self._states.get(number, NO_STATE),
+                (node.seen.count, np.log(node.estimate), length, earlier),
+            )
+            for number, node in sorted(children, key=lambda each: -each[1].seen.count)
+        ]
 
     def log_q(self, path: Sequence[int]) -> Tensor:
         """log q [d, V] of all that followed; all −inf where nothing did, and beyond the tokens

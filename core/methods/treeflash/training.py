@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from core.drafting.session import tokens_after
 from core.errors import UserError
 from core.learning.corpus import Blocks, Corpus
 from core.learning.student import (
@@ -61,8 +62,7 @@ class TreeFlashStudent(Student[TreeFlashModel]):
         joint = self.joint is not None
         with torch.set_grad_enabled(joint and torch.is_grad_enabled()):
             hidden = backbone_rows(self, self.model.model, blocks)
-        index = blocks.anchors[:, None] + torch.arange(self.max_depth)
-        before = blocks.document.tokens[index.clamp(max=len(blocks.document) - 1)].long()
+        before = tokens_after(blocks.document.tokens.long(), blocks.anchors, self.max_depth)
         rows = self.model.conditioned(hidden, self.embed(before).to(hidden.dtype))
         return torch.cat([self.model.model.norm(hidden), rows], 1) if joint else rows
 

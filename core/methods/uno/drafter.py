@@ -25,7 +25,7 @@ from core.methods.uno.model import UnoConfig, adapted, load_config, load_tensors
 from core.models.adapter import GatedAdapter
 from core.models.language import Language
 from core.models.layer_kinds import carries_state
-from core.models.target import PREFILL_CHUNK
+from core.models.target import PREFILL_CHUNK, run_rows
 
 
 def load(language: Language, folder: Path | None, options: UnoOptions) -> UnoDrafter:
@@ -113,16 +113,10 @@ class UnoDrafter(LmDrafter):
         """Logits of the last ``keep`` rows, of which the ``guessed`` are adapted. The rows do not
         join the text."""
         where, mask = self.rows(positions, allowed)
-        rows, lm = guessed.to(where.device), self.lm
+        rows, cache = guessed.to(where.device), self.cache
+        embedded = self.adapter.embed(torch.tensor(ids, device=rows.device), rows)[None]
         with self.adapter.open(rows):
-            out: Any = lm(
-                inputs_embeds=self.adapter.embed(torch.tensor(ids, device=rows.device), rows)[None],
-                attention_mask=mask,
-                position_ids=where[None],
-                past_key_values=self.cache,
-                use_cache=True,
-                logits_to_keep=keep,
-            )
+            out = run_rows(self.lm, where, mask, cache, inputs_embeds=embedded, logits_to_keep=keep)
         return out.logits[0]
 
     def _guesses(self, position: int) -> list[int]:

@@ -9,14 +9,14 @@ Light. ``model`` is the network, its checkpoint form and how it is loaded.
 
 from __future__ import annotations
 
-from core.methods.dflash import CORRECTED, DFlashOptions
-from core.methods.method import BY_PATH, Checkpoint, DrafterInfo, Method
+from core.methods.dflash import CORRECTED
+from core.methods.method import BY_PATH, Checkpoint, DrafterInfo, Method, QOptions
 
 DRAFTER = DrafterInfo(
     "xpress",
     "q for every depth from one pass, refined by the path in the block",
     "core.methods.xpress.model:load",
-    DFlashOptions,
+    QOptions,
     states=BY_PATH,
     checkpoint=Checkpoint(
         "core.methods.xpress.model:FORM", layouts="speculators' layout", told=r"(?i)^=.*xpress"

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from core.errors import UserError
-from core.methods.dflash.before import Correction, loader
+from core.methods.dflash.before import CorrectedDrafter, Correction
+from core.methods.dflash.drafter import loader
 from core.methods.dflash.model import DFlashConfig, DFlashModel, form, of_speculators
 from core.models.layers import Embed
 
@@ -90,4 +91,4 @@ class XPressModel(DFlashModel):
 
 
 FORM = form("XPress", XPressConfig.from_json, XPressModel)
-load = loader("xpress", FORM)
+load = loader("xpress", FORM, CorrectedDrafter)
