@@ -257,7 +257,8 @@ def test_sampled_texts_are_not_judged(tmp_path):
     settings = {"sampling": {"temperature": 1.0, "seed": 3}}
     one = read_one(saved(tmp_path / "a.jsonl", run((1,), settings=settings)))
     with pytest.raises(UserError, match="only greedy texts part at ties"):
-        compared([(one, text("b", (1,)))])
+        compared([(one, Written("b", (1,), changed(3), None))])
+    assert compared([(one, one)])[0].difference is None  # the same text needs no tie
     assert one.sampled and not read_one(saved(tmp_path / "b.jsonl", run((1,)))).sampled
 
 
