@@ -87,7 +87,8 @@ def miss(record: Round, after: Sequence[int] = ()) -> Miss | None:
 
 def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
     """The miss in words; ``piece`` gives a token's text, ``accepted`` what the round did accept."""
-    told = f"the target wanted {piece(found.token)} (p {percent(found.p)})"
+    ended = "the round ended with" if found.reason is Cause.REFUSED else "the target wanted"
+    told = f"{ended} {piece(found.token)} (p {percent(found.p)})"
     if found.rank is None:
         return f"{told}, {found.reason.words}"
     told += f", {_ordinal(found.rank)} in q"
