@@ -26,7 +26,7 @@ from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, DynamicTree, SampledChain, best_first
 from core.errors import UserError
 from core.methods.gemma4_assistant.drafter import load
-from core.methods.gemma4_assistant.model import load_assistant
+from core.methods.gemma4_assistant.model import AssistantConfig, load_assistant
 from core.methods.loading import check
 from core.methods.method import DepthOptions
 from core.models.hub import Source
@@ -342,3 +342,20 @@ def test_folders_run_and_audit_finds_no_difference(tmp_path, capsys):
         words = ["--model", str(tmp_path / "target"), "--drafter", str(tmp_path / kind)]
         words += ["--prompt", "The fox", "--max-new-tokens", "12"]
         assert main(["audit", "gemma4-assistant", *words]) == 0, capsys.readouterr().out
+
+
+def test_the_fields_of_the_published_assistant_of_31b_are_read():
+    """Those that engines' code holds of it."""
+    text = {
+        "model_type": "gemma4_text", "hidden_size": 1024, "num_hidden_layers": 4,
+        "intermediate_size": 8192, "num_attention_heads": 32, "head_dim": 256,
+        "global_head_dim": 512, "num_key_value_heads": 16, "num_global_key_value_heads": 4,
+        "num_kv_shared_layers": 4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
+        "vocab_size": 262144, "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+        "vocab_size_per_layer_input": 0,
+    }  # fmt: skip
+    raw = {"model_type": "gemma4_assistant", "backbone_hidden_size": 5376, "text_config": text}
+    config = AssistantConfig.of(raw)
+    assert config.of_target == {"hidden size": 5376, "vocabulary size": 262144}
+    assert config.feature_layers(60) == (59,) and not config.clusters
+    assert config.layers().layer_types[-1] == "full_attention"

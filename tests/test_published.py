@@ -132,9 +132,9 @@ def test_published_drafters_fit_their_published_target(drafter, fits, tmp_path):
 
 
 def test_every_preset_has_a_published_config():
-    """So that no check can refuse what a preset fetches."""
+    """So that no check can refuse what a preset fetches. Gemma 4's is in test_gemma4_assistant."""
     kinds = {kind for name in presets.shipped() for kind in presets.find(name).drafters}
-    assert kinds <= {row["kind"] for row in PUBLISHED.values()}
+    assert kinds - {"gemma4-assistant"} <= {row["kind"] for row in PUBLISHED.values()}
 
 
 @pytest.mark.parametrize("name", SCALINGS)

@@ -8,6 +8,8 @@ packed (float32 both; ``python -m tests.bench.fast_layers``).
 
 from __future__ import annotations
 
+import inspect
+from functools import cache
 from typing import Any
 
 import torch
@@ -32,7 +34,6 @@ class PackedLinear(nn.Module):
         # Not a buffer: an opaque tensor can be neither saved nor moved.
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
         self._bias = None if linear.bias is None else linear.bias.detach()
-        self.weight = weight.to("meta")  # for code that asks for its shape and type
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, self.in_features)
@@ -66,11 +67,22 @@ def use_fast_layers(module: nn.Module, dtype: torch.dtype, device: torch.device)
     pack, fuse = can_pack(dtype, device), device.type == "cuda"
     for name, child in list(module.named_children()):
         if pack and type(child) is nn.Linear:
+            if f".{name}.weight" in _forward_of(type(module)):
+                continue  # it reads the weight itself, as a router does for its type
             setattr(module, name, PackedLinear(child))
         elif fuse and (norm := fused_norm(child)) is not None:
             setattr(module, name, norm)
         elif pack or fuse:
             use_fast_layers(child, dtype, device)
+
+
+@cache
+def _forward_of(kind: type[nn.Module]) -> str:
+    """The code of a module's forward; "" where it cannot be had."""
+    try:
+        return inspect.getsource(kind.forward)
+    except (OSError, TypeError):
+        return ""
 
 
 def fused_norm(layer: Any) -> nn.Module | None:
