@@ -155,8 +155,8 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     if load_config(folder).layers is None:
         if _config(folder).get_text_config().tie_word_embeddings:
             found.setdefault("lm_head.weight", known.get("lm_head.weight", ()))
-        if not found.keys() >= known.keys() and found.keys() - known.keys():
-            return known
+        if 2 * len(found.keys() & known.keys()) >= len(known):
+            return known | {name: found[name] for name in known if name in found}
     return {name: shape for name, shape in found.items() if name in known}
 
 
