@@ -80,3 +80,11 @@ def test_the_list_can_be_read_and_its_record_is_of_it():
     assert defects.read_record(defects.HERE / "caught.tsv").keys() <= known
     missing = {name for each in every for name in (each.file, *each.tests)}
     assert not [name for name in missing if not (defects.ROOT / name.partition("::")[0]).exists()]
+
+
+def test_every_defect_still_applies(capsys: pytest.CaptureFixture[str]):
+    """Whoever changes a line that a defect stands for says what the defect is now."""
+    found = defects.main(
+        defects.ROOT, defects.HERE / "list.toml", defects.HERE / "caught.tsv", ["--check"]
+    )
+    assert found == 0, capsys.readouterr().out
