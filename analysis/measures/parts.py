@@ -177,7 +177,8 @@ def _rounds(part: RecordedPart) -> Frame:
     chances = np.where(rows.drafted, np.exp(np.minimum(_path_log_q(part), 0.0)), 0.0)
     frame["surrogate"] = np.bincount(rows.owner, chances, len(records))
     greedy = [labels.sampling(trace.header).greedy for trace in part.traces]
-    frame["drawn"] = [_drawn(record, greedy[run]) for run, record in part.numbered]
+    drawn = [_drawn(record, greedy[run]) for run, record in part.numbered]
+    frame["drawn"] = np.array(drawn, np.bool_)
     stops = [r.stop_reason.value for r in records]
     frame["stop"] = pd.Categorical(stops, pd.Index(CAUSES, dtype=object))
     frame["stop_row"] = ints(r.verdict.path[-1] for r in records)
