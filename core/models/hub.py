@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError, first_line
@@ -217,6 +218,7 @@ def _bar(source: Source, patterns: tuple[str, ...], report: Report) -> Any:
     from huggingface_hub.utils import tqdm
 
     title, most = f"fetching {source}", 0.0
+    telling = RLock()  # files come in threads of their own, and what is told only grows
     total: int | None = None  # 0: the hub does not say
 
     class Bar(tqdm):
@@ -228,13 +230,14 @@ def _bar(source: Source, patterns: tuple[str, ...], report: Report) -> Any:
             nonlocal total, most
             if not self.counts:
                 return
-            if total is None:
-                report(Progress(title, None))
-                total = source.missing(patterns)
-            self.came += n or 0
-            if self.came > most:
-                most = self.came
-                report(Progress(title, min(1.0, most / total) if total else None))
+            with telling:
+                if total is None:
+                    report(Progress(title, None))
+                    total = source.missing(patterns)
+                self.came += n or 0
+                if self.came > most:
+                    most = self.came
+                    report(Progress(title, min(1.0, most / total) if total else None))
 
     return Bar
 
