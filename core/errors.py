@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -50,22 +50,22 @@ class WrongKind(UserError):
         self.path = path
 
 
-@contextmanager
-def reading(place: object) -> Iterator[None]:
+def reading(place: object) -> AbstractContextManager[None]:
     """Raises UserError for an OSError inside: ``place`` cannot be read."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{place} cannot be read: {error.strerror or first_line(error)}") from None
+    return _refused(f"{place} cannot be read")
+
+
+def writing(place: object) -> AbstractContextManager[None]:
+    """Raises UserError for an OSError inside: ``place`` cannot be written."""
+    return _refused(f"{place} cannot be written")
 
 
 @contextmanager
-def writing(place: object) -> Iterator[None]:
-    """Raises UserError for an OSError inside: ``place`` cannot be written."""
+def _refused(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{place} cannot be written: {error.strerror or error}") from None
+        raise UserError(f"{what}: {error.strerror or first_line(error)}") from None
 
 
 def first_line(error: Exception) -> str:

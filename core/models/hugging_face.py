@@ -126,7 +126,7 @@ def load_model(
     logging.disable_progress_bar()  # of reading a file; who loads a model has a report of it
     source.weights(report=report)
     report(Progress("loading weights", None))
-    check_quantised(source.reference, config)
+    check_method(source.reference, config)
     try:
         model, loading = _load(
             AutoModelForCausalLM,
@@ -144,28 +144,33 @@ def load_model(
         raise UserError(
             f"the model {source.reference!r} has tensors of other shapes than its config says"
         ) from None
-    check_quantised(source.reference, config, loading["unexpected_keys"])
+    check_scales(source.reference, config, loading["unexpected_keys"])
     if missing := sorted(loading["missing_keys"]):
         raise UserError(f"the model {source.reference!r} lacks the tensor {missing[0]}")
     return model
 
 
-def check_quantised(name: str, config: PreTrainedConfig, stored: Collection[str] = ()) -> None:
-    """Check that weights are read as they are stored: transformers leaves out the scales of a
-    method that it does not know, and says so in its log alone.
+def check_method(name: str, config: PreTrainedConfig) -> None:
+    """Check that the method by which weights are quantised is read: transformers leaves out the
+    scales of one that it does not know, and says so in its log alone.
 
-    stored  names of tensors in the files; where the config tells a method, those that it left over
-
-    Raises UserError for such weights, ImportError for a method whose package is missing.
+    Raises UserError for such a method, ImportError for one whose package is missing.
     """
-    told = getattr(config, "quantization_config", None)
-    if told is not None:
-        raw = told if isinstance(told, dict) else told.to_dict()
-        if not AutoHfQuantizer.supports_quant_method(raw):
-            method = str(raw.get("quant_method"))[:MAX_SAID]
-            raise UserError(f"the model {name!r} is stored in {method!r}, which is not read here")
-        get_hf_quantizer(copy.deepcopy(config), None, None, True, {})
-    if told is None and (scale := next(filter(_SCALE.search, sorted(stored)), None)):
+    if (told := getattr(config, "quantization_config", None)) is None:
+        return
+    raw = told if isinstance(told, dict) else told.to_dict()
+    if not AutoHfQuantizer.supports_quant_method(raw):
+        method = str(raw.get("quant_method"))[:MAX_SAID]
+        raise UserError(f"the model {name!r} is stored in {method!r}, which is not read here")
+    get_hf_quantizer(copy.deepcopy(config), None, None, True, {})
+
+
+def check_scales(name: str, config: PreTrainedConfig, stored: Collection[str]) -> None:
+    """Raises UserError for tensors of these names that hold scales of a method which the config
+    does not tell: they would be left out."""
+    if getattr(config, "quantization_config", None) is not None:
+        return
+    if scale := next(filter(_SCALE.search, sorted(stored)), None):
         raise UserError(
             f"the model {name!r} holds {scale[:120]!r}: its weights are quantised, and its "
             "config does not say how"

@@ -77,7 +77,8 @@ def outline(name: str, *dtypes: torch.dtype) -> Outline | None:
 
         if name == embedded.NAME:  # read without transformers so far
             config = hugging_face.load_config(Source(str(embedded.embedded_path())))
-        hugging_face.check_quantised(name, config, _stored(name))
+        hugging_face.check_method(name, config)
+        hugging_face.check_scales(name, config, _stored(name))
         model = hugging_face.without_weights(config)
         let_trees_branch(model, config)
         memory = {dtype: _memory(model.to(dtype)) for dtype in dtypes}  # type: ignore[arg-type]
