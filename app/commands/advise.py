@@ -8,7 +8,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.numbers import UNKNOWN, interval, milliseconds, number, percent, rate, ratio, tau
+from analysis.numbers import (
+    UNKNOWN,
+    interval,
+    milliseconds,
+    number,
+    percent,
+    plural,
+    rate,
+    ratio,
+    tau,
+)
 from app.command_line import REQUIRED, option, words
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Large, Set, method
 from app.object_stores import here
@@ -66,7 +76,8 @@ def main(args: Options) -> int:
     chosen = choices(found)
     said, given = list(sentences(chosen, shorter, times, batches)), flags(chosen, shorter)
     if args.json:
-        facts = {"table": plain_rows(found), "best": [_facts(each) for each in chosen]}
+        best = [] if shorter.few else [_facts(each) for each in chosen]
+        facts = {"table": plain_rows(found), "best": best}
         facts |= {"sentences": said, "flags": [asdict(each) for each in given]}
         print(json.dumps(facts))
     else:
@@ -126,13 +137,16 @@ def _show(
     title = f"{one_line(shorter.name, 60)} · {'chains' if name == 'K' else 'trees'}"
     out.print(title, style="bold", soft_wrap=True)
     with_context = any(each.context is not None for each in chosen)
+    marks = f"of only {plural(min(shorter.rounds), 'round')}" if shorter.few else "* the best"
+    out.print(f"× plain decoding · {marks} · ~ between measured steps", soft_wrap=True)
     _map(found, chosen, name, with_context)
     out.print()
-    rows = [_best(found, each, with_context) for each in chosen]
-    columns = ("batch", name, "tokens/round", "step", "tokens/s", "95 %", "plain", "×", "95 %",
-               "drawn best", "times")  # fmt: skip
-    out.print(table((("context",) if with_context else ()) + columns, rows, left=("times",)))
-    out.print()
+    if not shorter.few:
+        rows = [_best(found, each, with_context) for each in chosen]
+        columns = ("batch", name, "tokens/round", "step", "tokens/s", "95 %", "plain", "×",
+                   "95 %", "drawn best", "times")  # fmt: skip
+        out.print(table((("context",) if with_context else ()) + columns, rows, left=("times",)))
+        out.print()
     for line in said:
         out.print(one_line(line, 400), soft_wrap=True)
     for each in given:
@@ -157,9 +171,7 @@ def _map(found: Any, chosen: Sequence[Choice], name: str, with_context: bool) ->
         head = [str(each.context)] * with_context + [str(each.batch)]
         rows.append([*head, *(UNKNOWN if r is None else _cell(r) for r in own)])
     columns = [*["context"] * with_context, "batch", *(f"{name}={size}" for size in sizes)]
-    out = console()
-    out.print("× plain decoding · * the best · ~ between measured steps", soft_wrap=True)
-    out.print(table(columns, rows))
+    console().print(table(columns, rows))
 
 
 def _cell(row: dict[str, Any]) -> str:
