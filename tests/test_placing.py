@@ -106,10 +106,14 @@ def test_step_times_are_advice_on_the_run_on_view_as_the_command_gives_it(call, 
     code, out, _ = call("advise", run, "--cost", steps, "--json")
     facts = json.loads(out)
     assert code == 0 and facts["flags"] and facts["sentences"] == told["lines"]
-    assert told["flags"] == [[each["engine"], each["note"], each["text"]] for each in facts["flags"]]
+    assert told["flags"] == [
+        [each["engine"], each["note"], each["text"]] for each in facts["flags"]
+    ]
     speeds, best = told["sheets"]
     assert len(speeds["rows"]) == len(best["rows"]) == 2 and "*" in "".join(speeds["rows"][0])
-    assert {"batch 1", "batch 8"} == {d["meta"]["name"] for d in told["figure"]["data"] if "meta" in d}
+    assert {"batch 1", "batch 8"} == {
+        d["meta"]["name"] for d in told["figure"]["data"] if "meta" in d
+    }
     json.dumps(told, allow_nan=False)
     with pytest.raises(UserError, match="open a run in Run first"):
         opened(steps)

@@ -65,7 +65,8 @@ def main(args: Options) -> int:
     chosen = choices(found)
     said, given = list(sentences(chosen, shorter, times, batches)), flags(chosen, shorter)
     if args.json:
-        facts = {"table": plain_rows(found), "best": [_facts(each) for each in chosen]}
+        best = [] if shorter.few else [_facts(each) for each in chosen]
+        facts = {"table": plain_rows(found), "best": best}
         facts |= {"sentences": said, "flags": [asdict(each) for each in given]}
         print(json.dumps(facts))
     else:
@@ -124,7 +125,7 @@ def _show(
     out = console()
     title = f"{one_line(shorter.name, 60)} · {'chains' if shorter.drafts.chain else 'trees'}"
     out.print(title, style="bold", soft_wrap=True)
-    for sheet in advice_sheets(found, chosen, shorter.drafts):
+    for sheet in advice_sheets(found, chosen, shorter):
         if sheet.title:
             out.print(sheet.title, soft_wrap=True)
         out.print(table(sheet.heads, sheet.rows, left=("times",)))

@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.numbers import UNKNOWN, interval, milliseconds, number, percent, rate, ratio, tau
+from analysis.numbers import (
+    UNKNOWN,
+    interval,
+    milliseconds,
+    number,
+    percent,
+    plural,
+    rate,
+    ratio,
+    tau,
+)
 from app.report.counted import Sheet
 
 if TYPE_CHECKING:
     from analysis.experiments.advise import Choice
-    from analysis.experiments.shorter import Drafts
+    from analysis.experiments.shorter import Drafts, Shorter
     from analysis.frames import Frame
 
 MOST_SIZES = 16  # columns of the map
-MAP = "× plain decoding · * the best · ~ between measured steps"
 BEST = ("tokens/round", "step", "tokens/s", "95 %", "plain", "×", "95 %", "drawn best", "times")
 
 
@@ -23,9 +32,10 @@ def size_words(drafts: Drafts) -> str:
     return "draft length K" if drafts.chain else "draft budget B"
 
 
-def advice_sheets(found: Frame, chosen: Sequence[Choice], drafts: Drafts) -> Iterator[Sheet]:
-    """The speed of every draft size by batch, and the best size of each batch with its numbers."""
-    name = size_words(drafts)[-1]
+def advice_sheets(found: Frame, chosen: Sequence[Choice], shorter: Shorter) -> Iterator[Sheet]:
+    """The speed of every draft size by batch; and, of rounds enough, the best size of each batch
+    with its numbers."""
+    name = size_words(shorter.drafts)[-1]
     with_context = any(each.context is not None for each in chosen)
     heads = (*(("context",) if with_context else ()), "batch")
     sizes = _shown(sorted(set(found["size"])), chosen)
@@ -36,8 +46,11 @@ def advice_sheets(found: Frame, chosen: Sequence[Choice], drafts: Drafts) -> Ite
         own = [cells.get((each.context, each.batch, size)) for size in sizes]
         speeds.append([*head, *(UNKNOWN if row is None else _speed(row) for row in own)])
         best.append([*head, *_best(found, each)])
-    yield Sheet(MAP, (*heads, *(f"{name}={size}" for size in sizes)), speeds)
-    yield Sheet("", (*heads, name, *BEST), best)
+    marks = f"of only {plural(min(shorter.rounds), 'round')}" if shorter.few else "* the best"
+    title = f"× plain decoding · {marks} · ~ between measured steps"
+    yield Sheet(title, (*heads, *(f"{name}={size}" for size in sizes)), speeds)
+    if not shorter.few:
+        yield Sheet("", (*heads, name, *BEST), best)
 
 
 def _context(row: dict[str, Any]) -> int | None:

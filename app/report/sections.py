@@ -242,7 +242,7 @@ REPORT = (
         "method rounds expected accepted bias bias_low over correlation",
     ),
     Section(
-        "Where the time went, ms per round", "stages", "method *",
+        "Where the time went, ms per round that was timed", "stages", "method timed *",
         across="stage", cell="ms_per_round share", keep=_timed,
     ),
 )  # fmt: skip

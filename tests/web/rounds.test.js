@@ -95,6 +95,8 @@ test("τ has two decimals with and without an interval, times of zero are unknow
   assert.equal(tauWords({ tau: 2, low: null, high: null }), "2.00");
   assert.deepEqual(ROUNDS.map(took), [0.1, 0.1, null]);
   assert.equal(summarise(ROUNDS.slice(2)).speed, null);
+  const { speed, timed } = summarise(ROUNDS); // its third round was not timed
+  assert.deepEqual([speed, timed], [summarise(ROUNDS.slice(0, 2)).speed, 2]);
 });
 
 test("a search says how many of its matches are not drawn", () => {

@@ -77,7 +77,7 @@ def advice(file: Path, traces: Mapping[str, Trace]) -> dict[str, Any]:
         "Which draft pays",
         f"Which {what} pays at which batch: the rounds of {shorter.name}, which is on view in Run, "
         "with the step times of this file. `advise` says the same.",
-        list(advice_sheets(found, chosen, shorter.drafts)),
+        list(advice_sheets(found, chosen, shorter)),
         list(sentences(chosen, shorter, times)),
     )
     pasted = [[each.engine, each.note, each.text] for each in flags(chosen, shorter)]
