@@ -31,7 +31,7 @@ export class OpenedFile {
             h("p", { class: "ds-marks" }, marks),
           ]),
           h("section", { class: "ds-findings" }, listOf(lines)),
-          flags.map(pasted),
+          flags.flatMap(pasted),
           told.figure ? this._figure(told.figure) : [],
         ];
     const head = [h("h2", {}, title || "An opened file"), h("span", {}, name)];
