@@ -7,6 +7,7 @@ import { answered } from "../feed.js";
 import { awaits, onGoTo, taken } from "../goto.js";
 import { awaited, banner, card, choice } from "../parts.js";
 import { setHeads, sorted, sortHead } from "../sorting.js";
+import { keptTickets } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
 import { OpenedFile } from "./opened.js";
 import { choicesOf, OWN, rowsOf } from "./rows.js";
@@ -103,7 +104,7 @@ export class Results {
     this.file = null; // {path, name} of the file that is on view
     this.phone = matchMedia("(max-width: 720px)");
     this.phone.addEventListener("change", () => this.rows && this._draw());
-    this.opened = new OpenedFile();
+    this.opened = new OpenedFile(source);
     this.place = h("div", { class: "ds-scope" }, this.opened.element, awaited());
     clear(element).append(this.place);
     this.shipped = answered(source.table({}));
@@ -143,7 +144,8 @@ export class Results {
     const isWanted = this.files.take();
     if (!this.rows || file?.path !== this.file?.path) {
       if (file) this.opened.wait(file.name);
-      const asked = file ? answered(this.source.open({ path: file.path })) : {},
+      const of = { path: file?.path, tickets: keptTickets("run") }, // which step times are asked of
+        asked = file ? answered(this.source.open(of)) : {},
         [told, shipped] = await Promise.all([asked, this.shipped]);
       if (!isWanted()) return;
       if (file && !told.table) this.opened.show(file.name, told);
