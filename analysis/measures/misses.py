@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,7 +75,7 @@ def miss(record: Round, after: Sequence[int] = ()) -> Miss | None:
     ids, sums = listed.ids.tolist(), _sums(draft)
     log_q = float(listed.log_q[ids.index(wanted)]) if wanted in ids else None
     score = None if log_q is None else float(sums[end]) + log_q
-    found: Needed = (None,)
+    found = Needed()
     budget = reason in (Cause.PRUNED, Cause.SHORT_LIST)
     if rank and budget and _holds_the_best(draft, proposal, sums):
         path = draft.tokens[list(record.verdict.path[1:])].tolist()
@@ -113,8 +114,13 @@ def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
     return f"{told}, and the round then accepts {least}{found.accepted} instead of {accepted}"
 
 
-# The end of a ``Miss``, from ``nodes`` on.
-Needed = tuple[int | None] | tuple[int, bool] | tuple[int, bool, int, bool]
+class Needed(NamedTuple):
+    """The end of a ``Miss``."""
+
+    nodes: int | None = None
+    exact: bool = False
+    accepted: int | None = None
+    at_least: bool = False
 
 
 def _pruned(
@@ -135,7 +141,7 @@ def _pruned(
         row = _row_of(larger, wanted)
         if row is not None:
             return _outcome(larger, row, [*wanted, *after], proposal.lists.ids.shape[1])
-    return draft.nodes + _left_out(draft, proposal, sums, score) + 1, False
+    return Needed(draft.nodes + _left_out(draft, proposal, sums, score) + 1)
 
 
 def _unlisted(
@@ -146,17 +152,17 @@ def _unlisted(
     listed = proposal.candidates(end)
     assert listed is not None
     last, score = int(listed.ids[-1]), float(sums[end] + listed.log_q[-1])
-    nodes, *_ = _pruned(draft, proposal, sums, score, [*path, last], ())
-    return max(draft.nodes + 1, (nodes or 0) + behind), False
+    nodes = _pruned(draft, proposal, sums, score, [*path, last], ()).nodes or 0
+    return Needed(max(draft.nodes + 1, nodes + behind))
 
 
 def _outcome(draft: Draft, nodes: int, text: Sequence[int], width: int) -> Needed:
     """The end of a miss: how the draft's first ``nodes`` rows go along a text, which is not known
     where a longer list may change them."""
     if bool((draft.ranks[1 : nodes + 1] >= width).any()):
-        return nodes, False
+        return Needed(nodes)
     accepted = sum(row <= nodes for row in verdict(draft, text).path[1:])
-    return nodes, True, accepted, accepted == len(text)
+    return Needed(nodes, True, accepted, accepted == len(text))
 
 
 def _row_of(draft: Draft, path: Sequence[int]) -> int | None:
