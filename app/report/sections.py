@@ -149,7 +149,7 @@ _RATES = "observed acceptance acceptance_low tvd tvd_low"
 
 TAU = Section(
     "Block efficiency τ, tokens per round, with its 95 % interval", "tau",
-    "method tau low over prompts texts rounds tokens nodes_per_round committed_per_round "
+    "method tau low over prompts runs rounds tokens nodes_per_round committed_per_round "
     "tokens_per_second round_pace",
     below=_no_interval,
 )  # fmt: skip
