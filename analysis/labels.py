@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import takewhile
@@ -16,8 +17,9 @@ from core.traces.schema import Header
 
 _OWN = frozenset({  # settings that make no other method, or that a label says in its own words
     "budget", "seed", "temperature", "top_k", "top_p", "max_new_tokens", "max_tokens",
-    "min_tokens", "length", "timed", "prompt_tokens",
+    "min_tokens", "length", "timed", "prompt_tokens", "request", "tag", "source", "times",
 })  # fmt: skip
+SEVERAL = 4  # runs of a method: words of which each of more has its own are names of the runs
 LONGEST = 60  # characters of a label
 DEFAULT = "default"  # a checkpoint that nobody named: the preset's, or the one that ships
 
@@ -43,6 +45,8 @@ def set_apart(headers: Mapping[str, Header]) -> dict[str, str]:
     Where nothing does it is "".
     """
     settings = {name: _setting(header) for name, header in headers.items()}
+    for name, words in _words(headers).items():
+        settings[name] |= words
     _shorten_checkpoints(list(settings.values()))
     shared: dict[str, set[tuple[str, str]]] = {}  # by method: what all of its runs have
     for setting in settings.values():
@@ -54,6 +58,29 @@ def set_apart(headers: Mapping[str, Header]) -> dict[str, str]:
             if k not in ("method", "B") and (k, v) not in shared[setting["method"]]
         )
         for name, setting in settings.items()
+    }  # fmt: skip
+
+
+def _words(headers: Mapping[str, Header]) -> dict[str, dict[str, str]]:
+    """The settings in words of another engine's runs, as its rule of verification, by run; without
+    those that name the single runs of a method."""
+    found: dict[str, dict[str, str]] = {}
+    runs: Counter[str] = Counter()
+    values: dict[tuple[str, str], set[str]] = {}
+    for name, header in headers.items():
+        runs[header.method] += 1
+        found[name] = {
+            key: value for key, value in header.settings.items()
+            if isinstance(value, str) and key not in _OWN
+        }  # fmt: skip
+        for key, value in found[name].items():
+            values.setdefault((header.method, key), set()).add(value)
+    return {
+        name: {
+            key: value for key, value in words.items()
+            if not len(values[headers[name].method, key]) == runs[headers[name].method] > SEVERAL
+        }
+        for name, words in found.items()
     }  # fmt: skip
 
 
@@ -100,14 +127,18 @@ def _setting(header: Header) -> dict[str, str]:
     options = settings.get("options")
     for key, value in options.items() if isinstance(options, Mapping) else ():
         found[str(key)] = str(value)
-    for key, value in settings.items():  # of other engines; words may name a single request
+    for key, value in settings.items():  # of other engines
         if isinstance(value, int | float) and key not in _OWN:
             found.setdefault(str(key), str(value))
     rule = sampling(header)
     found |= {"T": f"{rule.temperature:g}", "target": str(header.model.get("name", ""))}
     found |= {"top-k": str(rule.top_k), "top-p": str(rule.top_p)}
-    checkpoint, digest = (str(header.drafter.get(name, "")) for name in ("checkpoint", "sha256"))
-    return found | {"drafter": checkpoint or (DEFAULT if digest else ""), "weights": digest}
+    drafter = {key: str(value) for key, value in header.drafter.items()}
+    named = drafter.get("checkpoint") or drafter.get("name")
+    digest = drafter.get("sha256") or drafter.get("revision", "")
+    if "kind" in drafter:
+        found["kind"] = drafter["kind"]
+    return found | {"drafter": named or (DEFAULT if digest else ""), "weights": digest}
 
 
 def sampling(header: Header) -> Sampling:

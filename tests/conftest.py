@@ -32,6 +32,12 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _folder_of_pytest(tmp_path_factory):
+    """Where toys are kept that several tests share (``toys_on_disk``)."""
+    os.environ["PYTEST_FOLDER"] = str(tmp_path_factory.getbasetemp())
+
+
 @pytest.fixture(scope="session")
 def dot() -> str:
     """Graphviz's program; a test that asks for it is skipped where it is missing."""

@@ -185,6 +185,7 @@ def test_so_few_rounds_advise_nothing():
     said = " ".join(sentences(chosen, few, StepTimes(TOY)))
     assert "Only 4 rounds: too few rounds to choose a draft." in said
     assert "Batch" not in said and "the largest" not in said and not flags(chosen, few)
+    assert not any(c.size for c in chosen)
     assert flags(choices(advise(more := recorded([5] * 5), StepTimes(TOY))), more)
 
 
@@ -549,6 +550,26 @@ def test_the_command_shows_writes_and_tells_json(tmp_path, capsys):
     assert [c["batch"] for c in found["best"]] == [1, 2]
     assert {r["measured"] for r in found["table"] if r["batch"] == 2} == {False}
     assert found["flags"] and found["sentences"]
+
+
+def test_of_too_few_rounds_the_command_shows_what_was_seen_and_recommends_nothing(tmp_path, capsys):
+    run = str(saved(tmp_path / "run.jsonl", trace([5, 5, 5, 5])))
+    (tmp_path / "t.csv").write_text("tokens,ms\n1,10\n6,12\n", "utf-8")
+    line = ["advise", run, "--cost", str(tmp_path / "t.csv")]
+    assert cli.main(line) == 0
+    out = capsys.readouterr().out
+    assert "of only 4 rounds" in out and "*" not in out and "drawn best" not in out
+    assert cli.main([*line, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert not found["best"] and not found["flags"]
+    assert {(row["rounds"], row["best"]) for row in found["table"]} == {(4, False)}
+
+
+def test_rounds_of_several_texts_count_together():
+    text = Collection.load(SHIPPED)
+    some = shorter.of_texts([text, text], "dflash", {}, lambda drafts: [1, 3])
+    rounds = [Simulation(text, "dflash").run(size).rounds for size in (1, 3)]
+    assert some.rounds == tuple(2 * n for n in rounds) and not some.few
 
 
 def test_a_long_schedule_is_printed_whole(tmp_path, capsys):

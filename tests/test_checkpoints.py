@@ -199,6 +199,16 @@ def test_numbers_by_depth_are_paired_by_text():
     assert tau["difference"] > 0 and tau["low"] > 0
 
 
+def test_drafts_that_were_drawn_are_not_judged_by_their_q():
+    made = traces()
+    first = made["bad 0"].rounds[0]
+    verdict = replace(first.verdict, bonus_token=first.verdict.bonus)
+    rounds = (replace(first, verdict=verdict), *made["bad 0"].rounds[1:])
+    made["bad 0"] = replace(made["bad 0"], rounds=rounds)
+    told = set(checkpoints.by_depth(Tables.of(made))["measure"])
+    assert told == set(checkpoints.by_depth(Tables.of(traces()))["measure"]) - {"bias"}
+
+
 def test_stretches_are_where_one_round_does_what_several_do():
     made = traces()
     found = checkpoints.stretches(Tables.of(made), most=3)

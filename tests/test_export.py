@@ -127,7 +127,7 @@ def validated(text: str) -> list[dict[str, Any]]:
         assert type(event["pid"]) is int and type(event["tid"]) is int
         assert isinstance(event["ts"], (int, float)) and event["ts"] >= 0
         if event["ph"] == "X":
-            assert event["dur"] >= 0
+            assert event["dur"] > 0
         if event["ph"] == "C":
             assert all(isinstance(v, (int, float)) for v in event["args"].values())
         if event["ph"] == "M":
@@ -153,9 +153,22 @@ def test_the_timeline_holds_every_stage_in_microseconds():
     assert taus == [summary(trace.rounds[:n])["tau"] for n in range(1, 6)]
 
 
-def test_absurd_times_still_make_a_file():
-    from dataclasses import replace
+def test_what_was_not_timed_has_no_length_in_the_timeline():
+    times = Times(0.5, 0, 1.5, 0), Times(), Times(0, 0, 2, 0)
+    rounds = [replace(r, times=t) for r, t in zip(make_run(3, 4, True), times, strict=True)]
+    events = validated(perfetto(Trace(make_header(), tuple(rounds), None)))
+    slices = [(e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
+    assert slices == [
+        ("round 1", 0, 2e6), ("draft", 0, 0.5e6), ("verify", 0.5e6, 1.5e6),
+        ("round 3", 2e6, 2e6), ("verify", 2e6, 2e6),
+    ]  # fmt: skip
+    taus = [e["args"]["τ"] for e in events if e["name"] == "τ"]
+    assert taus == [summary(rounds[:n])["tau"] for n in (1, 3)]
+    other = json.loads(perfetto(Trace(make_header(), tuple(rounds), None)))["otherData"]
+    assert other["left out"].startswith("1 of 3 rounds")
 
+
+def test_absurd_times_still_make_a_file():
     rounds = tuple(replace(r, times=Times(1e299, 0, 1e299, 0)) for r in make_run(2, 4, True))
     assert validated(perfetto(Trace(make_header(), rounds, None)))
 

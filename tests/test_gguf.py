@@ -60,12 +60,12 @@ def test_a_quantised_file_is_rounded_to_bfloat16_once(cache, tmp_path):
     assert torch.equal(kept, wanted) and not torch.equal(kept, whole.state_dict()[name])
 
 
-def test_a_file_is_dequantised_once_and_again_when_it_changes(cache, tmp_path, monkeypatch):
+def test_a_file_is_converted_once_and_again_when_it_changes(cache, tmp_path, monkeypatch):
     file = made_in(tmp_path)
     assert target_config(str(file)).hidden_size == toys.config("llama").hidden_size
     assert not cache.exists(), "a config needs no weights"
     folder = Source.checked(str(file)).full_folder()
-    monkeypatch.setattr(ours, "dequantise", lambda *_: pytest.fail("made twice"))
+    monkeypatch.setattr(ours, "convert", lambda *_: pytest.fail("made twice"))
     assert Source.checked(str(file)).full_folder() == folder == ours.folder_of(file)
     monkeypatch.undo()
     monkeypatch.setenv("DRAFTSCOPE_CACHE", str(cache.parent))
@@ -75,13 +75,13 @@ def test_a_file_is_dequantised_once_and_again_when_it_changes(cache, tmp_path, m
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_an_interruption_leaves_no_folder(cache, tmp_path, monkeypatch, error):
-    file, whole = made_in(tmp_path), ours.dequantise
+    file, whole = made_in(tmp_path), ours.convert
 
     def interrupted(*args):
         whole(*args)
         raise error("stopped")
 
-    monkeypatch.setattr(ours, "dequantise", interrupted)
+    monkeypatch.setattr(ours, "convert", interrupted)
     with pytest.raises((error, UserError)):
         Source.checked(str(file)).full_folder()
     assert list(cache.iterdir()) == []

@@ -592,6 +592,26 @@ def test_settings_of_other_engines_are_two_labels_and_what_names_a_request_is_no
     ]
 
 
+def test_words_of_other_engines_are_labels_unless_they_name_the_single_runs():
+    def labels(*settings):
+        return list(Tables.of([fake_trace(**each) for each in settings]).labels.values())
+
+    rules = ({"rule": rule, "request": str(n)} for n, rule in enumerate(("block", "standard")))
+    assert labels(*rules) == ["ddtree B=24 rule=block", "ddtree B=24 rule=standard"]
+    several = [{"rule": "block" if n else "standard", "uuid": f"u{n}"} for n in range(5)]
+    assert labels(*several) == ["ddtree B=24 rule=standard", *["ddtree B=24 rule=block"] * 4]
+    drafters = [{"name": "one"}, {"name": "two"}, {"name": "two", "kind": "mtp"}]
+    made = [replace(fake_trace(), header=fakes.make_header()) for _ in drafters]
+    made = [
+        replace(each, header=replace(each.header, drafter=drafter))
+        for each, drafter in zip(made, drafters, strict=True)
+    ]
+    assert list(Tables.of(made).labels.values()) == [
+        "ddtree B=64 drafter=one", "ddtree B=64 drafter=two",
+        "ddtree B=64 kind=mtp drafter=two",
+    ]  # fmt: skip
+
+
 def test_ranks_that_are_not_known_count_nowhere(tmp_path):
     """-1 in the file: no mismatch, no sibling, no best token is concluded from it."""
     trace = fake_trace("ddtree", rounds=40)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.measures.acceptance import tau
+from analysis.measures.acceptance import stages, tau
 from analysis.measures.causes import cause_shares
 from analysis.measures.findings import OUTSTANDING, table, trust
 from analysis.measures.places import BINS, by_kind, by_place, step
@@ -17,7 +17,7 @@ from analysis.measures.reliability import reliability
 from analysis.measures.tables import Tables
 from analysis.measures.tokens import script, token_class
 from core.rounds.draft import Candidates, Draft, Proposal
-from core.rounds.round import ACCEPTED, UNREACHED, Probe, Round, Verdict
+from core.rounds.round import ACCEPTED, UNREACHED, Probe, Round, Times, Verdict
 from core.stats import wilson
 from core.traces.schema import Header, Trace
 
@@ -267,6 +267,16 @@ def test_speed_is_of_the_runs_that_were_timed():
     timed = replace(trace(some), footer={"wall_seconds": 2.0})
     found = tau(Tables.of({"a": timed, "b": trace(some)}))
     assert found["tokens_per_second"].tolist() == [(1 + 4 + 2) / 2.0]
+
+
+def test_the_pace_of_rounds_is_of_those_that_were_timed():
+    rounds = [chain(0, 2, 3, 2), replace(chain(1, 6, 1, 2), times=Times())]
+    rounds[0] = replace(rounds[0], times=Times(0.5, 0, 1.5, 0))
+    tables = Tables.of({"a": trace(rounds), "b": trace(rounds[1:])})
+    for frame in (tables.runs[:1], tau(tables)):
+        assert frame["round_pace"].tolist() == [4 / 2.0] and frame["timed"].tolist() == [1]
+    assert np.isnan(tables.runs["round_pace"][1]) and tables.runs["timed"][1] == 0
+    assert stages(tables)["ms_per_round"].tolist() == [500, 0, 1500, 0]
 
 
 def test_only_the_token_at_the_walks_end_can_be_outside_the_candidates():

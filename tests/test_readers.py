@@ -6,12 +6,10 @@ Traces have their own battery (``test_mutated.py``), and so have questions of a 
 
 from __future__ import annotations
 
-import atexit
 import json
 import random
 import shutil
 import struct
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -89,7 +87,7 @@ from tests.test_lines import LOGS
 from tests.test_served import LLAMA, SGLANG, VLLM, trees
 from tests.test_whatif import source
 from tests.timing import amount
-from tests.toys_on_disk import save_toys
+from tests.toys_on_disk import folder_of_process, save_toys
 
 Mutate = Callable[[bytes, random.Random], bytes]
 SECONDS = 10  # what one file may take
@@ -478,8 +476,7 @@ SAVED = {
 @cache
 def on_disk() -> tuple[Path, Language]:
     """A folder with a drafter of every kind, and the target of most."""
-    folder = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = folder_of_process()
     target, _ = save_toys(folder)
     return folder, load_language(str(target), "cpu")
 

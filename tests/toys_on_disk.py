@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import shutil
 import tempfile
 from functools import cache
@@ -45,11 +46,18 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     return folder / "target", folder / "drafter"
 
 
+def folder_of_process() -> Path:
+    """A new folder that goes with the process. pytest removes what a killed one left, three runs
+    later: it lies below pytest's own folder."""
+    folder = Path(tempfile.mkdtemp(prefix="toys-", dir=os.environ.get("PYTEST_FOLDER")))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 @cache
 def _made() -> Path:
-    """The toys' own folder, which goes with the process."""
-    folder = Path(tempfile.mkdtemp(prefix="toys-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    """The toys' own folder."""
+    folder = folder_of_process()
     target, drafter = folder / "target", folder / "drafter"
     toys._make("llama", 0, BYTES, ATTENTION).float().save_pretrained(target)
     write_tokenizer(target)

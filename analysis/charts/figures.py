@@ -271,7 +271,8 @@ def worth_by_size(advice: Frame, sizes: str, style: Style = AUTO) -> go.Figure:
     for (context, batch), part in advice.groupby(["context", "batch"], dropna=False):
         estimated = "a step between measured ones"
         doubts = part["doubt"].where(part["measured"], estimated)
-        own = points(part.assign(doubt=doubts), "size", "ratio", "ratio")
+        n = None if part["rounds"].isna().any() else "rounds"
+        own = points(part.assign(doubt=doubts), "size", "ratio", "ratio", n)
         choice = f"context {context:g}" if len(contexts) > 1 else ""
         lines.append(Series(f"batch {batch}", own, band=True, choice=choice))
     found = sorted({1, *map(int, advice["size"])})

@@ -122,13 +122,14 @@ def _cell(
     ratios = shorter.tau[kept] * [plain.seconds / step.seconds for step, _ in found]
     draws = shorter.draws[:, kept] * plain.seconds / np.stack([drawn for _, drawn in found], 1)
     best = int(ratios.argmax())
-    best = best if ratios[best] > 1 else -1
+    best = best if ratios[best] > 1 and not shorter.few else -1
     rows = []
     for n, (at, (step, _)) in enumerate(zip(kept, found, strict=True)):
         low, high = middle(draws[:, n])
         rows.append({
             "context": np.nan if context is None else context, "batch": batch,
-            "size": shorter.sizes[at], "tau": shorter.tau[at], "seconds": step.seconds,
+            "size": shorter.sizes[at], "rounds": shorter.rounds[at] if shorter.rounds else np.nan,
+            "tau": shorter.tau[at], "seconds": step.seconds,
             "plain": batch / plain.seconds, "tokens_per_second": ratios[n] * batch / plain.seconds,
             "low": low * batch / plain.seconds, "high": high * batch / plain.seconds,
             "ratio": ratios[n], "ratio_low": low, "ratio_high": high, "best": n == best,
@@ -176,7 +177,7 @@ class Choice:
 
 
 def choices(advice: Frame) -> list[Choice]:
-    """One for each context and batch, in their order."""
+    """One for each context and batch, in their order; of too few rounds each is plain decoding."""
     found = []
     for (context, batch), rows in advice.groupby(["context", "batch"], dropna=False, sort=False):
         row = rows.loc[rows["ratio"].idxmax()]
@@ -195,7 +196,7 @@ def sentences(
     """Say what the table means, and what it stands on. ``batches``: as ``advise`` has them."""
     name = "K" if shorter.drafts.chain else "B"
     if shorter.few:
-        yield f"Only {plural(shorter.rounds or 0, 'round')}: too few rounds to choose a draft."
+        yield f"Only {plural(min(shorter.rounds), 'round')}: too few rounds to choose a draft."
     for context, some in groupby(() if shorter.few else found, key=lambda c: c.context):
         at, every = _at(context), list(some)
         if all(c.size == 0 for c in every):
@@ -211,6 +212,8 @@ def sentences(
     yield from _silent(found, times, batches)
     if not shorter.few:
         yield from _largest(found, shorter, name)
+        if any(c.size for c in found) and not flags(found, shorter):
+            yield "No engine's options are given: none is known to draft in this way."
     for doubt in dict.fromkeys(shorter.doubts.values()):
         sizes = [str(size) for size, why in shorter.doubts.items() if why == doubt]
         yield f"{name} = {', '.join(sizes)}: {doubt}."

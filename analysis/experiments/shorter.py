@@ -78,7 +78,7 @@ class Shorter:
     notes   sentences about all sizes
     drafted by size: of rounds with drafts that are cut to it; () where it is not known
     method  whose drafts they are, where that is known; ``serving``: how engines are told
-    rounds  that were recorded, or simulated at the size that has fewest; None: not told
+    rounds  [S], that were recorded, or simulated at each size; () where they are not told
     """
 
     name: str
@@ -92,12 +92,12 @@ class Shorter:
     drafted: tuple[DraftedShares, ...] = ()
     method: str = ""
     serving: Serving = UNKNOWN
-    rounds: int | None = None
+    rounds: tuple[int, ...] = ()
 
     @property
     def few(self) -> bool:
         """Whether nothing is concluded from so few rounds."""
-        return self.rounds is not None and self.rounds < FEW
+        return min(self.rounds, default=FEW) < FEW
 
 
 def drawn(sums: Array, counts: Array, times: Array | None = None) -> Array:
@@ -187,7 +187,7 @@ def of_traces(traces: Mapping[str, Trace], choose: Choose) -> Shorter:
     notes += few(len(prompts), len(rounds), "prompts")
     return Shorter(
         labels[0], drafts, sizes, sums.sum(0) / len(rounds), draws, True, {}, tuple(notes),
-        tuple(drafted) * len(sizes), header.method, _serving(header), len(rounds),
+        tuple(drafted) * len(sizes), header.method, _serving(header), (len(rounds),) * len(sizes),
     )  # fmt: skip
 
 
@@ -305,7 +305,7 @@ def of_counts(counts: Counts, choose: Choose) -> Shorter:
     serving = UNKNOWN if counts.engine == "vLLM" else NOTHING
     return Shorter(
         counts.engine, drafts, sizes, tau, draws, True, doubts, notes, drafted, serving=serving,
-        rounds=counts.rounds,
+        rounds=() if counts.rounds is None else (counts.rounds,) * len(sizes),
     )  # fmt: skip
 
 
@@ -322,7 +322,7 @@ def of_texts(
     curves = [each.curve(sizes) for each in simulations]
     sums = np.array([[sum(run.lengths) for run in curve] for curve in curves], float)
     counts = np.array([[run.rounds for run in curve] for curve in curves])
-    rounds = int(counts.min())
+    rounds = tuple(counts.sum(0).tolist())
     shapes = [
         [[(n, 0) for n in of.drafted(run)] for of, run in zip(simulations, runs, strict=True)]
         for runs in zip(*curves, strict=True)
@@ -338,7 +338,8 @@ def of_texts(
     texts = plural(len(curves), "text")
     alone = " The interval holds for it alone." if len(curves) == 1 and len(draws) else ""
     notes = (
-        f"Simulated on {texts}, each size with its own rounds.{alone}", *few(len(curves), rounds),
+        f"Simulated on {texts}, each size with its own rounds.{alone}",
+        *few(len(curves), min(rounds)),
     )  # fmt: skip
     info = chosen.drafter_info
     serving = NOTHING if info is None else of_drafter(info, chosen.resolve(options))

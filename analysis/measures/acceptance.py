@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames import COVERAGE, By, Frame, declared
-from analysis.measures.tables import STAGES, Tables, grouped
+from analysis.measures.tables import STAGES, Tables, grouped, timed
 from analysis.measures.units import mean_interval
 from core.stats import Z, wilson
 
@@ -91,10 +91,10 @@ def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> 
     ``units`` tells what is resampled: whole prompts when there are several, else single rounds.
     Fewer than 5 of them give no interval.
     """
-    rows = []
+    rows, paced = [], timed(tables.rounds, by)
     for name, runs in tables.runs.groupby(by, observed=True):
         own = tables.rounds[tables.rounds[by] == name]
-        rounds, timed = len(own), runs[runs["wall_seconds"].notna()]
+        rounds, clocked = len(own), runs[runs["wall_seconds"].notna()]
         found = mean_interval(tables, own, (own["accepted"] + 1).to_numpy(), draws, seed)
         row = {
             by: name,
@@ -108,8 +108,9 @@ def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> 
             "committed_per_round": _ratio(own["committed"].sum(), rounds),
             "cut": int(own["cut"].sum()),
             "nodes_per_round": _ratio(own["nodes"].sum(), rounds),
-            "tokens_per_second": _ratio(timed["tokens"].sum(), timed["wall_seconds"].sum()),
-            "round_pace": _ratio(own["committed"].sum(), runs["stage_seconds"].sum()),
+            "tokens_per_second": _ratio(clocked["tokens"].sum(), clocked["wall_seconds"].sum()),
+            "timed": int(paced.loc[name, "timed"]),
+            "round_pace": paced.loc[name, "round_pace"],
         }
         rows.append(row)
     return pd.DataFrame(rows)
@@ -123,10 +124,10 @@ def _ratio(above: float, below: float) -> float:
 def stages(tables: Tables, by: By = "method") -> pd.DataFrame:
     """Where the time of the rounds went. Prefill and observing are in no stage."""
     grouped = tables.rounds.groupby(by, observed=True)
-    sums, rounds = grouped[list(STAGES)].sum(), grouped.size()
-    frame = sums.stack().rename("seconds").rename_axis([by, "stage"]).reset_index()
-    per_round = 1e3 / rounds.reindex(frame[by]).to_numpy()
-    frame["ms_per_round"] = frame["seconds"] * per_round
+    frame = grouped[list(STAGES)].sum().stack().rename("seconds").rename_axis([by, "stage"])
+    frame = frame.reset_index()
+    frame["timed"] = timed(tables.rounds, by)["timed"].reindex(frame[by]).to_numpy()
+    frame["ms_per_round"] = 1e3 * frame["seconds"] / frame["timed"].where(frame["timed"] > 0)
     total = frame.groupby(by, observed=True)["seconds"].transform("sum")
     frame["share"] = frame["seconds"] / total.where(total > 0)
     return frame

@@ -18,6 +18,7 @@ import pandas as pd
 
 from analysis.frames import Frame, declared
 from analysis.measures.comparison import paired, prompts_of_texts, whole_runs
+from analysis.measures.reliability import drawn
 from analysis.measures.tables import Tables, grouped
 from core.rounds.draft import Array
 from core.traces.schema import Header
@@ -79,12 +80,15 @@ def _sums(tables: Tables, measure: str, texts: Frame) -> dict[tuple[str, int], F
 
 
 def _lines(tables: Tables, measure: str, texts: Frame) -> Iterator[Frame]:
-    """Each node or position that tells a measure, part by part, with its text and the value."""
+    """Each node or position that tells a measure, part by part, with its text and the value.
+
+    Drawn drafts promise nothing by their q, so they tell no bias (``reliability``).
+    """
     column = "accepted" if measure == "acceptance" else measure
     bias = measure == "bias"
     names = ["depth", *(("q", "reached", "accepted") if bias else (column,))]
     for part in tables.each("nodes" if bias else "positions", names):
-        lines = part[part["reached"]] if bias else part
+        lines = part[part["reached"] & ~part["method"].isin(drawn(tables))] if bias else part
         values = lines["q"] - lines["accepted"] if bias else lines[column].astype(float)
         lines = lines[["method", "depth"]].assign(
             value=values, text=lines["run"].astype(object).map(texts["text"])

@@ -219,7 +219,7 @@ def _depths(
 
 
 def by_place(
-    kept: Sequence[Any], rounds: Any, order: Sequence[tuple[int, int]] | None = None
+    kept: Sequence[int], rounds: int, order: Sequence[tuple[int, int]] | None = None
 ) -> tuple[Depth, ...]:
     """Acceptance by place of chains.
 
@@ -245,8 +245,13 @@ def by_place(
 
 def by_rate(rates: Sequence[float]) -> tuple[Depth, ...]:
     """The same of shares whose rounds are not told."""
-    untold = {"accepted": None, "tested": None, "low": None, "high": None}
-    return tuple(replace(each, **untold) for each in by_place(rates, 1.0))
+    found, tau = list[Depth](), 1.0
+    for depth, (before, rate) in enumerate(pairwise((1.0, *rates)), 1):
+        if not before:
+            break
+        tau += rate
+        found.append(Depth(depth, None, None, rate, rate / before, None, None, tau))
+    return tuple(found)
 
 
 def _added(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ from analysis.measures.parts import CAUSES, Name, RecordedPart, RoundsPart, RunF
 from core.rounds.draft import Array
 from core.traces.schema import STAGES, Trace
 
-__all__ = ["CAUSES", "INTERRUPTED", "STAGES", "Tables", "grouped"]
+__all__ = ["CAUSES", "INTERRUPTED", "STAGES", "Tables", "grouped", "timed"]
 
 STOPPED, LIMITED, INTERRUPTED = "stop token", "token limit", "interrupted"
 NOT_TOLD = "not told"  # of a text that ended, and whose trace names no limit
@@ -203,12 +203,25 @@ def _runs(tables: Tables) -> pd.DataFrame:
     count = frame["rounds"].where(frame["rounds"] > 0)
     frame["tau"] = (frame["accepted"] + count) / count
     frame["wall_seconds"] = [run.wall_seconds for run in runs]
-    frame["stage_seconds"] = by[list(STAGES)].sum().sum(axis=1).to_numpy()
     frame["tokens_per_second"] = frame["tokens"] / frame["wall_seconds"]
-    seconds = frame["stage_seconds"].where(frame["stage_seconds"] > 0)
-    frame["round_pace"] = frame["committed"] / seconds
-    kinds = {"temperature": float} | dict.fromkeys(("seed", "rounds", "left_out", "tokens"), int)
-    return frame.astype(kinds)
+    paced = timed(rounds, "run")
+    for name in ("timed", "stage_seconds", "round_pace"):
+        frame[name] = paced[name].to_numpy()
+    numbers = ("seed", "rounds", "left_out", "tokens", "timed")
+    return frame.astype({"temperature": float} | dict.fromkeys(numbers, int))
+
+
+def timed(rounds: Frame, by: str) -> Frame:
+    """The pace of rounds, a line per run or method: ``timed``, how many had their stages timed
+    (zeros stand for times that were not recorded), ``stage_seconds``, and ``round_pace``, tokens
+    that those rounds committed per second.
+    """
+    seconds: Frame = rounds[list(STAGES)].sum(axis=1)
+    known = seconds > 0
+    own = {"timed": known, "stage_seconds": seconds, "tokens": rounds["committed"].where(known, 0)}
+    frame: Frame = pd.DataFrame(own).groupby(rounds[by], observed=False).sum()
+    tokens, spent = frame.pop("tokens"), frame["stage_seconds"]
+    return frame.assign(round_pace=tokens / spent.where(spent > 0))
 
 
 def _ended(run: RunFacts) -> str:

@@ -2,6 +2,8 @@
 
 One complete event ("X") per round with its stages inside, in µs, and counters ("C") for τ so far
 and for accepted nodes. A trace says how long stages took, not when: rounds follow without gaps.
+A stage without a time, which zero stands for, has no event, nor has a round without any; the file's
+``otherData`` says how many those are.
 """
 
 from __future__ import annotations
@@ -24,7 +26,12 @@ LONGEST = 3600.0  # seconds a stage may take here: a trace may hold any number
 def perfetto(trace: Trace) -> str:
     about = header_view(trace.header)
     events = list(_events(trace.rounds, f"{about['method']} · {about['model']}"))
-    other = {"made by": "Draftscope", "time": "rounds follow each other; gaps are not recorded"}
+    left = sum(1 for record in trace.rounds if record.times.recorded is None)
+    other = {
+        "made by": "Draftscope",
+        "time": "rounds follow each other; gaps are not recorded",
+        "left out": f"{left} of {len(trace.rounds)} rounds, whose stages were not timed",
+    }
     file = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
     return json.dumps(file, allow_nan=False, separators=(",", ":"))
 
@@ -34,7 +41,11 @@ def _events(rounds: tuple[Round, ...], name: str) -> Iterator[dict[str, Any]]:
     yield _at(0.0, "M", "thread_name", args={"name": "rounds"})
     start, lengths, ran = 0.0, 0, 0
     for record in rounds:
-        stages = {k: min(v, LONGEST) * MICRO for k, v in asdict(record.times).items()}
+        if record.committed:  # τ so far, as core.traces.schema.summary counts it
+            lengths, ran = lengths + record.accepted + 1, ran + 1
+        if record.times.recorded is None:
+            continue
+        stages = {k: min(v, LONGEST) * MICRO for k, v in asdict(record.times).items() if v}
         whole = sum(stages.values())
         facts = _facts(record)
         yield _at(start, "X", f"round {record.number}", dur=whole, cat="round", args=facts)
@@ -43,8 +54,7 @@ def _events(rounds: tuple[Round, ...], name: str) -> Iterator[dict[str, Any]]:
             yield _at(at, "X", stage, dur=length, cat="stage")
             at += length
         yield _at(start, "C", "accepted", args={"accepted": record.accepted})
-        if record.committed:  # τ so far, as core.traces.schema.summary counts it
-            lengths, ran = lengths + record.accepted + 1, ran + 1
+        if record.committed:
             yield _at(start, "C", "τ", args={"τ": lengths / ran})
         start += whole
 

@@ -245,7 +245,7 @@ MEANINGS = {
     REJECTED: (SIGNS[REJECTED], "rejected"),
     UNREACHED: (SIGNS[UNREACHED], "unreached"),
     SIDE: (SIGNS[SIDE], "side, never accepted"),
-    GHOST: (STOP, "target's token, not drafted"),
+    GHOST: (STOP, "target's token where the walk stopped"),
     "q": ("", "q, drafter"),
     "p": ("", "p, target"),
 }

@@ -53,7 +53,7 @@ class Fold:
 
     rows   ascending; a row's parent is among them
     y      float64 [rows], as in ``Layout``
-    ghost  y of the target's token that was not drafted
+    ghost  y of the target's token where the walk stopped
     """
 
     rows: tuple[int, ...]

@@ -27,7 +27,7 @@ COUSIN = 1.3  # between neighbours of different families: families read as group
 class Layout:
     """Positions in units of one node: y ≥ 0 downward, the topmost node at 0; x is the depth.
 
-    ghost  y of the target's token that was not drafted, one step right of the path's end
+    ghost  y of the target's token where the walk stopped, one step right of the path's end
     """
 
     y: Array

@@ -320,7 +320,7 @@ def _why(node: Node) -> str:
 
 
 def _ghost_view(record: Round) -> dict[str, Any]:
-    """The target's token that was not drafted."""
+    """The target's token where the walk stopped."""
     end, bonus = record.verdict.path[-1], record.verdict.bonus
     above = record.node(end)
     view = _place_view(record, record.draft.path(end), bonus)

@@ -97,20 +97,20 @@ export class StageBar {
 }
 
 /** τ, tokens/s and acceptance of the sound rounds that added text, as a trace's summary has
- * them. The prompt's own pass is timed nowhere here, so its token is none of those per second. */
+ * them. Only rounds that were timed count in tokens/s; the prompt's own pass is timed nowhere. */
 export function summarise(all) {
   const rounds = all.filter((round) => !round.faults);
   const sum = (values) => values.reduce((so, value) => so + value, 0),
     committed = (round) => round.text.filter(([, came]) => came !== "p").length;
   const ran = rounds.filter(committed),
-    seconds = sum(ran.map(took));
-  const accepted = sum(ran.map((round) => round.accepted)),
-    written = sum(ran.map(committed));
+    timed = ran.filter(took);
+  const accepted = sum(ran.map((round) => round.accepted));
   return {
     tokens: sum(rounds.map((round) => round.text.length)),
     rounds: ran.length,
     tau: ran.length ? 1 + accepted / ran.length : 1,
-    speed: seconds > 0 ? written / seconds : null,
+    timed: timed.length,
+    speed: timed.length ? sum(timed.map(committed)) / sum(timed.map(took)) : null,
     accepted,
     drafted: sum(ran.map((round) => round.drafted)),
   };
@@ -124,6 +124,11 @@ export const PACE = {
     "observing and drawing stand outside. `run` and `report` count those in their tokens/s",
 };
 
+/** How many rounds tokens/s are of, where it is not all of them. */
+export function timedOf({ speed, timed, rounds }) {
+  return speed === null || timed === rounds ? "" : ` (${timed} of ${rounds} rounds timed)`;
+}
+
 export class Tiles {
   constructor() {
     this.element = h("div", { class: "ds-tiles" });
@@ -134,7 +139,7 @@ export class Tiles {
       tile(number(sum.rounds ? sum.tau : null), "τ", TAU),
       tile(sum.tokens, "tokens", "new tokens so far"),
       tile(sum.rounds, "rounds", "rounds so far: one forward pass of the target each"),
-      tile(number(sum.speed, 1), PACE.name, PACE.title),
+      tile(number(sum.speed, 1), PACE.name + timedOf(sum), PACE.title),
     );
   }
 }

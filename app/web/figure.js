@@ -176,10 +176,8 @@ export class Figure {
 
   _flip() {
     const on = this.tableBox.hidden;
-    this.menu?.removeAttribute("open");
     this.tableBox.hidden = !on;
     this.box.hidden = on;
-    this.switch.textContent = on ? "figure" : "table";
     this.switch.setAttribute("aria-pressed", String(on));
   }
 

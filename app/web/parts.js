@@ -98,9 +98,9 @@ export function optionsOf(options) {
   return options.map(([value, words]) => h("option", { value }, words));
 }
 
-/** Everything that can be done with a thing, behind one "⋯". A press outside closes it, and where
- *  it `closes`, so does what was chosen, unless that has more to say there (data-stays). */
-export function menu(label, items, closes = false) {
+/** Everything that can be done with a thing, behind one "⋯". A press outside closes it, and so does
+ *  what was chosen, unless that has more to say there (data-stays). */
+export function menu(label, items) {
   const words = h("summary", { "aria-label": label, title: label }, "⋯"),
     list = h("div", { class: "ds-menu-list" }, items.flat()),
     made = h("details", { class: "ds-menu" }, words, list);
@@ -118,10 +118,8 @@ export function menu(label, items, closes = false) {
     close();
     if (held) words.focus(); // what had the focus is hidden
   };
-  if (closes)
-    list.addEventListener("click", ({ target }) => {
-      if (target.closest("button:not([data-stays])")) leave();
-    });
+  const chosen = ({ target }) => target.closest("button:not([data-stays])") && leave();
+  list.addEventListener("click", chosen, { capture: true }); // a dialog gives the focus back
   made.addEventListener("draftscope-said", leave);
   made.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !made.open) return;
@@ -145,6 +143,12 @@ export function card(label, head, ...body) {
     head && h("header", {}, head),
     body,
   );
+}
+
+/** Where cards will stand, as long as the server is asked for them. */
+export function awaited() {
+  const place = () => h("section", { class: "ds-card ds-lab" });
+  return h("div", { class: "ds-below ds-awaited" }, place(), place());
 }
 
 /** A button that lets somebody choose a file, and hands it to `take`. */

@@ -37,7 +37,7 @@ export class StatusLine {
     const words = "Examples, files and runs of this tab (e)",
       examples = shelf ? action("Examples", words, () => shelf.open()) : "",
       states = [this.modelChip, this.modelBar, this.chips, this.about],
-      more = menu("What to do with this run", actions, true),
+      more = menu("What to do with this run", actions),
       tools = [h("span", { class: "ds-spring" }), examples, more];
     return toolbar(label, h("div", { class: "ds-status ds-row" }, states, tools));
   }

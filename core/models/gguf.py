@@ -1,9 +1,9 @@
-"""Models in a GGUF file, kept as safetensors. A target, with its tokenizer, is dequantised once by
+"""Models in a GGUF file, kept as safetensors. A target, with its tokenizer, is converted once by
 transformers; a drafter of llama.cpp as ``core.models.gguf_layout`` has it.
 
-A quantised file is kept in bfloat16, as the embedded target is; one whose matrices are float32 or
-float16 is kept in float32, so that no weight is rounded. llama.cpp multiplies by the quantised
-numbers themselves: its logits differ from these by its own rounding of activations.
+A quantised file is dequantised to bfloat16, as the embedded target is; one whose matrices are
+float32 or float16 is kept in float32, so that no weight is rounded. llama.cpp multiplies by the
+quantised numbers themselves: its logits differ from these by its own rounding of activations.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gguf import GGUFReader
     from transformers import PreTrainedConfig
 
-LAYOUT = 1  # raised when the conversion changes: files are then dequantised again
+LAYOUT = 1  # raised when the conversion changes: files are then converted again
 OF_FILES = f"{LAYOUT}.1"  # and of files alone, not of the embedded target: 1.1 keeps their heads
 MAX_TENSORS, MAX_FIELDS = 1 << 16, 1 << 14  # the largest published files have some thousands
 SCRATCH = ".making-"  # what the names of folders begin with in which models are made
@@ -154,7 +154,7 @@ def prepare(file: Path, report: Report = silent, layout: FileLayout | None = Non
             if layout is not None:
                 layout.write(file, made, report)
             else:
-                dequantise(file, made, file.stem, {"file": file.name}, report)
+                convert(file, made, file.stem, {"file": file.name}, report)
     return final
 
 
@@ -189,9 +189,7 @@ def move_into_place(made: Path, final: Path) -> None:
             made.rename(final)
 
 
-def dequantise(
-    file: Path, made: Path, name: str, origin: Mapping[str, Any], report: Report
-) -> None:
+def convert(file: Path, made: Path, name: str, origin: Mapping[str, Any], report: Report) -> None:
     """Write a GGUF file's model as safetensors, with config and tokenizer, into ``made``.
 
     name    the model's, in its config
@@ -199,7 +197,7 @@ def dequantise(
 
     Raises UserError for a file that lacks some of the model's tensors.
     """
-    report(Progress("dequantising", None))
+    report(Progress("converting the GGUF file", None))
     import torch
     from gguf import GGUFReader
     from safetensors.torch import save_file
@@ -307,14 +305,14 @@ def split_head(reader: GGUFReader, config: Any, state: dict[str, Any]) -> dict[s
 
 @contextmanager
 def _bar_of_transformers(report: Report) -> Iterator[None]:
-    """Report the progress for which transformers would draw its own bar: tensors dequantised."""
+    """Report the progress for which transformers would draw its own bar: tensors read."""
     from transformers import modeling_gguf_pytorch_utils
 
     module: Any = modeling_gguf_pytorch_utils
 
     def counted(tensors: Sequence[Any], **_: Any) -> Iterator[Any]:
         for number, tensor in enumerate(tensors):
-            report(Progress("dequantising", number / len(tensors)))
+            report(Progress("converting the GGUF file", number / len(tensors)))
             yield tensor
 
     own = getattr(module, "tqdm", None)

@@ -155,7 +155,7 @@ class GgufLayout:
         dtype = torch.float32 if holds_floats(header.tensors.values()) else torch.bfloat16
         names, state = [n for n in header.tensors if n != FREQUENCIES], dict[str, Tensor]()
         for number, name in enumerate(names):
-            report(Progress("dequantising", number / len(names)))
+            report(Progress("converting the GGUF file", number / len(names)))
             found = self._restored(self._ours(name), header.values(name), config)
             state[self._ours(name)] = found.to(dtype) if found.is_floating_point() else found
         made.mkdir(parents=True)

@@ -181,11 +181,14 @@ def test_what_could_not_be_saved_is_said_beside_its_button(visit: Open):
     expect(made.get_by_role("alert")).to_have_text("not saved: no picture")
     page.route("**/*", lambda route: route.abort())
     from_menu(made, "Save the numbers as Parquet").click()
-    expect(made.get_by_role("alert").nth(1)).to_have_text("not saved: the server did not answer")
+    silent = made.get_by_role("alert").filter(has_text="the server did not answer")
+    expect(silent).to_have_text("not saved: the server did not answer")
     page.evaluate("() => { HTMLCanvasElement.prototype.toBlob = window.toBlob; }")
     with page.expect_download() as saved:
-        png.click()
+        from_menu(made, "Save the figure Acceptance by depth as PNG").click()
     assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+    expect(made.locator(".ds-menu[open]")).to_have_count(0)
+    expect(made.locator(".ds-menu > summary")).to_be_focused()
     expect(made.get_by_role("alert")).to_have_count(1)
 
 

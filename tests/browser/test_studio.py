@@ -157,7 +157,7 @@ def test_what_is_folded_opens(visit: Open):
     expect(boxes).to_have_count(few + hidden)
     page.keyboard.press("u")
     expect(chips).to_have_count(0)
-    expect(page.get_by_role("button", name="Fold")).to_be_visible()
+    expect(page.get_by_role("button", name="All nodes", pressed=True)).to_be_visible()
     page.keyboard.press("u")
     expect(boxes).to_have_count(few)
 

@@ -1,6 +1,6 @@
 // The card of a comparison: what the runs share and do not, their text, lanes and numbers.
 
-import { PACE, summarise } from "../charts.js";
+import { PACE, summarise, timedOf } from "../charts.js";
 import { button, h, number, percent, plural } from "../dom.js";
 import { entry, menu, sheet, sign, TAU } from "../parts.js";
 import { savers } from "../save/buttons.js";
@@ -79,6 +79,7 @@ export class Card {
         method: pane.title,
         tau: sum.tau,
         tokens_per_second: sum.speed,
+        timed: sum.timed,
         accepted: sum.accepted,
         drafted: sum.drafted,
         rounds: sum.rounds,
@@ -102,7 +103,7 @@ export class Card {
     return [
       [sign(pane.letter), pane.title],
       number(sum.rounds ? sum.tau : null),
-      number(sum.speed, 1),
+      number(sum.speed, 1) + timedOf(sum),
       sum.drafted ? `${percent(sum.accepted / sum.drafted)} of ${sum.drafted}` : "–",
       String(sum.rounds),
       token ? `${SIGN[token.came]}${CAME[token.came]}` : "–",

@@ -5,7 +5,8 @@ import { csvOf } from "./csv.js";
 import { fileName, handOut, takeAnswer, whyNot } from "./files.js";
 import { savePng, saveSvg } from "./picture.js";
 
-/** A button that saves something; when it cannot, it says why until the next try. */
+/** A button that saves something; when it cannot, it says why until the next try, beside the menu
+ * that it stands in. */
 export function saveButton(words, attributes, save) {
   const said = h("span", { class: "ds-soft", role: "alert" });
   const made = button(words, attributes, async () => {
@@ -14,7 +15,7 @@ export function saveButton(words, attributes, save) {
       await save();
     } catch (error) {
       said.textContent = whyNot(error);
-      made.after(said);
+      (made.closest(".ds-menu") ?? made).after(said);
     }
   });
   return made;

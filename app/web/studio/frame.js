@@ -72,7 +72,7 @@ function headOf(pane, part) {
     pane.heading,
     pane.shared,
     h("span", { class: "ds-spring" }),
-    menu(`Files of run ${letter}`, files, true),
+    menu(`Files of run ${letter}`, files),
     small("×", out, "Take this run out", () => part(pane)),
   ];
 }

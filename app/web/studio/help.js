@@ -74,7 +74,7 @@ export class Legend {
       entry("box accepted", "accepted", "✓"),
       entry("box rejected", "rejected", "×"),
       entry("box unreached", "unreached: unobserved, not rejected", "·"),
-      entry("box ghost", "target's token, not drafted", "◇"),
+      entry("box ghost", "target's token where the walk stopped", "◇"),
       entry("mini q", "q drafter"),
       entry("mini p", "p target"),
       this.lines,

@@ -45,9 +45,7 @@ export class Toolbar {
       "The whole run (w)",
       trees((tree) => tree.fitRun()),
     );
-    this.fold = toggle("All nodes", "Draw every node, or fold again (u)", () =>
-      studio.look.toggleFold(),
-    );
+    this.fold = toggle("All nodes", "Draw every node (u)", () => studio.look.toggleFold());
     this.table = toggle("Table", "Nodes as a table (t)", () => studio.look.toggleTable());
     this.drawing = [
       tool(
@@ -108,7 +106,6 @@ export class Toolbar {
   folding(panes) {
     const { folded } = panes[0].tree;
     this.fold.hidden = !panes.some((pane) => pane.tree.foldable);
-    this.fold.textContent = folded ? "All nodes" : "Fold";
     this.fold.setAttribute("aria-pressed", String(!folded));
   }
 
