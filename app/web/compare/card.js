@@ -121,7 +121,8 @@ export class Card {
     else if (parts !== null)
       found.unshift(
         `the texts differ from token ${parts + 1} on: ` +
-          `only the ${plural(parts, "token")} before it are compared`,
+          `only the ${plural(parts, "token")} before it ${parts === 1 ? "is" : "are"} compared; ` +
+          "τ, tokens/s, accepted and rounds are of the whole runs",
       );
     this.notes.hidden = !found.length;
     this.notes.replaceChildren(...found.map((sentence) => h("li", {}, `⚠ ${sentence}`)));

@@ -179,7 +179,8 @@ export class Results {
     this.picks = Object.fromEntries(lists);
     this.picture = h("div", { class: "ds-wide" });
     this.table = h("table", { class: "ds-results", "aria-label": "All methods" });
-    const title = [h("h2", {}, "All methods, the same prompts"), h("span", {}, name)],
+    this.setting = h("span", { class: "ds-setting" }); // where the lists are not to be seen
+    const title = [h("h2", {}, "All methods, the same prompts"), h("span", {}, name), this.setting],
       shown = card(
         "All methods",
         [...title, ...Object.values(this.picks)],
@@ -205,7 +206,12 @@ export class Results {
       rows = sorted(rowsOf(this.rows, this.chosen), key, up),
       most = Math.max(...rows.map((row) => row.high ?? row.tau)),
       drawn = scatter(rows, this.phone.matches);
-    this.picture.replaceChildren(...(drawn ? [drawn] : []));
+    const untimed = rows.filter((row) => !row.speed).map((row) => row.title),
+      left = h("p", { class: "ds-soft ds-tell" }, `not timed: ${untimed.join(", ")}`);
+    this.setting.textContent = Object.entries(this.chosen)
+      .map(([name, value]) => LABELS[name](value))
+      .join(" · ");
+    this.picture.replaceChildren(...(drawn ? [drawn, untimed.length ? left : ""] : []));
     const head = this.columns.map((column) =>
       h(
         "th",
@@ -289,7 +295,8 @@ function aboutOf({ model, max_new_tokens: tokens, rows, hardware, threads }) {
     where = hardware ? `on one machine (${hardware}, threads: ${threads})` : "on one machine";
   return (
     `${model}, up to ${tokens} new tokens a prompt. τ, TVD and top 16 are of ` +
-    `${most("texts")} prompts, ${how}; times of ${most("timed")}, ${where}. ` +
+    `${most("texts")} prompts, ${how}; times of ${most("timed")}, ${where}: ` +
+    "speed is their median, and not τ ÷ round. " +
     "Make yours: python -m app grid table --out FOLDER --prompts FILE"
   );
 }
