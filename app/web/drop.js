@@ -14,7 +14,7 @@ const WHERE = [
   ["json", "a collected text, a result of cost", "What-if"],
   ["table", "a table of calibrate", "Calibration"],
   ["json table text", "an engine's response, log, metrics or profile", "Results"],
-  ["json table several", "a grid's results, a checkpoint's folder", "Results"],
+  ["json table several", "a grid's results, step times, a checkpoint's folder", "Results"],
 ];
 const TYPES = {
   "application/gzip": "trace",

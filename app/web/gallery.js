@@ -21,7 +21,7 @@ export function shelve(tickets) {
   keepList(SHELF, [...new Set([...tickets, ...shelved()])].slice(0, SHELVED));
 }
 
-/** The first words of a prompt, of a tab's width or of `most` letters. */
+/** The first words of a prompt. most: letters. */
 export function firstOf(prompt, most = 60) {
   return prompt.length > most ? `${prompt.slice(0, most - 1)}…` : prompt;
 }
@@ -159,7 +159,7 @@ export class Gallery {
       if (!this.beside) this.picking.end(); // an example that was clicked before
       this.onPick([run.ticket]);
     });
-    if (run.prompt) card.append(h("span", {}, firstOf(run.prompt)));
+    if (run.prompt) card.append(h("span", {}, firstOf(run.prompt, 40)));
     return card;
   }
 

@@ -146,6 +146,12 @@ export function card(label, head, ...body) {
   );
 }
 
+/** Where cards will stand, as long as the server is asked for them. */
+export function awaited() {
+  const place = () => h("section", { class: "ds-card ds-lab" });
+  return h("div", { class: "ds-below ds-awaited" }, place(), place());
+}
+
 /** A button that lets somebody choose a file, and hands it to `take`. */
 export function opener(words, attributes, take) {
   const input = h("input", { type: "file" });

@@ -505,6 +505,14 @@ def test_trees_and_what_the_words_speak_of_are_in_sight_at_1024_by_768(learn: Op
         assert page.evaluate(UNSEEN) == [], (chapter + 1, step + 1)
 
 
+def test_the_whole_tree_is_in_sight_once_a_phone_presents(learn: Open):
+    page = learn("#learn=5.10", viewport={"width": 390, "height": 844}, reduced_motion="reduce")
+    page.keyboard.press("p")
+    expect(page.locator(".ds-learn.ds-presenting")).to_be_visible()
+    page.evaluate(FRAMES)
+    assert page.evaluate(UNSEEN) == []
+
+
 def test_tables_bars_and_words_are_seen_in_small_windows_and_in_forced_colours(learn: Open):
     # a window that fills the screen takes no other size: a page for each
     page = learn("#learn=5.10", viewport={"width": 1024, "height": 768})

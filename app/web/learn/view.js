@@ -5,7 +5,7 @@ import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { goTo } from "../goto.js";
-import { banner } from "../parts.js";
+import { awaited, banner } from "../parts.js";
 import { Player } from "../player.js";
 import { PRESENTED, togglePresent } from "../present.js";
 import { keyHelp, listenToLesson } from "./keys.js";
@@ -19,6 +19,7 @@ const LOWEST = 0.5; // of the window: where a step's words may begin
 
 /** The course is fetched once, then it needs no server. */
 export async function mount({ element, server }) {
+  clear(element).append(h("div", { class: "ds-scope" }, awaited()));
   const course = await answered(server.course({}));
   if (!course.error) return new Learn(element, course, goTo);
   element.replaceChildren(banner(course.error));
