@@ -37,6 +37,7 @@ COUNTS = "an engine's counts of its drafts, which `trace import` reads"
 GRID = "the results of a grid, which the page opens under Results"
 TABLE = "a table of `grid table`, which the page opens under Results"
 COST = "a result of `cost --json`, which `advise` and the page's What-if read"
+STEPS = "step times, which `advise --cost` and the page's Results read"
 CONFIG = "a checkpoint's config: `model doctor FOLDER` says what its folder opens as"
 WEIGHTS = "a checkpoint's weights: `model doctor FOLDER` says what its folder opens as"
 EMPTY = "empty"
@@ -161,7 +162,7 @@ def _of_tensors(header: dict[str, Any]) -> Kind:
 
 
 _TABLES: tuple[tuple[set[str], Kind], ...] = (  # as CSV or JSON
-    ({"tokens", "ms"}, "step times, which `advise --cost` reads"),
+    ({"tokens", "ms"}, STEPS),
     ({"acc_0"}, "a trainer's log, which `report --trained` reads"),
     ({"full_acc_0"}, "a trainer's log, which `report --trained` reads"),
 )

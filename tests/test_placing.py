@@ -24,10 +24,15 @@ from app.studio.tabs.results import SHIPPED, opened
 from app.studio.tabs.whatif import Simulations
 from core import ASSETS
 from core.errors import UserError
+from core.traces.reader import read_trace
 from tests.fakes import FakeEngine
 from tests.test_calibration_files import table
 from tests.test_kinds import FOREIGN, SAVED, write
 from tests.test_served import VLLM
+
+STEPS = "batch,tokens,ms\n" + "".join(
+    f"{batch},{tokens},{10 + batch * tokens / 20}\n" for batch in (1, 8) for tokens in (1, 4, 8)
+)
 
 
 @pytest.fixture
@@ -60,6 +65,7 @@ def test_other_files_are_for_the_route_of_a_tab(runs: Runs, tmp_path: Path):
     }
     for (view, route), file in files.items():
         assert place(runs, file) == {"view": view, "route": route}
+    assert place(runs, write(tmp_path, "s.csv", STEPS)) == {"view": "results", "route": "open"}
     assert {view for view, _ in PLACES.values()} <= {tab.name for tab in TABS}
 
 
@@ -92,6 +98,25 @@ def test_an_engines_counts_are_words_and_a_damaged_file_is_a_sentence(tmp_path: 
     bad = write(tmp_path, "w.json", {"timings": {"draft_n": 1, "draft_n_accepted": 2}})
     with pytest.raises(UserError, match="more tokens are accepted"):
         opened(bad)
+
+
+def test_step_times_are_advice_on_the_run_on_view_as_the_command_gives_it(call, tmp_path: Path):
+    steps, run = write(tmp_path, "s.csv", STEPS), ASSETS / "traces" / "chat-dflash.jsonl.gz"
+    told = opened(steps, lambda: {"A": read_trace(run)})
+    code, out, _ = call("advise", run, "--cost", steps, "--json")
+    facts = json.loads(out)
+    assert code == 0 and facts["flags"] and facts["sentences"] == told["lines"]
+    assert told["flags"] == [
+        [each["engine"], each["note"], each["text"]] for each in facts["flags"]
+    ]
+    speeds, best = told["sheets"]
+    assert len(speeds["rows"]) == len(best["rows"]) == 2 and "*" in "".join(speeds["rows"][0])
+    assert {"batch 1", "batch 8"} == {
+        d["meta"]["name"] for d in told["figure"]["data"] if "meta" in d
+    }
+    json.dumps(told, allow_nan=False)
+    with pytest.raises(UserError, match="open a run in Run first"):
+        opened(steps)
 
 
 @pytest.mark.parametrize("tab", [calibrate_result, Simulations(Examples()).add_cost, opened])

@@ -8,20 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.numbers import (
-    UNKNOWN,
-    interval,
-    milliseconds,
-    number,
-    percent,
-    plural,
-    rate,
-    ratio,
-    tau,
-)
 from app.command_line import REQUIRED, option, words
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Large, Set, method
 from app.object_stores import here
+from app.report.advised import advice_sheets, size_words
 from app.terminal import ProgressBar, console, one_line, say, table
 from app.trace_files import read_all
 from core.errors import UserError, writing
@@ -31,8 +21,7 @@ from core.journal import alone
 if TYPE_CHECKING:
     from analysis.experiments.advise import Choice, Flags
     from analysis.experiments.shorter import Choose, Shorter
-
-COLUMNS = 16  # draft sizes that the map shows at most
+    from analysis.frames import Frame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,22 +119,16 @@ def _facts(choice: Choice) -> dict[str, Any]:
 
 
 def _show(
-    found: Any, chosen: Sequence[Choice], shorter: Shorter, said: Sequence[str],
+    found: Frame, chosen: Sequence[Choice], shorter: Shorter, said: Sequence[str],
     given: Sequence[Flags],
 ) -> None:  # fmt: skip
-    out, name = console(), "K" if shorter.drafts.chain else "B"
-    title = f"{one_line(shorter.name, 60)} · {'chains' if name == 'K' else 'trees'}"
+    out = console()
+    title = f"{one_line(shorter.name, 60)} · {'chains' if shorter.drafts.chain else 'trees'}"
     out.print(title, style="bold", soft_wrap=True)
-    with_context = any(each.context is not None for each in chosen)
-    marks = f"of only {plural(min(shorter.rounds), 'round')}" if shorter.few else "* the best"
-    out.print(f"× plain decoding · {marks} · ~ between measured steps", soft_wrap=True)
-    _map(found, chosen, name, with_context)
-    out.print()
-    if not shorter.few:
-        rows = [_best(found, each, with_context) for each in chosen]
-        columns = ("batch", name, "tokens/round", "step", "tokens/s", "95 %", "plain", "×",
-                   "95 %", "drawn best", "times")  # fmt: skip
-        out.print(table((("context",) if with_context else ()) + columns, rows, left=("times",)))
+    for sheet in advice_sheets(found, chosen, shorter):
+        if sheet.title:
+            out.print(sheet.title, soft_wrap=True)
+        out.print(table(sheet.heads, sheet.rows, left=("times",)))
         out.print()
     for line in said:
         out.print(one_line(line, 400), soft_wrap=True)
@@ -154,54 +137,13 @@ def _show(
         out.print(one_line(each.text, None), soft_wrap=True)
 
 
-def _map(found: Any, chosen: Sequence[Choice], name: str, with_context: bool) -> None:
-    """Speed against plain decoding, batches down and draft sizes across."""
-    sizes = sorted(set(found["size"]))
-    if len(sizes) > COLUMNS:
-        step = (len(sizes) - 1) / (COLUMNS - 1)
-        some = {sizes[round(n * step)] for n in range(COLUMNS)}
-        sizes = sorted(some | {each.size for each in chosen if each.size})
-    cells = {
-        (None if r["context"] != r["context"] else int(r["context"]), r["batch"], r["size"]): r
-        for r in found.to_dict("records")
-    }
-    rows = []
-    for each in chosen:
-        own = [cells.get((each.context, each.batch, size)) for size in sizes]
-        head = [str(each.context)] * with_context + [str(each.batch)]
-        rows.append([*head, *(UNKNOWN if r is None else _cell(r) for r in own)])
-    columns = [*["context"] * with_context, "batch", *(f"{name}={size}" for size in sizes)]
-    console().print(table(columns, rows))
-
-
-def _cell(row: dict[str, Any]) -> str:
-    return f"{'' if row['measured'] else '~'}{number(row['ratio'])}{'*' if row['best'] else ' '}"
-
-
-def _best(found: Any, each: Choice, with_context: bool) -> tuple[str, ...]:
-    own = found[(found["batch"] == each.batch)]
-    own = own[own["context"].isna() if each.context is None else own["context"] == each.context]
-    row = own.loc[own["ratio"].idxmax()].to_dict()
-    return (
-        *([str(each.context)] if with_context else []),
-        str(each.batch), str(row["size"]) if each.size else f"plain ({row['size']})",
-        tau(row["tau"]), milliseconds(row["seconds"], 1), rate(row["tokens_per_second"]),
-        interval(row["low"], row["high"], 1), rate(row["plain"]), ratio(row["ratio"]),
-        interval(row["ratio_low"], row["ratio_high"]),
-        percent(row["chosen"] if each.size else None),
-        ("measured" if row["measured"] else "between measured")
-        + (", rounds not exact" if row["doubt"] else ""),
-    )  # fmt: skip
-
-
-def _write(found: Any, shorter: Shorter, folder: Path) -> None:
+def _write(found: Frame, shorter: Shorter, folder: Path) -> None:
     from analysis.charts.figures import Style, worth_by_size
     from app.export.report_page import write_table
 
-    name = "draft length K" if shorter.drafts.chain else "draft budget B"
     with alone(folder, "advice"), writing(folder):
         write_table(found, folder / "advice.csv")
-        figure = worth_by_size(found, name, Style("light"))
+        figure = worth_by_size(found, size_words(shorter.drafts), Style("light"))
         with replacing(folder / "advice.html") as file:
             figure.write_html(file, include_plotlyjs=True)
     say(f"{folder}: advice.csv, advice.html")

@@ -86,14 +86,16 @@ class Collecting:
         return {"collect": self._collect, "collected": self._collected}
 
     def _collect(self, question: Question) -> Any:
-        """Begin, for the run of a ticket: another ticket, of the work, and the run's setting."""
+        """Begin, for the run of a ticket: another ticket, of the work, the file's name in What-if
+        once that is done, and the run's setting."""
         run = self._runs.get(question.ticket)
         if run is None or run.header is None:
             return GONE
-        ticket = self._work.begin(self._request(run.header, new_tokens(list(run.rounds))))
+        request = self._request(run.header, new_tokens(list(run.rounds)))
+        ticket, file = self._work.begin(request), request.path.stem
         budget = run.header.stated("budget", int)
         setting = {"method": run.header.method, "budget": budget}
-        return {"ticket": ticket, "setting": setting, "made": run.made}
+        return {"ticket": ticket, "file": file, "setting": setting, "made": run.made}
 
     def _request(self, header: Header, text: Sequence[int]) -> CollectRequest:
         """Raises UserError for a run whose text nobody here can write again."""

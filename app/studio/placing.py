@@ -23,7 +23,9 @@ PLACES: Mapping[Kind, tuple[str, str]] = {
     kinds.CALIBRATION: ("calibration", "open"),
     kinds.COLLECTED: ("whatif", "open"),
     kinds.COST: ("whatif", "open_cost"),
-    **dict.fromkeys((kinds.COUNTS, kinds.GRID, kinds.TABLE, kinds.CONFIG), ("results", "open")),
+    **dict.fromkeys(
+        (kinds.COUNTS, kinds.GRID, kinds.TABLE, kinds.CONFIG, kinds.STEPS), ("results", "open")
+    ),
 }
 MAX_NAME = 60  # characters of a file's name in a sentence
 

@@ -59,15 +59,16 @@ def build(runs: Runs, methods: Methods, files: TraceFiles | None = None) -> gr.B
     ) as page:
         with gr.Row(elem_id="ds-head"):
             gr.HTML(BRAND, apply_default_css=False)
-            present = gr.Button("Present", elem_id="ds-present", size="sm", min_width=36, scale=0)
-            present.click(None, js=PRESENT_JS)
-            theme = gr.Button("Dark or light", elem_id="ds-theme", size="sm", min_width=36, scale=0)
-            theme.click(None, js=THEME_JS)
         with gr.Tabs(elem_id="ds-views") as tabs:
             studio = Studio(runs, methods, tabs, Examples(files=TraceList(files)))
             for tab in TABS:
                 with gr.Tab(tab.title, id=tab.name, elem_id=f"ds-view-{tab.name}"):
                     tab.build(studio)
+        with gr.Row(elem_id="ds-tools"):  # at the head, and for the Tab key behind the tabs
+            present = gr.Button("Present", elem_id="ds-present", size="sm", min_width=36, scale=0)
+            present.click(None, js=PRESENT_JS)
+            theme = gr.Button("Dark or light", elem_id="ds-theme", size="sm", min_width=36, scale=0)
+            theme.click(None, js=THEME_JS)
     return page
 
 

@@ -17,6 +17,16 @@ export function roundAt(tokens, place) {
   return place >= 0 && place < tokens.length ? tokens[place].round : -1;
 }
 
+/** The places of the round that covers a place; none where the run has not come. */
+export function placesOf(tokens, place) {
+  const round = roundAt(tokens, place);
+  if (round < 0) return [];
+  let [first, end] = [place, place + 1];
+  while (first > 0 && tokens[first - 1].round === round) first -= 1;
+  while (end < tokens.length && tokens[end].round === round) end += 1;
+  return Array.from({ length: end - first }, (_, i) => first + i);
+}
+
 /** The first place where two of the runs have different tokens; null: the text is shared. */
 export function partsAt(...sides) {
   const end = Math.max(0, ...sides.map((tokens) => tokens.length));

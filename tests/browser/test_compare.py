@@ -525,3 +525,37 @@ def test_the_runs_numbers_can_be_taken_away(visit: Open):
             rows = list(csv.DictReader(file))
         assert [row["method"][:4] for row in rows] == ["ddtr", "dart"]
         assert all(float(row["tau"]) >= 1 for row in rows)
+
+
+GROWING = """async () => {
+  const { BandStrip } = await import("/web/compare/text.js");
+  const { laid } = await import("/web/align.js");
+  const round = (kinds) => ({ text: kinds.map((came) => ["", came, 0]), ids: kinds });
+  const named = (token, at) => ({ ...token, text: `${at}` });
+  const same = (rounds) => laid(rounds.map(round)).map(named);
+  const a = Array(40).fill(["a", "b"]), b = Array(20).fill(["a", "a", "a", "b"]);
+  const upTo = (many, few) => [same(a.slice(0, many)), same(b.slice(0, few))];
+  const strip = new BandStrip(2, () => {}), once = new BandStrip(2, () => {});
+  document.body.append(strip.element, once.element);
+  for (const [many, few, place] of [[1, 0, 0], [30, 3, 7], [39, 20, 30], [39, 20, 9]]) {
+    strip.draw(upTo(many, few), null, []);
+    strip.mark(place, upTo(many, few));
+  }
+  const options = { subtree: true, childList: true, attributes: true };
+  const watch = new MutationObserver(() => {});
+  watch.observe(strip.element, options);
+  strip.draw(upTo(40, 20), null, []);
+  const touched = watch.takeRecords().length;
+  strip.mark(9, upTo(40, 20));
+  once.draw(upTo(40, 20), null, []);
+  once.mark(9, upTo(40, 20));
+  const html = ({ element }) => element.innerHTML.replaceAll(/ id="[^"]*"/g, "");
+  return [touched, html(strip) === html(once)];
+}"""
+
+
+def test_the_shared_text_grows_by_what_is_new(browser: Browser):
+    page = with_modules(browser.new_page())
+    touched, same = page.evaluate(GROWING)
+    page.close()
+    assert same and touched <= 8  # two lines of the new round's two places, not of all eighty

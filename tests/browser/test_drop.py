@@ -49,6 +49,20 @@ def said(page: Page) -> Locator:
     return page.locator(".ds-drop-said p")
 
 
+def test_step_times_say_which_draft_of_the_run_pays_with_flags_to_paste(visit: Open):
+    page = visit(permissions=["clipboard-read", "clipboard-write"])
+    drag(page, "drop", TRACES / "chat-dflash.jsonl.gz")
+    expect(said(page)).to_have_text("chat-dflash.jsonl.gz: opened in Run")
+    drag(page, "drop", ("steps.csv", "text/csv", b"tokens,ms\n1,10\n4,10.5\n8,11\n"))
+    report = page.get_by_role("region", name="An opened file")
+    expect(report).to_contain_text("Which draft length K pays")
+    expect(report).to_contain_text("Batch 1: K = ")
+    flags = report.locator("code").filter(has_text="--speculative-config")
+    report.get_by_role("button", name="Copy the flags of vLLM").click()
+    expect(report.get_by_role("button", name="Copy the flags of vLLM")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == flags.text_content()
+
+
 def test_a_trace_opens_in_run_and_focus_stays(visit: Open):
     page = visit()
     settle(page)
@@ -181,7 +195,7 @@ def test_the_menu_opens_files_and_a_folder_by_the_keyboard(visit: Open, tmp_path
     chosen.value.set_files(folder)
     expect(said(page)).to_have_text("5 traces: listed in Compare, under Examples")
     shelf = page.get_by_role("dialog", name="Examples and runs").locator("visible=true")
-    listed = shelf.get_by_label("Runs of this tab").locator("button")
+    listed = shelf.get_by_label("Opened in this tab").locator("button")
     expect(listed).to_have_count(7)  # with the example and the trace before
     expect(listed.filter(has_text="medusa.jsonl.gz")).to_contain_text("round")
 

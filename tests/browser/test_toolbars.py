@@ -42,6 +42,18 @@ def walked(page: Page, bar: Locator, key: str) -> None:
         page.keyboard.press(key)
 
 
+def test_the_tab_key_comes_to_the_tabs_first(visit: Open):
+    page = visit()
+    first = page.get_by_role("tab", name="Run")
+    page.locator(".ds-skip").focus()
+    page.keyboard.press("Tab")
+    expect(first).to_be_focused()
+    follows = "(tool, tab) => !!(tab.compareDocumentPosition(tool) & 4)"
+    for name in ("Present", "Dark or light"):
+        tool = page.get_by_role("button", name=name, exact=True).and_(page.locator("#ds-tools *"))
+        assert tool.evaluate(follows, first.element_handle())
+
+
 def test_arrows_go_along_a_toolbar_and_leave_the_round_alone(visit: Open, address: str):
     page = visit(address + RUN)
     expect(title(page)).to_have_text(at_round(3))

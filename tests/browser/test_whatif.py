@@ -249,7 +249,7 @@ FAKE = """async ({ round, figures }) => {
       about: async ({ file }) => late(file, { model: "fake", prompt: texts[file], text: ["a", "b", "c", "d", "e"], methods, figures }),
       simulate: async ({ budget }) => late("simulate", { ...told(budget), round, starts: [0, 2] }),
       curve: async () => ({ figures, cost: null }),
-      collect: async () => ({ ticket: "work", setting: {}, made: null }),
+      collect: async () => ({ ticket: "work", file: "three", setting: { method: "ddtree", budget: 8 }, made: "hello" }),
       updates: async () => ({ model: {}, run: { ticket: "work", state: "done", first: 0, rounds: [] } }),
       collected: async () => late("collected", { file: "three", title: "the run's text", apart: "" }),
     },
@@ -291,6 +291,9 @@ def test_a_text_that_is_collected_late_takes_no_view(browser: Browser):
     page.evaluate("import('/web/goto.js').then((to) => to.goTo({ view: 'whatif', ticket: 't' }))")
     page.wait_for_function("window.held.length === 1")
     expect(page.get_by_text("fake: the first text")).to_be_hidden()
+    question = "#trace=hello&view=whatif&method=ddtree&budget=8"  # a reload asks it again
+    page.wait_for_function(f"window.location.hash === '{question}'")
+    assert page.evaluate("window.history.state.draftscope.runs") == ["three"]
     files = page.get_by_label("Collected text", exact=True).and_(page.locator("select"))
     files.select_option("two")
     expect(page.get_by_text("fake: the second text")).to_be_visible()

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { goTo } from "../../app/web/goto.js";
-import { choicesOf, rowsOf, sorted } from "../../app/web/results/rows.js";
+import { choicesOf, rowsOf } from "../../app/web/results/rows.js";
 import { named } from "../../app/web/results/scatter.js";
 import { Results } from "../../app/web/results/view.js";
+import { sorted } from "../../app/web/sorting.js";
 import { Turns } from "../../app/web/turns.js";
 
 const row = (method, budget, temperature = 0, source = "all") => ({
@@ -61,9 +62,9 @@ test("the methods' own budgets are a choice where they are others", () => {
 
 test("rows without a number come last, whichever way", () => {
   const rows = [{ n: 2 }, { n: null }, { n: 3 }],
-    names = (up) => sorted(rows, (each) => each.n, up).map((each) => each.n);
-  assert.deepEqual(names(false), [3, 2, null]);
-  assert.deepEqual(names(true), [2, 3, null]);
+    names = (down) => sorted(rows, (each) => each.n, down).map((each) => each.n);
+  assert.deepEqual(names(true), [3, 2, null]);
+  assert.deepEqual(names(false), [2, 3, null]);
 });
 
 /** Results without a page; `shown`: what it makes and opens. */

@@ -11,11 +11,11 @@ import {
   COLUMNS,
   cellText,
   columnsFor,
-  pressed,
+  inOrder,
   rowsOf,
-  sorted,
   together,
 } from "../../app/web/rounds/rows.js";
+import { pressed } from "../../app/web/sorting.js";
 import { countOf } from "../../app/web/studio/search.js";
 
 const CAUSES = {
@@ -187,13 +187,13 @@ test("a bad filter is one sentence with the names that it knows", () => {
 });
 
 test("rows are sorted by a column, the unknown last either way", () => {
-  const order = (by) => sorted(ROWS, by).map((row) => row.round);
+  const order = (by) => inOrder(ROWS, by).map((row) => row.round);
   assert.deepEqual(order({ name: "tvd", down: false }), [1, 2, 3]);
   assert.deepEqual(order({ name: "tvd", down: true }), [2, 1, 3]);
   assert.deepEqual(order({ name: "token", down: false }), [1, 3, 2]);
   assert.deepEqual(order({ name: "cause", down: true }), [3, 1, 2]); // by its words
   assert.deepEqual(order({ name: "accepted", down: false }), [2, 3, 1]); // equal ones stay
-  assert.equal(sorted(ROWS, null), ROWS);
+  assert.equal(inOrder(ROWS, null), ROWS);
   const presses = [null];
   for (let i = 0; i < 3; i++) presses.push(pressed(presses.at(-1), "tvd"));
   assert.deepEqual(presses.slice(1), [
@@ -262,7 +262,7 @@ test("5,000 rounds are filtered and sorted within a tenth of a second", () => {
       'tvd > 0.5 and (token ~ two or "word1") and not text ~ word13',
       COLUMNS,
     );
-    const found = sorted(rows.filter(keep), { name: "text", down: true });
+    const found = inOrder(rows.filter(keep), { name: "text", down: true });
     assert.ok(found.length > 1000 && found.length < 5000);
     return performance.now() - from;
   });

@@ -3,22 +3,30 @@ that are opened here (``results_answers``)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from analysis import kinds
 from app.studio.components import Studio, Tab, for_upload, view
-from app.studio.tabs.results_answers import checkpoint, counts, grid, method_table
+from app.studio.questions import Question
+from app.studio.routes import parquet
+from app.studio.tabs.results_answers import advice, checkpoint, counts, grid, method_table
 from core import ASSETS
 from core.methods.registry import built_in
+from core.traces.schema import Trace
 
 SHIPPED = ASSETS / "measured" / "table.json"
 
 
 def build(studio: Studio) -> None:
-    made = cache(table)
-    view("results", "ds-results", {"table": lambda _: made(), "open": for_upload(opened)})
+    made, routes = cache(table), studio.routes
+
+    def opens(question: Question) -> Any:
+        return for_upload(lambda file: opened(file, lambda: routes.traces(question)))(question)
+
+    view("results", "ds-results", {"table": lambda _: made(), "open": opens, "parquet": parquet})
 
 
 TAB = Tab("results", "Results", build, ("view.css",))
@@ -31,14 +39,17 @@ def table(path: Path = SHIPPED) -> dict[str, Any]:
     return {**found, "rows": [row | _about(row["method"]) for row in found["rows"]]}
 
 
-def opened(file: Path) -> dict[str, Any]:
-    """An uploaded file in words: {title, about, sheets, strips, lines}, or {table} of methods.
+def opened(file: Path, on_view: Callable[[], Mapping[str, Trace]] = dict) -> dict[str, Any]:
+    """An uploaded file in words: {title, about, sheets, strips, lines, figure, flags}, or {table}
+    of methods. ``on_view``: the runs whose drafts step times are asked about.
 
     Raises UserError for a file that says nothing here.
     """
     kind = kinds.kind_of(file)
     if kind == kinds.TABLE:
         return {"table": table(file)}
+    if kind == kinds.STEPS:
+        return advice(file, on_view())
     return {kinds.GRID: grid, kinds.CONFIG: checkpoint}.get(kind, counts)(file)
 
 

@@ -1,4 +1,4 @@
-"""Files in words, for the tab Results: an engine's counts, a grid, a checkpoint's config.
+"""Files in words, for the tab Results: counts, a grid, step times, a checkpoint's config.
 
 A config is examined by ``model doctor`` in a process of its own, with limits: transformers makes
 whatever layers it names.
@@ -18,14 +18,16 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, structs
 
 from analysis.experiments.family import Entry
+from app.report.advised import advice_sheets, size_words
 from app.report.counted import Sheet, sheets, strips
 from app.report.scored import score_sheet
 from core.declared import Count, convert
 from core.errors import UserError
 from core.json_input import read_json
-from core.visible import flowing
+from core.traces.schema import Trace
+from core.visible import flowing, visible
 
-MAX_LINE, MAX_CELL, MAX_STRIP = 600, 120, 1000  # characters
+MAX_LINE, MAX_CELL, MAX_STRIP, MAX_FLAGS = 600, 120, 1000, 8000  # characters
 MAX_ENTRIES = 10_000  # rows of a table of methods
 MAX_CONFIG = 4 << 20  # bytes
 SECONDS = 120.0  # for a checkpoint: a usual one takes ten
@@ -52,6 +54,35 @@ def grid(file: Path) -> dict[str, Any]:
     scores, places = read_results(file)
     about = "τ with its 95 % interval over texts, of every method and budget of a grid"
     return _told("A grid's results", about, [score_sheet(scores)], places)
+
+
+def advice(file: Path, traces: Mapping[str, Trace]) -> dict[str, Any]:
+    """The words of ``advise`` on recorded rounds, with the step times in a file.
+
+    Raises UserError where no run is on view, or it says nothing of shorter drafts.
+    """
+    from analysis.charts.chart import as_json
+    from analysis.charts.figures import PAGE, worth_by_size
+    from analysis.experiments.advise import advise, choices, flags, sentences, sizes_of
+    from analysis.experiments.shorter import of_traces
+    from analysis.experiments.step_times import read_step_times
+
+    if not traces:
+        raise UserError("these are step times: open a run in Run first, whose drafts they time")
+    times = read_step_times(file)
+    shorter = of_traces(traces, sizes_of(times, ()))
+    found = advise(shorter, times)
+    chosen, what = choices(found), size_words(shorter.drafts)
+    told = _told(
+        "Which draft pays",
+        f"Which {what} pays at which batch: the rounds of {shorter.name}, which is on view in Run, "
+        "with the step times of this file. `advise` says the same.",
+        list(advice_sheets(found, chosen, shorter)),
+        list(sentences(chosen, shorter, times)),
+    )
+    pasted = [[each.engine, each.note, each.text] for each in flags(chosen, shorter)]
+    shown = [[visible(cell, MAX_FLAGS) for cell in row] for row in pasted]
+    return told | {"figure": as_json(worth_by_size(found, what, PAGE)), "flags": shown}
 
 
 def _told(title: str, about: str, found: list[Sheet], lines: list[str]) -> dict[str, Any]:

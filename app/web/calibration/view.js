@@ -54,6 +54,7 @@ export class Calibration {
     this.reliability = new Figures(RELIABILITY, source, { onChoose: changed });
     this.causes = new CausesCard(source, complain, changed);
     this._build(element);
+    this._working(true);
     onGoTo(this.scope, () => this._goTo());
     this.address = new ViewInAddress("calibration", this.scope, {
       state: () => (this.found ? this._state() : null),
@@ -179,6 +180,9 @@ export class Calibration {
 
   complain(sentence) {
     say(this.said, sentence);
+    if (!sentence || this.found) return;
+    this._working(false);
+    this.body.hidden = true;
   }
 
   _draw(found) {

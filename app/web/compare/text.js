@@ -1,6 +1,6 @@
 // The shared text: below each token a line for every run, in the run's colour.
 
-import { roundAt } from "../align.js";
+import { placesOf } from "../align.js";
 import { clear, h } from "../dom.js";
 import { slot } from "../parts.js";
 import { CAME, keepInSight, pointAt, tokenList, unseenName } from "../strip.js";
@@ -13,13 +13,17 @@ export class BandStrip {
       "aria-label": "The shared text, token by token",
     };
     this.element = tokenList(about, "place", (place) => onPick(place));
-    this.tokens = [];
+    this._clear();
   }
 
+  /** Draw what has come: rounds never change, so the places before it stay as they are. */
   draw(sides, parts, panes) {
-    const count = parts ?? Math.max(...sides.map((tokens) => tokens.length));
-    if (count < this.tokens.length || (parts !== null && !this.parted)) this._clear();
-    for (let place = 0; place < count; place++) {
+    const count = parts ?? Math.max(...sides.map((tokens) => tokens.length)),
+      isShorter = sides.some((tokens, side) => tokens.length < this.known[side]);
+    if (isShorter || count < this.tokens.length || (parts !== null && !this.parted)) this._clear();
+    const news = this.known.filter((known, side) => known < sides[side].length);
+    this.known = sides.map((tokens) => tokens.length);
+    for (let place = Math.min(count, ...news); place < count; place++) {
       if (place >= this.tokens.length)
         this._add(place, sides.map((tokens) => tokens[place]).find(Boolean));
       this.tokens[place].lines.forEach((mark, side) => this._line(mark, side, sides[side], place));
@@ -29,6 +33,9 @@ export class BandStrip {
 
   _clear() {
     this.tokens = [];
+    this.known = Array(this.count).fill(0); // tokens of each run that are drawn
+    this.current = []; // the lines of the rounds at the place on view
+    this.here = null; // the token there
     this.parted = null;
     clear(this.element);
   }
@@ -71,19 +78,19 @@ export class BandStrip {
   }
 
   mark(place, sides) {
-    const rounds = sides.map((tokens) => roundAt(tokens, place));
-    this.tokens.forEach(({ box, lines }, at) => {
-      box.classList.toggle("here", at === place);
-      box.setAttribute("aria-selected", String(at === place));
-      lines.forEach((line, side) =>
-        line.classList.toggle(
-          "current",
-          rounds[side] >= 0 && roundAt(sides[side], at) === rounds[side],
-        ),
-      );
-    });
-    const here = this.tokens[place];
-    pointAt(this.element, here?.box);
-    if (here) keepInSight(this.element, here.box);
+    this._markHere(false);
+    this.here = this.tokens[place]?.box ?? null;
+    this.current = sides.flatMap((tokens, side) =>
+      placesOf(tokens, place).flatMap((at) => this.tokens[at]?.lines[side] ?? []),
+    );
+    this._markHere(true);
+    pointAt(this.element, this.here);
+    if (this.here) keepInSight(this.element, this.here);
+  }
+
+  _markHere(on) {
+    this.here?.classList.toggle("here", on);
+    this.here?.setAttribute("aria-selected", String(on));
+    for (const line of this.current) line.classList.toggle("current", on);
   }
 }

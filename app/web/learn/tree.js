@@ -112,7 +112,6 @@ export class LessonTree extends TreeView {
       ),
     );
     this.frameBox = h("div", { class: "ds-lesson-tree" }, this.element, this.title, this.tools);
-    new ResizeObserver(() => this.round && this._resize()).observe(this.svg);
   }
 
   /** Whether boxes are narrow, and the tree as high as it takes: on a phone the page scrolls. */
@@ -120,7 +119,9 @@ export class LessonTree extends TreeView {
     return matchMedia(PHONE).matches;
   }
 
-  _resize() {
+  /** In a window of another size: the part that a step shows, wherever its window stood. */
+  _resized() {
+    if (!this.round) return;
     if (this.narrow && this.wasNarrow) this.reframe();
     else this.draw(this.round.whole, this.spec);
   }

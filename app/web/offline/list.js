@@ -3,6 +3,7 @@
 
 import { button, h, number, plural } from "../dom.js";
 import { compareTicked, TAU, tickBox, wordFilter } from "../parts.js";
+import { pressed, setHeads, sorted, sortHead } from "../sorting.js";
 
 // The columns that a press on their head sorts, and how they are written.
 const LISTED = [
@@ -21,6 +22,7 @@ export class RunList {
     this.order = null;
     this.lines = runs.map((run) => this._line(run));
     this.body = h("tbody", {});
+    this.head = h("tr", {});
     const shown = h("p", { class: "ds-soft", role: "status" });
     const filter = wordFilter("Filter the runs", this.lines, (count) => {
       shown.textContent = count < runs.length ? `${count} of ${plural(runs.length, "run")}` : "";
@@ -28,12 +30,8 @@ export class RunList {
     const together = compareTicked(this.body, this.lines, (lines) =>
       open(lines.map((line) => line.run.name)),
     );
-    const table = h(
-      "table",
-      { class: "ds-site-runs", "aria-label": "Runs" },
-      h("thead", {}, this._head()),
-      this.body,
-    );
+    const head = h("thead", {}, this.head),
+      table = h("table", { class: "ds-site-runs", "aria-label": "Runs" }, head, this.body);
     this.element = h(
       "section",
       { class: "ds-card ds-site-list", "aria-label": "The runs" },
@@ -51,15 +49,11 @@ export class RunList {
     this._draw();
   }
 
-  _head() {
-    const sorter = ([key, words, title]) =>
-      h(
-        "th",
-        { "data-key": key, "aria-sort": "none" },
-        button(words, { title: `${title}: sort by it` }, () => this._sort(key)),
-      );
-    this.heads = LISTED.map(sorter);
-    return h("tr", {}, h("td", {}), h("th", {}, "run"), this.heads, h("th", {}, "prompt"));
+  _heads() {
+    const heads = LISTED.map(([name, words, title]) =>
+      sortHead({ name, words, title: `${title}: sort by it` }, this.order, () => this._sort(name)),
+    );
+    return [h("td", {}), h("th", {}, "run"), ...heads, h("th", {}, "prompt")];
   }
 
   _line(run) {
@@ -76,26 +70,15 @@ export class RunList {
   }
 
   /** By this number: the largest first, then the smallest, then as they were. */
-  _sort(key) {
-    const { order } = this;
-    if (order?.key !== key) this.order = { key, by: -1 };
-    else this.order = order.by < 0 ? { key, by: 1 } : null;
-    for (const head of this.heads) {
-      const own = head.getAttribute("data-key") === this.order?.key;
-      const says = own ? (this.order.by < 0 ? "descending" : "ascending") : "none";
-      head.setAttribute("aria-sort", says);
-    }
+  _sort(name) {
+    this.order = pressed(this.order, name, true);
     this._draw();
   }
 
   _draw() {
-    this.body.replaceChildren(...inOrder(this.lines, this.order).map((line) => line.element));
+    const { order, lines } = this,
+      shown = order ? sorted(lines, ({ run }) => run[order.name], order.down) : lines;
+    setHeads(this.head, this._heads());
+    this.body.replaceChildren(...shown.map((line) => line.element));
   }
-}
-
-/** Lines by a number of their runs; those without it last. */
-function inOrder(lines, order) {
-  if (!order) return lines;
-  const value = ({ run }) => run[order.key] ?? order.by * Infinity;
-  return [...lines].sort((one, other) => order.by * (value(one) - value(other)) || 0);
 }

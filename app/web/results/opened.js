@@ -1,10 +1,14 @@
 // A file that was opened here, as the server tells it: sentences and tables of words.
 
+import { toClipboard } from "../clipboard.js";
 import { h } from "../dom.js";
+import { Figure } from "../figure.js";
 import { banner, card, sheet } from "../parts.js";
+import { saveButton } from "../save/buttons.js";
 
 export class OpenedFile {
-  constructor() {
+  constructor(source) {
+    this.source = source;
     this.element = h("div", { hidden: true });
   }
 
@@ -13,9 +17,10 @@ export class OpenedFile {
     this.show(name, { title: "An opened file", about: "reading…" });
   }
 
-  /** told: {title, about, sheets: [{title, heads, rows}], strips: [[title, marks]], lines}, or
-   * {error}. */
-  show(name, { error, title, about, sheets = [], strips = [], lines = [] }) {
+  /** told: {title, about, sheets: [{title, heads, rows}], strips: [[title, marks]], lines, flags:
+   * [[engine, note, flags]], figure}, or {error}. */
+  show(name, told) {
+    const { error, title, about, sheets = [], strips = [], lines = [], flags = [] } = told;
     const body = error
       ? [banner(error)]
       : [
@@ -26,11 +31,19 @@ export class OpenedFile {
             h("p", { class: "ds-marks" }, marks),
           ]),
           h("section", { class: "ds-findings" }, listOf(lines)),
+          flags.flatMap(pasted),
+          told.figure ? this._figure(told.figure) : [],
         ];
     const head = [h("h2", {}, title || "An opened file"), h("span", {}, name)];
     this.element.replaceChildren(card("An opened file", head, ...body.flat()));
     this.element.hidden = false;
     this.element.scrollIntoView({ block: "start" });
+  }
+
+  _figure(json) {
+    const figure = new Figure(this.source);
+    figure.draw(json);
+    return h("div", { class: "ds-figures" }, figure.element);
   }
 }
 
@@ -38,6 +51,21 @@ export class OpenedFile {
 function inCode(words) {
   const code = (part, at) => (at % 2 ? h("code", {}, part) : part);
   return words.split(/`([^`]+)`/).map(code);
+}
+
+/** An engine's flags, to be pasted. */
+function pasted([engine, note, flags]) {
+  const label = `Copy the flags of ${engine}${note ? `, ${note}` : ""}`,
+    copy = saveButton("Copy", { class: "ds-small", "aria-label": label }, async () => {
+      await toClipboard(flags);
+      copy.textContent = "Copied";
+    });
+  const head = h("h3", { class: "ds-sub" }, engine, " ", copy);
+  return [
+    head,
+    h("p", { class: "ds-tell" }, h("code", {}, flags)),
+    h("p", { class: "ds-soft" }, note),
+  ];
 }
 
 function listOf(lines) {

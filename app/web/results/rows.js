@@ -36,9 +36,3 @@ export function rowsOf(rows, { temperature, source, budget }) {
     .filter((r) => r.budget === budget || !having.has(r.method))
     .map((r) => ({ ...r, size: r.budget === budget ? budget : OWN }));
 }
-
-/** Sorted by a number, rows without it last; descending unless `up`. */
-export function sorted(rows, key, up) {
-  const value = (row) => key(row) ?? (up ? Infinity : -Infinity);
-  return [...rows].sort((a, b) => (up ? value(a) - value(b) : value(b) - value(a)));
-}

@@ -2,13 +2,15 @@
 // heading sorts them.
 
 import { ViewInAddress } from "../address.js";
-import { button, clear, estimate, h, number, ratio, unbroken } from "../dom.js";
+import { clear, estimate, h, number, ratio, unbroken } from "../dom.js";
 import { answered } from "../feed.js";
 import { awaits, onGoTo, taken } from "../goto.js";
-import { banner, card, choice } from "../parts.js";
+import { awaited, banner, card, choice } from "../parts.js";
+import { setHeads, sorted, sortHead } from "../sorting.js";
+import { keptTickets } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
 import { OpenedFile } from "./opened.js";
-import { choicesOf, OWN, rowsOf, sorted } from "./rows.js";
+import { choicesOf, OWN, rowsOf } from "./rows.js";
 import { scatter } from "./scatter.js";
 
 const SHOWN_DEPTHS = 5;
@@ -102,8 +104,8 @@ export class Results {
     this.file = null; // {path, name} of the file that is on view
     this.phone = matchMedia("(max-width: 720px)");
     this.phone.addEventListener("change", () => this.rows && this._draw());
-    this.opened = new OpenedFile();
-    this.place = h("div", { class: "ds-scope" }, this.opened.element);
+    this.opened = new OpenedFile(source);
+    this.place = h("div", { class: "ds-scope" }, this.opened.element, awaited());
     clear(element).append(this.place);
     this.shipped = answered(source.table({}));
     onGoTo(element, () => this._take());
@@ -142,14 +144,15 @@ export class Results {
     const isWanted = this.files.take();
     if (!this.rows || file?.path !== this.file?.path) {
       if (file) this.opened.wait(file.name);
-      const asked = file ? answered(this.source.open({ path: file.path })) : {},
+      const of = { path: file?.path, tickets: keptTickets("run") }, // which step times are asked of
+        asked = file ? answered(this.source.open(of)) : {},
         [told, shipped] = await Promise.all([asked, this.shipped]);
       if (!isWanted()) return;
       if (file && !told.table) this.opened.show(file.name, told);
       const answer = told.table ?? shipped,
         usual = told.table ? {} : this.rows && this._state();
       this.file = told.error ? null : file; // a reload is not to complain again
-      if (answer.error) return this.place.append(banner(answer.error));
+      if (answer.error) return this._place(banner(answer.error));
       this.ownTable = !!told.table;
       this._make(answer, told.table ? file.name : "");
       state ??= usual || {};
@@ -178,15 +181,24 @@ export class Results {
     const lists = Object.entries(this.options).map((each) => [each[0], pick(each)]);
     this.picks = Object.fromEntries(lists);
     this.picture = h("div", { class: "ds-wide" });
-    this.table = h("table", { class: "ds-results", "aria-label": "All methods" });
-    const title = [h("h2", {}, "All methods, the same prompts"), h("span", {}, name)],
+    this.head = h("tr", {});
+    this.lines = h("tbody", {});
+    const about = { class: "ds-results", "aria-label": "All methods" },
+      table = h("table", about, h("thead", {}, this.head), this.lines);
+    this.setting = h("span", { class: "ds-setting" }); // where the lists are not to be seen
+    const title = [h("h2", {}, "All methods, the same prompts"), h("span", {}, name), this.setting],
       shown = card(
         "All methods",
         [...title, ...Object.values(this.picks)],
         h("p", { class: "ds-soft ds-tell" }, unbroken(aboutOf(answer))),
         this.picture,
-        h("div", { class: "ds-wide" }, this.table),
+        h("div", { class: "ds-wide" }, table),
       );
+    this._place(shown);
+  }
+
+  /** Put what the server answered below an opened file. */
+  _place(shown) {
     this.place.replaceChildren(this.opened.element, shown);
   }
 
@@ -201,38 +213,30 @@ export class Results {
   }
 
   _draw() {
-    const { key, up = false } = this.order,
-      rows = sorted(rowsOf(this.rows, this.chosen), key, up),
+    const { name, key, up } = this.order,
+      rows = sorted(rowsOf(this.rows, this.chosen), key, !up),
       most = Math.max(...rows.map((row) => row.high ?? row.tau)),
       drawn = scatter(rows, this.phone.matches);
-    this.picture.replaceChildren(...(drawn ? [drawn] : []));
-    const head = this.columns.map((column) =>
-      h(
-        "th",
-        { title: column.title ?? null, "aria-sort": this._sortOf(column) },
-        column.key ? button(column.words, {}, () => this._sort(column)) : column.words,
-        column.says ? h("small", {}, column.says) : "",
-      ),
-    );
-    this.table.replaceChildren(
-      h("thead", {}, h("tr", {}, head)),
-      h(
-        "tbody",
-        {},
-        rows.map((row) => line(row, most, this)),
-      ),
-    );
+    const untimed = rows.filter((row) => !row.speed).map((row) => row.title),
+      left = h("p", { class: "ds-soft ds-tell" }, `not timed: ${untimed.join(", ")}`);
+    this.setting.textContent = Object.entries(this.chosen)
+      .map(([name, value]) => LABELS[name](value))
+      .join(" · ");
+    this.picture.replaceChildren(...(drawn ? [drawn, untimed.length ? left : ""] : []));
+    const head = this.columns.map((column) => {
+      if (!column.key) return h("th", {}, column.words);
+      const made = sortHead(column, { name, down: !up }, () => this._sort(column));
+      made.append(h("small", {}, column.says));
+      return made;
+    });
+    setHeads(this.head, head);
+    this.lines.replaceChildren(...rows.map((row) => line(row, most, this)));
   }
 
   _sort(column) {
     this.order = column;
     this._draw();
     this.address.moved();
-  }
-
-  _sortOf(column) {
-    if (column !== this.order) return null;
-    return column.up ? "ascending" : "descending";
   }
 }
 
@@ -289,7 +293,8 @@ function aboutOf({ model, max_new_tokens: tokens, rows, hardware, threads }) {
     where = hardware ? `on one machine (${hardware}, threads: ${threads})` : "on one machine";
   return (
     `${model}, up to ${tokens} new tokens a prompt. τ, TVD and top 16 are of ` +
-    `${most("texts")} prompts, ${how}; times of ${most("timed")}, ${where}. ` +
+    `${most("texts")} prompts, ${how}; times of ${most("timed")}, ${where}: ` +
+    "speed is their median, and not τ ÷ round. " +
     "Make yours: python -m app grid table --out FOLDER --prompts FILE"
   );
 }

@@ -1,7 +1,8 @@
 // A table of any number of rows of which only those in sight are on the page. One line is in hand:
 // the focus stays on the table, which names that line (aria-activedescendant).
 
-import { button, h } from "../dom.js";
+import { h } from "../dom.js";
+import { setHeads, sortHead } from "../sorting.js";
 
 const LINE = 28; // pixels of a line until one was measured
 const SPARE = 6; // lines above and below those in sight
@@ -45,16 +46,12 @@ export class RowGrid {
   heads(columns, by) {
     if (columns.length === this.columns.length && by === this.by) return;
     Object.assign(this, { columns, by });
-    const sort = ({ name }) => (by?.name !== name ? "none" : by.down ? "descending" : "ascending");
-    const mark = { none: "", ascending: " ▲", descending: " ▼" };
     const made = columns.map((column) => {
-      const press = button(column.head, { title: titleOf(column) }, () => this.hear.press(column));
-      press.append(h("span", { "aria-hidden": "true" }, mark[sort(column)]));
-      return h("th", { class: `of-${column.name}`, "aria-sort": sort(column) }, press);
+      const { name, head: words } = column,
+        about = { name, words, title: titleOf(column), look: `of-${name}` };
+      return sortHead(about, by, () => this.hear.press(column));
     });
-    const had = [...this.head.children].findIndex((each) => each.contains(document.activeElement));
-    this.head.replaceChildren(...made);
-    if (had >= 0) made[had]?.firstChild.focus();
+    setHeads(this.head, made);
     this.table.setAttribute("aria-colcount", columns.length);
   }
 

@@ -3,6 +3,7 @@
 
 import { summarise, took } from "../charts.js";
 import { shortNumber } from "../dom.js";
+import { sorted } from "../sorting.js";
 
 const NONE = "–"; // what stands for a value that is not recorded
 const inOneLine = (text) => text.replaceAll("\n", "⏎");
@@ -111,27 +112,12 @@ export function recordOf(row, columns) {
   return Object.fromEntries(columns.map(({ name }) => [name, row[name]]));
 }
 
-const WORDS = new Intl.Collator("en", { numeric: true });
-
-/** Rows by a column, down or up; what is not known comes last either way. */
-export function sorted(rows, by) {
+/** Rows by a column, causes by their words; `by` as in sorting.js. */
+export function inOrder(rows, by) {
   if (!by) return rows;
-  const { name, down } = by,
-    { kind } = COLUMNS.find((each) => each.name === name),
-    sign = down ? -1 : 1,
-    key = kind === "cause" ? "said" : name;
-  const order = (a, b) => {
-    const [one, other] = [a[key], b[key]];
-    if (one === null || other === null) return (one === null) - (other === null);
-    return sign * (kind === "number" ? one - other : WORDS.compare(one, other));
-  };
-  return [...rows].sort(order);
-}
-
-/** How a press on a head changes the order: up, down, then by rounds again. */
-export function pressed(by, name) {
-  if (by?.name !== name) return { name, down: false };
-  return by.down ? null : { name, down: true };
+  const { kind } = COLUMNS.find((each) => each.name === by.name),
+    name = kind === "cause" ? "said" : by.name;
+  return sorted(rows, (row) => row[name], by.down);
 }
 
 /** Sum up some rounds, each number with its n. Rounds that hold what cannot be count in

@@ -4,10 +4,11 @@
 import { toClipboard } from "../clipboard.js";
 import { button, h, plural, say, tool } from "../dom.js";
 import { searchBox, sign } from "../parts.js";
+import { pressed } from "../sorting.js";
 import { filterOf } from "./filter.js";
 import { FORMS } from "./formats.js";
 import { RowGrid } from "./grid.js";
-import { COLUMNS, cellText, columnsFor, pressed, rowsOf, sorted, together } from "./rows.js";
+import { COLUMNS, cellText, columnsFor, inOrder, rowsOf, together } from "./rows.js";
 import { sumLine } from "./sums.js";
 
 const NOTHING = { keep: () => true };
@@ -104,7 +105,7 @@ export class RoundsTable {
     this.columns = columnsFor(panes.length);
     this.all = rowsOf(this.runs);
     this._read();
-    this.rows = sorted(this.all.filter(this.filter.keep), this.by);
+    this.rows = inOrder(this.all.filter(this.filter.keep), this.by);
     this.grid.heads(this.columns, this.by);
     this.grid.show(this.rows, this._here);
     this._select();

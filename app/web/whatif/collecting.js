@@ -5,8 +5,9 @@ import { say } from "../dom.js";
 import { banner } from "../parts.js";
 
 export class Collecting {
-  /** hear: {begun() gives isWanted() of the text, collected(file, title, setting, isWanted),
-   *  failed(isWanted)}. Its own sentence stands apart from those about the text on view. */
+  /** hear: {begun() gives isWanted() of the text, asked() it is known what is collected,
+   *  collected(file, title, setting, isWanted), failed(isWanted)}. Its own sentence stands apart
+   *  from those about the text on view. */
   constructor(source, hear) {
     this.source = source;
     this.hear = hear;
@@ -23,8 +24,12 @@ export class Collecting {
   /** Collect the text of a run, to be shown with the run's own setting or the one that is named. */
   async begin(ticket, named) {
     this.isWanted = this.hear.begun();
+    this.setting = null;
     const begun = await this.work.begin(this.source.collect({ ticket }));
-    if (begun) this.setting = { ...begun.setting, ...named, made: begun.made };
+    if (!begun) return;
+    this.file = begun.file; // as What-if will know it
+    this.setting = { ...begun.setting, ...named, made: begun.made };
+    this.hear.asked();
   }
 
   /** Somebody turned to another text. */

@@ -38,5 +38,5 @@ export async function showCosts(view, opening) {
   if (!answer) return;
   Object.assign(view, answer); // cost: its name on the server; of: whose times these are
   if (view.about) view.turned(true);
-  else if (view.listed?.length) await view.open(view.listed[0]);
+  else await view.settle();
 }

@@ -6,10 +6,14 @@ import { awaits } from "../goto.js";
 import { namesOf, ticketsOf, whenEnded } from "../named.js";
 import { changedOf } from "./knobs.js";
 
-/** What is on view; null: it is on its way. */
+/** What is on view, or is being collected; null: it is on its way. */
 export function stateOf(view) {
   const { file, knobs, curves, draft, more, place, about } = view,
     { method } = knobs;
+  if (isCollecting(view)) {
+    const { made, ...setting } = view.collecting.setting;
+    return { ...setting, ...namesOf([made ?? null]) };
+  }
   if (!file || !method || view.awaited) return null;
   const find = (name) => about.methods.find((each) => each.name === name),
     changed = changedOf(method, knobs.values);
@@ -28,6 +32,18 @@ export function stateOf(view) {
     more: more.chosen.join(",") || undefined,
     kept: kept.length ? kept : undefined,
   };
+}
+
+/** Whether a text is awaited that is being collected. */
+function isCollecting({ awaited, collecting }) {
+  return awaited && !!collecting.setting && collecting.isWanted();
+}
+
+/** The server's own name of the text on view, or of the one that is being collected: a list of it,
+ *  empty where the text ships. */
+export function fileOf(view) {
+  const own = isCollecting(view) ? view.collecting.file : !view.ships && view.file;
+  return own ? [own] : [];
 }
 
 /** Show the text and the setting that an address names, or a text to begin with. `state`: null

@@ -6,14 +6,14 @@ import { clear, h, number, say } from "../dom.js";
 import { answered, sent } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
 import { News } from "../news.js";
-import { banner, card, choice, opener, optionsOf, TAU, tile } from "../parts.js";
+import { awaited, banner, card, choice, opener, optionsOf, TAU, tile } from "../parts.js";
 import { Turns } from "../turns.js";
 import { Collecting } from "./collecting.js";
 import { Curves } from "./curves.js";
 import { DraftCard } from "./draft.js";
 import { offerText, showCosts, showPlaced, showText } from "./files.js";
 import { Knobs, settingOf } from "./knobs.js";
-import { showLinked, stateOf } from "./linked.js";
+import { fileOf, showLinked, stateOf } from "./linked.js";
 import { MoreTexts } from "./texts.js";
 
 const EMPTY =
@@ -50,6 +50,7 @@ class WhatIf {
     this.more = new MoreTexts(() => this._others());
     this.collecting = new Collecting(source, {
       begun: () => this.expect(),
+      asked: () => this.address.moved(),
       collected: (file, title, setting, isWanted) =>
         isWanted() ? this.open(file, title, setting) : offerText(this, file, title, setting),
       failed: (isWanted) => isWanted() && this.settle(),
@@ -58,7 +59,7 @@ class WhatIf {
     onGoTo(this.scope, () => this.goTo());
     this.address = new ViewInAddress("whatif", this.scope, {
       state: () => stateOf(this),
-      runs: () => (this.file && !this.ships ? [this.file] : []),
+      runs: () => fileOf(this),
       show: (state, runs, _, isWanted) => showLinked(this, state, runs, isWanted),
     });
   }
@@ -110,8 +111,7 @@ class WhatIf {
       this.draft.element,
     );
     this.body.hidden = true;
-    const place = () => h("section", { class: "ds-card ds-lab" });
-    this.coming = h("div", { class: "ds-below ds-awaited", hidden: true }, place(), place());
+    this.coming = awaited();
     const head = [h("h2", {}, "Collected text"), this.files, spring(), open],
       parts = [this.collecting.element, this.words, this.empty, this.said],
       file = card("Collected text", head, ...parts);
