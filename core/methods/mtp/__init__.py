@@ -49,6 +49,7 @@ DRAFTER = DrafterInfo(
         layouts="the layouts of Qwen (of one layer), DeepSeek, GLM, MiMo and speculators",
         told=rf"^=.*MTP|{IN_FILES}|(^|\.)({'|'.join(COUNTS)})=[1-9]|^format=draftscope-last-layer$",
         inside=True,
+        gguf="core.methods.mtp.gguf:LAYOUT",
     ),
     training="core.methods.mtp.training:TRAINING",
     explain=Explanation(lead="The layer's {rank} token after {parent}, given the whole path."),
