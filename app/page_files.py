@@ -22,7 +22,8 @@ STYLES = tuple(
     for name in (
         "theme", "frame", "cards", "text", "stage", "tree", "tree/spine", "legend", "inspector",
         "explanation", "gallery", "table", "measures", "sizes", "form", "fill", "compare/compare",
-        "compare/card", "plots", "save", "rounds/rounds", "drop", "phone", "lab", "present",
+        "compare/card", "plots", "save", "rounds/rounds", "drop", "phone", "lab", "touch",
+        "present",
     )
 )  # fmt: skip
 

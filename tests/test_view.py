@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from app.view.rounds import (
 from core.rounds.causes import Cause
 from core.rounds.draft import Draft
 from core.rounds.round import Probe, Round, TargetProbs, Verdict
+from core.traces.reader import read_trace
 from core.visible import visible
 from tests.fakes import make_header, make_round, make_run
 from tests.test_render import TEXTS, small_round
@@ -228,3 +230,16 @@ def test_the_target_s_token_has_the_q_that_the_inspector_says():
             assert view["ghost"]["q"] == node_view(record, GHOST)["q"]
             found += view["ghost"]["q"] is not None
     assert found
+
+
+def test_a_node_s_own_probability_is_one_number_in_its_lists_too():
+    found = 0
+    traces = Path(__file__).parents[1] / "assets" / "traces"
+    for record in read_trace(traces / "chat-ddtree-64.jsonl.gz").rounds:
+        for row in range(1, min(len(record.draft), 20)):
+            view = node_view(record, row)
+            for name, entries in (("p", view["target"]), ("q", view["drafter"])):
+                own = [each["odds"] for each in entries if each["own"]]
+                assert own in ([], [view[name]])
+                found += len(own)
+    assert found > 100

@@ -9,6 +9,7 @@ All token text leaves through ``core.visible``; numbers that are not finite leav
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import PurePath
@@ -32,6 +33,7 @@ from core.visible import PIECE, fitting, flowing, visible
 GHOST = -1  # in place of a row: the target's token where the walk stopped
 DRAWN = 4096  # nodes a view draws; real rounds have at most 1,025
 TOP = 10
+ROUNDED = 0.01  # of a probability: more than its logarithm loses in half precision
 AHEAD = 12  # rounds whose text a draft may have reached
 WIDTHS = (1, 4, 16)  # K of the coverage C_K in a row of the table of rounds
 CELLS = 12  # monospace cells of a label that fit in a node's box
@@ -283,7 +285,7 @@ def node_view(record: Round, row: int, explainer: Explainer = PLAIN) -> dict[str
     if not 0 <= row < len(record.draft):
         raise IndexError(f"round {record.number} has no row {row}")
     node = record.node(row)
-    return _place_view(record, record.draft.path(row)[:-1], node.token) | {
+    view = _place_view(record, record.draft.path(row)[:-1], node.token) | {
         "row": row,
         "status": node.status,
         "why": _why(node),
@@ -299,6 +301,17 @@ def node_view(record: Round, row: int, explainer: Explainer = PLAIN) -> dict[str
         "notes": explainer.other_notes(record, row),
         "next": None if node.choice is None else visible(record.text(node.choice)),
     }
+    return _agreeing(view)
+
+
+def _agreeing(view: dict[str, Any]) -> dict[str, Any]:
+    """A view whose lists have the node's own p and q: a trace may keep them with fewer decimals."""
+    for name, entries in (("p", view["target"]), ("q", view["drafter"])):
+        for entry in entries:
+            own = view[name] if entry["own"] else None
+            if own is not None and math.isclose(own, entry["odds"] or 0.0, rel_tol=ROUNDED):
+                entry["odds"] = own
+    return view
 
 
 _WHY = {
@@ -325,7 +338,7 @@ def _ghost_view(record: Round) -> dict[str, Any]:
     above = record.node(end)
     view = _place_view(record, record.draft.path(end), bonus)
     p, q = target_probability(record, end, bonus), drafter_probability(record, end, bonus)
-    return view | {
+    own = {
         "row": GHOST,
         "status": "bonus",
         "why": f"the target's token, {record.stop_reason.words}",
@@ -340,6 +353,7 @@ def _ghost_view(record: Round) -> dict[str, Any]:
         "notes": [],
         "next": None,
     }
+    return _agreeing(view | own)
 
 
 def _place_view(record: Round, above: Sequence[int], token: int) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 // in a popover that moves nothing. Gradio draws the inputs; here the popover opens and closes, and
 // what somebody typed is never written over.
 
+import { fill } from "./dom.js";
 import { keepTyped, rememberPrompt, typedIn } from "./memory.js";
+import { nameRadios } from "./radios.js";
 
-const OPEN = "open";
+const OPEN = "open",
+  DIALOG = { role: "dialog", "aria-label": "Settings", tabindex: -1 };
 const PARTS_COME = 600, // looks for a part of the form
   LOOK_EVERY = 20; // milliseconds between two
 const LEFT = { __type__: "update" }; // of an input that stays as it is
@@ -113,14 +116,26 @@ export async function formAbove(prefix) {
   await partOf(prefix, "prompt textarea");
   const within = (name, target) => target.closest?.(`#${prefix}-${name}`);
   const set = (on) => setForm(prefix, on);
+  const more = fill(await partOf(prefix, "settings"), DIALOG, []);
   settings.setAttribute("aria-haspopup", "dialog");
+  nameRadios(more);
   set(false);
   const press = () => {
     startsPressed.set(prefix, touchesOf(prefix));
     set(false);
   };
+  // A press would take the focus from the prompt, whose box then is a line again: what stands below
+  // it would move away from under the finger.
+  const pressed = (target) =>
+    within("prompt", document.activeElement) && target.closest?.("button, summary");
+  panel.addEventListener("mousedown", (event) => pressed(event.target) && event.preventDefault());
   panel.addEventListener("click", ({ target }) => {
-    if (within("open-settings", target)) return set(!panel.classList.contains(OPEN));
+    if (pressed(target)) pressed(target).focus();
+    if (within("open-settings", target)) {
+      set(!panel.classList.contains(OPEN));
+      if (panel.classList.contains(OPEN)) more.focus({ preventScroll: true });
+      return;
+    }
     // Stop goes when it was pressed; what had the focus must not be nothing.
     if (within("stop", target)) return settings.focus();
     if (within("start", target)) press();
@@ -129,9 +144,16 @@ export async function formAbove(prefix) {
     if (event.key === "Escape" && panel.classList.contains(OPEN)) set(false);
     if (event.key === "Enter" && !event.shiftKey && within("prompt", event.target)) press();
   });
-  // Not on pointerdown: what is pressed would move away from under the pointer.
+  const opened = ({ target }) => target.open && target.matches(".ds-menu") && set(false);
+  panel.addEventListener("toggle", opened, { capture: true }); // a menu: one of both is open
+  // Not on pointerdown: what is pressed would move away from under the pointer. A list that goes
+  // when an entry is pressed leaves the click to what is below it.
+  let isInside = false; // where the press began
+  const pressing = ({ target }) => (isInside = panel.contains(target));
+  document.addEventListener("pointerdown", pressing, { capture: true });
   document.addEventListener("click", ({ target }) => {
-    if (!panel.contains(target) && target.closest?.(".ds-main")) set(false);
+    if (!isInside && !panel.contains(target)) set(false);
+    isInside = false;
   });
   return panel;
 }

@@ -128,10 +128,13 @@ export class Pane {
 
   /** Draw the nodes as a table, or as the tree again. */
   tabulate(on) {
-    this.table.element.hidden = !on;
-    this.tree.element.hidden = on;
-    if (on && this.shown) this.table.show(this.rounds[this.at], this.row);
-    if (!on && this.shown) this.tree.frame(!this.tree.columns);
+    const { table, tree, shown } = this,
+      held = (on ? tree : table).element.contains(document.activeElement);
+    table.element.hidden = !on;
+    tree.element.hidden = on;
+    if (on && shown) table.show(this.rounds[this.at], this.row);
+    if (!on && shown) tree.frame(!tree.columns);
+    if (held) (on ? table.stop : tree.svg)?.focus(); // what had the focus is hidden
   }
 
   /** Show the run of a ticket, or without one none; the one that is on view goes on. */

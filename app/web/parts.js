@@ -123,12 +123,30 @@ export function menu(label, items) {
   list.addEventListener("click", chosen, { capture: true }); // a dialog gives the focus back
   made.addEventListener("draftscope-said", leave);
   made.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || !made.open) return;
+    if (event.key === "Escape" && made.open) {
+      event.stopPropagation();
+      close();
+      return words.focus();
+    }
+    const to = entryAfter(event, made, list);
+    if (!to) return;
+    event.preventDefault();
     event.stopPropagation();
-    close();
-    words.focus();
+    made.open = true;
+    to.focus();
   });
   return made;
+}
+
+/** The entry of a menu that a key leads to: down and up go along them, and Tab into them. */
+function entryAfter({ key, shiftKey, target }, made, list) {
+  const entries = [...list.querySelectorAll("button:enabled")].filter(
+      (each) => !made.open || each.checkVisibility(),
+    ),
+    at = entries.indexOf(target);
+  if (key === "Tab" && !shiftKey && made.open && at < 0) return entries[0];
+  if (key === "ArrowDown") return entries[(at + 1) % entries.length];
+  return key === "ArrowUp" ? entries.at(at < 0 ? -1 : at - 1) : null;
 }
 
 /** One number with its name; `title` says what it is. */

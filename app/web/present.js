@@ -1,6 +1,7 @@
 // Presenting: a view fills the screen, with nothing on it but its picture and the sentence, in type
 // that is read from the last row (present.css, and `least` of tree/window.js). Esc leaves.
 
+import { button } from "./dom.js";
 import { onKeys } from "./keys.js";
 
 const ON = "ds-presenting";
@@ -8,6 +9,7 @@ export const PRESENTED = "draftscope-presented"; // an element's event: it is pr
 
 let presented = null; // the element that is
 let isFull = false; // the browser gave it the whole screen, not only its window
+let cameFrom = null; // what had the focus before
 let seen = null; // watches whether it is still in sight: another tab may have been opened
 
 /** Present an element, or leave off. */
@@ -16,7 +18,10 @@ export function togglePresent(element) {
   if (before) stopPresenting();
   if (before === element) return;
   presented = element;
+  cameFrom = document.activeElement;
   mark(element, true);
+  const leaves = { class: "ds-leave", "aria-label": "Leave the presentation" };
+  element.append(button("×", leaves, stopPresenting)); // for a finger, which has no Esc
   document.addEventListener("fullscreenchange", onFullscreen);
   document.addEventListener("keydown", onEscape, { capture: true });
   seen = new ResizeObserver(() => element.getClientRects().length || stopPresenting());
@@ -33,9 +38,17 @@ function stopPresenting() {
   seen.disconnect();
   document.removeEventListener("fullscreenchange", onFullscreen);
   document.removeEventListener("keydown", onEscape, { capture: true });
-  if (document.fullscreenElement) document.exitFullscreen().catch(() => {});
+  const full = document.fullscreenElement ? document.exitFullscreen() : Promise.resolve();
+  full.catch(() => {}).then(giveBack); // nothing else on the page takes the focus before
   isFull = false;
+  element.querySelector(":scope > .ds-leave").remove();
   mark(element, false);
+}
+
+/** The focus goes back to where it was, unless it went somewhere else meanwhile. */
+function giveBack() {
+  const { activeElement: now } = document;
+  if (now === document.body || !now?.getClientRects().length) cameFrom?.focus();
 }
 
 function mark(element, on) {

@@ -66,11 +66,13 @@ export class NodeTable {
   }
 
   show(round, row) {
+    const held = this.body.contains(document.activeElement);
     this.lines.clear();
     const made = depthFirst(round).map((at) => this._line(round, at));
     this.body.replaceChildren(...made);
     this._stop(made[0]);
     this.select(row);
+    if (held) this.stop.focus({ preventScroll: true }); // the line that had the focus is gone
   }
 
   _line(round, row) {

@@ -66,6 +66,7 @@ def test_axe_finds_no_fault_in_a_run_its_help_and_its_table_and_keys_reach_all(
     page = opened(visit, address, "run")
     the_first_stop_leads_to_the_tree(page)
     the_inspector_is_scrolled(page)
+    its_nodes_are_items_of_a_tree(page)
     check(page, axe)
     page.locator("#ds-scope .ds-tree").press("?")
     expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
@@ -83,6 +84,14 @@ def the_first_stop_leads_to_the_tree(page: Page) -> None:
     expect(skip).to_be_in_viewport()
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.classList.contains('ds-tree')")
+
+
+def its_nodes_are_items_of_a_tree(page: Page) -> None:
+    """As the browser tells a screen reader: an element between tree and items would part them."""
+    told = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    roles = [each["role"]["value"] for each in told if not each["ignored"]]
+    assert roles.count("tree") == 1
+    assert roles.count("treeitem") >= page.locator("#ds-scope .ds-node:not(.out)").count() > 3
 
 
 def the_inspector_is_scrolled(page: Page) -> None:
@@ -110,8 +119,45 @@ def test_axe_finds_no_fault_in_an_open_form(
 ):
     page = visit(f"{address}/#view={view}", color_scheme="light", bypass_csp=True)
     open_form(page, prefix)
+    expect(page.get_by_role("textbox", name="Prompt").locator("visible=true")).to_be_visible()
+    settings = page.get_by_role("dialog", name="Settings").locator("visible=true")
+    expect(settings).to_be_focused()
     bounds = page.locator(".min_value, .max_value").locator("visible=true")
     expect(bounds.first).to_be_visible()  # the small numbers beside a slider
     for fold in page.locator(f"#{prefix}-settings summary:visible").all():
         fold.click()
     check(page, axe)
+
+
+def test_arrows_go_along_the_choices_of_a_group(visit: Open, address: str):
+    page = visit(address)
+    open_form(page)
+    budgets = page.get_by_role("group", name="Draft budget B")
+    budgets.get_by_role("radio", name="64", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    expect(budgets.get_by_role("radio", name="256")).to_be_focused()
+    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 256")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 1024")
+    expect(page.get_by_role("group", name="Method").get_by_role("radio")).not_to_have_count(0)
+
+
+def test_the_legend_is_beside_the_inspector(visit: Open, address: str):
+    page = visit(f"{address}/{STATES['run']}", viewport={"width": 960, "height": 600})
+    expect(page.locator(SEEN["run"])).to_be_visible()
+    legend = page.locator("#ds-scope .ds-legend").bounding_box()
+    inspector = page.locator("#ds-scope .ds-inspector").bounding_box()
+    assert legend is not None and inspector is not None
+    assert legend["x"] + legend["width"] <= inspector["x"] + 1
+
+
+def test_the_focus_follows_from_the_tree_to_its_table_and_back(visit: Open, address: str):
+    page = opened(visit, address, "run")
+    tree = page.locator("#ds-scope .ds-tree")
+    tree.press("t")
+    row = page.locator("#ds-scope .ds-nodes tr[tabindex='0']")
+    expect(row).to_be_focused()
+    row.press("ArrowRight")  # another round has other lines
+    expect(row).to_be_focused()
+    row.press("t")
+    expect(tree).to_be_focused()

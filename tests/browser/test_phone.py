@@ -8,7 +8,7 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Page, expect
 
 from app.studio.tabs import TABS
-from tests.browser.steps import Open
+from tests.browser.steps import PROMPT, Open, settle, state
 
 pytestmark = pytest.mark.browser
 
@@ -75,3 +75,54 @@ def test_a_link_is_not_replaced_by_the_example(visit: Open, address: str):
     page.goto(f"{address}/#run=doesnotexist")
     page.reload()
     expect(page.locator(".ds-banner:visible")).to_be_visible()
+
+
+LONG = "Why does a prompt of several lines not lie over the button that starts it? " * 2
+
+
+def test_start_can_be_pressed_below_a_prompt_of_several_lines(phone: Page):
+    settle(phone)
+    phone.locator(PROMPT).tap()
+    phone.locator(PROMPT).fill(LONG)
+    box, start = (phone.locator(at).bounding_box() for at in (PROMPT, "#ds-start"))
+    assert box is not None and start is not None
+    assert box["height"] > 60 and box["y"] + box["height"] <= start["y"]
+    phone.locator("#ds-start").tap()
+    expect(phone.locator(".ds-about q")).to_contain_text("several lines")
+    expect(state(phone)).to_have_attribute("data-state", "done")
+
+
+def test_menu_and_settings_lie_above_a_node_s_sheet_and_one_closes_the_other(phone: Page):
+    settle(phone)
+    phone.locator("#ds-scope .ds-node.accepted").first.tap()
+    expect(phone.locator("#ds-scope .ds-inspector")).to_be_visible()
+    settings, menu = phone.locator("#ds-settings"), phone.locator("#ds-panel .ds-menu")
+    phone.locator("#ds-open-settings").tap()
+    budget = settings.locator("#ds-budget label", has_text="1024")
+    budget.tap()  # fails where something lies over it
+    expect(phone.locator("#ds-open-settings")).to_contain_text("1024")
+    menu.locator("summary").tap()
+    expect(settings).to_be_hidden()
+    for entry in menu.locator("button:enabled").locator("visible=true").all():
+        entry.tap(trial=True)
+    phone.locator("#ds-open-settings").tap()
+    expect(settings).to_be_visible()
+    expect(menu).not_to_have_attribute("open", "")
+    phone.locator("#ds-head h1").tap()
+    expect(settings).to_be_hidden()
+
+
+def test_a_presentation_is_stepped_and_left_by_touch(phone: Page):
+    settle(phone)
+    phone.evaluate("Element.prototype.requestFullscreen = undefined")  # the window stays as it is
+    phone.locator("#ds-present").tap()
+    picture = phone.locator(".ds-presenting .ds-picture").bounding_box()
+    assert picture is not None and picture["height"] > 0.6 * HEIGHT
+    title = phone.locator(".ds-presenting .ds-round-title")
+    phone.get_by_role("button", name="Round after").locator("visible=true").tap()
+    expect(title).to_contain_text("Round 3")
+    leave = phone.get_by_role("button", name="Leave the presentation")
+    box = leave.bounding_box()
+    assert box is not None and min(box["width"], box["height"]) >= 40
+    leave.tap()
+    expect(phone.locator(".ds-presenting")).to_have_count(0)

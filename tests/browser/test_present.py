@@ -104,3 +104,18 @@ def test_presenting_ends_with_its_tab(visit: Open):
     expect(page.locator(".ds-presenting, .ds-projecting")).to_have_count(0)
     page.wait_for_function("() => !document.fullscreenElement")
     expect(title(page)).to_be_visible()
+
+
+def test_keys_present_help_and_leave(visit: Open):
+    page = visit(viewport=SCREEN)
+    settle(page)
+    page.locator("#ds-present").press("Enter")
+    page.wait_for_function(FULL)
+    page.keyboard.press("?")
+    expect(
+        page.get_by_role("dialog", name="Keys").get_by_text("Words are searched")
+    ).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    page.wait_for_function("() => !document.fullscreenElement")
+    expect(page.locator("#ds-present")).to_be_focused()

@@ -161,3 +161,22 @@ def test_chapters_and_steps_of_the_course_are_one_stop_each(visit: Open, address
     page.keyboard.press("Enter")
     expect(page.locator(".ds-chapter").last).to_have_attribute("aria-current", "true")
     expect(page.locator(".ds-chapter").last).to_be_focused()
+
+
+def test_down_and_tab_enter_a_menu_and_arrows_go_along_it(visit: Open, address: str):
+    page = visit(address + RUN)
+    expect(title(page)).to_have_text(at_round(3))
+    menu = page.locator("#ds-panel .ds-menu")
+    entries = menu.locator("button:enabled")
+    menu.locator("summary").press("ArrowDown")
+    expect(entries.first).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(entries.nth(1)).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    expect(entries.last).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(menu.locator("summary")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(entries.first).to_be_focused()

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { laid, standing } from "../../app/web/align.js";
 import { columnsOf } from "../../app/web/compare/columns.js";
 import { sharedWords, twinWords } from "../../app/web/compare/links.js";
-import { columned, fittedColumns, following } from "../../app/web/tree/camera.js";
+import { columned, fittedColumns, following, kept } from "../../app/web/tree/camera.js";
 
 const made = (parents, tokens, ghost, text) => ({
   parents,
@@ -158,4 +158,16 @@ test("a tree that follows another keeps its middle line", () => {
   );
   assert.deepEqual([view.k, view.kx, view.x], [2, 2, -30 + 336]);
   assert.equal((200 - view.y) / view.k, 150); // the same line as before: (200 − 50) ÷ 1
+});
+
+test("what a hand moves stays in sight, by the point that is nearest", () => {
+  const points = [
+    [0, 0],
+    [1000, 0],
+  ];
+  const view = (x, y) => ({ k: 1, kx: 1, x, y });
+  assert.deepEqual(kept(view(200, 200), [800, 600], points), view(200, 200));
+  assert.deepEqual(kept(view(5000, 9000), [800, 600], points), view(690, 490));
+  assert.deepEqual(kept(view(-5000, 200), [800, 600], points), view(-890, 200));
+  assert.deepEqual(kept(view(-400, 200), [800, 600], points), view(-400, 200));
 });

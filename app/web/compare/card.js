@@ -34,7 +34,12 @@ export class Card {
     const differs = "Places of the text where the acceptance differs";
     this.count = h("span", { class: "ds-soft", title: differs });
     this.notes = h("ul", { class: "ds-cautions", role: "status", hidden: true });
-    this.sums = h("div", { class: "ds-table" });
+    this.sums = h("div", {
+      class: "ds-table", // which is scrolled on a phone
+      tabindex: 0,
+      role: "region",
+      "aria-label": "Numbers of the runs",
+    });
     const { strip, lanes, scrub } = together;
     const lanesBox = h("div", { class: "ds-lanes-box" }, scrub, lanes.element);
     this.element = h(

@@ -14,7 +14,7 @@ const EDIT_W = 126; // a draft graph's box, and a line in it
 const EDIT_H = 16;
 const EDIT_GAP = 34;
 const FLAT_WORDS = 12; // characters of a chip that has its sums beside them
-export const MARK = { a: "✓", r: "×", u: "·" };
+export const MARK = { a: "✓", r: "×", u: "·", s: "○" };
 export const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" };
 export const GHOST = -1; // in place of a row: the target's token where the walk stopped
 const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
@@ -74,13 +74,15 @@ function signOf(round, row) {
 
 /** The words of a screen reader for a row. */
 function spoken(round, row, label) {
-  if (!row) return `${label}, root`;
+  if (!row) return `● ${label}, root`;
   const q = round.q[row];
   const p = round.lines ? q : round.p?.[row];
   const help = signOf(round, row);
   // As it is drawn, in this order: who speaks to the page says what can be read on it.
   const odds = `${round.lines ? "" : `q ${percent(q)} `}p ${percent(p)}`;
-  return `${label} ${odds}, ${STATUS[round.status[row]]}${help && `, ${help}`}`;
+  const mark = MARK[round.status[row]],
+    meaning = help && `, ${help}`;
+  return `${mark} ${label} ${odds}, ${STATUS[round.status[row]]}${meaning}`;
 }
 
 /** Where the words of a box begin. */
@@ -117,9 +119,15 @@ export function nodeBox(size, round, row, id, [x, y]) {
   if (round.lines) return fill(node, {}, edits(size, round.lines[row], mark, label));
   const words = cutWords(roomFor(size, round, row), `${mark} ${round.short[token] || label}`);
   const top = size.flat ? 15 : row ? TOKEN_Y : size.boxH / 2 + 5;
-  node.append(s("text", { class: "token", x: left(size), y: top, "data-words": words }, words));
+  const bare = words.slice(mark.length + 1); // where there is room for a few letters only
+  node.append(tokenText({ x: left(size), y: top, "data-bare": bare }, words));
   if (row) node.append(...odds(size, round, row));
   return node;
+}
+
+/** A box's token, or as much of it as there is room for. */
+function tokenText(more, words) {
+  return s("text", { class: "token", "data-words": words, ...more }, words);
 }
 
 function odds(size, round, row) {
@@ -166,7 +174,9 @@ function edits(size, lines, mark, label) {
 
 export function ghostBox(size, round, id, [x, y]) {
   const { ghost } = round;
-  const what = round.lines ? "step" : "token";
+  const what = round.lines ? "step" : "token",
+    odds = ghost.p === null ? "" : ` p ${percent(ghost.p)}`,
+    stop = `the target's ${what} where the walk stopped, ${ghost.why}`;
   const words = cutWords(size, `◇ ${ghost.short}`);
   const top = size.flat ? 15 : ghost.p === null ? size.boxH / 2 + 5 : TOKEN_Y,
     start = size.slim ? left(size) : INSET;
@@ -180,7 +190,7 @@ export function ghostBox(size, round, id, [x, y]) {
       transform: `translate(${x} ${y.toFixed(1)})`,
       "aria-selected": "false",
       "aria-level": round.depths[ghost.parent] + 2,
-      "aria-label": `${ghost.label}, the target's ${what} where the walk stopped, ${ghost.why}`,
+      "aria-label": `◇ ${ghost.label}${odds}, ${stop}`,
     },
     s("rect", {
       class: "box",
@@ -188,7 +198,7 @@ export function ghostBox(size, round, id, [x, y]) {
       height: size.boxH,
       rx: Math.min(size.slim ? 12 : 20, size.boxH / 2),
     }),
-    s("text", { class: "token", x: start, y: top, "data-words": words }, words),
+    tokenText({ x: start, y: top }, words),
     ...(ghost.p === null ? [] : bar(size, "p", ghost.p, size.flat ? 1 : 0, start)),
   );
 }
@@ -211,15 +221,8 @@ export function chipBox(size, chip, [x, y]) {
       role: "treeitem",
     },
     s("rect", { class: "pill", width: size.boxW, height: size.boxH - 6, y: 3, rx: 17 }),
-    s(
-      "text",
-      {
-        class: "token",
-        x: size.slim ? left(size) : 10,
-        y: size.flat ? 15 : 17,
-        "data-words": words,
-        "data-brief": count,
-      },
+    tokenText(
+      { x: size.slim ? left(size) : 10, y: size.flat ? 15 : 17, "data-brief": count },
       words,
     ),
     ...(size.slim ? odds : [sums]).map((told, line) => {

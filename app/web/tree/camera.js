@@ -9,6 +9,7 @@ const LETTER = 13; // pixels of a token in the plane: tree.css
 const READ_AFAR = 20 / 1920; // of a screen's width: a token's size where the tree is presented
 const CLOSEST = 2.5;
 const FARTHEST = 0.02;
+const EDGE = 110; // pixels from the window's edge, where its map and its legend are
 const PAD = 26; // around the tree: the key stands below it
 const AXIS = 8; // all is so much lower, for the labels of the depths
 
@@ -74,6 +75,18 @@ export function intoSight({ k, kx, x, y }, [w, hgt], [left, top], [boxW, boxH]) 
     from < PAD ? PAD - from : to > room - PAD ? room - PAD - to : 0;
   const [x0, y0] = [x + left * kx, y + top * k];
   return [shift(x0, x0 + boxW * kx, w), shift(y0, y0 + boxH * k, hgt)];
+}
+
+/** A view that a hand moved, so that one of these points of the plane stays in sight. */
+export function kept({ k, kx, x, y }, [w, hgt], points) {
+  const shift = (at, room) => {
+    const edge = Math.min(EDGE, room / 4);
+    return Math.min(Math.max(at, edge), room - edge) - at;
+  };
+  const far = ([dx, dy]) => Math.abs(dx) + Math.abs(dy),
+    moves = points.map(([px, py]) => [shift(x + px * kx, w), shift(y + py * k, hgt)]),
+    [dx, dy] = moves.reduce((least, move) => (far(move) < far(least) ? move : least));
+  return { k, kx, x: x + dx, y: y + dy };
 }
 
 // ── columns that several trees share ───────────────────────────────────────────────────────────

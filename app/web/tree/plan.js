@@ -4,6 +4,7 @@
 import { curve, GHOST, sizes } from "./boxes.js";
 import { FAR, wholeScale } from "./camera.js";
 
+const PHONE = 480; // pixels: a narrower window shows two usual boxes
 const NARROWER = 1.15; // so much larger narrow boxes must be: they say less of a token
 
 export class TreePlan {
@@ -218,7 +219,7 @@ export class TreePlan {
 /** The plan of a round in a window of this size. slim: with slim boxes, or with usual ones; null:
  * as there is room. A long tree has narrow boxes where they are larger on the screen then, and a
  * tall one boxes of one line, if q and p can be read then and cannot be otherwise. Where neither
- * is seen whole, its depths are, if they can. */
+ * is seen whole, its depths are, if they can; on a phone as many of them as can be. */
 export function planFor(round, fold, { onward, slim }, size) {
   const shaped = (shape) => new TreePlan(round, fold, { shape, onward });
   if (slim !== null) return shaped(slim ? "slim" : "");
@@ -231,5 +232,6 @@ export function planFor(round, fold, { onward, slim }, size) {
   if (whole(plan) >= FAR) return plan;
   const others = ["flat", "slim"].map(shaped);
   const read = others.find((each) => whole(each) >= FAR);
-  return read ?? [plan, narrow, others[1]].find((each) => across(each) >= FAR) ?? plan;
+  const deep = [plan, narrow, others[1]].find((each) => across(each) >= FAR);
+  return read ?? deep ?? (size[0] < PHONE ? others[1] : plan);
 }

@@ -6,6 +6,7 @@ import { blocks, chipBox, curve, edgePaths, GHOST } from "./boxes.js";
 import { FAR, FARTHER, TOKEN } from "./camera.js";
 
 const CHAR = 6.7; // pixels of the screen, of a character of TOKEN pixels
+const FEW_LETTERS = 6; // room for fewer: a token stands without its sign, which the box shows too
 const NEARBY = 40; // pixels around the window where boxes are made too
 const FEW = 60; // boxes that are drawn one by one however small they are
 
@@ -13,7 +14,7 @@ export class TreeScene {
   /** make(row) gives a row's box, which is asked for once. */
   constructor(svg, make) {
     Object.assign(this, { svg, make });
-    this.element = s("g", { class: "ds-scene" });
+    this.element = s("g", { class: "ds-scene", role: "presentation" });
     this.view = { k: 1, kx: 1, x: 0, y: 0 };
     this.nodes = new Map();
     this.hits = new Set(); // rows that hold what is searched
@@ -28,7 +29,7 @@ export class TreeScene {
     this.curves = plan.curves();
     this.edges = edgePaths();
     this.trail = s("path", { class: "ds-edge trail", d: "" });
-    this.layer = s("g", {});
+    this.layer = s("g", { role: "presentation" }); // a tree owns its items through those
     const ghost = plan.ghostCurve();
     const parts = document.createDocumentFragment();
     parts.append(
@@ -178,7 +179,8 @@ export class TreeScene {
     const words = text.getAttribute("data-words");
     const room = Math.floor((this.plan.boxW * this.view.kx - 6) / CHAR);
     const brief = text.getAttribute("data-brief");
-    const cut = brief && words.length > room ? brief : words;
+    const bare = room < FEW_LETTERS && text.getAttribute("data-bare");
+    const cut = bare || (brief && words.length > room ? brief : words);
     const short = this.far && cut.length > room ? `${cut.slice(0, Math.max(2, room - 1))}…` : cut;
     const next = this.far ? short : words;
     if (text.textContent !== next) text.textContent = next;

@@ -11,6 +11,7 @@ import {
   fittedColumns,
   following,
   intoSight,
+  kept,
   LARGEST,
   pathScale,
   wholeRun,
@@ -122,13 +123,28 @@ export class TreeWindow {
     const view = zoomed(this.view, factor, point ?? [w / 2, hgt / 2], least);
     this.zoom = view.k;
     this.byHand = true;
-    this.show(view);
+    this.show(this._kept(view));
     if (point) this.moved();
+  }
+
+  /** A view with a box of the tree in sight, or a token of the run's text. */
+  _kept(view) {
+    const { plan, spine, size } = this,
+      middle = ([left, top]) => [left + plan.boxW / 2, top + plan.boxH / 2],
+      points = [...plan.place.values()].map(middle);
+    if (spine) {
+      const [, line] = middle(plan.at(0)),
+        first = spine.columnsTo(0),
+        here = Math.round((size[0] / 2 - view.x) / view.kx / plan.stepX),
+        column = Math.max(first, Math.min(first + spine.plan.columns - 1, here));
+      points.push([column * plan.stepX + plan.boxW / 2, line]);
+    }
+    return kept(view, size, points);
   }
 
   panBy(dx, dy) {
     const { view } = this;
-    this.show({ ...view, x: view.x + dx, y: view.y + dy });
+    this.show(this._kept({ ...view, x: view.x + dx, y: view.y + dy }));
     this.moved();
   }
 

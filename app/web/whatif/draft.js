@@ -109,7 +109,8 @@ export class DraftCard {
     this.row = null;
     this.tree.show(found.round, false);
     if (!this.nodes.element.hidden) this.nodes.show(found.round, null);
-    this.node.textContent = [found.round.fewer, READ].filter(Boolean).join(" ");
+    const words = [found.round.fewer, READ].filter(Boolean).join(" ");
+    if (this.node.textContent !== words) this.node.textContent = words; // else it is spoken again
     const number = found.starts.indexOf(here) + 1;
     this.heading.textContent = `Round ${Math.max(1, number)} of ${found.rounds}`;
   }

@@ -2,7 +2,7 @@
 // Every turn of a knob is simulated on the server from the file; no model runs.
 
 import { namedRow, ViewInAddress } from "../address.js";
-import { clear, h, number, say } from "../dom.js";
+import { clear, h, number, plural, say } from "../dom.js";
 import { answered, sent } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
 import { News } from "../news.js";
@@ -267,11 +267,12 @@ class WhatIf {
     this.curves.blank();
   }
 
-  /** Whether the answer is exact, and its figures. */
-  _say(look, exact, note, tiles = []) {
+  /** Whether the answer is exact, and its figures; `spoken`: what a screen reader says first. */
+  _say(look, exact, note, tiles = [], spoken = "") {
     this.exact.className = `ds-exact${look}`;
     const more = note?.replace(/^(not )?exact:? ?/, ""); // as the sentence begins by itself
-    this.exact.replaceChildren(h("b", {}, exact), more ? ` ${more}` : "");
+    const first = spoken ? h("span", { class: "ds-unseen" }, spoken) : "";
+    this.exact.replaceChildren(first, h("b", {}, exact), more ? ` ${more}` : "");
     this.tiles.replaceChildren(...tiles);
   }
 
@@ -301,13 +302,15 @@ class WhatIf {
     this.found = found;
     this.address.moved();
     const drafted = found.round.y.length - 1;
-    const look = found.exact ? ["", "✓ exact"] : [" not", "≈ not exact"];
-    this._say(...look, found.note, [
+    const look = found.exact ? ["", "✓ exact"] : [" not", "≈ not exact"],
+      spoken = `τ ${number(found.tau)}, ${plural(found.rounds, "round")}. `;
+    const tiles = [
       tile(number(found.tau), "τ", TAU),
       tile(found.rounds, "rounds", "forward passes of the target"),
       tile(found.tokens, "tokens", "new tokens of the text"),
       tile(drafted, "nodes here", "drafted in the round shown"),
-    ]);
+    ];
+    this._say(...look, found.note, tiles, spoken);
     this.curves.at({ name, method, options }, budget, found);
     this.draft.show(found, this.place);
     if (this.row !== undefined) this.draft.select(this.row);
