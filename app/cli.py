@@ -49,6 +49,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "trace check": Command(
             "say in one sentence whether a file is a readable trace",
             "trace check run.jsonl.gz",
+            "trace check runs/",
         ),
         "trace export": Command(
             "write a trace as an offline page, site, figure, graph, table or timeline",

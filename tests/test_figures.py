@@ -190,7 +190,7 @@ def test_where_both_are_the_same_is_a_curve_on_an_axis_of_logarithms():
 
 def test_no_point_is_said_so():
     drawn = as_json(chart(ABOUT, [Series("one", ())], "page"))
-    assert not drawn["data"] and drawn["layout"]["annotations"][0]["text"] == "nothing to show"
+    assert not drawn["data"] and drawn["layout"]["annotations"][0]["text"] == "not recorded"
 
 
 def test_the_page_s_figures_are_plain_json(tables: Tables):

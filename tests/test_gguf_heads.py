@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from transformers.modeling_layers import MtpModel
 from app.cli import main
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
+from core.models.gguf import WITH_HEAD
 from core.models.hub import Source
 from tests import toys
 from tests.gguf_files import tokenizer, write_qwen
@@ -55,8 +58,8 @@ def published(family, folder):
     return folder
 
 
-def rounds(target):
-    engine = Engine(str(target), "cpu")
+def rounds(target, drafter=None):
+    engine = Engine(str(target), "cpu", drafter)
     request = RunRequest(prompt="abab", method="mtp", budget=8, max_new_tokens=16)
     run = engine.start(request)
     return run.header.prompt_ids, [record.draft for record in run.rounds]
@@ -121,6 +124,71 @@ def test_a_file_that_counts_a_head_and_lacks_it_is_a_target_alone(part, tmp_path
     capsys.readouterr()
     assert main(["run", "mtp", *words, "--device", "cpu"]) == 2
     assert "no mtp drafter ships for" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", ["qwen3_5_text", "qwen3_5_moe_text"])
+def test_a_file_of_a_head_alone_drafts_for_the_target_in_another_file(family, tmp_path, capsys):
+    """As llama.cpp publishes them (``mtp-….gguf``); of the whole file the head alone is read."""
+    folder, rest = published(family, tmp_path / "published"), tmp_path / "rest"
+    whole, alone, trunk = (tmp_path / f"{n}.gguf" for n in ("whole", "alone", "trunk"))
+    write_qwen(folder, whole, tokenizer())
+    shutil.copytree(folder, rest)
+    own = load_file(folder / "model.safetensors")
+    for file, part, heads in ((alone, "model.layers", 1), (trunk, "mtp.", 0)):
+        save_file({n: t for n, t in own.items() if part not in n}, rest / "model.safetensors")
+        write_qwen(rest, file, tokenizer(), heads)
+    assert main(["model", "doctor", str(alone)]) == 0
+    said = capsys.readouterr().out
+    assert "opens as a drafter: mtp" in said and "opens as a target" not in said
+    prompt, wanted = rounds(whole)
+    for drafter in (alone, whole):
+        other, found = rounds(trunk, str(drafter))
+        assert prompt == other and len(wanted) == len(found) > 2
+        for one, two in zip(wanted, found, strict=True):
+            assert (one is None) == (two is None)
+            if one is not None:
+                assert np.array_equal(one.tokens, two.tokens)
+                assert np.allclose(one.log_q, two.log_q, rtol=0, atol=1e-6 * ("moe" in family))
+
+
+def test_a_head_in_a_file_that_is_not_read_is_refused_in_one_sentence(tmp_path, capsys):
+    """Of every architecture that has heads in gguf-py, and of those that llama.cpp writes more. No
+    target of these opens; where one did, its head would have to be read."""
+    folder, file = published("qwen3_5_text", tmp_path / "published"), tmp_path / "a.gguf"
+    target = ["run", "mtp", "--model", str(folder), "--prompt", "hi", "--device", "cpu"]
+    nextn = {getattr(gguf.MODEL_TENSOR, name) for name in vars(gguf.MODEL_TENSOR)
+             if name.startswith("NEXTN")}  # fmt: skip
+    known = {gguf.MODEL_ARCH_NAMES[arch] for arch, tensors in gguf.MODEL_TENSORS.items()
+             if nextn & set(tensors)} - {*WITH_HEAD}  # fmt: skip
+    assert len(known) > 4
+    for arch in sorted(known | {"deepseek2", "mimo2", "qwen3next", "step35"}):
+        made = gguf.GGUFWriter(file, arch)
+        made.add_block_count(2)
+        made.add_uint32(f"{arch}.nextn_predict_layers", 1)
+        made.add_tensor("blk.1.nextn.eh_proj.weight", np.zeros((32, 64), np.float32))
+        made.write_header_to_file()
+        made.write_kv_data_to_file()
+        made.write_tensors_to_file()
+        made.close()
+        for words in (["run", "mtp", "--model", str(file), "--prompt", "hi"],
+                      [*target, "--drafter", str(file)]):  # fmt: skip
+            assert main(words) == 2
+            said = capsys.readouterr().err.strip().splitlines()[-1]
+            assert said.startswith("draftscope: ") and arch in said
+
+
+def test_a_head_with_a_tensor_that_is_not_known_is_refused_and_its_target_opens(tmp_path, capsys):
+    folder, file = published("qwen3_5_text", tmp_path / "published"), tmp_path / "a.gguf"
+    state = load_file(folder / "model.safetensors")
+    state["mtp.layers.0.mlp.extra.weight"] = torch.zeros(4, 4)
+    save_file(state, folder / "model.safetensors")
+    write_qwen(folder, file, tokenizer())
+    words = ["--model", str(file), "--prompt", "hi", "--max-new-tokens", "4", "--device", "cpu"]
+    assert main(["run", "ar", *words]) == 0
+    for more in ([], ["--drafter", str(file)]):
+        capsys.readouterr()
+        assert main(["run", "mtp", *words, *more]) == 2
+        assert "mlp.extra" in capsys.readouterr().err.strip().splitlines()[-1]
 
 
 def test_the_command_line_finds_a_head_in_the_target(tmp_path, capsys):

@@ -443,6 +443,17 @@ def test_the_last_chapter_shows_the_reports_numbers(made: dict):
         assert shown == [tau[f"{method} 64", source] for source in measured.SOURCES]
 
 
+def test_what_the_intervals_of_tvd_leave_open_is_not_said(made: dict):
+    (figure,) = made["chapters"][-1]["steps"][4]["side"]["figures"]
+    lines = {each["meta"]["name"]: each["meta"] for each in figure["data"]}
+    given, mark = (
+        {p["x"]: p for p in lines[name]["points"]} for name in ("TreeFlash's q′", "the marginal")
+    )
+    apart = [at for at in sorted(given.keys() & mark.keys()) if given[at]["low"] > mark[at]["high"]]
+    told = plain(made["chapters"][-1]["steps"][4]["text"][-1])
+    assert f"at depths {', '.join(map(str, apart))};" in told and 0 < len(apart) < len(mark)
+
+
 def test_every_method_was_judged_at_two_budgets_and_both_temperatures():
     found = measured.CourseMeasurements()
     for method in measured.TREES:

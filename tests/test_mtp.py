@@ -21,6 +21,7 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
 from analysis.drafters.lint import lint
@@ -65,13 +66,37 @@ FAMILIES = {
     "qwen3_5_text": lambda: AutoModelForCausalLM.from_config(toys.config("qwen3_5_text", 48)),
     "qwen3_next": lambda: AutoModelForCausalLM.from_config(toys.config("qwen3_next", 48)),
 }
+# A layer for each depth, and how many:
+FAMILIES |= {"glm4_moe 3": FAMILIES["glm4_moe"], "deepseek_v3 2": FAMILIES["deepseek_v3"]}
+# The state before the final norm is read off the one after it, as far as ε is nothing:
+EARLY = {"mimo": "qwen2", "mimo_v2_flash": "mimo_v2_flash"}
+
+
+def early(family):
+    made = toys.config(EARLY[family], 48)
+    made.rms_norm_eps = 1e-9
+    return AutoModelForCausalLM.from_config(made)
+
+
+FAMILIES |= {"mimo": lambda: early("mimo"), "mimo_v2_flash 3": lambda: early("mimo_v2_flash")}
 COUNT = dict.fromkeys(("qwen3", "llama", "qwen3_5_text", "qwen3_next"), "mtp_num_hidden_layers")
-PLACES = {  # a tensor of MtpModel → its published name
+PLACES = {  # a tensor of MtpModel → its published name, of a target of n layers
     "qwen3": {"layers.0.enorm": "mtp.pre_fc_norm_embedding", "layers.0.eh_proj": "mtp.fc",
               "layers.0.hnorm": "mtp.pre_fc_norm_hidden", "layers.0.post_norm": "mtp.norm",
               "layers.0.mtp_block": "mtp.layers.0"},
-    "glm4_moe": {"layers.0.mtp_block": "model.layers.3", "layers.0.post_norm":
-                 "model.layers.3.shared_head.norm", "layers.0.": "model.layers.3."},
+    "glm4_moe": {f"layers.{k}.{part}": f"model.layers.{3 + k}.{own}" for k in range(3)
+                 for part, own in (("mtp_block.", ""), ("post_norm", "shared_head.norm"),
+                                   ("", ""))},
+    "mimo": {"layers.0.mtp_block.": "model.mtp_layers.0.",
+             "layers.0.enorm": "model.mtp_layers.0.token_layernorm",
+             "layers.0.hnorm": "model.mtp_layers.0.hidden_layernorm",
+             "layers.0.eh_proj": "model.mtp_layers.0.input_proj",
+             "layers.0.post_norm": "model.mtp_layers.0.final_layernorm"},
+    "mimo_v2_flash": {f"layers.{k}.{part}": f"model.mtp.layers.{k}.{own}" for k in range(3)
+                      for part, own in (
+                          ("mtp_block.post_attention_layernorm", "pre_mlp_layernorm"),
+                          ("mtp_block.self_attn.sinks", "self_attn.attention_sink_bias"),
+                          ("mtp_block.", ""), ("post_norm", "final_layernorm"), ("", ""))},
 }  # fmt: skip
 PLACES |= dict.fromkeys(COUNT, PLACES["qwen3"]) | {"deepseek_v3": PLACES["glm4_moe"]}
 
@@ -82,15 +107,26 @@ def published(family, folder, single_experts=True):
     main = FAMILIES[family]().double().eval()
     main.set_attn_implementation("eager")
     main.set_experts_implementation("eager")  # the others take no float64
-    main.config.num_mtp_layers = 1
-    main.config.mtp_layer_types = ["full_attention"]
-    main.config.mtp_mlp_layer_types = ["sparse"]
-    head = MtpModel(main, 1).double().eval()
+    family, _, count = family.partition(" ")
+    layers, mimo = int(count or 1), family == "mimo_v2_flash"
+    main.config.mtp_hidden_states_first = family == "mimo"
+    main.early = family in EARLY
+    if main.early:
+        rng = torch.Generator().manual_seed(5)
+        gains = main.model.norm.weight
+        gains.data = 1 + 0.3 * torch.randn(gains.shape, generator=rng, dtype=torch.float64)
+    main.config.num_mtp_layers = layers
+    main.config.mtp_layer_types = ["sliding_attention" if mimo else "full_attention"] * layers
+    main.config.mtp_mlp_layer_types = ["dense" if mimo else "sparse"] * layers
+    head = MtpModel(main, layers).double().eval()
     rng = torch.Generator().manual_seed(4)
     own = {n: p for n, p in head.state_dict().items() if n.startswith("layers.")}
     for tensor in own.values():
         noise = torch.randn(tensor.shape, generator=rng, dtype=torch.float64)
         tensor.copy_(0.2 * noise + (tensor.ndim == 1))
+    if mimo:  # transformers knows nothing of these
+        for name in ("num_mtp_layers", "mtp_layer_types", "mtp_mlp_layer_types"):
+            delattr(main.config, name)
     main.save_pretrained(folder)
     state = load_file(folder / "model.safetensors")
     for name, tensor in own.items():
@@ -104,7 +140,8 @@ def published(family, folder, single_experts=True):
               folder / "model.safetensors")  # fmt: skip
     raw = json.loads((folder / "config.json").read_text())
     raw.pop("num_mtp_layers", None)
-    raw[COUNT.get(family, "num_nextn_predict_layers")] = 1
+    if not mimo:
+        raw[COUNT.get(family, "num_nextn_predict_layers")] = layers
     (folder / "config.json").write_text(json.dumps(raw))
     return main, head
 
@@ -132,8 +169,32 @@ def language(main, folder):
     )  # fmt: skip
 
 
-def slow_log_q(head, tokens, hidden, path):
-    """log q [V] after a path that begins with the root: transformers' layer, one row at a time."""
+def states(main, tokens):
+    """The target's last hidden states [T, h] of a text, as a drafter gets them."""
+    return main(torch.tensor([tokens]), output_hidden_states=True).hidden_states[-1][0]
+
+
+def slow_log_q(main, head, tokens, path):
+    """log q [V] after a path that begins with the root: transformers' layers, one row at a time, or
+    of several layers each over the whole text."""
+    count, given = len(head.layers), list[torch.Tensor]()
+    hook = main.model.norm.register_forward_hook(lambda module, args, out: given.extend(args))
+    hidden = states(main, tokens)
+    hook.remove()
+    if main.early:
+        hidden = given[0][0]  # before the final norm
+    if count > 1:
+        made, text = hidden, torch.tensor([[*tokens, *path]])
+        for layer in range(len(path)):
+            rows = torch.arange(layer + 1, layer + 1 + len(tokens))[None]
+            made = head.forward_layer(
+                layer,
+                (hidden if main.early else made)[None],
+                rows,
+                MtpCache(),
+                input_ids=text[:, rows[0]],
+            )[0]
+        return head.shared_head(made[-1]).float().log_softmax(-1)
     kv, out = DynamicCache(), None
     for at, token in enumerate([*tokens[1:], *path]):
         fed = hidden[at] if at < len(tokens) else out
@@ -159,11 +220,10 @@ def test_what_transformers_drafts_by_a_head_is_recorded(family, sampled, tmp_pat
     assert trace.header.method == "transformers MTP"
     if not sampled:
         assert text == greedy(model, 24)
-    said = model(torch.tensor([text]), output_hidden_states=True)
-    hidden, log_p = said.hidden_states[-1][0], said.logits[0].float().log_softmax(-1)
+    log_p = model(torch.tensor([text])).logits[0].float().log_softmax(-1)
     for record in trace.rounds:
         (root, token), at = record.draft.tokens.tolist(), record.position
-        log_q = slow_log_q(oracle, text[:at], hidden[:at], [root])
+        log_q = slow_log_q(main, oracle, text[:at], [root])
         assert record.draft.log_q[1] == pytest.approx(float(log_q[token]), abs=1e-4)
         assert record.target_probs.log_p[1] == pytest.approx(float(log_p[at, token]), abs=1e-4)
         tvd = (log_p[at].exp() - log_q.exp()).abs().sum() / 2
@@ -184,22 +244,57 @@ def test_every_nodes_q_is_that_of_transformers_layer_along_its_path(family, buil
     rng = np.random.default_rng(1)
     drafter.reset(40)
     tokens, root = [], 7
-    hidden = torch.zeros(0, 32, dtype=torch.float64)
-    for size in (5, 1, 3):  # rounds that commit so many tokens
+    for size in (1, 5, 1, 3):  # rounds that commit so many tokens
         fresh = [root, *rng.integers(0, 48, size - 1).tolist()]
         tokens += fresh
-        every = main(torch.tensor([tokens]), output_hidden_states=True).hidden_states[-1][0]
-        drafter.extend(fresh, every[len(hidden) :])
-        hidden, root = every, int(rng.integers(0, 48))
+        drafter.extend(fresh, states(main, tokens)[-size:])
+        root = int(rng.integers(0, 48))
         session = drafter.begin(root, 16)
         draft = builder(session, [*tokens, root], 9)
         for row in range(1, len(draft)):
             *before, token = [int(draft.tokens[r]) for r in draft.path(row)]
-            expected = slow_log_q(oracle, tokens, hidden, before)
+            expected = slow_log_q(main, oracle, tokens, before)
             assert draft.log_q[row] == pytest.approx(float(expected[token]), abs=2e-5)
-    path = [root, 3, 9]
+    path = [root, 3, 9][: drafter.max_depth]
     for depth, row in enumerate(session.log_q(path), 1):
-        torch.testing.assert_close(row, slow_log_q(oracle, tokens, hidden, path[:depth]))
+        torch.testing.assert_close(row, slow_log_q(main, oracle, tokens, path[:depth]))
+
+
+@pytest.mark.parametrize("family", ["glm4_moe 3", "deepseek_v3 2"])
+@torch.no_grad()
+def test_a_chain_of_several_layers_is_what_transformers_drafts(family, tmp_path):
+    """``MtpModel.forward``: every layer drafts one token, the one after it reads that."""
+    main, oracle = published(family, tmp_path)
+    drafter, text = load(language(main, tmp_path), None, MtpOptions(8)), [5, 9, 1, 30, 2, 2]
+    drafter.reset(40)
+    drafter.extend(text, states(main, text))
+    draft = Chain()(drafter.begin(7, 8), [*text, 7], 8)
+    assert drafter.max_depth == draft.nodes == len(oracle.layers)
+    rows = torch.arange(1, len(text) + 1)[None]
+    tokens, logits, _ = oracle(
+        torch.tensor([[*text[1:], 7]]), states(main, text)[None], None, rows, MtpCache()
+    )
+    assert draft.tokens[1:].tolist() == tokens[0].tolist()
+    expected = logits[0].log_softmax(-1).max(-1).values
+    np.testing.assert_allclose(draft.log_q[1:], expected, atol=2e-5)
+
+
+@torch.no_grad()
+def test_other_layers_at_a_depth_or_other_states_in_them_draft_something_else(tmp_path):
+    """The comparisons above would not let these through."""
+    main, _ = published("glm4_moe 3", tmp_path)
+    drafter = load(language(main, tmp_path), None, MtpOptions(4))
+    text = torch.randint(48, (12,), generator=torch.Generator().manual_seed(2))
+    own, hidden = drafter.heads, states(main, text.tolist())
+    q = lambda: drafter.log_q_at(text, hidden, torch.tensor([5, 8]))  # noqa: E731
+    right = q()
+    for heads in ([own[0], own[2], own[1]], own[:1] * 3):
+        drafter.heads = heads
+        mutant = q()
+        assert torch.equal(mutant[:, 0], right[:, 0])
+        assert ((mutant - right)[:, 1:].abs().amax(-1) > 0.1).all()
+    drafter.heads, drafter.chained = own, False
+    assert ((q() - right)[:, 1:].abs().amax(-1) > 0.1).all()
 
 
 @pytest.mark.parametrize("anchors", [[1, 2, 6, 11], [5], [11]])
@@ -213,13 +308,14 @@ def test_q_along_a_text_in_few_passes_is_that_of_transformers_layer(
     main, oracle = published(family, tmp_path)
     drafter = load(language(main, tmp_path), None, MtpOptions(4))
     tokens = torch.randint(48, (12,), generator=torch.Generator().manual_seed(2))
-    hidden = main(tokens[None], output_hidden_states=True).hidden_states[-1][0]
-    found = drafter.log_q_at(tokens, hidden, torch.tensor(anchors))
     text = tokens.tolist()
+    hidden = states(main, text)
+    found = drafter.log_q_at(tokens, hidden, torch.tensor(anchors))
+    assert found.shape == (len(anchors), drafter.max_depth, 48)
     for own, anchor in zip(found, anchors, strict=True):
         path = [*text[anchor:], *[text[-1]] * 4][:4]
-        for depth in range(4):
-            expected = slow_log_q(oracle, text[:anchor], hidden[:anchor], path[: depth + 1])
+        for depth in range(drafter.max_depth):
+            expected = slow_log_q(main, oracle, text[:anchor], path[: depth + 1])
             torch.testing.assert_close(own[depth], expected, rtol=1e-4, atol=2e-5)
     again = drafter.log_q_at(tokens, hidden, torch.tensor(anchors))
     assert torch.equal(found, again)

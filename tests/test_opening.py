@@ -341,6 +341,20 @@ def test_a_target_with_a_head_opens_as_both(tmp_path, doctor):
     assert "opens as a target" in printed.out and "opens as a drafter" not in printed.out
 
 
+@pytest.mark.parametrize(
+    ("family", "name", "more"),
+    [("glm4_moe", "Glm4MoeForCausalLM", {"num_nextn_predict_layers": 3}),
+     ("mimo_v2_flash", "MiMoV2FlashForCausalLM", {})],
+)  # fmt: skip
+def test_layers_of_their_own_for_depths_are_told(family, name, more, tmp_path, doctor):
+    """GLM's config counts them; MiMo V2 Flash's files alone do."""
+    raw = toys.config(family).to_dict() | more
+    code, printed = doctor(folder_of(tmp_path, raw | {"architectures": [name]}))
+    assert code == 0 and "opens as a target" in printed.out
+    assert "opens as a drafter: mtp, for a target of hidden size 32" in printed.out
+    assert ("drafts 3 tokens at most" in printed.out) == bool(more)
+
+
 @pytest.mark.parametrize("layers", [1, 3])
 def test_a_head_that_lies_alone_is_no_target_by_its_config(layers, tmp_path, doctor):
     """Its config has the target's fields; its architecture is a drafter's."""

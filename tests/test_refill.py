@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -70,6 +70,15 @@ def test_a_run_s_settings_come_back(request_: RunRequest):
     (again,) = RUN.requests(METHODS, values_after(RUN, found))
     assert header(again).settings == header(request_).settings
     assert again.method == request_.method and again.prompt == "why?"
+
+
+def test_settings_that_an_engine_s_trace_has_outside_of_its_sampling_come_back_too():
+    own = replace(
+        header(RunRequest("why?", "ddtree", 16)), settings={"temperature": 1, "budget": 8}
+    )
+    found = filled(RUN, of_runs(METHODS, [own]))
+    (again,) = RUN.requests(METHODS, values_after(RUN, found))
+    assert (again.temperature, again.budget, again.prompt) == (1, 8, "why?")
 
 
 def test_compared_runs_come_back_with_empty_places():

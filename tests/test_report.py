@@ -12,9 +12,12 @@ import pytest
 from analysis.charts.figures import FIGURES
 from analysis.measures import metrics
 from analysis.measures.acceptance import tau
+from analysis.measures.causes import first_mismatches
 from analysis.measures.conventions import engine_metrics
 from analysis.measures.tables import Tables
 from app.export.report_page import html_page, write_table
+from app.report.sections import _left_at
+from core import ASSETS
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -189,3 +192,12 @@ def test_a_gate_that_is_missed_is_exit_code_1(call, folder):
 def test_what_is_no_gate_is_one_sentence(call, words):
     code, out, err = call("report", GOLDEN, "--gate", words)
     assert (code, out) == (2, "") and "gate" in err and len(err.splitlines()) == 1
+
+
+def test_the_places_where_the_target_left_the_best_chain_add_up():
+    """One row of a table may hold several lines of a cell: ranks outside of the lists."""
+    found = Tables.of({"a": read_trace(ASSETS / "traces" / "chat-eagle3.jsonl.gz")})
+    told = _left_at(first_mismatches(found))
+    assert sum(told["share"]) == pytest.approx(1.0) and told["place"].is_unique
+    outside = told.loc[told["place"] == "outside", "share"].item()
+    assert outside > 0.3 and set(told["rounds"]) == {told["count"].sum()}

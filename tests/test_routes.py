@@ -308,6 +308,7 @@ def test_a_run_s_text_is_collected_once_and_only_from_a_finished_ticket(runs: Ru
     ticket = runs.open(trace("dart"))
     begun = [ask["collect"]({"ticket": ticket}) for _ in range(2)]
     assert begun[0]["setting"] == {"method": "dart", "budget": 64}
+    assert begun[0]["prompt"] and begun[0]["text"]
     requests = [run.request for each in begun if (run := runs.get(each["ticket"])) is not None]
     assert requests[0] == requests[1] and isinstance(requests[0], CollectRequest)
     assert requests[0].methods == ("dart", "ddtree", "treeflash")

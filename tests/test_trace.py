@@ -157,6 +157,19 @@ def test_what_the_builder_reads_and_the_drafter_can_say_reads_back(index):
     )
 
 
+def test_a_last_depth_without_lists_is_known_and_reads_back():
+    """As a program writes it that does not know what its drafter listed."""
+    drafted = Draft.chain([5, 6, 7])
+    whole = Round(
+        0, 9, replace(drafted, last=2), Verdict((0, 1, 2), np.array([6, 7, 8])), (6, 7, 8)
+    )
+    short = replace(whole, verdict=Verdict((0, 1), np.array([6, 9, -1])), committed=(6, 9))
+    assert (whole.stop_reason, short.stop_reason) == (Cause.BEYOND, Cause.UNKNOWN)
+    for record in (whole, short):
+        (back,) = parse(as_file(replace(small_trace(), rounds=(record,)), "t.jsonl")).rounds
+        assert (back.max_depth, back.stop_reason) == (2, record.stop_reason)
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_trace_reads_back_exactly(tmp_path, suffix):
     trace = small_trace(seed=2**70, settings={"budget": 3, "nested": {"a": [1, 2.5, None]}})
@@ -392,7 +405,7 @@ REFUSED: dict[str, list[Any]] = {
         [], [-1, 0, 0], [-1, 0, 0, 2, 3], [-1, 0, 0, 10**20], [-1, 0, 0, True], [-1, 0, 0, 2.0],
         None, "-1002",
     ],
-    "nodes.depth": [[0, 1, 1, 1], [1, 2, 2, 3], [0, 1, 1], [0, 1, 1, 10**12]],
+    "nodes.depth": [[0, 1, 1, 1], [0, 2, 2, 3], [1, 2, 2, 3], [0, 1, 1], [0, 1, 1, 10**12]],
     "nodes.token": [[9, 1, 2, -1], [9, 1, 2, 2**31]],
     "nodes.log_p": [None, [0.0] * 3],
     "path": [[], [1], [0, 3], [0, 0], [0, 2, 2], [0, 1, 3], [0, 9], [0, -1], "0"],

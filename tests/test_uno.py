@@ -37,10 +37,10 @@ def rotated(x, cos, sin):
     return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
 
 
-def slow(embedded, adapted, sees, tensors, scale):
+def slow(embedded, adapted, sees, tensors, scale, family="llama"):
     """The toy target's log-probabilities [T, V] of rows ``embedded`` [T, h]: those ``adapted``
     have b @ a besides, and row t attends to where ``sees`` [T, T] says."""
-    model = toys.reference()
+    model = toys.reference(family)
     config, decoder = model.config, model.model
     heads, groups = config.num_attention_heads, config.num_key_value_heads
     count, x = len(embedded), embedded
@@ -69,9 +69,9 @@ def slow(embedded, adapted, sees, tensors, scale):
     return model.lm_head(decoder.norm(x)).log_softmax(-1)
 
 
-def expected(drafter, text, root, depth=5):
+def expected(drafter, text, root, depth=5, family="llama"):
     known, places = len(text) + 1, drafter.masks
-    table = toys.reference().get_input_embeddings().weight
+    table = toys.reference(family).get_input_embeddings().weight
     if drafter.config.mask_token_id is None:
         drawn = np.random.default_rng(known).integers(1, toys.VOCABULARY, places)
         guesses = table[torch.from_numpy(drawn)]
@@ -82,39 +82,46 @@ def expected(drafter, text, root, depth=5):
     sees = torch.ones(known + places, known + places, dtype=torch.bool).tril()
     if not drafter.config.causal:
         sees[known:, known:] = True
-    scale = drafter.config.scale
-    return slow(embedded, adapted, sees, toys.uno_tensors(), scale)[known - 1 : known - 1 + depth]
+    if window := getattr(toys.reference(family).config, "sliding_window", None):
+        at = torch.arange(known + places)
+        sees &= at > at[:, None] - window
+    tensors, scale = toys.uno_tensors(family=family), drafter.config.scale
+    rows = slow(embedded, adapted, sees, tensors, scale, family)
+    return rows[known - 1 : known - 1 + depth]
 
 
+@pytest.mark.parametrize("family", ["llama", "mistral"])  # full attention, a window of 6
 @pytest.mark.parametrize("chunk", [3, 1024])
 @pytest.mark.parametrize(("causal", "masks"), [(True, 0), (True, 9), (False, 0), (False, 7)])
 @torch.inference_mode()
-def test_q_is_that_of_a_forward_written_out(causal, masks, chunk, monkeypatch):
+def test_q_is_that_of_a_forward_written_out(causal, masks, chunk, family, monkeypatch):
     for module in (at_work, language_models):
         monkeypatch.setattr(module, "PREFILL_CHUNK", chunk)
-    drafter = toys.uno_drafter(causal, masks)
+    drafter = toys.uno_drafter(causal, masks, family=family)
     drafter.reset(64)
     for known, text in ((0, TEXT[:5]), (5, TEXT)):  # the second round knows the first's text
         drafter.extend(text[known:], None)
         session = drafter.begin(ROOT, 8)
-        found, wanted = session.log_q([0] * 5), expected(drafter, text, ROOT)
+        found, wanted = session.log_q([0] * 5), expected(drafter, text, ROOT, family=family)
         torch.testing.assert_close(
             found.double(), wanted, atol=2e-6, rtol=1e-5
         )  # logits are float32
-        p = toys.reference()(torch.tensor([[*text, ROOT]])).logits[0, -1].log_softmax(-1)
+        p = toys.reference(family)(torch.tensor([[*text, ROOT]])).logits[0, -1].log_softmax(-1)
         torch.testing.assert_close(found[0].double(), p, atol=2e-6, rtol=1e-5)  # the target's own
         assert len(text) == drafter.cache.length, "guesses and root are dropped"
 
 
+@pytest.mark.parametrize("family", ["llama", "mistral"])
 @pytest.mark.parametrize(("causal", "masks"), [(True, 0), (False, 7)])
 @torch.inference_mode()
-def test_q_at_places_of_a_text_is_that_of_a_forward_written_out(causal, masks):
+def test_q_at_places_of_a_text_is_that_of_a_forward_written_out(causal, masks, family):
     """As ``diagnose`` reads it: all roots in one pass."""
-    drafter, text = toys.uno_drafter(causal, masks), torch.tensor([*TEXT, ROOT])
+    drafter, text = toys.uno_drafter(causal, masks, family=family), torch.tensor([*TEXT, ROOT])
     for anchors in ([0, 1, 4, 8], [5]):
         found = drafter.log_q_at(text, None, torch.tensor(anchors))
         for own, anchor in zip(found, anchors, strict=True):
-            wanted = expected(drafter, text[:anchor].tolist(), int(text[anchor]))
+            known, root = text[:anchor].tolist(), int(text[anchor])
+            wanted = expected(drafter, known, root, family=family)
             torch.testing.assert_close(own.double(), wanted, atol=2e-6, rtol=1e-5)
 
 

@@ -139,7 +139,7 @@ def test_where_the_text_ends_inside_a_draft_that_is_said_and_nothing_was_missed(
     cut = replace(record, committed=record.committed[:1])
     assert said.startswith("the target wanted")
     ends = f"the text ends with {visible(record.text(record.committed[0]))} at depth 1; "
-    assert why_view([cut], 0)["why"] == ends + "what the walk found behind it does not count"
+    assert why_view([cut], 0)["why"] == ends + "the walk went on behind it, which τ counts"
     ghost = node_view(cut, GHOST)["why"]
     assert ghost == "the target's token, behind the end of the text"
 

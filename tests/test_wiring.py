@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers import DynamicCache
 
 from analysis.drafters import measuring, wiring
 from analysis.drafters.expected import Expected, reported
@@ -45,8 +46,12 @@ from core.methods.hydra.model import HydraConfig, HydraModel, HydraPlusModel, Pr
 from core.methods.medusa.drafter import MedusaDrafter
 from core.methods.medusa.model import MedusaConfig, MedusaModel
 from core.methods.method import DepthOptions
+from core.methods.mtp import MtpOptions
+from core.methods.mtp.drafter import MtpDrafter
+from core.methods.mtp.model import MtpConfig, head_of
 from core.methods.peagle.drafter import ParallelDrafter
 from core.methods.xpress.model import XPressModel
+from core.models.cache import additive_mask
 from core.models.language import Language
 from core.models.layers import MLP, Attention, RMSNorm, Rope
 from core.models.target import Target
@@ -252,6 +257,36 @@ def peagle() -> ParallelDrafter:
 
 
 @cache
+def mtp() -> MtpDrafter:
+    """A layer for each depth."""
+    own = MtpConfig(32, toys.LANGUAGE_SIZE, 1e-6, depths=DEPTH)
+    network = head_of(language().model, own).to_empty(device="cpu")
+    for parameter in network.parameters():
+        parameter.data = torch.ones(parameter.shape)
+
+    def logits(features, tokens, anchors):
+        given, rows = features, []
+        for depth, head in enumerate([network, *network.further]):
+            where = torch.arange(depth + 1, len(tokens))
+            joined = head.join(given[: len(where)], embed(tokens[where]))
+            seen = torch.ones(len(where), len(where), dtype=torch.bool).tril()
+            mask = additive_mask(seen, torch.float32)
+            found, given = head(joined, where, mask, DynamicCache())
+            rows.append(found[anchors - 1])
+        return torch.stack(rows, 1)
+
+    learn(network, logits, (3,))
+    return MtpDrafter(network, language().embedding, (3,), MtpOptions(DEPTH))
+
+
+def mtp_with(**changes):
+    made = copy.copy(mtp())
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+@cache
 def dflash2() -> DFlash2Drafter:
     """With a window, convolutions and a selector that says nothing."""
     made = block_drafter(DFlash2Model, flash2_config, DFlash2Drafter, window=16)
@@ -301,6 +336,7 @@ HEALTHY = {
     "hydra++": hydra_plus,
     "jetspec": jetspec, "dspark": dspark, "dflash2": dflash2,
     "eagle3 of three layers": eagle3_layers, "peagle": peagle, "xpress": xpress, "domino": domino,
+    "mtp by depth": mtp,
 }  # fmt: skip
 
 
@@ -658,6 +694,10 @@ IN_HYDRA_PLUS = {
     "gate and up exchanged": lambda: turned(hydra_plus, gates),
 }
 IN_OTHERS = {
+    "mtp: layers of the depths in the order [2, 1, 3]": lambda: mtp_with(
+        heads=[mtp().heads[at] for at in (1, 0, 2)]
+    ),
+    "mtp: layers read each other": lambda: mtp_with(chained=False),
     "xpress: context one position nearer": lambda: moved_context(xpress, -1),
     "domino: context one position further off": lambda: moved_context(domino, 1),
     "xpress: gate and up exchanged": lambda: turned(xpress, gates),

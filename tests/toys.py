@@ -744,10 +744,19 @@ def sps_drafter(depth: int = 5, noise: float = 0.02) -> LmDrafter:
     return LmDrafter(draft_model(noise), depth)
 
 
-def mtp_drafter(family: str = "llama", dtype=torch.float64, vocabulary: int = VOCABULARY):
-    """A random MTP layer of the target's class, five tokens deep."""
+def mtp_drafter(
+    family: str = "llama",
+    dtype=torch.float64,
+    vocabulary: int = VOCABULARY,
+    depths: int = 1,
+    chained: bool = True,
+):
+    """A random MTP layer of the target's class, five tokens deep, or one for each depth."""
     owner = model(family, vocabulary=vocabulary)
-    head = head_of(owner, MtpConfig(32, vocabulary, owner.config.rms_norm_eps))
+    config = MtpConfig(32, vocabulary, owner.config.rms_norm_eps, depths=depths)
+    if not chained:
+        config = replace(config, layout=replace(config.layout, chained=False, before_norm=True))
+    head = head_of(owner, config)
     head = _randomised(head.to_empty(device="cpu"), 1000, dtype).eval()
     return MtpDrafter(head, owner.get_input_embeddings(), (3,), MtpOptions(5))
 
@@ -755,10 +764,10 @@ def mtp_drafter(family: str = "llama", dtype=torch.float64, vocabulary: int = VO
 UNO_MASK = 0.1 * torch.arange(32, dtype=torch.float64)
 
 
-def uno_tensors(rank: int = 3, seed: int = 9, size: float = 0.05):
+def uno_tensors(rank: int = 3, seed: int = 9, size: float = 0.05, family: str = "llama"):
     """Random low-rank pairs for the toy target's projections."""
     rng, made = torch.Generator().manual_seed(seed), {}
-    for number, layer in enumerate(model().get_decoder().layers):
+    for number, layer in enumerate(model(family).get_decoder().layers):
         for part, at in PARTS.items():
             out, width = getattr(getattr(layer, at), part).weight.shape
             for half, shape in (("a", (rank, width)), ("b", (out, rank))):
@@ -767,11 +776,14 @@ def uno_tensors(rank: int = 3, seed: int = 9, size: float = 0.05):
     return made
 
 
-def uno_drafter(causal: bool = True, masks: int = 0, scale: float = 2.0):
+def uno_drafter(
+    causal: bool = True, masks: int = 0, scale: float = 2.0, family: str = "llama"
+) -> UnoDrafter:
     """The toy target with a random adapter, five tokens deep."""
     own = {} if causal else {MASK: UNO_MASK}
     config = UnoConfig(3, scale, None if causal else 1, masks, causal)
-    return UnoDrafter(*adapted(model(), uno_tensors() | own, config), config, UnoOptions(5))
+    tensors = uno_tensors(family=family) | own
+    return UnoDrafter(*adapted(model(family), tensors, config), config, UnoOptions(5))
 
 
 class ToyKeys:

@@ -153,7 +153,7 @@ def _nothing(about: About, theme: Theme) -> go.Figure:
     layout = _layout(about, False)
     for axis in ("xaxis", "yaxis"):
         layout[axis]["visible"] = False
-    layout["annotations"] = [{"text": "nothing to show", "showarrow": False, "font": {"size": 14}}]
+    layout["annotations"] = [{"text": "not recorded", "showarrow": False, "font": {"size": 14}}]
     return go.Figure(painted({"data": [], "layout": layout}, PALETTES[theme]))
 
 

@@ -110,7 +110,8 @@ def acceptance_by_depth(per_depth: Frame, style: Style = AUTO) -> go.Figure:
             Series("best token right", best),
             Series("from the root on", whole),
         ]
-        says += " Below it the drafter's first choice alone, and the share of rounds so deep."
+        first = "the drafter's first choice alone, and " if best else ""
+        says += f" Below it {first}the share of rounds so deep."
     about = About("Acceptance by depth", says, _depths(per_depth), Axis("accepted", _SHARE))
     return style.chart(about, lines)
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from analysis.drafters.stored_mistakes import is_norm
+from analysis.drafters.stored_mistakes import Part, is_norm
 from analysis.drafters.trials import Subject, Trial, patched
 from core.models import checkpoint
 from core.models.adapter import GatedAdapter
@@ -86,24 +86,29 @@ def switches(subject: Subject) -> Iterator[Trial]:
 
 
 def feedback(subject: Subject) -> Iterator[Trial]:
-    """A layer that is run again on its own hidden state reads it before its last norm."""
+    """A layer that is run again on its own hidden state, or hands it to the next depth's layer,
+    reads it before the last norm."""
     network: Any = subject.network
-    norm = getattr(network, "norm", None)
-    if not (hasattr(network, "eh_proj") and isinstance(norm, nn.Module)):
+    if not hasattr(network, "eh_proj") or not getattr(subject.drafter, "chained", True):
         return
-    normed, plain, given = norm.forward, network.forward, list[Tensor]()
+    made = list[Part]()
+    for head in (network, *network.further):
+        normed, plain, given = head.norm.forward, head.forward, list[Tensor]()
 
-    def kept(x: Tensor) -> Tensor:
-        given[:] = x
-        return normed(x)
+        def kept(x: Tensor, normed: Any = normed, given: list[Tensor] = given) -> Tensor:
+            given[:] = x
+            return normed(x)
 
-    def unnormed(*rows: Any) -> tuple[Tensor, Tensor]:
-        return plain(*rows)[0], given[0]
+        def unnormed(
+            *rows: Any, plain: Any = plain, given: list[Tensor] = given
+        ) -> tuple[Tensor, Tensor]:
+            return plain(*rows)[0], given[0]
 
+        made += [(head.norm, "forward", kept), (head, "forward", unnormed)]
     yield Trial(
         "fed back before the norm",
         "in training the layer read its own hidden state before the last norm, not after it",
-        change=patched((norm, "forward", kept), (network, "forward", unnormed)),
+        change=patched(*made),
     )
 
 

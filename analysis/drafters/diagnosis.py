@@ -75,7 +75,7 @@ def diagnose(
     Raises UserError for a method without a drafter, a checkpoint that cannot be loaded, and where
     ``analysis.drafters.wiring.WiringProbe`` does.
     """
-    plan.check()
+    plan.check(len(prompts))
     info = find(method).drafter_info
     if info is None:
         raise UserError(f"{method} has no drafter")

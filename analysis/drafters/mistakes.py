@@ -107,6 +107,30 @@ def _orders(count: int) -> list[tuple[int, ...]]:
     return found
 
 
+def _layer_index(subject: Subject) -> Iterator[Trial]:
+    """An MTP head's layers in another order, the first at every depth, and what they read."""
+    drafter: Any = subject.drafter
+    heads = getattr(drafter, "heads", [])
+    if not (isinstance(heads, list) and len(heads) > 1 and hasattr(drafter, "chained")):
+        return
+    for order in _orders(len(heads)):
+        yield Trial(
+            f"layers of the depths in the order {[at + 1 for at in order]}",
+            f"the layers' numbers are wrong: depth 1 is layer {order[0] + 1}'s, and so on",
+            change=patched((drafter, "heads", [heads[at] for at in order])),
+        )
+    yield Trial(
+        "first layer at every depth",
+        "its further layers were not trained for it: the first one drafts better in their places",
+        change=patched((drafter, "heads", heads[:1] * len(heads))),
+    )
+    name, cause = "each layer reads the target's state", "each layer read the target's state"
+    if not drafter.chained:
+        name, cause = "layers read each other", "a layer read what the one before it made"
+    change = patched((drafter, "chained", not drafter.chained))
+    yield Trial(name, f"in training {cause}", change=change)
+
+
 def _read(name: str, cause: str, layers: tuple[int, ...]) -> Trial:
     return Trial(name, cause, features=lambda passage: passage.after(layers))
 
@@ -337,6 +361,7 @@ MISTAKES = (
     Mistake("order of heads", turns),
     Mistake("order of layers", layer_order, late=True),
     Mistake("two heads", exchanged_heads, late=True),
+    Mistake("the layer's index", _layer_index),
     Mistake("draft vocabulary", _draft_vocabulary),
     Mistake("translation of tokens", _translated),
     Mistake("shifted rows", _rows),

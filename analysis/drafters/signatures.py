@@ -204,8 +204,8 @@ class Wiring:
     def said(self) -> tuple[str, ...]:
         """The verdict in sentences."""
         best, n, healthy = self.nearest, len(self.units), self.expected
-        plain = f"No named mistake fits better than the configuration ({n} places, "
-        plain += f"{len(self.mistakes)} trials)"
+        plain = "No named mistake fits better than the configuration beyond what chance explains "
+        plain += f"({n} places, {len(self.mistakes)} trials)"
         if self.verdict == NAMED:
             return (*self.faults, *((self._mended(best),) if best else ()))
         if self.verdict == BETTER and best is not None:

@@ -44,12 +44,14 @@ class ProbePlan:
     new_tokens: int = 96
     stride: int = 3
 
-    def check(self) -> None:
-        """Raises UserError with one sentence when a value is out of range."""
+    def check(self, texts: int = LEAST) -> None:
+        """Raises UserError with one sentence when a value is out of range, and for so few texts
+        that a verdict cannot follow, however long their answers are."""
         for name, least, most in (("new_tokens", 8, 4096), ("stride", 1, 64)):
             if not least <= (value := getattr(self, name)) <= most:
                 word = name.replace("_", " ")
                 raise UserError(f"the {word} must be {least} to {most}, not {value}")
+        _enough(texts * -(-self.new_tokens // UNIT), "are at most")
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +110,7 @@ class WiringProbe:
         Raises UserError for a plan out of range, prompts whose answers are too short, or a drafter
         that does not tell q.
         """
-        self.plan.check()
+        self.plan.check(len(self.prompts))
         bench, units = self._bench(_part(report, 0.0, TEXTS_DONE))
         longest = max(len(text.frame) + len(text.answer) for text in bench.texts)
         subject = Subject(self.drafter, self.language, longest, bench.kept.layers)
@@ -225,12 +227,17 @@ def _stretches(places: Sequence[Array]) -> Array:
     """
     marks = [(text, place // UNIT) for text, some in enumerate(places) for place in some.tolist()]
     found = np.unique(np.array(marks), axis=0, return_inverse=True)[1].ravel()
-    if (count := int(found.max()) + 1) < LEAST:
-        raise UserError(
-            f"the answers are {count} stretches of {UNIT} tokens and a verdict needs {LEAST}: "
-            "give more or longer texts"
-        )
+    _enough(int(found.max()) + 1, "are")
     return found
+
+
+def _enough(stretches: int, are: str) -> None:
+    """Raises UserError for too few stretches."""
+    if stretches < LEAST:
+        raise UserError(
+            f"the answers {are} {stretches} stretches of {UNIT} tokens and a verdict needs "
+            f"{LEAST}: give more or longer texts"
+        )
 
 
 def to_json(wiring: Wiring) -> dict[str, Any]:

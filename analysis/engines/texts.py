@@ -358,11 +358,19 @@ def sentences(
             "the targets disagree: to one the two are nearly alike, another puts one of them more "
             f"than {bound:g} nats below its best: look for other weights or precision"
         )
-    tied = found.tied(bound, asked)
-    if tied is not None:
+    elif (tied := found.tied(bound, asked)) is not None:
         said.append(
             "the two are nearly alike to the target: another order of rounding swaps them"
             if tied
             else "this is not a tie: other weights, precision, sampling or masks, or a lossy rule"
+        )
+    elif any(side.ended for side in found.sides):
+        said.append(
+            "one ends first, at a stop token or a limit: no token stands against the other's"
+        )
+    else:
+        said.append(
+            "whether it is a tie is not known: no trace tells p of both tokens there "
+            "(`trace compare --compute` asks the target)"
         )
     return said

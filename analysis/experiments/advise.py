@@ -212,6 +212,8 @@ def sentences(
     yield from _silent(found, times, batches)
     if not shorter.few:
         yield from _largest(found, shorter, name)
+        if any(c.size for c in found) and not flags(found, shorter):
+            yield "No engine's options are given: none is known to draft in this way."
     for doubt in dict.fromkeys(shorter.doubts.values()):
         sizes = [str(size) for size, why in shorter.doubts.items() if why == doubt]
         yield f"{name} = {', '.join(sizes)}: {doubt}."

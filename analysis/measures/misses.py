@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,9 +39,10 @@ class Miss:
     cut_off   Π q of the least probable drafted path
     read      tokens that the builder reads of a list whatever its budget; None: as the budget says
     nodes     drafted nodes from which on it is drafted; None: not known
+    exact     whether it is drafted with so many; else more may be needed, since lists that a larger
+              budget makes longer may hold better nodes
     accepted  what the round accepts then; None: not known
-    exact     whether ``nodes`` and ``accepted`` are what a round of so many nodes has; else they
-              are the least it takes
+    at_least  whether it may accept more, where the text is known no further
     """
 
     token: int
@@ -52,8 +54,9 @@ class Miss:
     cut_off: float | None = None
     read: int | None = None
     nodes: int | None = None
-    accepted: int | None = None
     exact: bool = False
+    accepted: int | None = None
+    at_least: bool = False
 
 
 def miss(record: Round, after: Sequence[int] = ()) -> Miss | None:
@@ -72,7 +75,7 @@ def miss(record: Round, after: Sequence[int] = ()) -> Miss | None:
     ids, sums = listed.ids.tolist(), _sums(draft)
     log_q = float(listed.log_q[ids.index(wanted)]) if wanted in ids else None
     score = None if log_q is None else float(sums[end]) + log_q
-    found = (None, None, False)
+    found = Needed()
     budget = reason in (Cause.PRUNED, Cause.SHORT_LIST)
     if rank and budget and _holds_the_best(draft, proposal, sums):
         path = draft.tokens[list(record.verdict.path[1:])].tolist()
@@ -104,14 +107,20 @@ def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
         told += f": pruned by the budget. Its path has q {tiny(found.path_q)}"
         if found.cut_off is not None and (found.path_q or 0) < found.cut_off:
             told += f", below the cut-off {tiny(found.cut_off)}"
-    told += f"; it needs B {'=' if found.exact else '≥'} {found.nodes}"
+    told += f"; it needs {'' if found.exact else 'at least '}B = {found.nodes}"
     if found.accepted is None:
         return told
-    least = "" if found.exact else "at least "
+    least = "at least " if found.at_least else ""
     return f"{told}, and the round then accepts {least}{found.accepted} instead of {accepted}"
 
 
-Needed = tuple[int | None, int | None, bool]  # (nodes, accepted, exact)
+class Needed(NamedTuple):
+    """The end of a ``Miss``."""
+
+    nodes: int | None = None
+    exact: bool = False
+    accepted: int | None = None
+    at_least: bool = False
 
 
 def _pruned(
@@ -131,8 +140,8 @@ def _pruned(
         larger = best_first(FactorisedSession(proposal.lists), [int(draft.tokens[0])], nodes)
         row = _row_of(larger, wanted)
         if row is not None:
-            return row, *_outcome(larger, row, [*wanted, *after], proposal.lists.ids.shape[1])
-    return draft.nodes + _left_out(draft, proposal, sums, score) + 1, None, False
+            return _outcome(larger, row, [*wanted, *after], proposal.lists.ids.shape[1])
+    return Needed(draft.nodes + _left_out(draft, proposal, sums, score) + 1)
 
 
 def _unlisted(
@@ -143,16 +152,17 @@ def _unlisted(
     listed = proposal.candidates(end)
     assert listed is not None
     last, score = int(listed.ids[-1]), float(sums[end] + listed.log_q[-1])
-    nodes, *_ = _pruned(draft, proposal, sums, score, [*path, last], ())
-    return max(draft.nodes + 1, (nodes or 0) + behind), None, False
+    nodes = _pruned(draft, proposal, sums, score, [*path, last], ()).nodes or 0
+    return Needed(max(draft.nodes + 1, nodes + behind))
 
 
-def _outcome(draft: Draft, nodes: int, text: Sequence[int], width: int) -> tuple[int, bool]:
-    """(accepted, exact) of the draft's first ``nodes`` rows along a text."""
+def _outcome(draft: Draft, nodes: int, text: Sequence[int], width: int) -> Needed:
+    """The end of a miss: how the draft's first ``nodes`` rows go along a text, which is not known
+    where a longer list may change them."""
+    if bool((draft.ranks[1 : nodes + 1] >= width).any()):
+        return Needed(nodes)
     accepted = sum(row <= nodes for row in verdict(draft, text).path[1:])
-    ends = accepted < len(text)  # else the text may go on as the draft does
-    whole = bool((draft.ranks[1 : nodes + 1] < width).all())  # a longer list changes nothing
-    return accepted, whole and ends
+    return Needed(nodes, True, accepted, accepted == len(text))
 
 
 def _row_of(draft: Draft, path: Sequence[int]) -> int | None:

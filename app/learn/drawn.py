@@ -171,7 +171,8 @@ class DrawnWalks:
         """log p / T + g = sum of the target's likeliest tokens, for each row of the walk."""
         heads = ["", "log p / T", "g", "sum"] if at else ["", "log p"]
         lists = [self._table(own, row, at, seed) for row in own.verdict.path]
-        return {"kind": "noise", "heads": heads, "lists": lists, "note": ""}
+        note = "Rounded after adding." if at else ""
+        return {"kind": "noise", "heads": heads, "lists": lists, "note": note}
 
     def _table(self, own: Round, row: int, at: int, seed: int) -> Json:
         probs, draws = self.record.target_probs, self.draws

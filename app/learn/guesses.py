@@ -191,8 +191,9 @@ def _budgets(m: Material) -> ChapterStep:
         ({"accepted": accepted[nodes], "nodes": nodes} for nodes in gains),
     )
     slider = Slider("draft budget B", tuple(map(str, accepted)), list(accepted).index(m.budget))
+    dear = gains[-1] - (gains[-2] if len(gains) > 1 else 0)
     states = [_budget(record) for record in m.grown.values()]
-    return moved("grow", [slider], states, most=max(accepted), gains=told)
+    return moved("grow", [slider], states, most=max(accepted), gains=told, dear=dear)
 
 
 def _budget(record: Round) -> ChapterStep:

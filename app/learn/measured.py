@@ -191,13 +191,11 @@ def _distances(found: CourseMeasurements) -> ChapterStep:
         "bands are 95 % intervals of the means.",
         _depths(lines), Axis("TVD", (0, 1)),
     )  # fmt: skip
-    series = {line.name: {p.x: p.y for p in line.points} for line in lines}
+    series = {line.name: {p.x: p for p in line.points} for line in lines}
     given, mark = series[SERIES["treeflash"]], series[SERIES["marginal"]]
-    shared = given.keys() & mark.keys()
-    worse = sum(given[depth] > mark[depth] for depth in shared)
-    return _shown(
-        "distances", about, lines, ends=_ends(lines), worse=worse, shared=len(shared)
-    )  # fmt: skip
+    shared = sorted(given.keys() & mark.keys())
+    worse = tuple(at for at in shared if (given[at].low or 0) > (mark[at].high or 0))
+    return _shown("distances", about, lines, ends=_ends(lines), worse=worse)
 
 
 def _coverages(found: CourseMeasurements) -> ChapterStep:

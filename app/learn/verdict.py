@@ -172,8 +172,8 @@ def _noise(m: Material) -> Json:
         ]  # fmt: skip
         lists.append({"title": f"seed {seed}", "rows": rows})
     note = (
-        f"log p + g = sum, at position {record.position + 1}, for the {len(ids)} likeliest tokens; "
-        "the program does it for the whole vocabulary."
+        f"log p + g = sum, rounded, at position {record.position + 1}, for the {len(ids)} "
+        "likeliest tokens; the program does it for the whole vocabulary."
     )
     return {"kind": "noise", "lists": lists, "note": note}
 

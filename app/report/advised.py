@@ -28,7 +28,7 @@ BEST = ("tokens/round", "step", "tokens/s", "95 %", "plain", "×", "95 %", "draw
 
 
 def size_words(drafts: Drafts) -> str:
-    """What a draft's size is, with its letter at the end: places of a chain, nodes of a tree."""
+    """The words for a draft's size, its letter last: places of a chain, or nodes of a tree."""
     return "draft length K" if drafts.chain else "draft budget B"
 
 

@@ -105,13 +105,16 @@ def _left_at(frame: Frame) -> Frame:
     """Where the target's token stood, and how often it was in the tree all the same."""
     from pandas import Categorical
 
-    ranks = [f"rank {rank}" for rank in range(2, MAX_RANK + 1)]
-    places = [*ranks, "outside", "not recorded"]
-    where = ("rank " + frame["rank"].astype("string")).where(frame["rank"].notna(), "not recorded")
+    later = MAX_RANK + 1
+    ranks = [f"rank {rank}" for rank in range(2, later)]
+    where = "rank " + frame["rank"].clip(upper=later).astype("string")
+    where = where.replace(f"rank {later}", f"rank > {MAX_RANK}").fillna("not recorded")
     where = where.where(~frame["outside"].astype(bool), "outside")
-    sums = frame.groupby("method", observed=True)[["count", "drafted"]].transform("sum")
-    drafted = sums["drafted"] / sums["count"]
-    return frame.assign(rounds=sums["count"], drafted=drafted, place=Categorical(where, places))
+    places = Categorical(where, [*ranks, f"rank > {MAX_RANK}", "outside", "not recorded"])
+    found = frame.assign(place=places).groupby(["method", "place"], observed=True, sort=False)
+    told = found[["count", "drafted", "share"]].sum().reset_index()
+    sums = told.groupby("method", observed=True)[["count", "drafted"]].transform("sum")
+    return told.assign(rounds=sums["count"], drafted=sums["drafted"] / sums["count"])
 
 
 def _no_interval(tables: Tables, frame: Frame) -> Iterator[str]:
@@ -146,8 +149,8 @@ _RATES = "observed acceptance acceptance_low tvd tvd_low"
 
 TAU = Section(
     "Block efficiency τ, tokens per round, with its 95 % interval", "tau",
-    "method tau low over prompts texts rounds tokens nodes_per_round committed_per_round "
-    "tokens_per_second",
+    "method tau low over prompts runs rounds tokens nodes_per_round committed_per_round "
+    "tokens_per_second round_pace",
     below=_no_interval,
 )  # fmt: skip
 PAIRED = Section(

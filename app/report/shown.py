@@ -119,6 +119,7 @@ def _across(
         cells = []
         for entries in lines.values():
             found = some.loc[some.index.isin(entries)]
+            assert len(found) < 2, f"{section.title}: a cell has one line"
             inside = [_cells(found, name, "%")[0] for name in more if len(found)]
             cell = _cells(found, first, "")[0] if len(found) else number(0.0)
             cells.append(" ".join([cell, *(f"({each})" for each in inside)]))

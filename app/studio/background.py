@@ -35,6 +35,7 @@ from core.visible import flowing
 
 MOST_TOKENS = 64  # of the collected text: a minute on two cores
 MAX_TITLE = 40  # characters
+MAX_SHOWN = 600  # characters of a prompt and of a text that is being collected
 KEPT = 32  # files of a kind that stay when another one is begun
 
 T = TypeVar("T", bound=CollectRequest | DiagnoseRequest)
@@ -87,7 +88,7 @@ class Collecting:
 
     def _collect(self, question: Question) -> Any:
         """Begin, for the run of a ticket: another ticket, of the work, the file's name in What-if
-        once that is done, and the run's setting."""
+        once that is done, and the run's setting, prompt and text."""
         run = self._runs.get(question.ticket)
         if run is None or run.header is None:
             return GONE
@@ -95,7 +96,12 @@ class Collecting:
         ticket, file = self._work.begin(request), request.path.stem
         budget = run.header.stated("budget", int)
         setting = {"method": run.header.method, "budget": budget}
-        return {"ticket": ticket, "file": file, "setting": setting, "made": run.made}
+        written = "".join(each.text(token) for each in run.rounds for token in each.committed)
+        told = {
+            "prompt": flowing(run.header.prompt_text, MAX_SHOWN),
+            "text": flowing(written, MAX_SHOWN),
+        }
+        return {"ticket": ticket, "file": file, "setting": setting, "made": run.made, **told}
 
     def _request(self, header: Header, text: Sequence[int]) -> CollectRequest:
         """Raises UserError for a run whose text nobody here can write again."""

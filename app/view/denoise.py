@@ -178,7 +178,7 @@ def graph_view(record: Round, left: Ranking | None) -> dict[str, Any]:
     """A draft graph as the tree component draws it: a box per block state, an edge per pathway.
 
     ``left`` is the ranking the drafts were read from, if it is known. The node after the path's
-    end is the state that the target went on to.
+    end is the state that the model went on to.
     """
     draft, path, rows = _draft(record), record.verdict.path, range(len(record.draft))
     wrote = _written(record, _block(record).steps[-1])
@@ -348,7 +348,7 @@ def why_words(record: Round, row: int) -> str:
     why, path = record.why(row), record.verdict.path
     if why is Cause.ACCEPTED:
         return (
-            "accepted: the target's own step led to exactly this state, so its next distribution "
+            "accepted: the model's own step led to exactly this state, so its next distribution "
             "was already there, and a model call was saved"
         )
     if why is Cause.UNREACHED:
@@ -356,5 +356,5 @@ def why_words(record: Round, row: int) -> str:
     parent = max((at for at, p in enumerate(path) if p in record.draft.sources[row]), default=0)
     wrote = ", ".join(_written(record, _block(record).steps[parent]))
     if why is Cause.OUTRANKED:
-        return f"outranked: from its parent the target went to another draft: {wrote}"
-    return f"rejected: from its parent the target's step was {wrote}, {why.words}"
+        return f"outranked: from its parent the model went to another draft: {wrote}"
+    return f"rejected: from its parent the model's step was {wrote}, {why.words}"

@@ -26,6 +26,8 @@ from core.visible import visible
 
 VERSUS, TERMS = "versus", "terms"  # layouts beside the plain one, "path"
 PLAIN = Explanation()
+UNDECLARED = Explanation(lead="The drafter's {rank} token after {parent}.")
+NO_RANK = "A drafted token, whose rank in q is not recorded."
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Explainer:
     ends     why the builder may draft fewer nodes, as ``BuilderInfo.ends``; "": not declared
     """
 
-    explanation: Explanation = PLAIN
+    explanation: Explanation = UNDECLARED
     notes: Mapping[str, Note] = field(default_factory=dict)
     options: Mapping[str, Value] = field(default_factory=dict)
     budget: int = 0
@@ -109,7 +111,7 @@ class Explainer:
         score, chance = float(draft.scores[row]), float(draft.log_q[path].sum())
         view: dict[str, Any] = {
             "layout": shown.layout,
-            "lead": self._filled(shown.lead, record, row),
+            "lead": self._lead(shown.lead, record, row),
             "factors": probabilities(draft.log_q[path]),
             "place": int((draft.scores[1:] > draft.scores[row]).sum()) + 1,
             "nodes": draft.nodes,
@@ -200,12 +202,16 @@ class Explainer:
             return f"No children: depth {record.draft.depths[row]} is the drafter's last."
         return self._filled(self.explanation.childless, record, row)
 
+    def _lead(self, text: str, record: Round, row: int) -> str:
+        unknown = record.draft.ranks[row] < 0 and "{rank}" in text
+        return NO_RANK if unknown else self._filled(text, record, row)
+
     def _filled(self, text: str, record: Round, row: int) -> str:
         draft, rank = record.draft, int(record.draft.ranks[row])
         parent = int(draft.tokens[draft.parents[row]])
         fields = {
             **self._texts,
-            "rank": "best" if rank == 1 else "of unknown rank" if rank < 0 else f"#{rank}",
+            "rank": "best" if rank == 1 else f"#{rank}",
             "depth": str(draft.depths[row]),
             "parent": visible(record.text(parent)),
         }

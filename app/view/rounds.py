@@ -259,7 +259,7 @@ def why_view(rounds: Sequence[Round], at: int) -> dict[str, Any]:
     if record.ends_inside:
         last, depth = visible(record.text(record.committed[-1])), len(record.committed)
         ends = f"the text ends with {last} at depth {depth}"
-        return {"why": f"{ends}; what the walk found behind it does not count"}
+        return {"why": f"{ends}; the walk went on behind it, which τ counts"}
     after = [token for later in rounds[at + 1 :][:AHEAD] for token in later.committed]
     found = miss(record, after)
     return {

@@ -29,7 +29,7 @@ def depth_records(traces: Mapping[str, Trace], names: Mapping[str, str]) -> dict
 
     tables = Tables.of(dict(traces))
     return {
-        "tau": records(acceptance.tau(tables, by="run", draws=500)),
+        "tau": records(acceptance.tau(tables, by="run")),
         "depths": records(shown_depths(tables, "run")),
         "figures": figures_json(tables, names, DEPTHS),
     }

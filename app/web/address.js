@@ -1,5 +1,5 @@
 // What is on view as the part of the address after "#", which never leaves the browser, and as
-// entries of its history: another tab or another run is a new one, another round or node is not.
+// entries of its history: another tab, run or chapter is a new one, another round or node is not.
 // Whoever wrote a hash is not believed: a value that is not of its kind is as good as absent.
 
 import { GHOST } from "./tree/boxes.js";
@@ -110,7 +110,7 @@ export function visit(state, runs = [], isShown = false) {
   if (awaited && awaited !== viewOf(state)) return;
   const { pathname, search, hash } = window.location,
     next = writeLink(state),
-    entry = { view: viewOf(state), runs, opened: runs.join() || state.text || "" },
+    entry = { view: viewOf(state), runs, opened: openedOf(state, runs) },
     before = ownEntry() ?? { view: viewOf(readLink(hash)), runs: null, opened: null };
   const others = before.view === entry.view && before.opened !== entry.opened,
     isNew = before.view !== entry.view || (others && before.opened !== null && entry.opened);
@@ -121,6 +121,11 @@ export function visit(state, runs = [], isShown = false) {
   } catch {
     // a sandboxed frame has no address of its own
   }
+}
+
+/** What is on view that is another entry when it is another: runs, a text, a chapter. */
+function openedOf({ text, learn }, runs) {
+  return runs.join() || text || learn?.split(".")[0] || "";
 }
 
 function ownEntry() {

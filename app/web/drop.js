@@ -5,7 +5,7 @@ import { button, h, plural } from "./dom.js";
 import { answered } from "./feed.js";
 import { shelve } from "./gallery.js";
 import { goTo, isOnView, onChoose } from "./goto.js";
-import { keptTickets } from "./studio/shelf.js";
+import { keptTickets, RAISED } from "./studio/shelf.js";
 
 const WHERE = [
   ["trace json", "a trace, DDTree's trees", "Run"],
@@ -83,9 +83,8 @@ class FileTaker {
       this.told,
       button("×", close, () => this._say("")),
     );
-    document.body.append(
-      h("div", { class: "ds-scope ds-dropping" }, this.over, this.said, this.announce),
-    );
+    this.home = h("div", { class: "ds-scope ds-dropping" }, this.over, this.said, this.announce);
+    document.body.append(this.home);
   }
 
   listen() {
@@ -96,6 +95,12 @@ class FileTaker {
     hear("dragleave", ({ relatedTarget }) => relatedTarget || this._show(null));
     hear("drop", (event) => this._drop(event));
     onChoose(this.page.element, (folder) => this.choose(folder));
+    for (const name of [RAISED, "close"])
+      document.addEventListener(
+        name,
+        own(() => this._lift()),
+        { capture: true },
+      );
   }
 
   _drag(event) {
@@ -227,11 +232,18 @@ class FileTaker {
     goTo({ view: "compare", shelf: true });
   }
 
+  /** What is said lies over a dialog, too, and can be closed there. */
+  _lift() {
+    const place = [...document.querySelectorAll("dialog[open]")].at(-1) ?? this.home;
+    if (this.said.parentNode !== place) place.append(this.said);
+  }
+
   /** Say something for a while, or until the next sentence. */
   _say(words, wrong = false, stays = wrong) {
     clearTimeout(this.timer);
     this.told.textContent = this.announce.textContent = words;
     this.said.hidden = !words;
+    this._lift();
     this.said.classList.toggle("wrong", wrong);
     if (words && !stays) this.timer = setTimeout(() => this._say(""), STAYS);
   }

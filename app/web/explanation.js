@@ -11,7 +11,7 @@ const CHAIN = 6; // factors of a path that are written out
 export function explanationSection(node) {
   const told = node.explanation;
   const body = { path: pathLines, versus: versusLines, terms: termLines }[told.layout](node, told);
-  const lead = h("p", {}, told.lead, ` q ${percent(node.q)}.`),
+  const lead = h("p", {}, told.lead, ` q ${node.q === null ? "not recorded" : percent(node.q)}.`),
     leaf = told.leaf ? h("p", { class: "ds-leaf" }, `⊣ ${told.leaf}`) : null;
   return h(
     "section",
@@ -59,8 +59,9 @@ function softLine(words) {
   return words ? h("p", { class: "ds-soft" }, words) : null;
 }
 
-/** Where the score stands among the draft's nodes. */
+/** Where the score stands among the draft's nodes; null: it is not recorded. */
 function placeLine(told, byPath) {
+  if (told.score === null) return null;
   const among = `of this draft's ${plural(told.nodes, "node")}`;
   const words = byPath
     ? `${ordinal(told.place)} most probable path ${among}.`
@@ -83,7 +84,8 @@ function pathLines(node, told) {
     cut + shown.join(" × "),
     h("b", {}, ` = ${tiny(node.path_q)}`),
   );
-  return [...(told.factors.length > 1 ? [whole] : []), placeLine(told, told.by_path)];
+  const isKnown = told.factors.length > 1 && !told.factors.includes(null);
+  return [isKnown ? whole : null, placeLine(told, told.by_path)];
 }
 
 // ── versus: q beside another probability ───────────────────────────────────────────────────────

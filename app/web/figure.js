@@ -10,6 +10,7 @@ import { fileName } from "./save/files.js";
 const SCRIPT = "web/plotly.min.js";
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
 const SCALE = 1.6; // a picture that is saved: its width by its height
+const PAPER = "#fff"; // the ground of a picture, as of a round drawn for a paper
 const CLOSE = { rootMargin: "300px" }; // how far out of sight a figure is drawn
 
 let script = null;
@@ -269,10 +270,12 @@ export class Figure {
   async _picture() {
     const { toImage } = await plotly(),
       { data, layout } = this._described(),
-      { updatemenus, ...rest } = layout;
+      { updatemenus, ...rest } = layout,
+      isDark = document.body.classList.contains("dark"), // there the words are light
+      ground = isDark ? {} : { paper_bgcolor: PAPER, plot_bgcolor: PAPER };
     const width = Math.max(480, this.box.clientWidth),
       size = { width, height: Math.round(width / SCALE) };
-    const figure = { data, layout: { ...rest, ...size } };
+    const figure = { data, layout: { ...rest, ...ground, ...size } };
     const text = await toImage(figure, { format: "svg", imageDataOnly: true, ...size });
     return { text, ...size };
   }

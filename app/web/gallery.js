@@ -1,5 +1,5 @@
 // The shelf: files given on the command line, the example traces that ship, and the runs this
-// browser tab has seen. One click opens.
+// browser tab has opened. One click opens.
 
 import { button, h, plural } from "./dom.js";
 import { compareTicked, tickBox, wordFilter } from "./parts.js";
@@ -19,6 +19,16 @@ export function shelved() {
 
 export function shelve(tickets) {
   keepList(SHELF, [...new Set([...tickets, ...shelved()])].slice(0, SHELVED));
+}
+
+/** The first words of a prompt. most: letters. */
+export function firstOf(prompt, most = 60) {
+  return prompt.length > most ? `${prompt.slice(0, most - 1)}…` : prompt;
+}
+
+/** Whether some of these runs have another temperature. */
+export function differ(runs) {
+  return new Set(runs.map((run) => run.temperature)).size > 1;
 }
 
 export class Gallery {
@@ -42,9 +52,9 @@ export class Gallery {
     if (mine.length)
       sections.unshift(
         this._section(
-          "Runs of this tab",
+          "Opened in this tab",
           "",
-          mine.map((run) => this._run(run)),
+          mine.map((run) => this._run(run, differ(mine))),
         ),
       );
     this.element.replaceChildren(...sections);
@@ -132,21 +142,25 @@ export class Gallery {
     const open = this._card(label, words, `${label}: ${prompt || words}`, () =>
       this._examples([name]),
     );
-    if (prompt) open.append(h("span", {}, prompt.length > 60 ? `${prompt.slice(0, 59)}…` : prompt));
+    if (prompt) open.append(h("span", {}, firstOf(prompt)));
     open.disabled = !opens;
     const tick = this.beside && opens ? tickBox(label) : null;
     const element = tick ? h("span", { class: "ds-tickable" }, tick, open) : open;
     return { name, element, open, tick };
   }
 
-  _run(run) {
-    const name = run.method + (run.budget ? `, B = ${run.budget}` : ""),
+  /** heated: its temperature is said. */
+  _run(run, heated) {
+    const heat = heated ? `, T ${run.temperature}` : "",
+      name = run.method + (run.budget ? `, B = ${run.budget}` : "") + heat,
       rounds = plural(run.rounds, "round"),
       [title, words] = run.file ? [run.file, `${name}, ${rounds}`] : [name, rounds];
-    return this._card(title, words, `${name}: ${run.prompt}`, () => {
+    const card = this._card(title, words, `${name}: ${run.prompt}`, () => {
       if (!this.beside) this.picking.end(); // an example that was clicked before
       this.onPick([run.ticket]);
     });
+    if (run.prompt) card.append(h("span", {}, firstOf(run.prompt, 40)));
+    return card;
   }
 
   _section(title, words, cards) {

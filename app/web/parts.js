@@ -4,9 +4,10 @@ import { button, h, say } from "./dom.js";
 
 export const LETTERS = "ABCD"; // of the runs on view; the same as analysis.charts.palette
 
-/** What τ is. Where the text ends within a draft, tokens by rounds is less. */
+/** What τ is. Where the text ends within a draft, tokens by rounds are less. */
 export const TAU =
-  "block efficiency: accepted nodes + 1, mean over rounds; the last round may write fewer tokens";
+  "block efficiency: accepted nodes + 1, mean over rounds; of the last round it also counts what " +
+  "the walk found behind the end of the text, which is not written";
 
 /** The class of the colour that a run has by its place, or by its letter. */
 export function slot(at) {

@@ -34,7 +34,7 @@ export class StatusLine {
   }
 
   _line(label, shelf, actions) {
-    const words = "Examples, files and runs of this tab (e)",
+    const words = "Examples, files and what was opened in this tab (e)",
       examples = shelf ? action("Examples", words, () => shelf.open()) : "",
       states = [this.modelChip, this.modelBar, this.chips, this.about],
       more = menu("What to do with this run", actions),

@@ -26,7 +26,7 @@ import { EMPTY, emptyView, Shelf } from "./studio/shelf.js";
 import { Toolbar } from "./studio/toolbar.js";
 import { Turns } from "./turns.js";
 
-const CUT = "The run before was stopped. Its rounds are in Examples, under “Runs of this tab”.";
+const CUT = "The run before was stopped. Its rounds are in Examples, under “Opened in this tab”.";
 
 export class Studio {
   /** where: {view, places, stop, bar}: its tab, how many runs, whose Stop, any form's line. */
@@ -292,6 +292,7 @@ export class Studio {
     this._vacant();
     if (run.message) this.complain(run.message);
     if (pane.feed.active) return this.guide.goesOn();
+    if (!pane.rounds.length) this.say("this run has no rounds");
     this.opening.settled(pane);
     this.guide.settle();
     if (ended) this._settled();

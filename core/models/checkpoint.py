@@ -160,8 +160,8 @@ def check_config(config: Any) -> None:
     mask = getattr(config, "mask_token_id", None)
     if mask is not None and not 0 <= mask < getattr(config, "vocab_size", MAX_TOKENS):
         raise ValueError(f"its mask token {mask} is outside the vocabulary")
-    depths = getattr(config, "max_depth", 1)
-    if not 1 <= depths <= MAX_COUNT:
+    depths = getattr(config, "max_depth", None)
+    if depths is not None and not 1 <= depths <= MAX_COUNT:
         raise ValueError(f"it drafts {depths} tokens: 1 to {MAX_COUNT} are possible")
     own, theirs = (getattr(config, name, 0) for name in ("hidden_size", "target_hidden_size"))
     if theirs and theirs != own and getattr(config, "own_embedding", False) is False:

@@ -32,8 +32,19 @@ MAX_TENSORS, MAX_FIELDS = 1 << 16, 1 << 14  # the largest published files have s
 SCRATCH = ".making-"  # what the names of folders begin with in which models are made
 WITH_HEAD = ("qwen35", "qwen35moe")  # architectures whose heads are read
 HEAD = "mtp.safetensors"  # beside the target's own files
-NEXTN = {"eh_proj": "fc", "enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_norm_hidden",
-         "shared_head_norm": "norm"}  # fmt: skip
+NEXTN = {"nextn.eh_proj": "fc", "nextn.enorm": "pre_fc_norm_embedding",
+         "nextn.hnorm": "pre_fc_norm_hidden", "nextn.shared_head_norm": "norm"}  # fmt: skip
+HEAD_LAYER = {
+    "attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj", "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj", "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}  # fmt: skip
+EXPERTS = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 ORIGIN = "draftscope.json"  # written last: a folder that has it is whole
 
 
@@ -200,7 +211,6 @@ def convert(file: Path, made: Path, name: str, origin: Mapping[str, Any], report
     report(Progress("converting the GGUF file", None))
     import torch
     from gguf import GGUFReader
-    from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
@@ -209,12 +219,9 @@ def convert(file: Path, made: Path, name: str, origin: Mapping[str, Any], report
     reader = GGUFReader(str(file))
     dtype = torch.float32 if holds_floats(reader.tensors) else torch.bfloat16
     heads = heads_behind(reader)
-    more: dict[str, Any] = {"config": with_head_as_layer(file)} if heads == 1 else {}
     with _bar_of_transformers(report):
-        packed = _whole(file, {**source, **more, "dtype": dtype})
-    config, state, head = packed.config, packed.state_dict(), dict[str, Any]()
-    if more:
-        head = {n: each.to(dtype) for n, each in split_head(reader, config, state).items()}
+        packed = _whole(file, {**source, "dtype": dtype})
+    config, state = packed.config, packed.state_dict()
     # A model loaded from GGUF refuses save_pretrained; one of the same config does not.
     if hasattr(config, "quantization_config"):
         del config.quantization_config
@@ -227,8 +234,8 @@ def convert(file: Path, made: Path, name: str, origin: Mapping[str, Any], report
     plain.tie_weights()
     plain.generation_config = packed.generation_config
     plain.save_pretrained(made)
-    if head:
-        save_file(head, made / HEAD, metadata={"format": "pt"})
+    if heads == 1:
+        write_head(reader, config.num_hidden_layers, made / HEAD)
     AutoTokenizer.from_pretrained(**source).save_pretrained(made)
     (made / ORIGIN).write_text(json.dumps({**origin, "layout": LAYOUT}, indent=1))
 
@@ -273,34 +280,34 @@ def heads_behind(reader: GGUFReader) -> int:
     return int(heads.contents()) if any(each.name == first for each in reader.tensors) else 0
 
 
-def with_head_as_layer(file: Path) -> PreTrainedConfig:
-    """The config under which transformers reads a file's one head as the target's last layer, of
-    full attention."""
-    config: Any = read_config(file)
-    config.num_hidden_layers += 1
-    config.layer_types = [*config.layer_types, "full_attention"]
-    return config
-
-
-def split_head(reader: GGUFReader, config: Any, state: dict[str, Any]) -> dict[str, Any]:
-    """Take a head out of a state that ``with_head_as_layer`` made, and its layer out of the config.
-
-    Returns its tensors by Qwen's names. llama.cpp's converter adds 1 to the gains of norms.
-    """
+def write_head(reader: GGUFReader, block: int, where: Path, report: Report = silent) -> None:
+    """Write the head in this block by Qwen's names, and a tensor that is not known by its own: who
+    loads the head refuses it. llama.cpp's converter adds 1 to the gains of norms."""
     import torch
     from gguf import dequantize
+    from safetensors.torch import save_file
 
-    config.num_hidden_layers -= 1
-    config.layer_types = config.layer_types[:-1]
-    last = config.num_hidden_layers
-    layer, stored = f"model.layers.{last}.", {each.name: each for each in reader.tensors}
-    names = [name for name in state if name.startswith(layer)]
-    found = {f"mtp.layers.0.{n.removeprefix(layer)}": state.pop(n) for n in names}
-    for theirs, ours in NEXTN.items():
-        if (one := stored.get(f"blk.{last}.nextn.{theirs}.weight")) is not None:
-            values = torch.from_numpy(dequantize(one.data, one.tensor_type).copy())
-            found[f"mtp.{ours}.weight"] = values - 1 if values.ndim == 1 else values
-    return {name: each.contiguous() for name, each in found.items()}
+    before = f"blk.{block}."
+    stored = [each for each in reader.tensors if each.name.startswith(before)]
+    dtype = torch.float32 if holds_floats(reader.tensors) else torch.bfloat16
+    found, experts = dict[str, Any](), dict[str, Any]()
+    for number, each in enumerate(stored):
+        report(Progress("converting the GGUF file", number / len(stored)))
+        name = each.name.removeprefix(before).removesuffix(".weight")
+        values = torch.from_numpy(dequantize(each.data, each.tensor_type).copy())
+        values = values - 1 if name.endswith("norm") else values
+        if name in EXPERTS:
+            experts[name] = values.to(dtype)
+            continue
+        if name == "ffn_gate_inp_shexp" and values.ndim == 1:
+            values = values[None]
+        own = NEXTN.get(name, f"layers.0.{HEAD_LAYER.get(name, name)}")
+        found[f"mtp.{own}.weight"] = values.to(dtype)
+    if len(experts) == len(EXPERTS):
+        gate, up, down = (experts[name] for name in EXPERTS)
+        found["mtp.layers.0.mlp.experts.gate_up_proj"] = torch.cat([gate, up], 1)
+        found["mtp.layers.0.mlp.experts.down_proj"] = down
+    save_file({n: each.contiguous() for n, each in found.items()}, where, {"format": "pt"})
 
 
 @contextmanager

@@ -238,13 +238,20 @@ def make_kv(model: PreTrainedModel, capacity: int) -> StaticKV:
     return HuggingFaceKV(layers, capacity, apart)
 
 
-def run_rows(model: Any, positions: Tensor, mask: Tensor, kv: Any, **inputs: Any) -> Any:
+def run_rows(
+    model: Any,
+    positions: Tensor,
+    mask: Tensor,
+    kv: Any,
+    after: Tensor | None = None,
+    **inputs: Any,
+) -> Any:
     """A model's output of rows at these positions [N], whose keys and values join the cache ``kv``
-    of S rows with them. ``mask`` [N, S] is additive, of a layer with full attention; ``inputs`` are
-    the model's own."""
+    of S rows with them. ``mask`` [N, S] is additive, of a layer with full attention, and ``after``
+    [N] counts the rows after it that each sees; ``inputs`` are the model's own."""
     return model(
         **inputs,
-        attention_mask=layer_masks(model.config, mask[None, None]),
+        attention_mask=layer_masks(model.config, mask[None, None], after),
         position_ids=positions[None],
         past_key_values=kv,
         use_cache=True,

@@ -84,11 +84,13 @@ class Draft(DraftRows):
     side   rows that the target scores and that are never accepted (Lookahead's window). A side
            row's descendants are side rows.
     proposal  what the drafter proposed after these rows, if it is recorded
+    last      L, the drafter's last depth, where no ``proposal`` tells it; 0: not known
     """
 
     notes: Mapping[str, Array] = field(default_factory=dict)
     side: frozenset[int] = frozenset()
     proposal: Proposal | None = None
+    last: int = 0
 
     @property
     def nodes(self) -> int:

@@ -170,7 +170,10 @@ class Round:
     @property
     def max_depth(self) -> int:
         """L, the drafter's last depth; 0: not recorded, or nothing was proposed."""
-        return 0 if self.proposal is None else self.proposal.max_depth
+        if not isinstance(self.draft, Draft):
+            return 0
+        proposal = self.draft.proposal
+        return self.draft.last if proposal is None else proposal.max_depth
 
     def text(self, token: int) -> str:
         return self.texts.get(token, f"⟨{token}⟩")

@@ -343,11 +343,13 @@ def _path(rows: list[int], draft: Draft | BlockDraft) -> tuple[int, ...]:
 
 def _tree(line: RoundLine, rows: dict[str, Array]) -> Draft:
     count, notes = len(rows["tokens"]), line.notes or {}
+    proposal = _proposal(line, rows["depths"])
     return Draft(
         **rows,
         notes={name: numbers(values, count, "a note") for name, values in notes.items()},
         side=_side(line.side, rows["parents"]) if line.side else frozenset(),
-        proposal=_proposal(line, rows["depths"]),
+        proposal=proposal,
+        last=(line.max_depth or 0) if proposal is None else 0,
     )
 
 

@@ -99,7 +99,7 @@ class Trace:
             return ""
         rounds = f"{marked} of {len(self.rounds)} rounds hold what cannot be and count in no figure"
         return f"{rounds if marked else 'this trace is not sound'}; {found[0]}" + (
-            f", and {len(found) - 1} more (validate lists them)" if found[1:] else ""
+            f", and {len(found) - 1} more (`trace check` lists them)" if found[1:] else ""
         )
 
 

@@ -92,6 +92,8 @@ def round_to_json(record: Round) -> dict[str, Any]:
         line["drawn_bonus"] = verdict.bonus_token
     if record.proposal is not None:
         line |= _by_depth(record.proposal)
+    elif record.max_depth:
+        line["max_depth"] = record.max_depth
     if (probs := record.target_probs) is not None:
         line["nodes"]["log_p"] = _plain(probs.log_p)
         line["nodes"]["rank_p"] = probs.rank.tolist()

@@ -15,8 +15,6 @@ import argparse
 import csv
 import io
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from contextlib import redirect_stdout
@@ -26,9 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from app.cli import main as app
-from core.models import embedded
-from tests.bench.recorder import PYTHON, ROOT
-from tests.engines.prompts import encoded
+from tests.bench.recorder import export, in_vllm
 
 LONGEST = 7
 
@@ -53,7 +49,7 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        app(["model", "export", "--kind", "eagle3", "--out", str(folder / "eagle3")])
+        export(folder)
         paces = {size: measured(folder, size, args) for size in range(LONGEST + 1)}
         advice = advised(folder, paces)
     kept = [compared(batch, paces, advice) for batch in args.batch]
@@ -62,22 +58,7 @@ def main() -> int:
 
 def measured(folder: Path, size: int, args: argparse.Namespace) -> dict[int, Pace]:
     """By batch, the pace of chains of ``size``; 0: of plain decoding."""
-    drafter = {
-        "method": "eagle3", "model": str(folder / "eagle3"), "num_speculative_tokens": size,
-    }  # fmt: skip
-    task = {
-        "model": str(embedded.prepare()), "dtype": "bfloat16",
-        "speculative": drafter if size else None, "prompts": encoded(), "batches": args.batch,
-        "tokens": args.tokens, "repeats": args.repeats,
-    }  # fmt: skip
-    more = {"PYTHONPATH": str(ROOT / "recorders"), "OMP_NUM_THREADS": "1"}
-    if size == LONGEST:
-        more["DRAFTSCOPE_RECORD"] = str(folder / "traces")
-    command = [PYTHON, str(ROOT / "tests/engines/pace.py"), json.dumps(task), str(folder / "out")]
-    done = subprocess.run(command, env=os.environ | more, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit((done.stdout + done.stderr)[-3000:])
-    found = json.loads((folder / "out").read_text())
+    found = in_vllm("pace.py", folder, size, args, recorded=size == LONGEST)
     return {int(batch): pace_of(repeats, int(batch)) for batch, repeats in found.items()}
 
 

@@ -17,6 +17,7 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        measured = json.loads(measure(Path(name), args))
+        export(Path(name))
+        measured = in_vllm("steps.py", Path(name), 3, args, recorded=True)
     for batch, ways in measured.items():
         off = np.array(ways["off"])  # [repeats, steps, 2]
         each = 1e3 * off[..., 0].min(0).mean()
@@ -45,30 +47,32 @@ def main() -> None:
                 print(f"  {way:8} {line(np.array(steps), off)}")
 
 
-def measure(folder: Path, args: argparse.Namespace) -> str:
-    """Run ``tests/engines/steps.py`` in vLLM's environment; return the text that it writes."""
+def export(folder: Path) -> None:
+    """Write our EAGLE-3 as vLLM reads it."""
     app(["model", "export", "--kind", "eagle3", "--out", str(folder / "eagle3")])
-    task = {
-        "model": str(embedded.prepare()),
-        "dtype": "bfloat16",
-        "speculative": {
-            "method": "eagle3", "model": str(folder / "eagle3"), "num_speculative_tokens": 3,
-        },
-        "prompts": encoded(),
-        "batches": args.batch,
-        "tokens": args.tokens,
-        "repeats": args.repeats,
+
+
+def in_vllm(
+    script: str, folder: Path, places: int, args: argparse.Namespace, recorded: bool
+) -> Any:
+    """What a script of ``tests/engines`` writes in vLLM's environment, with chains of so many
+    places; of 0 it decodes plainly. ``recorded``: into ``folder``/traces."""
+    drafter = {
+        "method": "eagle3", "model": str(folder / "eagle3"), "num_speculative_tokens": places,
     }  # fmt: skip
-    more = {
-        "DRAFTSCOPE_RECORD": str(folder / "traces"),
-        "PYTHONPATH": str(ROOT / "recorders"),
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [PYTHON, str(ROOT / "tests/engines/steps.py"), json.dumps(task), str(folder / "out")]
+    task = {
+        "model": str(embedded.prepare()), "dtype": "bfloat16",
+        "speculative": drafter if places else None, "prompts": encoded(), "batches": args.batch,
+        "tokens": args.tokens, "repeats": args.repeats,
+    }  # fmt: skip
+    more = {"PYTHONPATH": str(ROOT / "recorders"), "OMP_NUM_THREADS": "1"}
+    if recorded:
+        more["DRAFTSCOPE_RECORD"] = str(folder / "traces")
+    command = [PYTHON, str(ROOT / "tests/engines" / script), json.dumps(task), str(folder / "out")]
     done = subprocess.run(command, env=os.environ | more, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit((done.stdout + done.stderr)[-3000:])
-    return (folder / "out").read_text()
+    return json.loads((folder / "out").read_text())
 
 
 def line(steps: np.ndarray, off: np.ndarray) -> str:

@@ -181,10 +181,10 @@ def test_a_step_is_told_in_words_and_a_draft_with_its_pathways(page: Page):
     expect(page.locator(".dn-told")).to_contain_text("no call")
     free.locator(".hit").click(force=True)
     boxes = page.locator(".dn-graph .ds-node")
-    expect(boxes).to_have_count(12)  # the block, ten drafts, and where the target went on
+    expect(boxes).to_have_count(12)  # the block, ten drafts, and where the model went on
     page.locator(".dn-graph .ds-node.accepted").first.click()
     card = page.locator(".dn-draft")
-    expect(card).to_contain_text("accepted: the target's own step led to exactly this state")
+    expect(card).to_contain_text("accepted: the model's own step led to exactly this state")
     expect(page.locator(".dn-ranking .marked")).not_to_have_count(0)
     expect(page.locator(".dn-side h2")).to_have_text("Ranking before the call")
     card.locator(".dn-way").first.click()

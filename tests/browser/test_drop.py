@@ -195,7 +195,7 @@ def test_the_menu_opens_files_and_a_folder_by_the_keyboard(visit: Open, tmp_path
     chosen.value.set_files(folder)
     expect(said(page)).to_have_text("5 traces: listed in Compare, under Examples")
     shelf = page.get_by_role("dialog", name="Examples and runs").locator("visible=true")
-    listed = shelf.get_by_label("Runs of this tab").locator("button")
+    listed = shelf.get_by_label("Opened in this tab").locator("button")
     expect(listed).to_have_count(7)  # with the example and the trace before
     expect(listed.filter(has_text="medusa.jsonl.gz")).to_contain_text("round")
 

@@ -81,6 +81,9 @@ def test_arrows_step_through_chapters_and_the_address_follows(learn: Open):
     expect(page.locator(".ds-lesson-title")).to_have_text("One list per depth")
     page.keyboard.press("ArrowLeft")
     expect(page.locator(".ds-question")).to_be_visible()
+    page.keyboard.press("9")  # where something is asked, digits are no chapters
+    expect(page.locator(".ds-question")).to_be_visible()
+    page.keyboard.press("ArrowLeft")
     page.keyboard.press("9")
     expect(page.locator(".ds-chapter[aria-current=true]")).to_contain_text("Two scores")
     page.keyboard.press("0")
@@ -173,8 +176,13 @@ def test_a_node_is_guessed_by_click_key_or_button_and_the_answer_is_told(
     page.keyboard.press("ArrowLeft")
     expect(answer).to_be_visible()  # it is as it was left
     expect(page.locator(".ds-lesson-title")).to_be_focused()
-    page.keyboard.press("3")  # answered: digits are chapters again
+    page.keyboard.press("3")  # answered: chosen again
+    expect(answer).to_have_text(plain(ask["options"][2]["why"]))
+    page.get_by_role("button", name="Best first").click()
     expect(page.locator(".ds-lesson-title")).to_have_text("Ten nodes, best first")
+    page.go_back()
+    expect(page.locator(".ds-option").first).to_be_visible()
+    expect(answer).to_have_count(0)  # another class may be asked
     page = learn("#learn=2.3")
     page.locator(f".ds-node[data-row='{ask['options'][right]['row']}']").click()
     expect(page.locator(".ds-answer")).to_have_text(plain(ask["options"][right]["why"]))

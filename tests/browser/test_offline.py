@@ -317,7 +317,7 @@ def test_a_shared_run_can_be_watched_and_not_stopped(visit: Open):
     expect(state(other).first).to_have_attribute("data-state", "running")
     tries_to_stop(other, page)
     other.get_by_role("button", name="Examples").click()
-    other.get_by_role("dialog").get_by_role("region", name="Runs of this tab").get_by_role(
+    other.get_by_role("dialog").get_by_role("region", name="Opened in this tab").get_by_role(
         "button"
     ).click()
     expect(other.get_by_role("dialog")).to_have_count(0)

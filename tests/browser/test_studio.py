@@ -397,7 +397,7 @@ def test_the_run_on_view_can_be_opened_again(visit: Open, engine: FakeEngine):
     page.locator(".ds-tree").focus()
     page.keyboard.press("e")
     shelf = page.get_by_role("dialog", name="Examples and runs")
-    shelf.get_by_role("region", name="Runs of this tab").get_by_role("button").first.click()
+    shelf.get_by_role("region", name="Opened in this tab").get_by_role("button").first.click()
     expect(shelf).to_be_hidden()
     expect(bands.nth(bands.count() + 1)).to_be_visible()
     expect(state(page)).to_have_attribute("data-state", "running")

@@ -13,21 +13,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from itertools import count
 from typing import Any
 
-from draftscope_recorder import vllm as recorder
-from serve import engine
-
-NUMBERS = count()
+from serve import ask, by_steps
 
 
 def main() -> None:
     task = json.loads(sys.argv[1])
-    heard: list[Any] = []
-    attach = recorder.attach
-    recorder.attach = lambda *args: heard.append(attach(*args))
-    core = engine(task, max(task["batches"])).llm_engine
+    core, heard = by_steps(task)
     prompts, found = task["prompts"], dict[str, Any]()
     for turn in range(task["repeats"] + 1):
         for batch in task["batches"]:
@@ -43,11 +36,7 @@ def main() -> None:
 
 def paced(core: Any, prompts: list[list[int]], tokens: int) -> list[tuple[int, float, int]]:
     """Requests, seconds and new tokens of every step after the prompts'."""
-    from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
-
-    for ids in prompts:
-        sampling = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)
-        core.add_request(str(next(NUMBERS)), {"prompt_token_ids": ids}, sampling)
+    ask(core, prompts, tokens)
     steps, there = [], dict[str, int]()
     while running := core.get_num_unfinished_requests():
         before, began = sum(there.values()), time.thread_time()

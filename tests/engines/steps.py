@@ -13,23 +13,16 @@ import json
 import sys
 import time
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
-from draftscope_recorder import vllm as recorder
-from serve import engine
+from serve import ask, by_steps
 
 WAYS = {"off": None, "tokens": (0, 0), "p": (10, 0), "p and q": (10, 16)}
-NUMBERS = count()
 
 
 def main() -> None:
     task = json.loads(sys.argv[1])
-    heard: list[Any] = []
-    attach = recorder.attach
-    recorder.attach = lambda *args: heard.append(attach(*args))
-    core = engine(task, max(task["batches"])).llm_engine
-    (listener,) = heard
+    core, (listener,) = by_steps(task)
     found: dict[str, Any] = {}
     for batch in task["batches"]:
         ways = found[str(batch)] = {way: [] for way in WAYS}
@@ -55,12 +48,7 @@ def served(
     core: Any, prompts: list[list[int]], tokens: int
 ) -> tuple[list[tuple[float, float]], list[list[int]]]:
     """Seconds of every step, and the texts."""
-    from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
-
-    names = [str(next(NUMBERS)) for _ in prompts]
-    for name, ids in zip(names, prompts, strict=True):
-        sampling = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)
-        core.add_request(name, {"prompt_token_ids": ids}, sampling)
+    names = ask(core, prompts, tokens)
     steps, texts = [], dict[str, list[int]]()
     while core.has_unfinished_requests():
         thread, process = time.thread_time(), time.process_time()

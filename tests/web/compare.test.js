@@ -111,13 +111,25 @@ test("columns are places of the text, the same in every tree", () => {
     ],
     runs.map(laid),
     3,
+    null,
   );
   assert.deepEqual([a.lead, b.lead], [0, 2]); // the second round's root is the third token
   assert.deepEqual([a.here, b.here], [3, 3]);
   assert.deepEqual(a.labels, b.labels);
   assert.deepEqual(a.labels, ["1 P", "2 a", "3 b", "4 c", "5 d"]);
   assert.equal(a.wide, 5);
-  assert.deepEqual(columnsOf([null, { rounds: runs[1], at: 1 }], runs.map(laid), 3)[0], null);
+  assert.deepEqual(columnsOf([null, { rounds: runs[1], at: 1 }], runs.map(laid), 3, null)[0], null);
+});
+
+test("behind the place where texts part, a column says its own tree's token", () => {
+  const text = (...tokens) => [
+    { text: tokens.map((token) => [token, "a", 0]), ids: [], depths: [0] },
+  ];
+  const runs = [text("a", "b", "c"), text("a", "x")].map(([round]) => [{ ...round, path: [0, 0] }]);
+  const shown = runs.map((rounds) => ({ rounds, at: 0 }));
+  const [a, b] = columnsOf(shown, runs.map(laid), 2, 1);
+  assert.deepEqual(a.labels, ["1 a", "2 b", "3 c"]);
+  assert.deepEqual(b.labels, ["1 a", "2 x", "3"]);
 });
 
 test("trees in the same columns stand at the same place of the window", () => {

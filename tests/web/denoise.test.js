@@ -36,8 +36,18 @@ test("a step that a run ends before is not waited for", () => {
     const player = { go: (at) => went.push(at), follow: true },
       view = Object.create(DenoiseView.prototype),
       runs = [{ feed: { active: true, run: {} }, steps: Array(steps), save: {} }],
-      parts = { graph: {}, ranking: {}, address: { moved: nothing }, _mark: nothing };
-    Object.assign(view, { runs, wanted, player, status, empty, trigger: nothing, ...parts });
+      parts = { graph: {}, ranking: {}, address: { moved: nothing }, _mark: nothing },
+      drawn = { _drawAll: nothing };
+    Object.assign(view, {
+      runs,
+      wanted,
+      player,
+      status,
+      empty,
+      trigger: nothing,
+      ...parts,
+      ...drawn,
+    });
     view._state(runs[0], false);
     assert.equal(view.wanted, wanted, "it may come");
     runs[0].feed.active = false;

@@ -10,26 +10,45 @@ from app.command_line import words
 from app.commands.common import read_one
 from app.commands.options import Large
 from app.object_stores import here
-from app.terminal import one_line
+from app.terminal import one_line, say
+from app.trace_files import trace_paths
+from core.errors import UserError
+from core.lines import Limits
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Large):
     """Say in one sentence whether a file is a readable trace, and name what in it cannot be.
 
-    Exit code 2 when it is not a trace, 1 when it holds what cannot be.
+    Exit code 2 when one is not a trace, 1 when one holds what cannot be.
     """
 
-    file: Path = words("a trace", read=here)
+    files: tuple[Path, ...] = words("traces, or folders of them", read=here)
 
 
 def main(args: Options) -> int:
-    trace = read_one(args.file, args.limits)
+    files = list(trace_paths(args.files))
+    if len(files) == 1:
+        return _check(files[0], args.limits)
+    return max(_whatever(file, args.limits) for file in files)
+
+
+def _whatever(file: Path, limits: Limits) -> int:
+    """As ``_check``; one file that is no trace does not keep the others from being checked."""
+    try:
+        return _check(file, limits)
+    except UserError as error:
+        say(str(error))
+        return 2
+
+
+def _check(file: Path, limits: Limits) -> int:
+    trace = read_one(file, limits)
     state, faults = "complete" if trace.complete else "interrupted", trace.faults
     rounds = plural(len(trace.rounds), "round")
     method = one_line(trace.header.method, 40)
     found = f"; {plural(len(faults), 'fault')}" if faults else ""
-    name = one_line(str(args.file), 200)
+    name = one_line(str(file), 200)
     print(f"{name} is a readable trace: {method}, {rounds}, {state}{found}")
     for fault in faults:
         print(f"  {fault}")

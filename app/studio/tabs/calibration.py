@@ -59,7 +59,7 @@ def calibration_records(traces: Mapping[str, Trace], names: Mapping[str, str]) -
     return {
         "names": dict(names),
         "findings": [asdict(finding) for finding in findings(tables, by="run")],
-        "tau": records(acceptance.tau(tables, by="run", draws=500)),
+        "tau": records(acceptance.tau(tables, by="run")),
         "depths": records(shown_depths(tables, "run")),
         "errors": records(reliability.calibration_error(tables, by="run")),
         "surrogate": records(reliability.surrogate(tables, by="run")),

@@ -57,7 +57,7 @@ def grid(file: Path) -> dict[str, Any]:
 
 
 def advice(file: Path, traces: Mapping[str, Trace]) -> dict[str, Any]:
-    """What ``advise`` says of recorded rounds with the step times in a file.
+    """The words of ``advise`` on recorded rounds, with the step times in a file.
 
     Raises UserError where no run is on view, or it says nothing of shorter drafts.
     """

@@ -151,7 +151,10 @@ def of_runs(methods: Methods, headers: Sequence[Header]) -> dict[str, Any]:
     """The filling that would start these runs again. Raises UserError for a method that this page
     does not offer."""
     first = headers[0]
-    found: dict[str, Any] = {"prompt": first.prompt_text, **(first.stated("sampling", dict) or {})}
+    found: dict[str, Any] = {
+        **(first.stated("sampling", dict) or first.settings),
+        "prompt": first.prompt_text,
+    }
     found["max_new_tokens"] = first.stated("max_new_tokens", int)
     for at, header in enumerate(headers):
         if (choice := methods.choice(header.method)) is None:

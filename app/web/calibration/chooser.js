@@ -2,13 +2,14 @@
 
 import { button, h } from "../dom.js";
 import { answered } from "../feed.js";
-import { Gallery, shelve, shelved } from "../gallery.js";
+import { differ, firstOf, Gallery, shelve, shelved } from "../gallery.js";
 import { sign } from "../parts.js";
 import { keptTickets, lettersFor, UNASKED } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
 
 const MOST = 4;
-const CHOOSE = "Examples that ship, and runs of this browser tab: one click adds them, up to four";
+const PROMPT = 28; // letters of a run's prompt
+const CHOOSE = "Examples that ship, and runs opened in this tab: one click adds them, up to four";
 
 /** The runs of this browser tab that somebody asked for, else all of them. */
 function newest() {
@@ -113,6 +114,7 @@ export class RunChooser {
       title: run.method + (run.budget ? ` B ${run.budget}` : ""),
       letter: letters[at],
       prompt: run.prompt,
+      heat: differ(runs) ? ` T ${run.temperature}` : "",
       made: run.made,
     }));
     this.runs.sort((one, other) => (one.letter < other.letter ? -1 : 1));
@@ -133,7 +135,8 @@ export class RunChooser {
       "span",
       { title: run.prompt },
       sign(run.letter),
-      run.title,
+      run.title + run.heat,
+      h("small", { class: "ds-soft" }, firstOf(run.prompt, PROMPT)),
       button("×", { class: "ds-small", ...about }, leaveOut),
     );
   }

@@ -7,6 +7,7 @@ import { savers } from "../save/buttons.js";
 import { CAME } from "../strip.js";
 
 const SIGN = { a: "✓ ", b: "◇ ", p: "● " };
+const WHOLE = "τ, tokens/s, accepted and rounds are of the whole runs";
 const HEADS = [
   "",
   ["τ", TAU],
@@ -116,12 +117,13 @@ export class Card {
     if (parts === 0)
       found.unshift(
         "the texts differ from the first token on: no two places belong together, " +
-          "so only the first rounds are shown",
+          `so only the first rounds are shown; ${WHOLE}`,
       );
     else if (parts !== null)
       found.unshift(
         `the texts differ from token ${parts + 1} on: ` +
-          `only the ${plural(parts, "token")} before it are compared`,
+          `only the ${plural(parts, "token")} before it ${parts === 1 ? "is" : "are"} compared; ` +
+          WHOLE,
       );
     this.notes.hidden = !found.length;
     this.notes.replaceChildren(...found.map((sentence) => h("li", {}, `⚠ ${sentence}`)));

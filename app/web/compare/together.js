@@ -231,7 +231,7 @@ export class Together {
     const shown = this.panes.map((pane) =>
       pane.shown ? { rounds: pane.rounds, at: pane.at } : null,
     );
-    const columns = columnsOf(shown, this.sides, this.place);
+    const columns = columnsOf(shown, this.sides, this.place, this.parts);
     const said = JSON.stringify(columns);
     if (!moved && said === this.standing) return;
     this.standing = said;

@@ -36,7 +36,7 @@ export class DraftCard {
         `position ${position}`,
         h("td", { class: "label" }, label),
         percent(p),
-        `${sign} ${fate === "other" ? `the target wrote ${wrote}` : words}`,
+        `${sign} ${fate === "other" ? `the model wrote ${wrote}` : words}`,
       ];
     });
     const table = h("div", { class: "ds-table dn-edits" }, sheet("Edits", HEADS, edits)),
@@ -59,7 +59,7 @@ export class DraftCard {
     return button(`${DN_MARK[status]} ${name}`, about, () => this.onPick(row));
   }
 
-  /** The state that the target went on to. */
+  /** The state that the model went on to. */
   stop(ghost) {
     this.element.hidden = false;
     this.body.replaceChildren(

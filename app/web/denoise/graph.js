@@ -26,7 +26,7 @@ const LEGEND = [
   ["accepted", "✓", "accepted: a call saved"],
   ["rejected", "×", "rejected"],
   ["unreached", "·", "unreached"],
-  ["ghost", "◇", "where the target went on"],
+  ["ghost", "◇", "where the model went on"],
 ];
 const READABLE = 480; // pixels: in less, the whole graph's boxes could not be read
 

@@ -56,24 +56,26 @@ export class Guide {
     );
   }
 
-  /** The runs over the whole text, and whether they agree so far; `parts`: where they part. */
-  draw(runs, reach, parts, unlike) {
+  /** The runs over the whole text, and whether they agree so far; `parts`: where they part;
+   *  `ended`: all of them. */
+  draw(runs, reach, parts, unlike, ended) {
     this.lanes.draw(
       reach,
       runs.map(({ name }) => h("span", {}, name)),
       runs.map(({ steps }) => laneOf(steps)),
     );
-    const same =
-      parts === null
-        ? "✓ both runs unmask the same tokens at the same steps"
-        : `≠ the runs part at step ${parts + 1}`;
+    const both = Math.min(...runs.map(({ steps }) => steps.length)),
+      isWhole = ended && both === reach,
+      alike = isWhole ? "unmask the same tokens at the same steps" : "are the same so far",
+      far = isWhole ? "" : `: ${both} of ${reach} steps`,
+      same = parts === null ? `✓ both runs ${alike}${far}` : `≠ the runs part at step ${parts + 1}`;
     const words = parts === undefined ? unlike : [same, ...unlike];
     this.same.textContent = words.join("; ");
     this.same.classList.toggle("bad", typeof parts === "number");
   }
 
-  /** Where we are; `run` is the one that drafts. */
-  mark(run, reach, busy) {
+  /** Where we are; `run` is the one that drafts; `plain`: the one beside it, if there is one. */
+  mark(run, reach, busy, plain) {
     const { playing, follow, place } = this.player,
       step = run.stepAt(place);
     this.moves.playing(playing);
@@ -87,11 +89,12 @@ export class Guide {
       h("small", {}, where + (step.free ? " · ✓ by an accepted draft" : "")),
     );
     this.told.textContent = toldOf(run, step);
-    this._count(run, step);
+    this._count(run, step, !plain || plain.steps.length > place);
   }
 
-  _count(run, { tally: [calls, plain, saved, speedup] }) {
-    const values = [plain, calls, saved, ratio(speedup)];
+  /** isMade: the plain run beside it, if there is one, has come so far. */
+  _count(run, { tally: [calls, plain, saved, speedup] }, isMade) {
+    const values = isMade ? [plain, calls, saved, ratio(speedup)] : ["–", calls, "–", "–"];
     const shown = run.drafts
       ? TALLY.map((about, at) => [values[at], ...about])
       : [[calls, "model calls", "one denoising step each"]];

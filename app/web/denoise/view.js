@@ -198,7 +198,7 @@ export class DenoiseView {
     this._tell();
     this._working();
     if (ended && !this.busy) this.player.follow = false;
-    this._mark();
+    ended ? this._drawAll() : this._mark();
     seek(this);
   }
 
@@ -276,13 +276,15 @@ export class DenoiseView {
     this.scope.classList.remove("nothing");
     this.scope.classList.toggle("pair", pair);
     const parts = pair ? stepsPart(shown[0].steps, shown[1].steps) : undefined;
-    this.guide.draw(shown, this.reach, parts, (pair && this.unlike) || []);
+    const ended = !this.runs.some((run) => run.feed.active);
+    this.guide.draw(shown, this.reach, parts, (pair && this.unlike) || [], ended);
     this._tell();
     this._draw();
   }
 
   _mark() {
-    this.guide.mark(this.main, this.reach, this.busy);
+    const plain = this.runs.find((run) => run !== this.main && run.feed.run);
+    this.guide.mark(this.main, this.reach, this.busy, plain);
   }
 
   _draw() {

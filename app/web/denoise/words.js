@@ -18,11 +18,11 @@ const DN_WORDS = [
   ["Level", "how many steps ahead of the block a draft is."],
   [
     "Pathway",
-    "one order of steps that leads to a draft. There may be several; the target walks at most one.",
+    "one order of steps that leads to a draft. There may be several; the model walks at most one.",
   ],
   [
     "Saved call",
-    "the target's own steps led to a draft: what it says of that state is there already, so the " +
+    "the model's own steps led to a draft: what it says of that state is there already, so the " +
       "next step needs no call.",
   ],
 ];

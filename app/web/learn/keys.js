@@ -7,14 +7,14 @@ import { dialog, keyList } from "../parts.js";
 const KEYS = [
   ["← →", "step before, step after"],
   ["PgUp PgDn", "the same, for clickers; with shift: chapter before, chapter after"],
-  ["1 … 9 0", "chapter; 0 is the tenth"],
+  ["1 … 9 0", "chapter, where nothing is asked; 0 is the tenth"],
   ["Home End", "first, last step of the chapter"],
   ["Space", "play, pause"],
   ["p", "present: large type, the whole screen"],
   ["↑ ↓", "node above, node below; shift with ← → for parent and child"],
   ["f", "fit the tree"],
-  ["a b c", "answer the question at a chapter's end"],
-  ["1 … 9", "where a node is to be guessed: the node of that number"],
+  ["a b c", "answer the question, also once more"],
+  ["1 … 9", "the same; where a node is to be guessed: the node of that number"],
   ["Esc", "stop presenting"],
   ["Tab", "from one row of tools to the next; there ← → Home End go along it"],
   ["?", "this help"],
@@ -53,7 +53,7 @@ export function actOf({ key, shiftKey }, lesson) {
     c: () => lesson.answer(2),
   };
   if (!/^[0-9]$/.test(key)) return acts[key];
-  if (lesson.predicting && key !== "0") return () => lesson.answer(Number(key) - 1);
+  if (lesson.asked) return () => lesson.answer(Number(key) - 1); // no chapter, answered or not
   return chapter((Number(key) || 10) - 1);
 }
 

@@ -5,6 +5,13 @@ import { h } from "../dom.js";
 import { BESIDE_TREE, companion } from "./companions.js";
 import { LessonTree } from "./tree.js";
 
+const AXIS = 1.5; // boxes: as high as what is around a tree
+
+/** How many boxes stand below one another in a tree. */
+function lowest({ y, ghost }) {
+  return 1 + Math.max(...y, ghost?.y ?? 0);
+}
+
 export class LessonStage {
   /** picked(row): a person picks a node of the first tree; true: it is not to be shown. */
   constructor(picked) {
@@ -46,6 +53,8 @@ export class LessonStage {
     this.side.replaceChildren(
       ...(side ? [companion(side, { point: (row) => this._point(row) })] : []),
     );
+    const high = trees.map(({ name }) => `minmax(0, ${AXIS + lowest(known[name])}fr)`);
+    this.room.style.setProperty("--ds-rows", high.join(" "));
     for (const [at, tree] of this.trees.entries()) tree.frameBox.hidden = !trees[at];
     for (const [at, spec] of trees.entries()) this.trees[at].draw(known[spec.name], spec);
   }

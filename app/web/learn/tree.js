@@ -14,9 +14,10 @@ const LEAST_SCALE = 0.42,
   READ_SCALE = 0.85, // below: boxes of one line, if they are larger then
   NOTE = 7, // of the plane: as wide a letter of a note is
   LARGE_SCALE = 1.5; // below: narrow ones, if they are larger then
-const AROUND_TREE = 22, // pixels around a tree
-  AXIS = 10, // lower, for the labels of the depths
-  TOOLS = 28; // and below it, for its buttons
+// Pixels around a tree; lower, for the labels of the depths; and below it, for its buttons, which
+// are not there when it is presented.
+const ROOM = { around: 22, axis: 10, tools: 28 },
+  PRESENTED = { around: 14, axis: 8, tools: 0 };
 const SLIM_ROOM = 420; // pixels: a tree in less may have slim boxes
 const PHONE = "(max-width: 720px)"; // as in narrow.css
 const NARROW = { pad: 8, axis: 24, name: 20, most: 1.15, lowest: 150 };
@@ -67,6 +68,12 @@ class LessonPlan extends TreePlan {
       width: deepest * this.stepX + this.boxW,
       height: lowest * this.stepY + this.boxH,
     };
+  }
+
+  /** The last depth with a box: none behind it has a label, which would have no room. */
+  get deepest() {
+    const { depths, ghost, path } = this.round;
+    return Math.max(...depths, ghost ? path.length : 0);
   }
 
   /** The part that is shown, and at least a share of the whole: {left, top, width, height}. */
@@ -168,13 +175,15 @@ export class LessonTree extends TreeView {
     return others.reduce(larger, plan);
   }
 
+  get _room() {
+    return this.frameBox.closest(".ds-presenting") ? PRESENTED : ROOM;
+  }
+
   /** The scale at which the shown part of a plan fills the window. */
   _whole({ shown }) {
-    const [w, high] = this.window.size;
-    return Math.min(
-      (w - 2 * AROUND_TREE) / shown.width,
-      (high - 2 * AROUND_TREE - TOOLS) / shown.height,
-    );
+    const [w, high] = this.window.size,
+      { around, tools } = this._room;
+    return Math.min((w - 2 * around) / shown.width, (high - 2 * around - tools) / shown.height);
   }
 
   /** The whole of it when that can be read, larger than life where there is room. */
@@ -187,7 +196,8 @@ export class LessonTree extends TreeView {
     if (whole < LEAST_SCALE) return super.frame(false);
     const k = Math.min(whole, MOST_SCALE);
     const x = (w - width * k) / 2 - left * k;
-    this.window.show({ k, kx: k, x, y: (hgt - TOOLS - height * k) / 2 + AXIS - top * k });
+    const { axis, tools } = this._room;
+    this.window.show({ k, kx: k, x, y: (hgt - tools - height * k) / 2 + axis - top * k });
   }
 
   /** All of its depths in sight, and as much room below as its branches take. */

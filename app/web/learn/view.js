@@ -151,14 +151,22 @@ export class Learn {
     if (places.length && this.sliders.length) this._moved(placesFor(this.sliders, places));
   }
 
-  /** Show a step; what is out of range is brought into it. */
+  /** Show a step; what is out of range is brought into it. In a chapter that is entered all
+   *  questions are open: another class may answer them. */
   go(chapter, step) {
-    this.chapter = Math.max(0, Math.min(this.course.chapters.length - 1, chapter));
+    const to = Math.max(0, Math.min(this.course.chapters.length - 1, chapter));
+    if (to !== this.chapter) this._ask(to);
+    this.chapter = to;
     this.step = Math.max(0, Math.min(this.length(this.chapter) - 1, step));
     this.seen.add(this.here);
     this._draw();
     this.address?.write();
     this._reveal();
+  }
+
+  _ask(chapter) {
+    for (const here of this.answers.keys())
+      if (here.startsWith(`${chapter}.`)) this.answers.delete(here);
   }
 
   /** On a phone the page scrolls: a step begins with its words in sight. */
@@ -219,7 +227,9 @@ export class Learn {
     const run = (!this.asking && this.shown.run) || this.course.chapters[this.chapter].run;
     if (!run || (this.step && !this.asking)) return [];
     const chapter = this.chapter + 1;
-    const open = (own) => this.goTo({ view: "run", filling: run.filling, chapter, own });
+    const isPresented = () => this.nav.large.getAttribute("aria-pressed") === "true";
+    const open = (own) =>
+      this.goTo({ view: "run", filling: run.filling, chapter, own, presented: isPresented() });
     return [onward(run, this.goTo && open)];
   }
 
@@ -245,7 +255,7 @@ export class Learn {
   }
 
   answer(at) {
-    if (!this.asked || at >= this.asked.options.length) return;
+    if (!this.asked?.options[at]) return;
     this.pause();
     this.answers.set(this.here, at);
     this._draw();

@@ -185,7 +185,8 @@ export class Results {
     this.lines = h("tbody", {});
     const about = { class: "ds-results", "aria-label": "All methods" },
       table = h("table", about, h("thead", {}, this.head), this.lines);
-    const title = [h("h2", {}, "All methods, the same prompts"), h("span", {}, name)],
+    this.setting = h("span", { class: "ds-setting" }); // where the lists are not to be seen
+    const title = [h("h2", {}, "All methods, the same prompts"), h("span", {}, name), this.setting],
       shown = card(
         "All methods",
         [...title, ...Object.values(this.picks)],
@@ -216,7 +217,12 @@ export class Results {
       rows = sorted(rowsOf(this.rows, this.chosen), key, !up),
       most = Math.max(...rows.map((row) => row.high ?? row.tau)),
       drawn = scatter(rows, this.phone.matches);
-    this.picture.replaceChildren(...(drawn ? [drawn] : []));
+    const untimed = rows.filter((row) => !row.speed).map((row) => row.title),
+      left = h("p", { class: "ds-soft ds-tell" }, `not timed: ${untimed.join(", ")}`);
+    this.setting.textContent = Object.entries(this.chosen)
+      .map(([name, value]) => LABELS[name](value))
+      .join(" · ");
+    this.picture.replaceChildren(...(drawn ? [drawn, untimed.length ? left : ""] : []));
     const head = this.columns.map((column) => {
       if (!column.key) return h("th", {}, column.words);
       const made = sortHead(column, { name, down: !up }, () => this._sort(column));
@@ -287,7 +293,8 @@ function aboutOf({ model, max_new_tokens: tokens, rows, hardware, threads }) {
     where = hardware ? `on one machine (${hardware}, threads: ${threads})` : "on one machine";
   return (
     `${model}, up to ${tokens} new tokens a prompt. τ, TVD and top 16 are of ` +
-    `${most("texts")} prompts, ${how}; times of ${most("timed")}, ${where}. ` +
+    `${most("texts")} prompts, ${how}; times of ${most("timed")}, ${where}: ` +
+    "speed is their median, and not τ ÷ round. " +
     "Make yours: python -m app grid table --out FOLDER --prompts FILE"
   );
 }

@@ -5,10 +5,11 @@ import { button, h } from "../dom.js";
 import { openForm, writePrompt } from "../form.js";
 import { goTo } from "../goto.js";
 import { keepTyped } from "../memory.js";
+import { togglePresent } from "../present.js";
 
 /** Fill the form with a chapter's settings. asked: {filling, chapter: its number, own: a prompt of
- * one's own is to be written}. */
-export function fillFromCourse(studio, { filling, chapter, own }) {
+ * one's own is to be written, presented: the course was, and is so again on the way back}. */
+export function fillFromCourse(studio, { filling, chapter, own, presented }) {
   const { prompt, ...others } = filling,
     prefix = studio.where.stop;
   keepTyped(prefix, true); // the run on view is not to write over it
@@ -26,7 +27,11 @@ export function fillFromCourse(studio, { filling, chapter, own }) {
     goTo({ view: "learn" });
     // Once the tab is there, the lesson has the focus that this button had.
     const title = document.querySelector(".ds-lesson-title");
-    if (title) onShown(title, () => title.focus({ preventScroll: true }), true);
+    const arrived = () => {
+      if (presented) togglePresent(title.closest(".ds-learn"));
+      title.focus({ preventScroll: true });
+    };
+    if (title) onShown(title, arrived, true);
   };
   line.dataset.chapter = chapter;
   line.append(button("Back to the course", { class: "ds-button" }, back));

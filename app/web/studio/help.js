@@ -23,7 +23,7 @@ const HELP = [
   ["Shift ↑ ↓", "in the table of rounds, select rows; also Shift and a press; Esc lets go"],
   ["o", "in a comparison, the next tree"],
   ["t", "nodes as a table, or as a tree"],
-  ["e", "examples that ship, and runs of this tab"],
+  ["e", "examples that ship, and runs opened in this tab"],
   ["s", "save: pictures, tables, the run"],
   ["p", "present: the whole screen, with nothing but picture and sentence; Esc leaves"],
   ["Tab", "from one row of tools to the next; there ← → Home End go along it"],

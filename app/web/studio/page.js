@@ -25,6 +25,7 @@ function go(studio) {
   if (!asked) return;
   const { ticket, tickets, shelf, round, row } = asked;
   if (shelf) studio.shelf.open();
+  else studio.shelf?.close(); // what is opened is to be seen
   if (asked.filling) fillFromCourse(studio, asked);
   if (tickets) studio.open(...tickets);
   else if (ticket && where.places > 1) studio.beside(ticket);

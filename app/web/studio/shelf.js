@@ -5,6 +5,8 @@ import { h } from "../dom.js";
 import { dialog, LETTERS } from "../parts.js";
 import { keepList, keptList } from "../storage.js";
 
+export const RAISED = "draftscope-raised"; // an event of a dialog that lies over the page now
+
 /** [title, words] of an empty view. */
 export const EMPTY = {
   one: [
@@ -49,7 +51,9 @@ export class Shelf {
 
   async open() {
     await this.gallery.draw();
-    if (!this.isOpen) this.element.showModal();
+    if (this.isOpen) return;
+    this.element.showModal();
+    this.element.dispatchEvent(new CustomEvent(RAISED, { bubbles: true }));
   }
 
   close() {

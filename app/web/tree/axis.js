@@ -18,9 +18,8 @@ export class TreeAxis {
   }
 
   /** columns: {lead, here, labels, …} of compare/columns.js, or null. */
-  draw({ round, width, boxW, stepX }, columns) {
+  draw({ round, width, boxW, stepX, deepest = Math.round((width - boxW) / stepX) }, columns) {
     const lead = columns?.lead ?? 0;
-    const deepest = Math.round((width - boxW) / stepX);
     const own = (depth) =>
       depth ? `${round.word || "depth"} ${depth}` : round.lines ? "" : "root";
     const count = columns ? columns.labels.length : deepest + 1;

@@ -232,7 +232,7 @@ export function chipBox(size, chip, [x, y]) {
 /** The lines of a row's tip: [label, line, …]. */
 export function tipLines(round, row, label) {
   if (row === GHOST) {
-    const what = round.lines ? "the target's step" : "target's token";
+    const what = round.lines ? "the model's step" : "target's token";
     return [label, `${what}, ${round.ghost.why}`];
   }
   if (round.lines) return [label, round.nodes[row].why];

@@ -1,7 +1,7 @@
 // The text of a run on view, collected for What-if by the server's worker.
 
 import { Background } from "../background.js";
-import { say } from "../dom.js";
+import { h, say } from "../dom.js";
 import { banner } from "../parts.js";
 
 export class Collecting {
@@ -13,11 +13,14 @@ export class Collecting {
     this.hear = hear;
     this.work = new Background(source, "Collecting this run's text", {
       result: (ticket) => source.collected({ ticket }),
-      done: ({ file, title, apart }) =>
-        hear.collected(file, title, { ...this.setting, apart }, this.isWanted),
+      done: ({ file, title, apart }) => {
+        this.told.remove();
+        hear.collected(file, title, { ...this.setting, apart }, this.isWanted);
+      },
       complain: (sentence) => this._complain(sentence),
     });
     this.said = banner();
+    this.told = h("div", { class: "ds-soft ds-tell" }); // of the run, meanwhile
     this.element = this.work.element;
   }
 
@@ -29,17 +32,26 @@ export class Collecting {
     if (!begun) return;
     this.file = begun.file; // as What-if will know it
     this.setting = { ...begun.setting, ...named, made: begun.made };
+    this._tell(begun);
     this.hear.asked();
+  }
+
+  _tell({ setting: { method, budget }, prompt, text }) {
+    const size = budget ? ` B ${budget}` : "";
+    this.told.replaceChildren(h("p", {}, `The run, ${method}${size}: ${prompt}`), h("p", {}, text));
+    this.element.after(this.told);
   }
 
   /** Somebody turned to another text. */
   forget() {
     this.said.remove();
+    this.told.remove();
   }
 
   _complain(sentence) {
     say(this.said, sentence);
-    if (!sentence) return this.forget();
+    this.forget();
+    if (!sentence) return;
     this.element.after(this.said);
     this.hear.failed(this.isWanted);
   }

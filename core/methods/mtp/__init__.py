@@ -1,9 +1,9 @@
-"""Native multi-token prediction (MTP) heads: one layer of the target's own kind that drafts token
-after token (DeepSeek-V3, arXiv 2412.19437, §2.2; Qwen3-Next and later).
+"""Native multi-token prediction (MTP) heads: layers of the target's own kind that draft token after
+token (DeepSeek-V3, arXiv 2412.19437, §2.2; Qwen3-Next and later; MiMo V2 Flash).
 
-A row of the layer is a projection of the norm of the *next* token's embedding beside the norm of a
-hidden state: the target's last one, and behind the root the layer's own. Embedding and head are the
-target's.
+A row of a layer is a projection of the norm of the *next* token's embedding beside the norm of a
+hidden state: the target's last one. A single layer is run again on its own hidden states behind the
+root. Where there are several, each drafts one depth. Embedding and head are the target's.
 
 Light. ``model`` is the network, its layouts and how it is loaded, ``drafter`` the network at work,
 ``training`` how the target's own last layer becomes such a head.
@@ -27,11 +27,13 @@ from core.methods.serving import llama_cpp, sglang_chain
 
 # The fields by which a config counts its layers of this kind.
 COUNTS = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers")
+# A target whose files alone count them. It names no drafter's architecture: other lines follow.
+IN_FILES = r"^=MiMoV2FlashForCausalLM\n"
 
 
 @dataclass(frozen=True)
 class MtpOptions:
-    depth: int = option(8, "how many tokens deep the layer is run again", Range(1, 64))
+    depth: int = option(8, "how many tokens deep it drafts, at most", Range(1, 64))
     temperature: float = temperature_of_q()
 
 
@@ -44,9 +46,10 @@ DRAFTER = DrafterInfo(
     checkpoint=Checkpoint(
         "core.methods.mtp.model",
         "core.methods.mtp.model:export",
-        layouts="the layouts of Qwen, DeepSeek, GLM, MiMo and speculators, of one layer",
-        told=rf"^=.*MTP|(^|\.)({'|'.join(COUNTS)})=[1-9]|^format=draftscope-last-layer$",
+        layouts="the layouts of Qwen (of one layer), DeepSeek, GLM, MiMo and speculators",
+        told=rf"^=.*MTP|{IN_FILES}|(^|\.)({'|'.join(COUNTS)})=[1-9]|^format=draftscope-last-layer$",
         inside=True,
+        gguf="core.methods.mtp.gguf:LAYOUT",
     ),
     training="core.methods.mtp.training:TRAINING",
     explain=Explanation(lead="The layer's {rank} token after {parent}, given the whole path."),

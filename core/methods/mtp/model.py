@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from core.models.adapter import PARTS
 from core.models.cache import StaticKV
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
-from core.models.layer_kinds import FULL
+from core.models.layer_kinds import FULL, SLIDING
 from core.models.layers import RMSNorm
 from core.models.target import reads_static_kv, run_rows
 
@@ -46,64 +46,108 @@ KIND, FORMAT = "MTP", "draftscope-last-layer"
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """A publisher's names for the tensors of the first head; {L} is the target's layer count.
+    """A publisher's names for the tensors of MTP heads, and what such heads read.
 
-    parts   a pattern of names → our name; other names after ``layer`` are the layer's
-    layer   what stands before the names of the layer's tensors
-    unread  a pattern of names that hold a copy of the target's
+    layer    what stands before the names of a layer's tensors, with its number
+    parts    a pattern of what comes then → our name; other names are the decoder layer's
+    outside  of names outside of the layers → our name
+    unread   a pattern of what comes then, of a copy of the target's
+    behind   whether the numbers count on from the target's layers
+    counted  whether the files count the layers, and no field of the config
+    several  whether there may be more than one
     hidden_first  whether the projection reads the hidden state before the embedding
+    chained  whether a layer reads what the one before it made; if not, each reads the target's
+             hidden state
+    before_norm  whether the target's hidden state is that before its final norm
+    fields   of the target's config, of these layers
     """
 
     name: str
-    parts: Mapping[str, str]
     layer: str
+    parts: Mapping[str, str]
+    outside: Mapping[str, str] = field(default_factory=dict)
     unread: str = "$^"
+    behind: bool = False
+    counted: bool = False
+    several: bool = True
     hidden_first: bool = False
+    chained: bool = True
+    before_norm: bool = False
+    fields: Mapping[str, str] = field(default_factory=dict)
 
-    def ours(self, name: str, layers: int) -> str | None:
-        """Our name of a tensor, or None for one that is not the head's."""
-        for theirs, mine in self.parts.items():
-            if found := re.match(theirs.replace("{L}", str(layers)), name):
-                return mine + name[found.end() :]
-        found = re.match(self.layer.replace("{L}", str(layers)), name)
-        if found is None or re.match(self.unread, name[found.end() :]):
+    def place(self, name: str, layers: int) -> tuple[int, str] | None:
+        """The depth and our name of a tensor, of a target of so many layers; None for one that is
+        not a head's."""
+        for theirs, mine in self.outside.items():
+            if found := re.match(theirs, name):
+                return 0, mine + name[found.end() :]
+        if (found := re.match(self.layer, name)) is None:
             return None
-        return "layer." + name[found.end() :]
+        depth, rest = int(found[1]) - layers * self.behind, name[found.end() :]
+        if depth < 0 or re.match(self.unread, rest):
+            return None
+        for theirs, mine in self.parts.items():
+            if found := re.match(theirs, rest):
+                return depth, mine + rest[found.end() :]
+        return depth, "layer." + rest
+
+    def ours(self, name: str, config: MtpConfig) -> str | None:
+        """Our name of a tensor, or None for one that is not the head's."""
+        depth, own = self.place(name, config.layers or 0) or (config.depths, "")
+        if depth >= config.depths:
+            return None
+        return own if depth == 0 else f"further.{depth - 1}.{own}"
 
 
-_NEXTN = r"(?:model\.)?(?:language_model\.)?layers\.{L}\."
+_NUMBER = r"(\d{1,4})\."
 _QWEN = r"(?:model\.)?mtp\."
+_NEXTN = {"enorm": "enorm", "hnorm": "hnorm", "eh_proj": "eh_proj"}
 _NAMED = {"token_layernorm": "enorm", "hidden_layernorm": "hnorm", "input_proj": "eh_proj",
           "final_layernorm": "norm"}  # fmt: skip
+QWEN = HeadLayout(
+    "Qwen",
+    _QWEN + r"layers\." + _NUMBER,
+    {},
+    {_QWEN + "pre_fc_norm_embedding": "enorm", _QWEN + "pre_fc_norm_hidden": "hnorm",
+     _QWEN + "fc": "eh_proj", _QWEN + "norm": "norm"},
+    several=False,
+)  # fmt: skip
 LAYOUTS = (
-    HeadLayout(
-        "Qwen",
-        {_QWEN + "pre_fc_norm_embedding": "enorm", _QWEN + "pre_fc_norm_hidden": "hnorm",
-         _QWEN + "fc": "eh_proj", _QWEN + "norm": "norm"},
-        _QWEN + r"layers\.0\.",
-    ),
+    QWEN,
     HeadLayout(
         "DeepSeek",
-        {_NEXTN + "enorm": "enorm", _NEXTN + "hnorm": "hnorm", _NEXTN + "eh_proj": "eh_proj",
-         _NEXTN + r"shared_head\.norm": "norm"},
-        _NEXTN,
-        r"shared_head\.head|embed_tokens",
+        r"(?:model\.)?(?:language_model\.)?layers\." + _NUMBER,
+        _NEXTN | {r"shared_head\.norm": "norm"},
+        unread=r"shared_head\.head|embed_tokens",
+        behind=True,
     ),
-    HeadLayout("speculators", {rf"mtp_layers\.0\.{n}": to for n, to in _NAMED.items()},
-           r"mtp_layers\.0\."),
-    HeadLayout("MiMo", {rf"model\.mtp_layers\.0\.{n}": to for n, to in _NAMED.items()},
-           r"model\.mtp_layers\.0\.", hidden_first=True),
+    HeadLayout("speculators", r"mtp_layers\." + _NUMBER, _NAMED),
+    # In vLLM, by Xiaomi's own hands, the target's norm is the head's alone.
+    HeadLayout("MiMo", r"model\.mtp_layers\." + _NUMBER, _NAMED, hidden_first=True,
+               before_norm=True),
+    # SGLang's worker of several layers, which was made for it, gives each of them the target's
+    # state before the final norm.
+    HeadLayout(
+        "MiMo V2",
+        r"model\.mtp\.layers\." + _NUMBER,
+        _NEXTN | {"final_layernorm": "norm", "pre_mlp_layernorm": "layer.post_attention_layernorm",
+                  r"self_attn\.attention_sink_bias": "layer.self_attn.sinks"},
+        counted=True, chained=False, before_norm=True,
+        fields={"layer_types": SLIDING, "mlp_layer_types": "dense"},
+    ),
 )  # fmt: skip
+COUNTED = ("mimo_v2_flash",)  # model types whose files alone count the layers
 
 
 @dataclass(frozen=True)
 class MtpConfig:
-    """The sizes and order of a head, as its folder's config gives them.
+    """The sizes of a head, as its folder's config gives them, and what it reads.
 
     layers  of the target, which a nextn head's name counts on; None: it does not say
+    depths  its layers, one for each depth; a single one is run again. 0: the files tell
     rank    of the change to the target's last layer, of a head trained here; 0: a published one
     parts   (out, in) of each linear layer that is changed
-    hidden_first  as in ``HeadLayout``
+    layout  of a published one
     """
 
     hidden_size: int
@@ -112,7 +156,8 @@ class MtpConfig:
     layers: int | None = None
     rank: int = 0
     parts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    hidden_first: bool = False
+    depths: int = 1
+    layout: HeadLayout = QWEN
 
     def __post_init__(self) -> None:
         sizes = (self.hidden_size, self.rank, *(n for shape in self.parts.values() for n in shape))
@@ -120,6 +165,16 @@ class MtpConfig:
             all(type(n) is int and n >= 0 for n in sizes) and self.parts.keys() <= PARTS.keys()
         ):
             raise ValueError("rank and parts are whole numbers of known parts")
+
+    @property
+    def hidden_first(self) -> bool:
+        """As in ``HeadLayout``."""
+        return self.layout.hidden_first
+
+    @property
+    def max_depth(self) -> int | None:
+        """The deepest that it drafts; None: a single layer is run again at each depth."""
+        return self.depths if self.depths > 1 else None
 
     @property
     def of_target(self) -> dict[str, int]:
@@ -132,19 +187,24 @@ class MtpConfig:
 
     @staticmethod
     def of(raw: dict[str, Any]) -> MtpConfig:
-        """Raises UserError for a config that names no head, or heads of several layers that the
-        target would run one after the other."""
+        """Raises UserError for a config that names no head, or several layers in a layout that has
+        one."""
         layer = {**raw, **(raw.get("text_config") or raw.get("transformer_layer_config") or {})}
         sizes = (layer["hidden_size"], layer["vocab_size"], layer.get("rms_norm_eps", 1e-6))
         if raw.get("format") == FORMAT:
             parts = {name: (n, m) for name, (n, m) in raw["parts"].items()}
             return MtpConfig(*sizes, rank=raw["rank"], parts=parts)
-        if not (count := max((layer.get(name) or 0 for name in COUNTS), default=0)):
+        count = max((layer.get(name) or 0 for name in COUNTS), default=0)
+        if not count and layer.get("model_type") not in COUNTED:
             raise UserError("its config counts no MTP layer")
-        if count > 1:
-            raise UserError(f"an MTP head of {count} layers is not supported")
+        if count > 1 and layer.get(COUNTS[0]):
+            raise UserError(_one_alone(count, QWEN))
         alone = "transformer_layer_config" in raw
-        return MtpConfig(*sizes, layers=None if alone else layer["num_hidden_layers"])
+        return MtpConfig(*sizes, layers=None if alone else layer["num_hidden_layers"], depths=count)
+
+
+def _one_alone(count: int, layout: HeadLayout) -> str:
+    return f"an MTP head of {count} layers is not supported in {layout.name}'s layout"
 
 
 def load_config(folder: Path) -> MtpConfig:
@@ -152,16 +212,16 @@ def load_config(folder: Path) -> MtpConfig:
     config = checkpoint.load_config(folder, KIND, MtpConfig.of)
     if config.rank or not any(folder.glob("*.safetensors")):
         return config
-    return replace(config, hidden_first=_layout(folder, config).hidden_first)
-
-
-def _layout(folder: Path, config: MtpConfig) -> HeadLayout:
-    """The layout of a folder's tensors. Raises LayoutError for a folder without a head's."""
     names = checkpoint.read_shapes(folder)
     for layout in LAYOUTS:
-        found = {layout.ours(name, config.layers or 0) for name in names}
-        if "eh_proj.weight" in found:
-            return layout
+        places = [found for name in names if (found := layout.place(name, config.layers or 0))]
+        if (0, "eh_proj.weight") not in places:
+            continue
+        if layout.counted:
+            config = replace(config, depths=1 + max(depth for depth, _ in places))
+        if config.depths > 1 and not layout.several:
+            raise UserError(f"{folder}: {_one_alone(config.depths, layout)}")
+        return replace(config, layout=layout)
     raise checkpoint.LayoutError(f"{folder} holds no tensor of an MTP head")
 
 
@@ -172,10 +232,18 @@ class MtpHead(nn.Module):
     """One layer of the target's class with the norms and the projection before it. Embedding, head
     and rotary positions are the target's.
 
-    body  a language model of the target's class with this one layer
+    body     a language model of the target's class with this one layer
+    further  the heads of the depths after the first, if it has layers of their own for them
+    gains    [h], of the target's final norm, where the head reads its hidden state before it
     """
 
-    def __init__(self, config: MtpConfig, body: Any):
+    def __init__(
+        self,
+        config: MtpConfig,
+        body: Any,
+        further: Iterable[MtpHead] = (),
+        gains: Tensor | None = None,
+    ):
         super().__init__()
         decoder = body.get_decoder()
         self.config = config
@@ -183,10 +251,18 @@ class MtpHead(nn.Module):
         self.enorm, self.hnorm = copy.deepcopy(self.norm), copy.deepcopy(self.norm)
         self.eh_proj = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
         self._body = (body,)  # not as a part: its tensors are those above, and the target's
+        self.further = nn.ModuleList(further)
+        self.gains = gains
 
     @property
     def body(self) -> Any:
         return self._body[0]
+
+    def entering(self, features: Tensor) -> Tensor:
+        """The target's last hidden states [N, h], after its final norm, as the head reads them.
+        Without the gains they differ from those before the norm by their length, and a norm
+        follows."""
+        return features if self.gains is None else features / self.gains.to(features)
 
     def join(self, hidden: Tensor, next_embeddings: Tensor) -> Tensor:
         """Hidden states [N, h] with the embeddings [N, h] of the tokens after them → rows of the
@@ -222,17 +298,24 @@ class Stored(nn.Module):
 
 
 def head_of(model: Any, config: MtpConfig, layer: nn.Module | None = None) -> MtpHead:
-    """A head for a target: on ``layer``, or with a layer of the target's class without weights."""
-    body = model_of_layers(model, [layer] if layer else None, _fields(model))
-    decoder = body.get_decoder()
-    decoder.embed_tokens = nn.Identity()
-    if layer is not None:
-        decoder.norm = copy.deepcopy(model.get_decoder().norm)
-    return MtpHead(config, body)
+    """A head for a target: on ``layer``, or with layers of the target's class without weights."""
+    final = model.get_decoder().norm
+    bodies = list[Any]()
+    for depth in range(config.depths):
+        fields = _fields(model, config, depth)
+        bodies.append(model_of_layers(model, [layer] if layer else None, fields))
+        decoder = bodies[-1].get_decoder()
+        decoder.embed_tokens = nn.Identity()
+        if layer is not None:
+            decoder.norm = copy.deepcopy(final)
+    further = (MtpHead(config, body) for body in bodies[1:])
+    gains = final.weight.detach() if config.layout.before_norm else None
+    return MtpHead(config, bodies[0], further, gains)
 
 
-def _fields(model: Any) -> dict[str, Any]:
-    """The config of a model whose one layer is the target's MTP layer, as far as it differs."""
+def _fields(model: Any, head: MtpConfig, depth: int) -> dict[str, Any]:
+    """The config of a model whose one layer is the head's of this depth, as far as it differs from
+    the target's."""
     config = model.config.get_text_config()
     fields: dict[str, Any] = {"num_hidden_layers": 1}
     for kinds, own in (
@@ -241,7 +324,9 @@ def _fields(model: Any) -> dict[str, Any]:
     ):
         if every := getattr(config, kinds, None):
             usual = FULL if kinds == "layer_types" and FULL in every else every[-1]
-            fields[kinds] = [(getattr(config, own, None) or [usual])[0]]
+            usual = head.layout.fields.get(kinds, usual)
+            told = (getattr(config, own, None) or [])[depth:]
+            fields[kinds] = [told[0] if told else usual]
     if hasattr(config, "first_k_dense_replace"):
         fields["first_k_dense_replace"] = 0  # its feed-forward part is of experts
     return fields
@@ -268,6 +353,10 @@ def outline(folder: Path) -> nn.Module:
     with checkpoint.on_meta(folder, KIND):
         if config.rank:
             return Stored(config)
+        if not config.depths:
+            raise UserError(
+                f"how many MTP layers there are stands in the files, which {folder} lacks"
+            )
         from transformers import AutoConfig, AutoModelForCausalLM
 
         raw: dict[str, Any] = dict(read_json(folder / "config.json"))  # type: ignore[call-overload]
@@ -291,13 +380,13 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     found, config = checkpoint.read_shapes(folder), load_config(folder)
     if config.rank:
         return found
-    made = _named(found, _layout(folder, config), config)
+    made = _named(found, config)
     return _together(made, lambda every: (len(every), *every[0]),
                      lambda a, b: (a[0], a[1] + b[1], *a[2:]))  # fmt: skip
 
 
-def _named(found: Mapping[str, Any], layout: HeadLayout, config: MtpConfig) -> dict[str, Any]:
-    named = {layout.ours(name, config.layers or 0): each for name, each in found.items()}
+def _named(found: Mapping[str, Any], config: MtpConfig) -> dict[str, Any]:
+    named = {config.layout.ours(name, config): each for name, each in found.items()}
     return {name: each for name, each in named.items() if name is not None}
 
 
@@ -330,8 +419,7 @@ def wanted(folder: Path, config: MtpConfig) -> Callable[[str], bool] | None:
     are. Raises UserError."""
     if config.rank:
         return None
-    layout = _layout(folder, config)
-    return lambda name: layout.ours(name, config.layers or 0) is not None
+    return lambda name: config.layout.ours(name, config) is not None
 
 
 def read_state(folder: Path, config: MtpConfig) -> dict[str, Tensor]:
@@ -339,8 +427,7 @@ def read_state(folder: Path, config: MtpConfig) -> dict[str, Tensor]:
     some = checkpoint.read_state(folder, wanted(folder, config))
     if config.rank:
         return some
-    named = _named(some, _layout(folder, config), config)
-    return _together(named, torch.stack, lambda a, b: torch.cat([a, b], 1))
+    return _together(_named(some, config), torch.stack, lambda a, b: torch.cat([a, b], 1))
 
 
 def load_head(language: Language, folder: Path, fast: bool = True) -> MtpHead:

@@ -115,8 +115,15 @@ class UnoDrafter(LmDrafter):
         where, mask = self.rows(positions, allowed)
         rows, cache = guessed.to(where.device), self.cache
         embedded = self.adapter.embed(torch.tensor(ids, device=rows.device), rows)[None]
+        after = None
+        if not self.config.causal:  # a window counts from the place, not from its block's end
+            after = torch.zeros_like(where)
+            places = torch.arange(self.masks - 1, -1, -1, device=where.device)
+            after[rows] = places.repeat(len(rows) // self.masks)
         with self.adapter.open(rows):
-            out = run_rows(self.lm, where, mask, cache, inputs_embeds=embedded, logits_to_keep=keep)
+            out = run_rows(
+                self.lm, where, mask, cache, after, inputs_embeds=embedded, logits_to_keep=keep
+            )
         return out.logits[0]
 
     def _guesses(self, position: int) -> list[int]:
