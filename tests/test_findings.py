@@ -166,6 +166,8 @@ def test_few_rounds_conclude_nothing():
     made = findings(Tables.of({"A": fake_trace(rounds=FEW - 1)}), by="run")
     ends = next(finding for finding in made if finding.about == "ends")
     assert ends.words.startswith(f"Only {FEW - 1} walks: too few") and ends.n == FEW - 1
+    width = next(finding for finding in made if finding.about == "width")
+    assert width.n >= FEW and not width.claims and "would help" not in width.words
 
 
 def test_runs_keep_their_order_and_a_run_without_drafts_has_none():

@@ -258,3 +258,22 @@ def test_a_pipe_or_a_device_is_never_waited_for(tmp_path: Path, capsys: Any):
         assert capsys.readouterr().err.count("\n") == 1
     (tmp_path / "sound.jsonl").write_bytes(SOUND)
     assert cli.main(["report", str(tmp_path)]) == 0
+
+
+def test_no_command_says_of_rounds_that_none_counts_what_was_drafted(tmp_path, call):
+    """Every round of one trace is marked, the other has none: no τ, no token, no draft follows."""
+    marked, empty = tmp_path / "marked.jsonl", tmp_path / "empty.jsonl"
+    footer = b'{"kind": "footer"}\n'
+    marked.write_bytes(b"".join([LINES[0], with_value("nodes.log_q.1", 0.5, 1).splitlines()[1],
+                                 b"\n", footer]))  # fmt: skip
+    empty.write_bytes(LINES[0] + footer)
+    for path, count in ((marked, 1), (empty, 0)):
+        code, said, _ = call("trace", "show", path)
+        assert code == 0 and f"rounds    {count} · complete" in said and "τ" not in said
+    code, _, error = call("trace", "show", empty, "--round", 1)
+    assert code == 2 and "holds no round" in error and "stopped" not in error
+    (tmp_path / "t.csv").write_text("tokens,ms\n1,10\n6,12\n", "utf-8")
+    for words in (("advise", marked, "--cost", tmp_path / "t.csv"),
+                  ("trace", "export", marked, "--to", "profile")):  # fmt: skip
+        code, _, error = call(*words)
+        assert code == 2 and "no round of these" in error and "a q above 1" in error

@@ -84,6 +84,8 @@ def made(traces: Sequence[Trace]) -> dict[str, Any]:
     rounds = [r for run in runs for r in run]
     if any(r.block is not None for r in rounds):
         raise UserError("a profile is of drafts that are verified token by token, not of denoising")
+    if marked := next((trace.mark for trace in traces if trace.mark and not rounds), ""):
+        raise UserError(f"no round of these runs counts: {marked}")
     places = max((_depth(r) for r in rounds), default=0)
     if not places:
         raise UserError("nothing was drafted in these runs: there is no profile to make")

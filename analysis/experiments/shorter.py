@@ -166,6 +166,8 @@ def of_traces(traces: Mapping[str, Trace], choose: Choose) -> Shorter:
         prompts.setdefault(prompt_key(trace.header), []).extend(some)
     prompts = {key: some for key, some in prompts.items() if some}
     rounds = [record for some in prompts.values() for record in some]
+    if marked := next((trace.mark for trace in traces.values() if trace.mark and not rounds), ""):
+        raise UserError(f"no round of these traces counts: {marked}")
     most = max((record.draft.nodes for record in rounds), default=0)
     if not most:
         raise UserError("no round of these traces drafted anything")

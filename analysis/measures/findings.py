@@ -119,7 +119,9 @@ def _widest(tables: Tables, by: By, label: str, last: str) -> Frame:
 
 
 def _wider(own: Walks) -> tuple[str, Claims]:
-    """Whether a larger or a wider tree would have helped, with the walks."""
+    """Whether a larger or a wider tree would have helped, with the walks; nothing of too few."""
+    if len(own.rounds) < FEW:
+        return "", {}
     names = {Remedy.NODES: "More nodes", Remedy.WIDER: "A wider tree"}
     helped = {remedy: own.helped(remedy) for remedy in names if own.helped(remedy)}
     if helped:
@@ -154,7 +156,7 @@ def depth(tables: Tables, by: By = "method") -> Iterator[Finding]:
         if len(sure) > 1:
             first, last = sure.iloc[0], sure.iloc[-1]
             words += (
-                f" The target's token was drafted at {_accepted(first)} and at {_accepted(last)}, "
+                f" A drafted token was accepted at {_accepted(first)} and at {_accepted(last)}, "
                 "given that all before was accepted."
             )
         longest = rows.sort_values("accepted", ascending=False, kind="stable")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.numbers import milliseconds, number, tau
+from analysis.numbers import milliseconds, number, plural, tau
 from app.command_line import option, words
 from app.commands.common import read_one
 from app.commands.options import Large
@@ -55,7 +55,8 @@ def pick(trace: Trace, wanted: int | None) -> Round:
         if wanted is None or record.number == wanted:
             return record
     if not trace.rounds:
-        raise UserError("the trace holds no round: it was stopped before the first one")
+        why = "" if trace.complete else ": it was stopped before the first one"
+        raise UserError(f"the trace holds no round{why}")
     first, last = trace.rounds[0].number, trace.rounds[-1].number
     raise UserError(f"the trace has no round {wanted}: its rounds are {first} to {last}")
 
@@ -63,21 +64,22 @@ def pick(trace: Trace, wanted: int | None) -> Round:
 def _header(trace: Trace) -> Iterator[tuple[str, str]]:
     """Name and value of each line above the table."""
     head = trace.header
-    settings = " · ".join(f"{k} {v}" for k, v in _flat(head.settings))
-    yield "method", one_line(f"{head.method} · {settings}", 300)
+    settings = (f"{k} {v}" for k, v in _flat(head.settings))
+    yield "method", one_line(" · ".join([head.method, *settings]), 300)
     model = " ".join(str(head.model[k]) for k in ("name", "revision") if k in head.model)
-    yield "target", one_line(f"{model or 'unknown'} · {head.dtype} · {head.device}", 300)
+    target = filter(None, (model or "unknown", head.dtype, head.device))
+    yield "target", one_line(" · ".join(target), 300)
     if head.drafter:
         yield "drafter", one_line(" · ".join(f"{k} {v}" for k, v in head.drafter.items()), 300)
     if head.created:
         yield "made", one_line(head.created, 60)
     yield "prompt", f"{one_line(head.prompt_text, 200)} ({len(head.prompt_ids)} tokens)"
-    numbers = summary(trace.sound)
+    rounds, numbers = len(trace.rounds), summary(trace.sound)
+    told = f"{plural(numbers['tokens'], 'token')} · τ {tau(numbers['tau'])} · "
     end = "complete" if trace.complete else "interrupted: no footer"
-    rounds = len(trace.rounds)
     if trace.mark:
         yield "marked", trace.mark
-    yield "rounds", f"{rounds} · {numbers['tokens']} tokens · τ {tau(numbers['tau'])} · {end}"
+    yield "rounds", f"{rounds} · {told if trace.sound else ''}{end}"
 
 
 def _flat(settings: object, prefix: str = "") -> Iterator[tuple[str, object]]:
