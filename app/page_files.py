@@ -20,10 +20,10 @@ PLOTLY = Path(str(files("plotly"))) / "package_data" / "plotly.min.js"
 STYLES = tuple(
     f"{name}.css"
     for name in (
-        "theme", "frame", "cards", "text", "stage", "tree", "tree/spine", "legend", "inspector",
-        "explanation", "gallery", "table", "measures", "sizes", "form", "fill", "compare/compare",
-        "compare/card", "plots", "save", "rounds/rounds", "drop", "phone", "lab", "touch",
-        "present",
+        "theme", "gradio", "frame", "cards", "text", "stage", "tree", "tree/spine", "legend",
+        "inspector", "explanation", "gallery", "table", "measures", "sizes", "form", "fill",
+        "compare/compare", "compare/card", "plots", "save", "rounds/rounds", "drop", "phone", "lab",
+        "touch", "present",
     )
 )  # fmt: skip
 

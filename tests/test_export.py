@@ -58,6 +58,13 @@ def test_a_line_per_round_says_what_the_round_says():
     assert (table["accepted"] + 1).mean() == pytest.approx(summary(trace.rounds)["tau"])
 
 
+def test_a_round_that_was_not_timed_has_no_seconds():
+    first, *others = made(2, 8).rounds
+    table = rounds_table(Trace(make_header(), (replace(first, times=Times()), *others), {}))
+    stages = table[["draft", "build", "verify", "commit"]]
+    assert stages.iloc[0].isna().all() and stages.iloc[1].notna().all()
+
+
 def test_a_line_per_node_says_what_the_node_says():
     trace = made(3, 32, method="treeflash")
     table = nodes_table(trace.rounds)

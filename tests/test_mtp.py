@@ -68,16 +68,17 @@ FAMILIES = {
 }
 # A layer for each depth, and how many:
 FAMILIES |= {"glm4_moe 3": FAMILIES["glm4_moe"], "deepseek_v3 2": FAMILIES["deepseek_v3"]}
-FAMILIES["mimo_v2_flash 3"] = lambda: AutoModelForCausalLM.from_config(mimo())
+# The state before the final norm is read off the one after it, as far as ε is nothing:
+EARLY = {"mimo": "qwen2", "mimo_v2_flash": "mimo_v2_flash"}
 
 
-def mimo():
-    """The state before the final norm is read off the one after it, as far as ε is nothing."""
-    made = toys.config("mimo_v2_flash", 48)
+def early(family):
+    made = toys.config(EARLY[family], 48)
     made.rms_norm_eps = 1e-9
-    return made
+    return AutoModelForCausalLM.from_config(made)
 
 
+FAMILIES |= {"mimo": lambda: early("mimo"), "mimo_v2_flash 3": lambda: early("mimo_v2_flash")}
 COUNT = dict.fromkeys(("qwen3", "llama", "qwen3_5_text", "qwen3_next"), "mtp_num_hidden_layers")
 PLACES = {  # a tensor of MtpModel → its published name, of a target of n layers
     "qwen3": {"layers.0.enorm": "mtp.pre_fc_norm_embedding", "layers.0.eh_proj": "mtp.fc",
@@ -86,6 +87,11 @@ PLACES = {  # a tensor of MtpModel → its published name, of a target of n laye
     "glm4_moe": {f"layers.{k}.{part}": f"model.layers.{3 + k}.{own}" for k in range(3)
                  for part, own in (("mtp_block.", ""), ("post_norm", "shared_head.norm"),
                                    ("", ""))},
+    "mimo": {"layers.0.mtp_block.": "model.mtp_layers.0.",
+             "layers.0.enorm": "model.mtp_layers.0.token_layernorm",
+             "layers.0.hnorm": "model.mtp_layers.0.hidden_layernorm",
+             "layers.0.eh_proj": "model.mtp_layers.0.input_proj",
+             "layers.0.post_norm": "model.mtp_layers.0.final_layernorm"},
     "mimo_v2_flash": {f"layers.{k}.{part}": f"model.mtp.layers.{k}.{own}" for k in range(3)
                       for part, own in (
                           ("mtp_block.post_attention_layernorm", "pre_mlp_layernorm"),
@@ -103,7 +109,9 @@ def published(family, folder, single_experts=True):
     main.set_experts_implementation("eager")  # the others take no float64
     family, _, count = family.partition(" ")
     layers, mimo = int(count or 1), family == "mimo_v2_flash"
-    if mimo:
+    main.config.mtp_hidden_states_first = family == "mimo"
+    main.early = family in EARLY
+    if main.early:
         rng = torch.Generator().manual_seed(5)
         gains = main.model.norm.weight
         gains.data = 1 + 0.3 * torch.randn(gains.shape, generator=rng, dtype=torch.float64)
@@ -173,7 +181,7 @@ def slow_log_q(main, head, tokens, path):
     hook = main.model.norm.register_forward_hook(lambda module, args, out: given.extend(args))
     hidden = states(main, tokens)
     hook.remove()
-    if mimo := main.config.model_type == "mimo_v2_flash":
+    if main.early:
         hidden = given[0][0]  # before the final norm
     if count > 1:
         made, text = hidden, torch.tensor([[*tokens, *path]])
@@ -181,7 +189,7 @@ def slow_log_q(main, head, tokens, path):
             rows = torch.arange(layer + 1, layer + 1 + len(tokens))[None]
             made = head.forward_layer(
                 layer,
-                (hidden if mimo else made)[None],
+                (hidden if main.early else made)[None],
                 rows,
                 MtpCache(),
                 input_ids=text[:, rows[0]],

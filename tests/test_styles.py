@@ -20,6 +20,11 @@ def own_code() -> str:
     return "\n".join(file.read_text("utf-8") for file in files)
 
 
+def test_only_what_is_against_gradio_is_important():
+    found = [sheet.name for sheet in SHEETS if "!important" in sheet.read_text("utf-8")]
+    assert found == ["gradio.css"]
+
+
 def test_every_stylesheet_is_loaded_once():
     loaded = [*STYLES, *(sheet for tab in TABS for sheet in tab.sheets), *OFFLINE]
     assert sorted(loaded) == sorted(str(sheet.relative_to(WEB)) for sheet in SHEETS)

@@ -37,7 +37,8 @@ def _round(record: Round) -> Iterator[tuple[str, Any]]:
     yield "bonus", record.verdict.bonus
     yield "stop", record.stop_reason.value
     yield "text", _text(record, record.committed)
-    yield from asdict(record.times).items()
+    timed = record.times.recorded is not None
+    yield from ((stage, s if timed else np.nan) for stage, s in asdict(record.times).items())
     probe = record.probe
     yield "tvd_1", float(probe.tvd[0]) if probe is not None and len(probe.tvd) else np.nan
 

@@ -133,7 +133,7 @@ def _unpaired(tables: Tables, frame: Frame) -> Iterator[str]:
     for row in frame[frame["same"] < frame["texts"]].to_dict("records"):
         yield (
             f"{row['method']} and {row['other']} wrote the same text in {row['same']} of "
-            f"{row['texts']}: in the others a rule drew other tokens, or two nearly tied."
+            f"{row['texts']}: whether the others part at near ties, `trace compare` says."
         )
     first = {label: tables.about[run].header for run, label in reversed(tables.labels.items())}
     for one, other in incomparable(tables):

@@ -55,8 +55,8 @@ def export(folder: Path) -> None:
 def in_vllm(
     script: str, folder: Path, places: int, args: argparse.Namespace, recorded: bool
 ) -> Any:
-    """What a script of ``tests/engines`` writes in vLLM's environment, with chains of so many
-    places; of 0 it decodes plainly. ``recorded``: into ``folder``/traces."""
+    """The JSON that a script of ``tests/engines`` writes in vLLM's environment, with chains of so
+    many places; of 0 it decodes plainly. ``recorded``: into ``folder``/traces."""
     drafter = {
         "method": "eagle3", "model": str(folder / "eagle3"), "num_speculative_tokens": places,
     }  # fmt: skip

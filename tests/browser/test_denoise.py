@@ -251,6 +251,11 @@ def test_live_runs_are_followed_stopped_and_fail_with_a_sentence(page: Page):
     expect(page.locator(".dn-tiles b").first).to_have_text("64")
     plain, calls, _, _ = tiles(page)
     assert int(calls) < int(plain) == 64
+    run(page, "slow waits")  # plain denoising waits for its turn: what it would cost is not said
+    expect(page.locator(".dn-asked")).to_have_text("Prompt: slow waits")
+    expect(page.locator(".dn-tiles b")).to_have_text(["–", re.compile(r"\d+"), "–", "–"])
+    page.locator("#ds-d-stop").click()
+    expect(state(page).first).to_have_attribute("data-state", "stopped")
     run(page, "And now plainly", "none")
     done(page, 1)
     expect(page.locator(".dn-card:visible")).to_have_count(1)

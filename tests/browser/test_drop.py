@@ -198,6 +198,11 @@ def test_the_menu_opens_files_and_a_folder_by_the_keyboard(visit: Open, tmp_path
     listed = shelf.get_by_label("Opened in this tab").locator("button")
     expect(listed).to_have_count(7)  # with the example and the trace before
     expect(listed.filter(has_text="medusa.jsonl.gz")).to_contain_text("round")
+    expect(shelf.locator(".ds-drop-said")).to_be_visible()  # over the list
+    name = "story-dart.jsonl.gz"
+    drag(page, "drop", (name, "application/gzip", (TRACES / name).read_bytes()))
+    expect(said(page)).to_contain_text(f"{name}: opened in Compare")
+    expect(page.locator("dialog[open]")).to_have_count(0)
 
 
 def test_the_page_says_the_servers_limit_and_what_a_drag_may_be(visit: Open):

@@ -599,6 +599,10 @@ def test_a_chapter_leads_to_run_with_its_settings_and_back(
     page.go_back()
     expect(page.locator(".ds-learn")).to_be_visible()
     count(page, "1 / 12")
+    page.keyboard.press("p")
+    page.get_by_role("button", name="Your own prompt").click()
+    page.get_by_role("button", name="Back to the course").click()
+    expect(page.locator(".ds-learn.ds-presenting")).to_be_visible()
 
 
 def test_where_no_run_can_start_the_command_is_told(learn: Open, lessons: dict[str, Any]):

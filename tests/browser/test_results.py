@@ -53,6 +53,9 @@ def test_the_table_is_sorted_and_filtered(visit: Open):
     texts, timed = (max(r[name] for r in shipped) for name in ("texts", "timed"))
     expect(place).to_contain_text(f"{texts} prompts")
     expect(place).to_contain_text(f"times of {timed}, on one machine")
+    expect(place).to_contain_text(re.compile("not timed: (UNO, MTP|MTP, UNO)"))
+    page.keyboard.press("p")
+    expect(place).to_contain_text("T = 1 · all prompts · budget 16")
 
 
 def test_rows_without_an_interval_have_their_bars_and_dots(visit: Open):

@@ -183,17 +183,21 @@ class MtpDrafter(LmDrafter):
         """Logits [R, V] behind nodes, and what was made at them [R, 1 + D, h]. ``fed``: the same
         of their parents, where the first is the target's hidden state; ``start``: the root's
         position."""
-        depth, last = torch.tensor(positions, device=fed.device) - start, len(self.heads) - 1
+        depth, last = torch.tensor(positions) - start, len(self.heads) - 1
         made, logits = torch.zeros_like(fed), fed.new_empty(0)
+        row = torch.arange(len(fed), device=fed.device)
         for at in range(min(int(depth.min()), last), last + 1):
             # Rows in layers before a node's own cost little, and nobody sees them.
-            own, again = (depth.clamp(max=last) == at), (depth > at)[:, None]
-            given = torch.where(again, fed[:, at + 1], fed[:, at])
+            own, read = depth.clamp(max=last) == at, at + (depth > at).long()
+            given = fed[row, read.to(fed.device)]
             keep = 0 if own.any() else 1
             found, out = self.run(at, tokens, given, positions, allowed, keep)
             made[:, at + 1] = self._passed_on(at, out, given)
-            if own.any():
-                logits = torch.where(own[:, None], found, logits) if len(logits) else found
+            if own.all():
+                logits = found
+            elif own.any():
+                here = own.to(fed.device)[:, None]
+                logits = torch.where(here, found, logits) if len(logits) else found
         self._commit(len(tokens))
         return logits, made
 

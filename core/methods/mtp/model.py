@@ -122,7 +122,9 @@ LAYOUTS = (
         behind=True,
     ),
     HeadLayout("speculators", r"mtp_layers\." + _NUMBER, _NAMED),
-    HeadLayout("MiMo", r"model\.mtp_layers\." + _NUMBER, _NAMED, hidden_first=True),
+    # In vLLM, by Xiaomi's own hands, the target's norm is the head's alone.
+    HeadLayout("MiMo", r"model\.mtp_layers\." + _NUMBER, _NAMED, hidden_first=True,
+               before_norm=True),
     # SGLang's worker of several layers, which was made for it, gives each of them the target's
     # state before the final norm.
     HeadLayout(
