@@ -268,8 +268,8 @@ def notes(tables: Tables) -> Iterator[str]:
         )
     if broken := int((runs["ended"] == INTERRUPTED).sum()):
         yield (
-            f"Interrupted: {broken} of {plural(len(runs), 'run')}. Whole rounds count, and are "
-            "compared with none."
+            f"{broken} of {plural(len(runs), 'run')} {'was' if broken == 1 else 'were'} "
+            "interrupted: their whole rounds count, and they are compared with none."
         )
     if left_out := int(runs["left_out"].sum()):
         yield (
