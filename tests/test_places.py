@@ -191,6 +191,9 @@ def test_a_weak_kind_and_a_weak_tag_are_found():
     assert "cyrillic" in found["sentence"]["script"]
     tags = by_kind(Tables.of(traces), "tag").set_index("tag")["acceptance"].to_dict()
     assert tags == {"maths": 1.0, "chat": 0.0}
+    header = replace(traces["b"].header, settings={"tag": "chat"})  # as a recorder writes it
+    served = traces | {"b": replace(traces["b"], header=header, footer={})}
+    assert set(by_kind(Tables.of(served), "tag")["tag"]) == {"maths", "chat"}
 
 
 def test_a_sort_that_is_a_little_worse_is_not_named():

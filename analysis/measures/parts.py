@@ -43,7 +43,7 @@ class RunFacts:
     """All that tables need of a trace beside its rounds.
 
     complete  whether it has a footer; ``mark``: its faults in one sentence (``Trace.mark``)
-    tag       the source that the prompt's file named, or ``UNTAGGED``
+    tag       the source that the prompt's file named, the request's tag, or ``UNTAGGED``
     rounds    all of the trace, also those that no table counts
     tokens    new tokens of the text, the first (prefill's own) included
     wall_seconds  by the footer; NaN where it lacks that
@@ -97,9 +97,11 @@ def is_tree(record: Round) -> bool:
 
 
 def _tag(trace: Trace) -> str:
-    """The source that a sweep keeps of the prompt's file in the footer; or a recorder's setting."""
-    for holder in (trace.footer or {}, trace.header.settings):
-        if isinstance(found := holder.get("source"), str) and found:
+    """The source that a sweep keeps of the prompt's file in the footer; or the tag that a request
+    was recorded with."""
+    settings = trace.header.settings
+    for found in ((trace.footer or {}).get("source"), settings.get("tag"), settings.get("source")):
+        if isinstance(found, str) and found:
             return found[:60]
     return UNTAGGED
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from analysis.numbers import plural
 from core.stats import FEW
 
 if TYPE_CHECKING:
@@ -267,8 +268,8 @@ def notes(tables: Tables) -> Iterator[str]:
         )
     if broken := int((runs["ended"] == INTERRUPTED).sum()):
         yield (
-            f"{broken} of {len(runs)} runs were interrupted: their whole rounds count, "
-            "and they are compared with none."
+            f"{broken} of {plural(len(runs), 'run')} {'was' if broken == 1 else 'were'} "
+            "interrupted: their whole rounds count, and they are compared with none."
         )
     if left_out := int(runs["left_out"].sum()):
         yield (
