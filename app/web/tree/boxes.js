@@ -30,7 +30,7 @@ export function sizes(lines, shape, told) {
     return { boxW, boxH: BOX_H, stepX: boxW + 14, stepY: STEP_Y, letters: boxW / 9, narrow: true };
   }
   if (shape === "slim") {
-    const boxH = told ? 56 : BOX_H;
+    const boxH = told ? 60 : BOX_H;
     return { boxW: 70, boxH, stepX: 79, stepY: boxH + 6, letters: 8, slim: true };
   }
   if (!lines) return { boxW: BOX_W, boxH: BOX_H, stepX: STEP_X, stepY: STEP_Y };
@@ -149,7 +149,7 @@ function bar(size, name, chance, place, start = left(size)) {
   const beside = slim ? 0 : place;
   const full = narrow ? BAR - 6 : BAR;
   const x = flat ? boxW - 100 + 48 * beside : start + (6 + full) * beside;
-  const y = flat ? 14 : slim ? 29 + 17 * place : 29;
+  const y = flat ? 14 : slim ? 29 + 20 * place : 29;
   const width = Math.max(1, (flat ? 42 : full) * chance).toFixed(1);
   const under = y + (flat ? 3.5 : 4);
   const words = s("text", { class: "odds", x, y }, `${name} ${percent(chance)}`),
@@ -227,7 +227,7 @@ export function chipBox(size, chip, [x, y]) {
     ),
     ...(size.slim ? odds : [sums]).map((told, line) => {
       const x = size.flat ? 108 : size.slim ? left(size) : 10;
-      return s("text", { class: "odds", x, y: size.flat ? 14 : 30 + 14 * line }, told);
+      return s("text", { class: "odds", x, y: size.flat ? 14 : 30 + 15 * line }, told);
     }),
   );
 }
