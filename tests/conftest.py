@@ -79,7 +79,7 @@ def call(capsys):
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One process more than there are cores: the browser's tests wait half of the time."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return 1 + (cores or 1)
+    return (0 if config.getoption("quick") else 1) + (cores or 1)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -22,6 +22,6 @@ def test_every_slow_test_is_still_there():
 
 def test_a_function_is_slow_by_the_mean_over_its_parameters(tmp_path, monkeypatch):
     monkeypatch.setattr(timing, "SLOW_LIST", tmp_path / "slow.txt")
-    spent = {"a.py::test_x[1]": 0.3, "a.py::test_x[2]": 0.0, "a.py::test_y[1]": 0.15}
+    spent = {"a.py::test_x[1]": 0.09, "a.py::test_x[2]": 0.0, "a.py::test_y[1]": 0.04}
     timing.write_slow(spent | {"a.py::test_y[2]": 0.01})
     assert timing.slow_functions() == {"a.py::test_x"}

@@ -18,14 +18,15 @@ from typing import Any, TypeVar
 import pytest
 
 SLOW_LIST = Path(__file__).with_name("slow.txt")
-SLOW = 0.1  # seconds of a test function, the mean over its parameters
+SLOW = 0.03  # seconds of a test function, the mean over its parameters
 SHOWN = 20
 BEGAN = pytest.StashKey[float]()
 ONLY_THOROUGH = pytest.mark.thorough
 T = TypeVar("T")
 _thorough = False  # the option, known before a test module is imported
-HEAD = """# Test functions that take more than 0.1 s of processor time, fixtures included.
+HEAD = """# Test functions that take more than 0.03 s of processor time, fixtures included.
 # `make quick` leaves them out. Written by: make test PYTEST=--write-slow
+# and then by: make quick PYTEST=--write-slow
 """
 
 
@@ -109,20 +110,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             for name, value in getattr(report, "user_properties", ()):
                 if name == "cpu":
                     by_test[report.nodeid] += value
-    if terminalreporter.config.getoption("quick"):
+    quick, write = map(terminalreporter.config.getoption, ("quick", "write_slow"))
+    if write:
+        write_slow(by_test, slow_functions() if quick else ())
+    if quick:
         return
     slow = [(seconds, nodeid) for nodeid, seconds in by_test.items() if seconds > SLOW]
     terminalreporter.section("slowest, in seconds of processor time")
     for seconds, nodeid in sorted(slow, reverse=True)[:SHOWN]:
         terminalreporter.write_line(f"{seconds:7.1f}  {nodeid}")
-    if terminalreporter.config.getoption("write_slow"):
-        write_slow(by_test)
 
 
-def write_slow(by_test: dict[str, float]) -> None:
-    """Replace the list by the slow functions of a run of all tests."""
+def write_slow(by_test: dict[str, float], known: Collection[str] = ()) -> None:
+    """Replace the list by the slow functions of a run, and those that are ``known``: a quick run
+    finds functions that pay for what slow ones had made."""
     of_function = defaultdict[str, list[float]](list)
     for nodeid, seconds in by_test.items():
         of_function[function_of(nodeid)].append(seconds)
-    slow = sorted(name for name, spent in of_function.items() if sum(spent) / len(spent) > SLOW)
-    SLOW_LIST.write_text(HEAD + "".join(f"{name}\n" for name in slow), "utf-8")
+    slow = {name for name, spent in of_function.items() if sum(spent) / len(spent) > SLOW}
+    lines = (f"{name}\n" for name in sorted(slow | {*known}))
+    SLOW_LIST.write_text(HEAD + "".join(lines), "utf-8")
