@@ -65,6 +65,18 @@ def rounds(target, drafter=None):
     return run.header.prompt_ids, [record.draft for record in run.rounds]
 
 
+def assert_alike(family, one, other):
+    """The same prompt and drafts of two ``rounds``."""
+    (prompt, mine), (theirs, its) = one, other
+    assert prompt == theirs and len(mine) == len(its) > 2
+    for a, b in zip(mine, its, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert np.array_equal(a.tokens, b.tokens)
+            # Experts are read where they lie in the files, and where this is decides the last bit.
+            assert np.allclose(a.log_q, b.log_q, rtol=0, atol=1e-6 * ("moe" in family))
+
+
 @pytest.mark.parametrize("family", ["qwen3_5_text", "qwen3_5_moe_text"])
 def test_a_file_s_head_drafts_as_the_same_head_in_safetensors(family, tmp_path):
     folder, file = published(family, tmp_path / "published"), tmp_path / "target.gguf"
@@ -74,14 +86,7 @@ def test_a_file_s_head_drafts_as_the_same_head_in_safetensors(family, tmp_path):
     own = load_file(folder / "model.safetensors")
     assert all("experts" in name for name in own.keys() - stored.keys())  # they lie apart
     assert not [n for n in own.keys() & stored.keys() if not torch.equal(own[n], stored[n])]
-    (prompt, mine), (other, its) = rounds(folder), rounds(file)
-    assert prompt == other and len(mine) == len(its) > 2
-    for one, two in zip(mine, its, strict=True):
-        assert (one is None) == (two is None)
-        if one is not None:
-            assert np.array_equal(one.tokens, two.tokens)
-            # Experts are read where they lie in the files, and where this is decides the last bit.
-            assert np.allclose(one.log_q, two.log_q, rtol=0, atol=1e-6 * ("moe" in family))
+    assert_alike(family, rounds(folder), rounds(file))
 
 
 def test_the_doctor_says_that_a_head_lies_in_it(tmp_path, capsys, cache):
@@ -140,15 +145,9 @@ def test_a_file_of_a_head_alone_drafts_for_the_target_in_another_file(family, tm
     assert main(["model", "doctor", str(alone)]) == 0
     said = capsys.readouterr().out
     assert "opens as a drafter: mtp" in said and "opens as a target" not in said
-    prompt, wanted = rounds(whole)
+    wanted = rounds(whole)
     for drafter in (alone, whole):
-        other, found = rounds(trunk, str(drafter))
-        assert prompt == other and len(wanted) == len(found) > 2
-        for one, two in zip(wanted, found, strict=True):
-            assert (one is None) == (two is None)
-            if one is not None:
-                assert np.array_equal(one.tokens, two.tokens)
-                assert np.allclose(one.log_q, two.log_q, rtol=0, atol=1e-6 * ("moe" in family))
+        assert_alike(family, wanted, rounds(trunk, str(drafter)))
 
 
 def test_a_head_in_a_file_that_is_not_read_is_refused_in_one_sentence(tmp_path, capsys):

@@ -27,6 +27,14 @@ def made(budget: int, text: list[int], seed: int = 0) -> Round:
     return Round(0, 10, draft, decided, (*tokens, decided.bonus))
 
 
+def least(text: list[int], seed: int, accepted: int) -> int:
+    """The least budget that accepts another number: slowly, one node more each time."""
+    budget = 8
+    while made(budget, text, seed).accepted == accepted:
+        budget += 1
+    return budget
+
+
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("ranks", [(0, 0, 3, 1, 0, 2, 0), (2, 5, 0, 0, 1, 0, 0), (0, 9, 1, 0, 0)])
 def test_the_budget_and_what_it_accepts_are_those_of_real_drafts(seed, ranks):
@@ -38,9 +46,7 @@ def test_the_budget_and_what_it_accepts_are_those_of_real_drafts(seed, ranks):
     if found.reason != Cause.PRUNED:
         return
     assert found.rank == ranks[accepted] + 1
-    budget = 8
-    while made(budget, text, seed).accepted == accepted:  # slowly, one node more each time
-        budget += 1
+    budget = least(text, seed, accepted)
     assert found.nodes == budget
     assert found.accepted == made(budget, text, seed).accepted
     told = sentence(found, str, accepted)
@@ -81,9 +87,8 @@ def test_lists_that_are_full_tell_the_least_budget_and_not_what_the_round_accept
     lists = record.proposal.lists
     cut = Candidates(lists.ids[:, :8], lists.log_q[:, :8])
     proposal = Proposal.factorised(cut, record.draft.depths)
-    found, enough = miss(replace(record, draft=replace(record.draft, proposal=proposal))), 8
-    while made(enough, text, seed).accepted == 1:
-        enough += 1
+    found = miss(replace(record, draft=replace(record.draft, proposal=proposal)))
+    enough = least(text, seed, accepted=1)
     assert found is not None and found.nodes <= enough and found.exact <= (found.nodes == enough)
     words = f"it needs at least B = {found.nodes}"
     assert found.exact or sentence(found, str, 1).endswith(words)
@@ -117,9 +122,7 @@ def test_a_token_beyond_the_list_needs_no_fewer_nodes_than_are_counted(seed):
     none = np.zeros(2, np.float32)
     probe = Probe(none, np.zeros((2, 16), np.float32), none, np.array([1, 23], np.int32))
     record = replace(record, draft=replace(record.draft, proposal=proposal), probe=probe)
-    found, enough = miss(record), 8
-    while made(enough, text, seed).accepted == 1:
-        enough += 1
+    found, enough = miss(record), least(text, seed, accepted=1)
     assert found is not None and (found.accepted, found.exact) == (None, False)
     assert 24 <= found.nodes <= enough
     assert sentence(found, str, 1).endswith(f"it needs at least B = {found.nodes}")
