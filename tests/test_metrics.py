@@ -438,6 +438,9 @@ def test_a_calibrated_process_has_no_calibration_error_and_a_wrong_one_its_own()
     exact = Tables.of(flat_trace(np.full(80, 0.5), np.arange(80) % 4 == 0))
     for row in reliability.calibration_error(exact).itertuples():
         assert (row.ece_mass, row.ece_width, row.share) == pytest.approx((0.25, 0.25, 0.25))
+    # equal q stay together, below the edge that they are
+    tied = Tables.of(flat_trace(np.array([0.2, 0.5, 0.5, 0.5, 0.5, 0.8]), np.arange(6) > 2))
+    assert reliability.reliability(tied, bins=3)["nodes"].tolist() == [5, 1]
 
 
 def test_the_score_is_never_taken_for_a_probability():
@@ -628,6 +631,11 @@ def test_ranks_that_are_not_known_count_nowhere(tmp_path):
     assert (tables.nodes["rank"] == -1).all() and tables.positions["rank"].isna().all()
     reached = tables.positions[tables.positions["accepted"]]
     assert len(reached) and reached["best"].isna().all()
+    assert causes.first_mismatches(tables).empty
+    # some rounds that do not tell it: the share of the others is no fair one
+    some = Tables.of(replace(trace, rounds=(*bare[:20], *trace.rounds[20:])))
+    first = acceptance.per_depth(some).iloc[0]
+    assert (first["observed"], first["told"]) == (40, 20) and np.isnan(first["top1"])
     assert (
         causes.after_sibling(tables).empty
         or (causes.after_sibling(tables)["context"] == "along the spine").all()

@@ -444,6 +444,11 @@ def test_values_that_do_not_fit_are_refused_in_one_short_sentence(place, value):
         parse(edited(1, place, value))
 
 
+def test_a_node_that_is_its_own_parent_is_told_as_such():
+    with pytest.raises(UserError, match="parent does not stand before it"):
+        parse(edited(1, "nodes.parents", [-1, 1, 0, 2]))
+
+
 def test_the_same_holds_for_a_round_by_paths():
     for place, value in (("max_depth", -1), ("offers.after", [0, -3, 1, -1]), ("path", [0, 2, 3])):
         with pytest.raises(UserError, match="line 3"):

@@ -319,6 +319,10 @@ def test_a_cut_list_is_exact_until_its_last_token_is_drafted(tmp_path, collected
             else:
                 assert "4 tokens per depth" in found.note
     assert seen == {True, False}
+    cut, full = Simulation(made, "ddtree"), Simulation(collected, "ddtree")
+    for budget in range(10, 18):  # a single round
+        one, other = (each.draft(made.answer, budget).tokens for each in (cut, full))
+        assert np.array_equal(one, other) or not cut.run(budget, 2).exact
 
 
 def test_more_candidates_or_siblings_than_the_file_has_are_said(collected):
