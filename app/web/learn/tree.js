@@ -170,8 +170,10 @@ export class LessonTree extends TreeView {
     if (this.narrow || this._whole(plan) >= LARGE_SCALE) return plan;
     const shapes = round.notes || this._whole(plan) >= READ_SCALE ? ["narrow"] : ["flat", "narrow"];
     if (this.frameBox.clientWidth < SLIM_ROOM && !round.sources) shapes.push("slim");
+    if (this._room === PRESENTED && !round.notes && !round.lines) shapes.push("large");
     const others = shapes.map((shape) => new LessonPlan(round, fold, { shape })),
-      larger = (best, other) => (this._whole(other) > this._whole(best) ? other : best);
+      type = (each) => this._whole(each) * (each.large ?? 1),
+      larger = (best, other) => (type(other) > type(best) ? other : best);
     return others.reduce(larger, plan);
   }
 
