@@ -26,6 +26,8 @@ STYLES = tuple(
         "touch", "present",
     )
 )  # fmt: skip
+# Of app/web/learn: the studio's tab and a site show the same course.
+LEARN = ("view.css", "marks.css", "companions.css", "tables.css", "sizes.css", "narrow.css")
 
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.\.?/[a-z/-]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))", re.MULTILINE)

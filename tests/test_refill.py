@@ -16,10 +16,17 @@ from hypothesis import strategies as st
 from app.studio.components import form_above_view
 from app.studio.forms import RunForm, compare_form, options_value, run_form
 from app.studio.methods import Methods, read
+from app.studio.tabs.denoise import denoise_form
+from app.studio.tabs.denoise import of_runs as denoise_runs
+from app.studio.tabs.denoise import updates as denoise_updates
 from app.studio.tabs.run import of_runs, updates
 from core.decoding.request import RunRequest
+from core.diffusion.graph_files import graph_to_json
+from core.diffusion.pace import Pace
+from core.diffusion.request import DenoiseRequest
 from core.errors import UserError
 from core.methods.registry import find
+from core.models import embedded
 from tests.fakes import make_header
 
 METHODS = Methods.of()
@@ -133,3 +140,34 @@ def test_a_value_that_an_option_cannot_have_leaves_its_default():
 
 def test_what_is_no_filling_changes_nothing():
     assert filled(RUN, {"prompt": 3, "0.method": ["dart"], "seed": 10**400}) == {}
+
+
+# ── denoising ────────────────────────────────────────────────────────────────────────────────────
+
+DENOISE = form(denoise_form)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        DenoiseRequest("why?", 64, 32, Pace(3), "10", 0.5, 7, 0.25),
+        DenoiseRequest("why?", 64, 16, Pace(threshold=0.8), None, ahead=0.9),
+    ],
+)
+def test_a_denoising_run_s_settings_come_back(request_: DenoiseRequest):
+    settings = request_.settings(16, 0.9).to_json()
+    if request_.graph:
+        settings["graph"] = graph_to_json(request_.draft_graph(embedded.NAME))
+    own = make_header("why?", request_.method, **settings)
+    found = denoise_updates(DENOISE, METHODS, denoise_runs(METHODS, [own]))
+    again = DENOISE.requests(METHODS, values_after(DENOISE, found))
+    assert again[0] == request_ and len(again) == 1 + bool(request_.graph)
+
+
+@given(st.dictionaries(st.sampled_from([*DENOISE.named, "x"]), JUNK | OPTIONS))
+def test_whatever_a_browser_sends_leaves_a_denoising_form_that_says_why(filling: Any):
+    values = values_after(DENOISE, denoise_updates(DENOISE, METHODS, filling))
+    try:
+        assert DENOISE.requests(METHODS, values)
+    except UserError as error:
+        assert str(error)

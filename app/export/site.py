@@ -20,7 +20,7 @@ from typing import Any
 from analysis.labels import sampling, set_apart
 from app.export.offline import STYLES, data_block, frame, page
 from app.export.packs import DETAILED, inert, pack, weight
-from app.page_files import css, enclosed
+from app.page_files import LEARN, css, enclosed
 from app.trace_files import TraceFile
 from app.view.comparison import CAUTIONS
 from app.view.rounds import method_name
@@ -38,8 +38,7 @@ UNFINISHED = "unfinished"  # below the site: what is being written
 MARK = '<meta name="generator" content="Draftscope">'
 _RUN = re.compile(r"run-[0-9a-f]{16}\.js")
 PROMPT, LABEL, APART = 200, 120, 60  # characters in the list
-LEARN = tuple(f"learn/{name}.css" for name in ("view", "marks", "companions", "tables", "sizes"))
-SITE = (*STYLES, *LEARN, "offline/site.css")
+SITE = (*STYLES, *(f"learn/{name}" for name in LEARN), "offline/site.css")
 
 
 @dataclass(frozen=True)

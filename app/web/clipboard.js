@@ -2,14 +2,21 @@
 
 import { h } from "./dom.js";
 
-/** Put a text on the clipboard; where that cannot be, it throws. */
+/** Put a text on the clipboard; where that cannot be, it throws a sentence of ours. */
 export async function toClipboard(text) {
-  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const written = navigator.clipboard ? navigator.clipboard.writeText(text) : byHand(text);
+  await Promise.resolve(written).catch(() => {
+    throw new Error("this browser does not give the clipboard to this page");
+  });
+}
+
+/** As a browser without the clipboard's interface copies what is selected. */
+async function byHand(text) {
   const box = h("textarea", { class: "ds-unseen" });
   box.value = text;
   document.body.append(box);
   box.select();
   const done = document.execCommand("copy");
   box.remove();
-  if (!done) throw new Error("no clipboard");
+  if (!done) throw new Error();
 }

@@ -3,7 +3,7 @@
 // what somebody typed is never written over.
 
 import { fill } from "./dom.js";
-import { keepTyped, rememberPrompt, typedIn } from "./memory.js";
+import { keepTyped, recall, rememberPrompt, typedIn } from "./memory.js";
 import { nameRadios } from "./radios.js";
 
 const OPEN = "open",
@@ -91,6 +91,20 @@ export function writePrompt(prefix, text) {
   writing = true;
   box.dispatchEvent(new Event("input", { bubbles: true }));
   writing = false;
+}
+
+/** Ask the server by a page's event; of a form it hears how often a hand was in it. */
+export function triggerOf(page, prefix) {
+  return (name, asked) => page[name](asked && { ...asked, touched: touchesOf(prefix) });
+}
+
+/** Fill a form with what was typed into it before the page was left. */
+export function recallForm(prefix, trigger) {
+  const kept = typedIn(prefix) && !touchesOf(prefix) && recall(prefix);
+  if (!kept) return;
+  const { prompt, ...others } = kept;
+  writePrompt(prefix, prompt); // at once: the server's answer may come when one has typed
+  if (Object.keys(others).length) trigger("refill", { filling: others });
 }
 
 /** The server took what was in the form when Start was pressed. Until then the words are kept: the

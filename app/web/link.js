@@ -153,14 +153,16 @@ export class Permalink {
   async copy() {
     const { source, runs } = this.studio,
       { made, ...state } = this.state;
+    let link = "";
     try {
       if (!state.trace && source.share && runs.tickets.length)
         Object.assign(state, await sharedNames(source, runs.tickets));
-      await toClipboard(window.location.href.split("#")[0] + writeLink(state));
+      link = window.location.href.split("#")[0] + writeLink(state);
+      await toClipboard(link);
       this._say("copied");
     } catch (error) {
-      this.studio.complain(`the link is not copied: ${error.message}`);
       this._say("not copied");
+      this.studio.status.complain(`the link is not copied: ${error.message}`, link);
     }
   }
 

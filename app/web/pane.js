@@ -114,6 +114,7 @@ export class Pane {
     this.sign.className = `ds-letter ${slot(letter)}`;
     this.head.setAttribute("aria-label", `Run ${letter}`);
     this.element.setAttribute("aria-label", `Draft tree ${letter}`);
+    this.tree.call(`run ${letter}`);
   }
 
   /** Without other panes beside it: its own inspector, and columns of its own. */
@@ -122,6 +123,7 @@ export class Pane {
     if (this.inspector !== this.own) this.closeInspector();
     this.inspector = this.own;
     this.tree.onMove = null;
+    this.tree.call();
     this.tree.reshape(null);
     if (this.tree.columns) this.tree.stand(null);
   }
@@ -244,11 +246,9 @@ export class Pane {
     this.row = row;
     this.tree.select(row);
     this.table.select(row);
-    this.hear.say(
-      [this.tree.node(row).getAttribute("aria-label"), this.hear.pointed(this, row)]
-        .filter(Boolean)
-        .join(", "),
-    );
+    const held = document.activeElement === this.tree.svg, // whose node in hand is spoken then
+      words = [held ? "" : this.tree.node(row).getAttribute("aria-label")];
+    this.hear.say([...words, this.hear.pointed(this, row)].filter(Boolean).join(", "));
     if (this.inspector.open) this._detail(row);
   }
 

@@ -10,6 +10,7 @@ import { toolbar } from "./roving.js";
 const NOTED = 6000; // milliseconds that a note stays
 const RUN_WORDS = { done: "done", stopped: "stopped", failed: "failed" };
 const FILE_WORDS = {
+  waiting: "reading the trace",
   running: "reading the trace",
   done: "trace",
   stopped: "trace, interrupted",
@@ -83,6 +84,7 @@ export class StatusLine {
 
   /** A run's state beside the model's; `name`: which of several it is, or "". */
   run({ chip, feed }, name) {
+    if (!feed.run.source) return; // the server has not said yet what it is
     setChip(chip, feed.run.state, (name && `${name}: `) + stateOf(feed.run));
   }
 
@@ -95,14 +97,20 @@ export class StatusLine {
 
   /** Say what a run without rounds waits for; "": it has some, or nothing comes. */
   waitingFor({ feed }) {
-    if (feed.rounds.length || !feed.active) return "";
+    if (feed.rounds.length || !feed.active || !feed.run.source) return "";
     const waking = this.modelChip.getAttribute("data-state") === "loading";
     return waking && feed.decoding ? this.modelChip.textContent : stateOf(feed.run);
   }
 
-  complain(sentence) {
+  /** `text`: what could not be put on the clipboard, to be copied by hand. */
+  complain(sentence, text = "") {
     this.banner.classList.remove("note");
     say(this.banner, sentence);
+    if (!text) return;
+    const field = h("input", { class: "ds-search", "aria-label": "To be copied by hand" });
+    Object.assign(field, { value: text, readOnly: true });
+    this.banner.append(" Copy it here: ", field);
+    field.select();
   }
 
   get complaint() {
@@ -131,7 +139,7 @@ export function waitingFor(run) {
 
 function stateOf(run) {
   const file = run.source === "file";
-  if (run.state === "waiting") return waitingFor(run);
+  if (run.state === "waiting" && !file) return waitingFor(run);
   if (run.state === "running" && run.reading) return run.reading;
   return file ? FILE_WORDS[run.state] : RUN_WORDS[run.state] || "running";
 }

@@ -101,9 +101,16 @@ export class TreeView {
     this.scene.draw(this.plan);
     this.axis.draw(this.plan, this.columns);
     this.map.draw(this.plan.width, this.plan.height, this.scene.blocks());
-    this.svg.setAttribute("aria-label", fold ? `${SPOKEN}, folded` : SPOKEN);
+    this.call(this.owner);
     if (this.selected !== null && !this.plan.place.has(this.selected)) this.selected = null;
     if (this.selected !== null) this.select(this.selected);
+  }
+
+  /** Name the tree, of several on the page by its owner. */
+  call(owner = "") {
+    this.owner = owner;
+    const words = [this.round?.title ?? SPOKEN, owner, this.plan?.fold && "folded"];
+    this.svg.setAttribute("aria-label", words.filter(Boolean).join(", "));
   }
 
   planned(round, fold) {
@@ -168,10 +175,9 @@ export class TreeView {
   }
 
   /** Open what is folded under a row, or everything. */
-  unfold(row) {
-    if (!this.foldable) return;
+  async unfold(row) {
     const one = row !== null && this.plan.chipPlace.has(row);
-    one ? this.open([row]) : this.setFolded(!this.folded);
+    await (one ? this.open([row]) : this.setFolded(!this.folded));
   }
 
   get columns() {
@@ -216,7 +222,7 @@ export class TreeView {
   }
 
   panBy(dx, dy) {
-    if (this.plan) this.window.panBy(dx, dy);
+    return this.plan ? this.window.panBy(dx, dy) : dy;
   }
 
   /** The window has moved, or what is drawn in it is another thing. */

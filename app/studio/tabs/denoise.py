@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +12,15 @@ from gradio.components import Component
 from app.studio import shipped
 from app.studio.components import QUIET, FormPlaces, Studio, Tab, open_button
 from app.studio.forms import StartForm, bar
-from app.studio.methods import Methods
+from app.studio.methods import Methods, mapping
 from app.studio.requested import NO_GRAPH, OWN_AHEAD, denoising_of
 from app.studio.routes import Route
 from app.studio.run import StudioRun
-from app.studio.tabs.run import form_tab
+from app.studio.tabs.run import form_tab, shared_updates
 from app.view.denoise import DENOISER, graph_of, outline_dot, outline_view
 from core.diffusion.draft_graph_search import BUDGETS
 from core.diffusion.request import DenoiseRequest
+from core.traces.schema import Header
 
 FIXED, THRESHOLD = "k tokens", "all with p ≥ t"
 SAY = f"""(graph, pace, tokens, threshold, length) =>
@@ -33,7 +34,7 @@ MISSING = (
 
 def build(studio: Studio) -> None:
     own: dict[str, Route] = {"outline": lambda asked: outline(studio.runs.get(asked.ticket))}
-    form_tab(studio, "denoise", "ds-d", denoise_form, own, denoising=True)
+    form_tab(studio, "denoise", "ds-d", denoise_form, own, (of_runs, updates), denoising=True)
 
 
 TAB = Tab("denoise", "Denoise", build, ("view.css", "grid.css", "graph.css"))
@@ -99,6 +100,29 @@ def _inputs(settings: gr.Button) -> dict[str, Component]:
     gr.on([part.change for part in told], None, told, settings, js=SAY, **QUIET)
     settings.value = f"D {BUDGETS[-1]} · k 1 · 64 tokens ⚙"
     return inputs | {"pace": pace, "tokens": tokens, "threshold": threshold}
+
+
+def of_runs(_: Methods, headers: Sequence[Header]) -> dict[str, Any]:
+    """The filling that would start these runs again, plain denoising beside Spiffy."""
+    first = headers[0]
+    graphs = [graph for header in headers if (graph := graph_of(header.settings))]
+    pace = mapping(first.settings.get("pace"))
+    return {
+        **first.settings,
+        **pace,
+        "prompt": first.prompt_text,
+        "pace": THRESHOLD if "threshold" in pace else FIXED,
+        "graph": len(graphs[0]) if graphs else NO_GRAPH,
+    }
+
+
+def updates(form: DenoiseForm, _: Methods, filling: Mapping[str, Any]) -> dict[Any, Any]:
+    """Updates of the form's components; what cannot be in them stays as it is."""
+    choices = {"pace": (FIXED, THRESHOLD), "graph": (NO_GRAPH, *BUDGETS)}
+    found = shared_updates(form, filling, [name for name in form.shared if name not in choices])
+    chosen = {name: filling.get(name) for name in choices}
+    fits = {n: v for n, v in chosen.items() if isinstance(v, str | int) and v in choices[n]}
+    return found | {form.shared[name]: value for name, value in fits.items()}
 
 
 def outline(run: StudioRun | None) -> dict[str, Any]:

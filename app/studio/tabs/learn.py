@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from app.learn.course import course
+from app.page_files import LEARN
 from app.studio.components import Studio, Tab, view
 
 
@@ -14,9 +15,4 @@ def build(studio: Studio) -> None:
     view("learn", "ds-learn", {"course": lambda _: made()})
 
 
-TAB = Tab(
-    "learn",
-    "Learn",
-    build,
-    ("view.css", "marks.css", "companions.css", "tables.css", "sizes.css", "narrow.css"),
-)
+TAB = Tab("learn", "Learn", build, LEARN)

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import gradio as gr
 
+from analysis.charts.palette import LETTERS
 from app.studio.components import (
     MODULES_JS,
     QUIET,
@@ -46,7 +47,9 @@ from core.traces.schema import Header
 from core.visible import flowing
 
 MakeForm = Callable[[Methods, FormPlaces], StartForm]
-Filling = Mapping[str, Any]  # what is in a form, by the names of ``RunForm.named``
+Filling = Mapping[str, Any]  # what is in a form, by the names of ``StartForm.named``
+OfRuns = Callable[[Methods, Sequence[Header]], dict[str, Any]]
+Updates = Callable[[Any, Methods, Filling], dict[Any, Any]]
 FILL_JS = "(filled) => %s.then((all) => all['form.js'].filling('%s', filled))"
 MOST_BUDGET = 1024  # what a form offers at most
 
@@ -69,10 +72,12 @@ def form_tab(
     prefix: str,
     make_form: MakeForm,
     more: dict[str, Route],
+    refilling: tuple[OfRuns, Updates] | None = None,
     denoising: bool = False,
 ) -> gr.HTML:
     """A form in a bar and the view of its runs. ``more``: routes beside those of runs;
-    ``denoising``: of which runs."""
+    ``refilling``: as ``of_runs`` and ``updates`` fill the form of ``methods``; ``denoising``: of
+    which runs."""
     with form_above_view(prefix) as places:
         form = make_form(studio.methods, places)
         with places.view:
@@ -86,8 +91,7 @@ def form_tab(
         except UserError as error:
             return {"error": flowing(str(error), 1000), "again": secrets.token_hex(4)}
 
-    if isinstance(form, RunForm):
-        connect_refill(studio, form, shown, prefix)
+    connect_refill(studio, form, shown, prefix, *(refilling or (of_runs, updates)))
     pressed = [form.start.click, form.prompt.submit]
     started = gr.on(pressed, submit, {*form.named.values()}, shown, **QUIET)
     started.failure(None, None, shown, js=REFUSED_JS, **QUIET)
@@ -104,11 +108,19 @@ COMPARE = Tab("compare", "Compare", build_compare)
 # sends the former, so nothing in it is believed.
 
 
-def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) -> None:
+def connect_refill(
+    studio: Studio,
+    form: StartForm,
+    view: gr.HTML,
+    prefix: str,
+    of_runs: OfRuns,
+    updates: Updates,
+) -> None:
     """Let the browser keep what is in the form, and the view ask for it or for a run's settings.
 
     The view asks with {"filling": …} as it was kept, or {"tickets": […]} of runs on view;
-    ``quietly``: without a sentence about a method that this page does not offer.
+    ``quietly``: without a sentence about a method that this page does not offer. ``of_runs`` and
+    ``updates`` are those below, or do the same for another form.
     """
 
     def refill(asked: gr.EventData) -> dict[Any, Any]:
@@ -117,7 +129,7 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
         question = check(asked._data)
         filling = question.filling
         if filling is None:
-            tickets = (question.tickets or [])[: len(form.methods)]
+            tickets = (question.tickets or [])[: len(LETTERS)]
             runs = [studio.runs.get(ticket) for ticket in tickets]
             headers = [run.header for run in runs if run is not None and run.header is not None]
             try:
@@ -132,7 +144,7 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
         return {filled: json.dumps({"touched": question.touched, "updates": said})} | choices
 
     parts: list[Any] = [*form.named.values()]
-    budgets = {inputs.budget for inputs in form.methods}
+    budgets = {inputs.budget for inputs in form.methods} if isinstance(form, RunForm) else set()
     filled = gr.Textbox(visible=False)
     asked = view.refill(refill, None, [filled, *budgets], **QUIET)
     asked.success(None, filled, parts, js=FILL_JS % (MODULES_JS, prefix), **QUIET)
@@ -167,17 +179,23 @@ def of_runs(methods: Methods, headers: Sequence[Header]) -> dict[str, Any]:
 
 def updates(form: RunForm, methods: Methods, filling: Filling) -> dict[Any, Any]:
     """Updates of the form's components; what cannot be in them stays as it is."""
+    found = shared_updates(form, filling, SHARED)
+    for at, inputs in enumerate(form.methods):
+        own = {k.removeprefix(f"{at}."): v for k, v in filling.items() if k.startswith(f"{at}.")}
+        found |= _method(inputs, methods, own, optional=len(form.methods) > 1)
+    return found
+
+
+def shared_updates(form: StartForm, filling: Filling, numbers: Iterable[str]) -> dict[Any, Any]:
+    """Updates of the prompt and of the ``numbers`` that a form's runs share."""
     found: dict[Any, Any] = {}
     prompt = filling.get("prompt")
     if isinstance(prompt, str) and len(prompt) <= MAX_PROMPT:
         found[form.prompt] = prompt
-    for name in SHARED:
+    for name in numbers:
         value, part = filling.get(name), form.shared[name]
         if is_number(value) and _within(value, part):
             found[part] = value
-    for at, inputs in enumerate(form.methods):
-        own = {k.removeprefix(f"{at}."): v for k, v in filling.items() if k.startswith(f"{at}.")}
-        found |= _method(inputs, methods, own, optional=len(form.methods) > 1)
     return found
 
 

@@ -28,6 +28,7 @@ export class BlockGrid {
     const name = () => `draftscope-block-${this.run.name.toLowerCase()}`,
       draw = () => picture(this.svg),
       save = menu("Save the grid", [pictureButtons("this grid", draw, name, "ds-small")]);
+    this.save = save.querySelector("summary");
     this.heading = h("h2", {});
     this.note = h("p", { class: "dn-note" });
     return h(
@@ -51,6 +52,7 @@ export class BlockGrid {
       h("small", {}, `block ${step.block + 1} · ${spent}${at < place ? " (no further)" : ""}`),
     );
     this.card.setAttribute("aria-label", `The block over time: ${run.title}`);
+    this.save.setAttribute("aria-label", `Save the grid: ${run.title}`);
     const calls = run.drafts
       ? "Bracket: one model call; ✓: a call saved."
       : "Every step is one model call.";

@@ -5,7 +5,7 @@
 import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
-import { formAbove, hasStarted } from "../form.js";
+import { formAbove, triggerOf } from "../form.js";
 import { Gallery } from "../gallery.js";
 import { onGoTo, taken } from "../goto.js";
 import { onKeys } from "../keys.js";
@@ -15,6 +15,7 @@ import { EMPTY, emptyView, keepTickets, Shelf } from "../studio/shelf.js";
 import { GHOST } from "../tree/boxes.js";
 import { Turns } from "../turns.js";
 import { DraftCard } from "./draft.js";
+import { Filling } from "./filling.js";
 import { GraphCard } from "./graph.js";
 import { BlockGrid } from "./grid.js";
 import { Guide } from "./guide.js";
@@ -32,12 +33,12 @@ const FORM = "ds-d"; // the prefix of its form
 export async function mount(page) {
   const bar = (await formAbove(FORM)).querySelector(".ds-bar"),
     source = { ...page.server, news: new News() },
-    view = new DenoiseView(page.element, source, (name) => page[name](), bar);
+    view = new DenoiseView(page.element, source, triggerOf(page, FORM), bar);
   page.watch("value", () => {
     const value = page.props.value || {};
     if (value.error) view.complain(value.error);
     else if (value.tickets) {
-      hasStarted(FORM);
+      view.filling.starts(value.tickets);
       view.choose(value.tickets);
     }
   });
@@ -53,6 +54,7 @@ export class DenoiseView {
     this.runs = ["A", "B"].map(
       (letter) => new DenoiseRun(letter, source, (run) => this._hear(run), complain),
     );
+    this.filling = new Filling(trigger, FORM);
     this.player = new StepsPlayer(about, (moved) => (moved ? this._draw() : this._mark()));
     this._build(element);
     this.status.standIn(bar, FORM);
@@ -73,13 +75,9 @@ export class DenoiseView {
       shelved = { ...this.source, runs: null }, // those of Run and Compare are not opened here
       gallery = () => new Gallery(shelved, chosen, true, this.picking, false);
     this.shelf = new Shelf(gallery());
-    this.empty = h(
-      "div",
-      { class: "ds-card dn-empty" },
-      emptyView(EMPTY.blocks, gallery()),
-      wordList(),
-      h("p", { class: "ds-away waiting" }),
-    );
+    const away = h("p", { class: "ds-away waiting" }),
+      blocks = [emptyView(EMPTY.blocks, gallery()), wordList(), away];
+    this.empty = h("div", { class: "ds-card dn-empty" }, blocks);
     this.status = new StatusLine(
       "The runs on view",
       this.shelf,
@@ -125,7 +123,7 @@ export class DenoiseView {
   _hear(run) {
     return {
       model: (model) => this.status.model(model),
-      rounds: () => this._rounds(run),
+      rounds: (_feed, first) => this._rounds(run, first),
       state: (_, ended) => this._state(run, ended),
       lost: () => this._lost(run),
       silent: (why) => this.status.silent(why),
@@ -180,8 +178,9 @@ export class DenoiseView {
     this.status.complain(sentence);
   }
 
-  _rounds(run) {
+  _rounds(run, first) {
     run.take();
+    if (first === 0) this.filling.of(this.runs);
     const file = run.feed.run && run.feed.run.source === "file";
     if (this.player.follow && !file) this.player.place = this.player.last;
     if (!run.steps.length && !run.header) return;

@@ -12,7 +12,7 @@ import { keyHelp, listenToLesson } from "./keys.js";
 import { Knobs, placesFor, stateAt } from "./knobs.js";
 import { CourseNav } from "./nav.js";
 import { LessonStage } from "./stage.js";
-import { onward, paragraphs, question } from "./words.js";
+import { onward, paragraphs, question, spoken } from "./words.js";
 
 const READ = { least: 3500, word: 260 }; // milliseconds that a step stays, and for each word
 const LOWEST = 0.5; // of the window: where a step's words may begin
@@ -219,7 +219,7 @@ export class Learn {
     this.said.textContent = shown.alt;
     const steps = this.length(this.chapter);
     const where = `Chapter ${this.chapter + 1}, step ${this.step + 1} of ${steps}.`;
-    this.announce.textContent = `${where} ${this.words.textContent} Figure: ${shown.alt}`;
+    this.announce.textContent = `${where} ${spoken(this.words)} Figure: ${shown.alt}`;
   }
 
   /** From a chapter's first step and its question to its run. */

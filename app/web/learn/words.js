@@ -16,6 +16,15 @@ export function onward({ command }, open) {
   return h("div", { class: "ds-onward" }, both);
 }
 
+/** The words of an element, block by block: a paragraph, or an answer as "a: …". */
+export function spoken(element) {
+  const blocks = [...element.querySelectorAll("p, button")].map((each) => {
+    const key = each.querySelector("kbd");
+    return key ? `${key.textContent}: ${key.nextSibling.textContent}.` : each.textContent;
+  });
+  return blocks.join(" ");
+}
+
 function spanOf(span) {
   if (typeof span === "string") return span;
   const [kind, words] = Object.entries(span)[0];

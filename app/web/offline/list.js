@@ -14,6 +14,11 @@ const LISTED = [
   ["rounds", "rounds", "target forward passes", String],
 ];
 
+/** A near miss beside a small box would open the run. */
+function target(tick) {
+  return h("label", { class: "ds-site-tick" }, tick);
+}
+
 export class RunList {
   /** open(names): somebody chose runs. */
   constructor(runs, open) {
@@ -65,7 +70,7 @@ export class RunList {
       h("td", {}, run[key] === null ? "–" : written(run[key])),
     );
     const prompt = h("td", { class: "ds-site-prompt ds-cut", title: run.prompt }, run.prompt);
-    const element = h("tr", {}, h("td", {}, tick), h("th", {}, opener), cells, prompt);
+    const element = h("tr", {}, h("td", {}, target(tick)), h("th", {}, opener), cells, prompt);
     return { run, element, tick };
   }
 

@@ -138,3 +138,14 @@ export function together(rows) {
     causes: [...counts].sort((a, b) => b[1] - a[1]),
   };
 }
+
+/** Where a round {letter, at} is not among the rows: the number of the first one after it (by = 1),
+ * or before it (−1); of sorted rows, of the first or the last. */
+export function nearest(rows, { letter, at: round }, by, isSorted) {
+  if (isSorted) return by > 0 ? 0 : rows.length - 1;
+  const place = ({ run, at }) => run.charCodeAt(0) * 1e7 + at,
+    now = place({ run: letter, at: round }),
+    found = rows.findIndex((row) => place(row) > now);
+  if (by > 0) return Math.max(0, found);
+  return (found < 0 ? rows.length : found || rows.length) - 1;
+}

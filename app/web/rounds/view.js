@@ -8,15 +8,16 @@ import { pressed } from "../sorting.js";
 import { filterOf } from "./filter.js";
 import { FORMS } from "./formats.js";
 import { RowGrid } from "./grid.js";
-import { COLUMNS, cellText, columnsFor, inOrder, rowsOf, together } from "./rows.js";
+import { COLUMNS, cellText, columnsFor, inOrder, nearest, rowsOf, together } from "./rows.js";
 import { sumLine } from "./sums.js";
 
 const NOTHING = { keep: () => true };
-const SAID = 1500; // milliseconds that "copied" stays
+const SAID = 1500, // milliseconds that "copied" stays
+  REST = 800; // of a hand that types
 
 export class RoundsTable {
   /** hear: {panes(), active() the pane in hand, reach(pane, at) gives a promise of whether it
-   * could, tree() shows the tree, say(words), changed() when filter or order are others}. */
+   * could, tree() shows the tree, say(words, more: beside what was said just now), changed() when filter or order are others}. */
   constructor(name, hear) {
     this.hear = hear;
     this.by = null;
@@ -50,7 +51,7 @@ export class RoundsTable {
       "aria-describedby": note,
       maxlength: 200,
     });
-    this.box.addEventListener("input", () => this.look());
+    this.box.addEventListener("input", () => this._typed());
     this.box.addEventListener("keydown", (event) => this._key(event));
     this.count = h("span", { class: "ds-soft" });
     this.said = h("p", { class: "ds-rounds-said", id: note, role: "alert", hidden: true });
@@ -125,17 +126,31 @@ export class RoundsTable {
   _read() {
     const causes = Object.assign({}, ...this.runs.map((run) => run.causes)),
       read = filterOf(this.box.value, this.columns, causes);
-    say(this.said, read.error);
-    if (read.error) this.box.setAttribute("aria-invalid", "true");
-    else this.box.removeAttribute("aria-invalid");
-    if (!read.error) this.filter = read;
+    this.fault = read.error ?? "";
+    if (!this.typing || !this.fault) this._tellFault();
+    if (!this.fault) this.filter = read;
   }
 
-  look() {
+  _tellFault() {
+    if (this.said.textContent !== this.fault) say(this.said, this.fault);
+    if (this.fault) this.box.setAttribute("aria-invalid", "true");
+    else this.box.removeAttribute("aria-invalid");
+  }
+
+  /** While somebody types the rows follow; what they are is said once the hand rests. */
+  _typed() {
+    clearTimeout(this.typing);
+    this.typing = setTimeout(() => this._rest(), REST);
     this.grid.element.scrollTop = 0;
     this.refresh();
-    this.hear.say(this._counted);
     this.hear.changed();
+  }
+
+  _rest() {
+    clearTimeout(this.typing);
+    this.typing = null;
+    this._tellFault();
+    if (!this.fault) this.hear.say(this._counted);
   }
 
   sort(by) {
@@ -195,21 +210,9 @@ export class RoundsTable {
     const { rows } = this;
     if (!rows.length) return this.hear.say("no round matches");
     const here = this._here,
-      to = here < 0 ? this._nearest(by) : (here + by + rows.length) % rows.length;
+      to = here < 0 ? nearest(rows, this.hear.active(), by, this.by) : (here + by + rows.length) % rows.length;
     this.grid.hand(to);
     this._reach(to);
-  }
-
-  /** Where the round on view is not in the table: the first row after it, or before it. */
-  _nearest(by) {
-    const { rows } = this,
-      active = this.hear.active();
-    if (this.by) return by > 0 ? 0 : rows.length - 1;
-    const place = ({ run, at }) => run.charCodeAt(0) * 1e7 + at,
-      now = place({ run: active.letter, at: active.at });
-    const found = rows.findIndex((row) => place(row) > now);
-    if (by > 0) return Math.max(0, found);
-    return (found < 0 ? rows.length : found || rows.length) - 1;
   }
 
   async _reach(at) {
@@ -221,7 +224,8 @@ export class RoundsTable {
     const beyond =
       `round ${row.round} of ${row.run} cannot be drawn beside the others: ` +
       "the texts differ there, or it added no token";
-    this.hear.say(could ? `row ${where}, round ${row.round}` : beyond);
+    if (!could) this.hear.say(beyond);
+    else if (document.activeElement !== this.grid.table) this.hear.say(`row ${where}`, true);
     this.count.textContent = could ? this._counted : beyond;
   }
 
@@ -244,10 +248,12 @@ export class RoundsTable {
   }
 
   _key(event) {
+    if (event.key === "Enter" && this.typing) this._rest();
     if (event.key === "Enter") this.step(event.shiftKey ? -1 : 1);
     if (event.key === "Escape") {
       this.box.value = "";
-      this.look();
+      this._typed();
+      this._rest();
       this.grid.table.focus();
     }
     if (event.key === "ArrowDown") this.grid.table.focus();

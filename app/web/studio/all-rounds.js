@@ -9,7 +9,7 @@ export function allRounds(studio) {
     active: () => studio.active,
     reach: (pane, at) => studio.choose(pane, at),
     tree: () => toTree(studio),
-    say: (words) => studio.say(words),
+    say: (words, more) => studio.say(more ? `${words}, ${studio.guide.words}` : words),
     changed: () => studio.link.moved(),
   });
 }

@@ -1,5 +1,7 @@
 // The drawing of every run on view: the tree or a table, folded or whole, or another part.
 
+import { plural } from "../dom.js";
+
 export class Look {
   constructor(studio) {
     this.studio = studio;
@@ -48,10 +50,13 @@ export class Look {
   }
 
   /** Open what is folded below the node in hand, or everything. */
-  unfold() {
-    const { active, panes, toolbar } = this.studio;
-    active.tree.unfold(active.row);
-    toolbar.folding(panes);
+  async unfold() {
+    const { studio } = this,
+      { tree, row, drafted } = studio.active;
+    if (!tree.foldable) return studio.say("nothing is folded");
+    await tree.unfold(row);
+    studio.toolbar.folding(studio.panes);
+    studio.say(`${tree.plan.drawn} of ${plural(drafted, "node")} drawn`);
   }
 
   toggleTable() {

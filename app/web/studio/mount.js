@@ -2,8 +2,7 @@
 
 import { readAddress, viewOf } from "../address.js";
 import { answered } from "../feed.js";
-import { formAbove, hasStarted, touchesOf, writePrompt } from "../form.js";
-import { recall, typedIn } from "../memory.js";
+import { formAbove, hasStarted, recallForm, triggerOf } from "../form.js";
 import { News } from "../news.js";
 import { Studio } from "../studio.js";
 import { notFromCourse } from "./from-course.js";
@@ -13,15 +12,9 @@ import { restore } from "./page.js";
 export async function mountStudio(page, setting) {
   const bar = (await formAbove(setting.stop)).querySelector(".ds-bar");
   const source = { ...page.server, news: new News() },
-    touched = () => touchesOf(setting.stop),
-    trigger = (name, asked) => page[name](asked && { ...asked, touched: touched() }),
-    studio = new Studio(page.element, source, trigger, { ...setting, bar }),
-    filling = typedIn(setting.stop) && recall(setting.stop);
-  if (filling && !touched()) {
-    const { prompt, ...others } = filling;
-    writePrompt(setting.stop, prompt); // at once: the server's answer may come when one has typed
-    if (Object.keys(others).length) trigger("refill", { filling: others });
-  }
+    trigger = triggerOf(page, setting.stop),
+    studio = new Studio(page.element, source, trigger, { ...setting, bar });
+  recallForm(setting.stop, trigger);
   studio.link.listen(async (atStart) => {
     const asked = atStart && restore(studio),
       unseen = setting.view === "run" && viewOf(readAddress()) !== "run"; // made from the start

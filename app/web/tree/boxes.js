@@ -89,7 +89,15 @@ function spoken(round, row, label) {
   const odds = `${round.lines ? "" : `q ${percent(q)} `}p ${percent(p)}`;
   const mark = MARK[round.status[row]],
     meaning = help && `, ${help}`;
-  return `${mark} ${label} ${odds}, ${STATUS[round.status[row]]}${meaning}`;
+  return `${mark} ${label} ${odds}, ${STATUS[round.status[row]]}${meaning}${setBy(round, row)}`;
+}
+
+/** What a node of a draft graph sets: its lines hold the first of it. */
+function setBy(round, row) {
+  if (!round.lines) return "";
+  const { edits, why } = round.nodes[row],
+    sets = edits.map(({ position, label, p }) => `position ${position} ${label} ${percent(p)}`);
+  return `: ${sets.join(", ") || why}`;
 }
 
 /** Where the words of a box begin. */

@@ -42,7 +42,10 @@ export function listenToHands(tree) {
       pointing.hide();
     }
     if (other) pinch(tree, other, last, now);
-    else if (moved > STEADY) tree.panBy(now[0] - last[0], now[1] - last[1]);
+    else if (moved > STEADY) {
+      const left = tree.panBy(now[0] - last[0], now[1] - last[1]);
+      if (event.pointerType === "touch") scroll(svg, -left);
+    }
     fingers.set(event.pointerId, now);
   });
   const lift = (event) => {
@@ -54,6 +57,11 @@ export function listenToHands(tree) {
   svg.addEventListener("pointerleave", () => pointing.leave());
   svg.addEventListener("click", (event) => moved <= STEADY && pointing.press(event));
   svg.addEventListener("dblclick", () => tree.fit());
+}
+
+/** A finger that the tree does not follow any more moves the page. */
+function scroll(svg, down) {
+  (svg.closest(".ds-presenting") ?? window).scrollBy(0, down);
 }
 
 function pinch(tree, other, last, now) {

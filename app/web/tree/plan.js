@@ -135,6 +135,11 @@ export class TreePlan {
     return rows.sort((a, b) => (a === GHOST) - (b === GHOST) || a - b);
   }
 
+  /** How many drafted nodes are drawn. */
+  get drawn() {
+    return [...this.place.keys()].filter((row) => row > 0).length;
+  }
+
   _depth(row) {
     const { depths, ghost } = this.round;
     return row === GHOST ? depths[ghost.parent] + 1 : depths[row];

@@ -142,10 +142,13 @@ export class TreeWindow {
     return kept(view, size, points);
   }
 
+  /** Gives how much of the way down was left over: no tree would stay in sight. */
   panBy(dx, dy) {
-    const { view } = this;
-    this.show(this._kept({ ...view, x: view.x + dx, y: view.y + dy }));
+    const { view } = this,
+      to = this._kept({ ...view, x: view.x + dx, y: view.y + dy });
+    this.show(to);
     this.moved();
+    return dy - (to.y - view.y);
   }
 
   /** Go from where the window stood, seen from another round's root, to where it stands now. */

@@ -1,7 +1,7 @@
 // The results of a setting at every budget: τ, the speed that may be expected, and how long its
 // rounds are. The server describes the figures; here are only the settings that are kept.
 
-import { button, h, shortNumber } from "../dom.js";
+import { button, h, plural, shortNumber } from "../dom.js";
 import { Figure } from "../figure.js";
 import { card, opener } from "../parts.js";
 
@@ -34,17 +34,25 @@ export class Curves {
 
   _tools() {
     const act = (words, title, to) => button(words, { class: "ds-button", title }, to);
-    this.forget = act("Forget kept curves", "Leave only this setting's", () => this.keep([]));
-    this.forget.hidden = true;
+    const keep = (settings) => {
+      this.keep(settings);
+      this.said.textContent = `${plural(this.kept.length, "curve")} kept`;
+    };
+    this.said = h("span", { class: "ds-unseen", role: "status" });
     const pin = act("Keep this curve", "Keep it to compare with the next setting", () =>
-      this.keep([...this.kept, ...(this.setting ? [this.setting] : [])]),
+      keep([...this.kept, ...(this.setting ? [this.setting] : [])]),
     );
+    this.forget = act("Forget kept curves", "Leave only this setting's", () => {
+      keep([]);
+      pin.focus(); // this button is gone
+    });
+    this.forget.hidden = true;
     const every = act(
       "All methods",
       "Draw every method's curve, as it comes, beside this setting",
-      () => this.keep(this.methods.filter(({ method }) => method !== this.setting?.method)),
+      () => keep(this.methods.filter(({ method }) => method !== this.setting?.method)),
     );
-    return [pin, every, this.forget];
+    return [pin, every, this.forget, this.said];
   }
 
   /** Another text: nothing is kept. methods: those it answers for; empty: the figures without any
@@ -91,7 +99,8 @@ export class Curves {
     this.speed.draw(figures.speed);
     this.speed.element.hidden = !cost && !of;
     const missing = of ? `This drafter was not timed in the result that is open (${of}).` : "";
-    this.best.textContent = cost ? said(cost, of) : missing;
+    const words = cost ? said(cost, of) : missing;
+    if (this.best.textContent !== words) this.best.textContent = words; // else it is spoken again
   }
 }
 
