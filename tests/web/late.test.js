@@ -54,7 +54,8 @@ function work() {
     source = { stopped: [], stop: async ({ ticket }) => source.stopped.push(ticket) },
     result = late(),
     hear = { result, done: (found) => said.push(found), complain: (words) => said.push(words) },
-    parts = { element: {}, words: {}, bar: { style: {} }, title: "Work", turns: new Turns() };
+    bar = { style: {} },
+    parts = { element: {}, words: {}, act: {}, bar, title: "Work", turns: new Turns() };
   return { said, feed, source, result, work: made(Background, { feed, source, hear, ...parts }) };
 }
 
