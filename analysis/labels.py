@@ -61,6 +61,22 @@ def set_apart(headers: Mapping[str, Header]) -> dict[str, str]:
     }  # fmt: skip
 
 
+def split_by(headers: Mapping[str, Header]) -> list[str]:
+    """A sentence for each setting that gives a method more than ``SEVERAL`` labels: it may be the
+    request's, and no setting of the method."""
+    values: dict[tuple[str, str], set[str]] = {}
+    for header in headers.values():
+        setting = _setting(header)
+        for key in header.settings.keys() & setting.keys():
+            values.setdefault((setting["method"], key), set()).add(setting[key])
+    return [
+        f"{key} has {len(found)} values among the runs of {method}, and splits them: if it is the "
+        'request\'s, record it as settings={"request": …}'
+        for (method, key), found in sorted(values.items())
+        if len(found) > SEVERAL
+    ]
+
+
 def _words(headers: Mapping[str, Header]) -> dict[str, dict[str, str]]:
     """The settings in words of another engine's runs, as its rule of verification, by run; without
     those that name the single runs of a method."""

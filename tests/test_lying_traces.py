@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from analysis.measures.acceptance import per_depth, tau
 from analysis.measures.tables import Tables
 from app import cli
-from app.report.sections import notes
+from app.report.sections import cautions
 from app.studio.run import RUNNING, StudioRun
 from core import lines
 from core.errors import UserError
@@ -126,7 +126,7 @@ def test_what_cannot_be_is_marked_and_counts_nowhere(place: str, value: Any, wro
     if wrong:
         tables = Tables.of(trace)
         assert 2 not in tables.rounds["round"].tolist()
-        assert any(trace.mark in note for note in notes(tables))
+        assert any(trace.mark in note for note in cautions(tables))
         rebuilt = Tables.of(Trace(trace.header, trace.sound, trace.footer))
         assert tau(tables)["tau"].tolist() == tau(rebuilt)["tau"].tolist()
         assert per_depth(tables).equals(per_depth(rebuilt))
@@ -185,6 +185,8 @@ def test_validate_lists_all_and_replay_and_export_say_it(tmp_path: Path, capsys:
     assert "1 of 4 rounds hold what cannot be" in capsys.readouterr().out
     assert cli.main(["trace", "export", str(path), "--to", "csv"]) == 0
     assert "1 of 4 rounds" in capsys.readouterr().err
+    assert cli.main(["report", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("t.jsonl: 1 of 4 rounds hold what cannot be")
 
 
 @pytest.mark.parametrize("bound", ["inf", "-inf", "nan", "1e999"])

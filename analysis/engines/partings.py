@@ -19,7 +19,6 @@ import numpy as np
 from analysis.engines.texts import Difference, Side, Written, first_difference, read_texts
 from analysis.numbers import interval, plural, share
 from core.errors import UserError
-from core.files import by_name
 from core.rounds.draft import Array
 from core.stats import wilson
 from core.traces.reader import traces_in
@@ -65,7 +64,7 @@ def texts_at(
     """The texts of a file, or of all traces in a folder, by name. Raises UserError."""
     if not path.is_dir():
         return read_texts(path, response, lambda share: report(share, path.name))
-    files = sorted(traces_in(path), key=lambda file: by_name(file.relative_to(path).as_posix()))
+    files = traces_in(path)
     texts = list[Written]()
     for done, file in enumerate(files):
         report(done / len(files), file.name)
