@@ -117,17 +117,17 @@ def _contradicted(draft: DraftRows) -> Iterator[str]:
         return
     at, rows = after[rows], rows + 1
     tokens, ranks = draft.tokens[rows], draft.ranks[rows]
-    places = np.clip(ranks, 1, lists.ids.shape[1]) - 1
+    places = np.maximum(np.minimum(ranks, lists.ids.shape[1]), 1) - 1
     elsewhere = np.flatnonzero((lists.ids[at, places] != tokens) | (ranks != places + 1))
-    of_either = not (proposal.by_depth is None or proposal.factorised_lists)
-    for n in elsewhere:
-        side = int(rows[n]) in draft.side
-        places[n] = -1 if of_either or side else _place(lists, at[n], tokens[n])
-    if np.any((places[elsewhere] >= 0) & (ranks[elsewhere] >= 1)):
-        yield "rank"
-    listed = lists.log_q[at, places]
-    known = (places >= 0) & np.isfinite(listed)
-    if np.any(np.abs(draft.log_q[rows][known] - listed[known]) > NEAR):
+    if len(elsewhere):
+        places[elsewhere] = -1
+        if proposal.by_depth is None or proposal.factorised_lists:
+            for n in elsewhere[[row not in draft.side for row in rows[elsewhere].tolist()]]:
+                places[n] = _place(lists, at[n], tokens[n])
+            if ((places[elsewhere] >= 0) & (ranks[elsewhere] >= 1)).any():
+                yield "rank"
+    apart = np.abs(draft.log_q[rows] - lists.log_q[at, places])  # not finite: not known
+    if ((apart > NEAR) & (apart < np.inf) & (places >= 0)).any():
         yield "q"
 
 
