@@ -122,8 +122,9 @@ def _contradicted(draft: DraftRows) -> Iterator[str]:
     if len(elsewhere):
         places[elsewhere] = -1
         if proposal.by_depth is None or proposal.factorised_lists:
-            for n in elsewhere[[row not in draft.side for row in rows[elsewhere].tolist()]]:
-                places[n] = _place(lists, at[n], tokens[n])
+            for n in elsewhere.tolist():
+                if int(rows[n]) not in draft.side:
+                    places[n] = _place(lists, int(at[n]), int(tokens[n]))
             if ((places[elsewhere] >= 0) & (ranks[elsewhere] >= 1)).any():
                 yield "rank"
     apart = np.abs(draft.log_q[rows] - lists.log_q[at, places])  # not finite: not known
