@@ -13,6 +13,7 @@ export const INSET = 13; // of the words of a box with round ends
 const EDIT_W = 126; // a draft graph's box, and a line in it
 const EDIT_H = 16;
 const EDIT_GAP = 34;
+const LARGE = 18 / 13; // the type of a large box by that of others, as in tree.css
 const FLAT_WORDS = 12; // characters of a chip that has its sums beside them
 export const MARK = { a: "✓", r: "×", u: "·", s: "○" };
 export const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" };
@@ -21,13 +22,19 @@ const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
 
 /** {boxW, boxH, stepX, stepY}. A draft graph's boxes list edits, a line each, and so are larger;
  * flat boxes say token, q and p on one line, so that a tall tree is read as a whole. Narrow and
- * slim ones are for a long tree, slim ones with a line for each; letters: of a token that they
- * have room for. told: p is known. */
+ * slim ones are for a long tree, slim ones with a line for each; large ones have little in them
+ * but their words, in type of another size; letters: of a token that they have room for. told: p is
+ * known. */
 export function sizes(lines, shape, told) {
   if (shape === "flat") return { boxW: 212, boxH: 22, stepX: 248, stepY: 26, flat: true };
   if (shape === "narrow") {
     const boxW = told ? 118 : 104;
     return { boxW, boxH: BOX_H, stepX: boxW + 14, stepY: STEP_Y, letters: boxW / 9, narrow: true };
+  }
+  if (shape === "large") {
+    const boxW = told ? 144 : 122;
+    const more = { letters: (boxW - 8) / 11, narrow: true, large: LARGE };
+    return { boxW, boxH: 42, stepX: boxW + 14, stepY: 45, ...more };
   }
   if (shape === "slim") {
     const boxH = told ? 60 : BOX_H;
@@ -72,22 +79,38 @@ function signOf(round, row) {
   return (row >= 0 && round.signs && round.sign_help[round.signs[row]]) || "";
 }
 
-/** The words of a screen reader for a row. */
+/** The words of a screen reader for a row: first as it is drawn, with the spaces that stand between
+ * the parts of a box, since who speaks to the page says what can be read on it. */
 function spoken(round, row, label) {
   if (!row) return `● ${label}, root`;
-  const q = round.q[row];
-  const p = round.lines ? q : round.p?.[row];
-  const help = signOf(round, row);
-  // As it is drawn, in this order: who speaks to the page says what can be read on it.
-  const odds = `${round.lines ? "" : `q ${percent(q)} `}p ${percent(p)}`;
-  const mark = MARK[round.status[row]],
-    meaning = help && `, ${help}`;
-  return `${mark} ${label} ${odds}, ${STATUS[round.status[row]]}${meaning}`;
+  const { lines, signs, status } = round,
+    q = round.q[row],
+    help = signOf(round, row),
+    p = round.p ? ` p ${percent(round.p[row])}` : "",
+    odds = lines ? lines[row].map(editWords).flat().join(" ") : `q ${percent(q)}${p}`,
+    meaning = help && `, ${help}`,
+    ways = lines ? `, p ${percent(q)}` : "";
+  const drawn = [MARK[status[row]], label, odds, help && signs[row]].filter(Boolean).join(" ");
+  return `${drawn}, ${STATUS[status[row]]}${ways}${meaning}`;
+}
+
+/** A change of a draft's formula: its place, its token and its chance. */
+function editWords([position, token, p]) {
+  return [String(position), token, p === null ? "" : percent(p)];
 }
 
 /** Where the words of a box begin. */
-function left({ slim }) {
-  return slim ? 4 : 8;
+function left({ slim, large }) {
+  return slim ? 4 : large ? 6 : 8;
+}
+
+function lookOf({ large }, status) {
+  return `ds-node ${status}${large ? " large" : ""}`;
+}
+
+/** The line of a box's token. */
+function tokenY({ flat, large }) {
+  return flat ? 15 : large ? 16 : TOKEN_Y;
 }
 
 /** A token as its box has room for it: what is left out is in the node's name and tip. */
@@ -105,7 +128,7 @@ export function nodeBox(size, round, row, id, [x, y]) {
   const token = round.tokens[row];
   const label = round.labels[token];
   const node = s("g", {
-    class: `ds-node ${row ? STATUS[round.status[row]] : "root"}`,
+    class: lookOf(size, row ? STATUS[round.status[row]] : "root"),
     id,
     role: "treeitem",
     transform: `translate(${x} ${y.toFixed(1)})`,
@@ -118,7 +141,7 @@ export function nodeBox(size, round, row, id, [x, y]) {
   node.append(s("rect", { class: "box", width: size.boxW, height: size.boxH, rx: 7 }));
   if (round.lines) return fill(node, {}, edits(size, round.lines[row], mark, label));
   const words = cutWords(roomFor(size, round, row), `${mark} ${round.short[token] || label}`);
-  const top = size.flat ? 15 : row ? TOKEN_Y : size.boxH / 2 + 5;
+  const top = size.flat || row ? tokenY(size) : size.boxH / 2 + 5;
   const bare = words.slice(mark.length + 1); // where there is room for a few letters only
   node.append(tokenText({ x: left(size), y: top, "data-bare": bare }, words));
   if (row) node.append(...odds(size, round, row));
@@ -139,34 +162,38 @@ function odds(size, round, row) {
   return [
     ...bar(size, "q", round.q[row], 0),
     ...(p === null ? [] : bar(size, "p", p, 1)),
-    ...(help ? [s("text", cue, round.signs[row])] : []),
+    ...(help ? [" ", s("text", cue, round.signs[row])] : []),
   ];
 }
 
 /** A chance in words, and as a bar: the first or second of a box. */
 function bar(size, name, chance, place, start = left(size)) {
-  const { flat, slim, narrow, boxW } = size;
+  const { flat, slim, narrow, large, boxW } = size;
   const beside = slim ? 0 : place;
-  const full = narrow ? BAR - 6 : BAR;
+  const full = large ? BAR + 9 : narrow ? BAR - 6 : BAR;
   const x = flat ? boxW - 100 + 48 * beside : start + (6 + full) * beside;
-  const y = flat ? 14 : slim ? 29 + 20 * place : 29;
+  const y = flat ? 14 : large ? 34 : slim ? 29 + 20 * place : 29;
   const width = Math.max(1, (flat ? 42 : full) * chance).toFixed(1);
   const under = y + (flat ? 3.5 : 4);
   const words = s("text", { class: "odds", x, y }, `${name} ${percent(chance)}`),
     look = { class: `bar ${name}`, x, y: under, width, height: flat ? 2.5 : 3.5 };
-  return typeof chance === "number" ? [words, s("rect", look)] : [words];
+  return typeof chance === "number" ? [" ", words, s("rect", look)] : [" ", words];
 }
 
 /** A draft of a block state: its formula, then its edits. */
 function edits(size, lines, mark, label) {
   const made = [s("text", { class: "token", x: 8, y: 16 }, `${mark} ${label}`)];
-  lines.forEach(([position, token, p], i) => {
+  lines.forEach((edit, i) => {
+    const [position, token, p] = editWords(edit);
     const y = 33 + EDIT_H * i;
     const end = { class: "odds edit", y, "text-anchor": "end" };
     made.push(
-      s("text", { ...end, x: 26 }, String(position)),
+      " ",
+      s("text", { ...end, x: 26 }, position),
+      " ",
       s("text", { class: "edit", x: 33, y }, token),
-      s("text", { ...end, x: size.boxW - 7 }, p === null ? "" : percent(p)),
+      " ",
+      s("text", { ...end, x: size.boxW - 7 }, p),
     );
   });
   return made;
@@ -178,12 +205,12 @@ export function ghostBox(size, round, id, [x, y]) {
     odds = ghost.p === null ? "" : ` p ${percent(ghost.p)}`,
     stop = `the target's ${what} where the walk stopped, ${ghost.why}`;
   const words = cutWords(size, `◇ ${ghost.short}`);
-  const top = size.flat ? 15 : ghost.p === null ? size.boxH / 2 + 5 : TOKEN_Y,
+  const top = !size.flat && ghost.p === null ? size.boxH / 2 + 5 : tokenY(size),
     start = size.slim ? left(size) : INSET;
   return s(
     "g",
     {
-      class: "ds-node ghost",
+      class: lookOf(size, "ghost"),
       id,
       role: "treeitem",
       "data-row": GHOST,
@@ -207,17 +234,18 @@ export function ghostBox(size, round, id, [x, y]) {
 export function chipBox(size, chip, [x, y]) {
   const odds = [`Σq ${percent(chip.q)}`, ...(chip.p === null ? [] : [`Σp ${percent(chip.p)}`])];
   const sums = odds.join("  ");
-  const told = `${chip.words}: ${plural(chip.nodes, "node")} not drawn, ${sums}; press to open`;
   const [count] = chip.words.split(" "),
     long = size.slim || (size.flat && chip.words.length > FLAT_WORDS),
     words = long ? count : chip.words;
+  const told = `${words} ${odds.join(" ")}: ${long ? `${chip.words}, ` : ""}`,
+    about = `${plural(chip.nodes, "node")} not drawn, press to open`;
   return s(
     "g",
     {
       class: "ds-chip-node",
       transform: `translate(${x} ${y.toFixed(1)})`,
       "data-chip": chip.parent,
-      "aria-label": told,
+      "aria-label": told + about,
       role: "treeitem",
     },
     s("rect", { class: "pill", width: size.boxW, height: size.boxH - 6, y: 3, rx: 17 }),
@@ -225,9 +253,9 @@ export function chipBox(size, chip, [x, y]) {
       { x: size.slim ? left(size) : 10, y: size.flat ? 15 : 17, "data-brief": count },
       words,
     ),
-    ...(size.slim ? odds : [sums]).map((told, line) => {
+    ...(size.slim ? odds : [sums]).flatMap((told, line) => {
       const x = size.flat ? 108 : size.slim ? left(size) : 10;
-      return s("text", { class: "odds", x, y: size.flat ? 14 : 30 + 15 * line }, told);
+      return [" ", s("text", { class: "odds", x, y: size.flat ? 14 : 30 + 15 * line }, told)];
     }),
   );
 }
