@@ -106,7 +106,7 @@ def both(case, folder, **more):
     return made, file
 
 
-def drafts(target, drafter, method, tokens=24):
+def drafts(target, drafter, method, tokens=12):
     """Every round's draft and feature layers."""
     engine = Engine(str(target), "cpu", drafter)
     engine.check(method)
