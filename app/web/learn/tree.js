@@ -258,18 +258,18 @@ export class LessonTree extends TreeView {
     if (!said) return;
     const note = words("odds note", x, 32, said),
       room = this.plan.boxW - 2 * x;
-    node.append(note);
+    node.append(" ", note);
     if (said.length * NOTE <= room) return;
     note.setAttribute("textLength", room); // its letters a little narrower
     note.setAttribute("lengthAdjust", "spacingAndGlyphs");
   }
 
-  /** A node before the target has spoken. */
+  /** A node before the target has spoken, as it is drawn. */
   words(row) {
     const { notes, q } = this.round,
       label = this.label(row);
-    if (notes) return `${label}${notes[row] ? `, ${notes[row]}` : ""}`;
-    return row ? `${label}, drafted, q ${percent(q[row])}` : `${label}, root`;
+    if (notes) return [label, notes[row]].filter(Boolean).join(" ");
+    return row ? `${label} q ${percent(q[row])}, drafted` : `● ${label}, root`;
   }
 
   told(row) {
