@@ -17,7 +17,8 @@ const SAID = 1500, // milliseconds that "copied" stays
 
 export class RoundsTable {
   /** hear: {panes(), active() the pane in hand, reach(pane, at) gives a promise of whether it
-   * could, tree() shows the tree, say(words, more: beside what was said just now), changed() when filter or order are others}. */
+   * could, tree() shows the tree, say(words, more: beside what was said just now), changed() when
+   * filter or order are others}. */
   constructor(name, hear) {
     this.hear = hear;
     this.by = null;
@@ -86,12 +87,13 @@ export class RoundsTable {
     if (!this.isSeen) return;
     this.waiting ||= requestAnimationFrame(() => {
       this.waiting = null;
-      this.refresh();
+      if (this.old) this.refresh();
     });
   }
 
+  /** Its height would tell it too, but would lay out the page for each piece of news. */
   get isSeen() {
-    return this.element.clientHeight > 0;
+    return this.element.checkVisibility();
   }
 
   /** Read the rounds, the filter and the order again. */
@@ -210,7 +212,8 @@ export class RoundsTable {
     const { rows } = this;
     if (!rows.length) return this.hear.say("no round matches");
     const here = this._here,
-      to = here < 0 ? nearest(rows, this.hear.active(), by, this.by) : (here + by + rows.length) % rows.length;
+      next = (here + by + rows.length) % rows.length,
+      to = here < 0 ? nearest(rows, this.hear.active(), by, this.by) : next;
     this.grid.hand(to);
     this._reach(to);
   }
