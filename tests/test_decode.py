@@ -36,7 +36,7 @@ from tests.toys import AR, HOT, PROMPT, SAMPLED, line, plain, run, tree
 GREEDY = Sampling()
 RULES = {"greedy": GREEDY, "top-k top-p": SAMPLED, "hot": HOT}
 STEPS = 200
-TEXT = amount(40, STEPS)  # tokens of a run, where there is one for each of many methods
+TEXT = amount(24, STEPS)  # tokens of a run, where there is one for each of many methods
 
 
 def known_text(sampling, family="llama", more=24):
@@ -199,7 +199,7 @@ SHORT_RULES = {"greedy": GREEDY, "hot": HOT}
 )
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_writes_plain_decodings_text(name, budget, rule):
-    sampling, steps = SHORT_RULES[rule], TEXT if budget == 7 else amount(30, 60)
+    sampling, steps = SHORT_RULES[rule], TEXT if budget == 7 else amount(16, 60)
     found = run(method_named(name, sampling), steps, sampling, budget)
     assert found.tokens == plain(STEPS, sampling)[:steps]
     assert found.target.forwards == 1 + len(found.rounds)
@@ -211,8 +211,9 @@ def test_every_method_writes_plain_decodings_text(name, budget, rule):
 @pytest.mark.parametrize("name", OTHERS)
 def test_odd_pairs_write_plain_decodings_text(name, rule):
     sampling = SHORT_RULES[rule]
-    found = run(method_named(name, sampling), STEPS, sampling, 24)
-    assert found.tokens == plain(STEPS, sampling)
+    steps = amount(100, STEPS)
+    found = run(method_named(name, sampling), steps, sampling, 24)
+    assert found.tokens == plain(STEPS, sampling)[:steps]
 
 
 @pytest.mark.parametrize("rule", usually(("hot",), SHORT_RULES))

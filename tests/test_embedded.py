@@ -38,15 +38,19 @@ from tests.timing import amount, usually
 pytestmark = pytest.mark.embedded
 
 ROOT = Path(__file__).resolve().parent.parent
-COUNT = amount(40, 136)
+COUNT = amount(32, 136)
 PROMPT = "Explain in detail, step by step, how bread is made and why the dough has to rest."
 TEMPERATURES = (0.0, 1.0)
 ONCE = (
     ("dflash", 16, 0.0), ("ddtree", 64, 0.0), ("treeflash", 16, 1.0), ("dart", 16, 1.0),
-    ("eagle3", 59, 0.0), ("medusa", 32, 0.0), ("hydra", 32, 1.0), ("mtp", 32, 0.0),
+    ("eagle3", 24, 0.0), ("medusa", 16, 0.0), ("hydra", 16, 1.0), ("mtp", 16, 0.0),
 )  # fmt: skip
-AGAIN = (("ddtree", 16, 1.0), ("treeflash", 16, 0.0), ("dart", 16, 0.0), ("eagle3", 24, 1.0))
-ON_TEXTS = ("dflash", "treeflash", "dart", "eagle3", "hydra", "mtp", "medusa", "caddtree")
+AGAIN = (
+    ("ddtree", 16, 1.0), ("treeflash", 16, 0.0), ("dart", 16, 0.0), ("eagle3", 59, 1.0),
+    ("medusa", 63, 1.0), ("hydra", 63, 0.0), ("mtp", 32, 1.0),
+)  # fmt: skip
+ON_TEXTS = ("dflash", "eagle3", "mtp", "caddtree", "treeflash", "dart", "hydra", "medusa")
+ON_TEXTS = ON_TEXTS[: amount(4, 8)]
 WIRING_PROMPTS = (PROMPT, "Write a Python function that sorts a list, with a docstring.")
 
 
@@ -193,7 +197,8 @@ def test_no_shipped_drafter_is_accused_of_being_miswired(engine, kept, method, m
     if method != "dart":
         early = tuple(mistake for mistake in wiring.MISTAKES if not mistake.late)
         monkeypatch.setattr(wiring, "MISTAKES", early)
-    language, drafter = engine.prepare(), engine.load_drafter(choose(method))
+    options = {"depth": 4} if method == "mtp" else {}
+    language, drafter = engine.prepare(), engine.load_drafter(choose(method, options))
     plan = ProbePlan(64, 4)
     found = WiringProbe(language, drafter, WIRING_PROMPTS, plan, kept=kept, who=method).run()
     assert found.faults == () and found.configured.tau > 1.2

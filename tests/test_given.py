@@ -15,11 +15,16 @@ from analysis.collected.collection import Collection
 from analysis.collected.given import NEAR, Answer
 from analysis.collected.whatif import Simulation, simulate
 from app import cli
+from app.command_line import parse
+from app.commands import collect as collect_command
+from app.commands.options import drafting
 from app.studio.examples import Examples
 from app.studio.questions import Question
 from app.studio.tabs.whatif import Simulations
+from core.decoding.engine import Engine
 from core.errors import UserError
 from core.journal import FILE, Journal
+from core.methods.method import BY_PATH, BY_RUN
 from tests import toys
 from tests.test_cli import is_one_sentence
 from tests.test_whatif import corrupt, source
@@ -264,6 +269,28 @@ def test_a_response_becomes_a_collected_text(toy, tmp_path, capsys):
         prompt = ("--prompt", "say") if words[0] == "--answer" else ()
         assert collecting(toy, out, *words, *prompt) == 2
         assert "collection of another text" in capsys.readouterr().err
+
+
+def test_without_methods_whatever_can_run_on_the_model_drafts(toy, tmp_path, capsys):
+    """The documented first lines name no method, and many drafters have no weights."""
+    words = ["--prompt", "say", "--max-new-tokens", "9"]
+    assert cli.main(["collect", "--out", str(tmp_path / "x"), *words, *place(toy)]) == 0
+    assert set(Collection.load(tmp_path / "x").drafters) == {"dflash", "pld"}
+    few = ["--anchors", "1", "--continuations", "2", "--repeats", "1", *place(toy)]
+    assert cli.main(["calibrate", "--out", str(tmp_path / "c"), *words, *few]) == 0
+    assert {"dflash", "pld", "suffix"} <= set(capsys.readouterr().out.split())
+    bare = ["--device", "cpu", "--model", str(toy / "target")]
+    assert cli.main(["collect", "--out", str(tmp_path / "y"), *words, *bare]) == 2
+    err = capsys.readouterr().err
+    assert is_one_sentence(err) and "name a checkpoint with --drafter" in err
+
+
+def test_what_drafts_for_the_embedded_target_by_default_has_weights():
+    shipped = parse(collect_command.Options, ["--out", "x"], "collect")
+    listed, every = drafting(shipped, BY_PATH, BY_RUN), drafting(shipped, BY_RUN)
+    assert listed == ("dflash", "treeflash", "dart", "pld", "medusa", "uno")
+    assert set(every) == {*listed, "suffix", "sps", "eagle3", "hydra", "mtp"}
+    Engine(device="cpu").check(*every)
 
 
 def test_words_and_a_trace_and_several_responses(toy, tmp_path, capsys):

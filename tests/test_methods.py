@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,7 @@ TOYS = {
     "gemma4-assistant": toys.assistant_drafter,
     "uno": toys.uno_drafter,
 }
+drafter_of = cache(lambda kind: TOYS[kind]())
 FACTS = toys.SimpleNamespace(name="toy", vocabulary=toys.VOCABULARY, stop_ids=frozenset())
 
 
@@ -231,8 +233,8 @@ FITTING = [  # a beam reads lists by depth
 def test_a_nodes_explanation_speaks_of_the_notes_its_draft_has(method):
     """Every sentence has its fields; no draft has a note that nothing explains."""
     values = method.resolve({"ngram_weight": 0} if "continuity" in method.title else {})
-    decoder = Decoder("x", TOYS[method.drafter](), method.make_builder(FACTS, values))
-    draft, explain = toys.run(decoder, 6).rounds[0].draft, method.explain
+    decoder = Decoder("x", drafter_of(method.drafter), method.make_builder(FACTS, values))
+    draft, explain = toys.run(decoder, 2).rounds[0].draft, method.explain
     named = {note.name for note in explain.notes} | {mark.note for mark in explain.marks}
     assert draft.notes.keys() >= named | {*explain.terms, *filter(None, [explain.versus])}
     assert method.drafter != "treeflash" or method.builder == "continuity" or named

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,7 @@ def method_of(form: str) -> str:
     return {"dflash": "ddtree"}.get(kind_of(form), kind_of(form))
 
 
+@cache
 def engine_of(form: str, target: Path) -> Engine:
     return Engine(str(target), "cpu", str(GOLDEN / form))
 

@@ -589,7 +589,7 @@ def test_a_damaged_file_is_read_or_refused_with_one_sentence(name: str, tmp_path
     path = reader.make(tmp_path)
     reader.read(path)
     whole, accepted = path.read_bytes(), 0
-    tried = amount(min(reader.count, max(60, reader.count // 10)), reader.count)
+    tried = amount(min(reader.count, max(40, reader.count // 20)), reader.count)
     for _ in range(tried):
         data = whole
         for _ in range(rng.choice((1, 1, 1, 2, 4))):

@@ -51,7 +51,7 @@ def test_each_node_equals_its_path_read_token_by_token(family, monkeypatch):
     where, text = toys.target(family), list(CONTEXT)
     where.prefill(text, 60)
     for seed in range(3):
-        draft = toys.random_draft(seed, 9)
+        draft = toys.random_draft(seed, 6)
         check_nodes(where, draft, text, family)
         monkeypatch.setattr(recurrent, "KEPT", 0)
         path = draft.path(len(draft) - 1)

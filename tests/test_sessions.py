@@ -418,7 +418,7 @@ def test_speculative_sampling_is_plain_decoding_when_greedy():
 def test_speculative_samplings_texts_follow_the_target(drafter):
     """The first two tokens of many seeds against the target's exact law; a rule that lets p alone
     decide, or draws the bonus from p after a refusal, is off by far more than this allows."""
-    sampling, seeds = Sampling(0.7, top_k=5), amount(1500, 3000)
+    sampling, seeds = Sampling(0.7, top_k=5), amount(1000, 3000)
     chooser = SpeculativeSampling(sampling)
     first = chooser.probabilities(toys.full_forward(PROMPT).logits[-1])
     law = np.zeros((toys.VOCABULARY, toys.VOCABULARY))

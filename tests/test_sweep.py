@@ -75,6 +75,7 @@ def toys(tmp_path_factory) -> Path:
 
 
 OTHERS = ("ar", "dflash", "ddtree")
+TOKENS = 12
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,7 @@ def words(toys):
         basic = [
             "grid", "run", "--out", out, "--methods", "ar", "dflash", "ddtree",
             "--budget", 4, 9, "--seed", 0, 1,
-            "--temperature", 1, "--max-new-tokens", 24, "--prompts", toys / "prompts.jsonl",
+            "--temperature", 1, "--max-new-tokens", TOKENS, "--prompts", toys / "prompts.jsonl",
             "--model", toys / "target", "--drafter", toys / "drafter", "--device", "cpu",
         ]  # fmt: skip
         return [str(word) for word in (*basic, *more)]
@@ -148,14 +149,14 @@ def test_every_line_is_its_trace(whole):
             int(trace.rounds[0].draft.tokens[0]),
             *(t for r in trace.rounds for t in r.committed),
         ]
-        assert list(row["token_ids"]) == ids and row["tokens"] == 24
+        assert list(row["token_ids"]) == ids and row["tokens"] == TOKENS
         lengths = [r.accepted + 1 for r in trace.rounds]
         assert list(row["acceptance_lengths"]) == lengths
         assert row["tau"] == sum(lengths) / len(lengths) and row["rounds"] == len(lengths)
         assert row["verify"] == pytest.approx(sum(r.times.verify for r in trace.rounds))
         stages = row["draft"] + row["build"] + row["verify"] + row["commit"]
         assert row["prefill"] > 0 and row["prefill"] + stages <= row["seconds"] * 1.01
-        assert row["tokens_per_second"] == pytest.approx(24 / row["seconds"])
+        assert row["tokens_per_second"] == pytest.approx(TOKENS / row["seconds"])
         header = trace.header
         assert (row["method"], row["seed"]) == (header.method, header.seed)
         assert row["prompt_tokens"] == len(header.prompt_ids)
@@ -277,7 +278,7 @@ def test_a_larger_plan_runs_what_is_new(call, words, whole, toys, tmp_path):
 
 
 REFUSED = {
-    "tokens": (("--max-new-tokens", 9), "its max-new-tokens is 24, not 9"),
+    "tokens": (("--max-new-tokens", 9), f"its max-new-tokens is {TOKENS}, not 9"),
     "temperature": (("--temperature", 0), "its temperature is 1.0, not 0.0"),
     "fewer seeds": (("--seed", 1), "1 of its seeds are not in this one"),
     "fewer budgets": (("--budget", 4), "1 of its methods are not in this one"),
@@ -459,7 +460,7 @@ def test_failures_are_listed_the_others_go_on_and_a_rerun_retries(call, words, w
     assert len(table) == 8 and failures == table["error"].dropna().to_dict() and len(failures) == 5
     bad = table[table["error"].notna()]
     assert bad["tokens"].isna().all() and bad["trace"].isna().all()
-    assert bad["same_as_plain"].isna().all() and (bad["max_new_tokens"] == 24).all()
+    assert bad["same_as_plain"].isna().all() and (bad["max_new_tokens"] == TOKENS).all()
     assert len(traces_of(out)) == 3
     before = traces_of(out)
     mark.touch()  # its assertion holds now; it fails in another way

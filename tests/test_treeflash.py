@@ -242,8 +242,8 @@ ZERO = [*product((1, 5, 16, 40), (toys.GREEDY, toys.HOT))]
 @pytest.mark.parametrize(("budget", "sampling"), usually(ZERO[1::3], ZERO))
 def test_a_zero_head_drafts_ddtrees_trees_round_by_round(budget, sampling):
     flash = toys.treeflash_drafter(zero=True, candidates=budget, siblings=budget)
-    ours = run(tree(flash), 110, sampling, budget, observe=observe)
-    theirs = run(tree(toys.dflash_drafter()), 110, sampling, budget, observe=observe)
+    ours = run(tree(flash), 50, sampling, budget, observe=observe)
+    theirs = run(tree(toys.dflash_drafter()), 50, sampling, budget, observe=observe)
     assert len(ours.rounds) == len(theirs.rounds) and ours.tokens == theirs.tokens
     for one, two in zip(ours.rounds, theirs.rounds, strict=True):
         for name in ("tokens", "parents", "depths", "ranks"):

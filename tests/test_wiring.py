@@ -63,6 +63,7 @@ from tests.toys_on_disk import save_toys
 PROMPTS = ("abcdefg hijk", "What now? 12345")
 PLAN = ProbePlan(new_tokens=48, stride=1)
 STEPS, DEPTH = 150, 3
+TEXTS = Kept()  # what the target writes and reads is the same for every drafter
 
 
 @cache
@@ -76,8 +77,7 @@ def passages(frame: str = ""):
     """Return what the probe reads; ``frame``: the trial of this name, which frames the prompts."""
     trials = {trial.name: trial for trial in _frames(Subject(toys.RandomDrafter(), language(), 0))}
     framed = trials[frame].frame if frame else language().encode_chat
-    kept = Kept()
-    texts = [kept.text(language(), prompt, PLAN.new_tokens, unheard) for prompt in PROMPTS]
+    texts = [TEXTS.text(language(), prompt, PLAN.new_tokens, unheard) for prompt in PROMPTS]
     return [passage_of(language(), framed(text.prompt), text.answer) for text in texts]
 
 
@@ -346,6 +346,7 @@ def quiet(done, what):
 
 def run(drafter, **more):
     report = more.pop("report", quiet)
+    more = {"kept": replace(TEXTS, measured={})} | more
     return WiringProbe(language(), drafter, PROMPTS, PLAN, **more).run(report)
 
 
@@ -837,6 +838,9 @@ def test_a_verdict_is_no_surer_than_what_a_healthy_drafter_reaches():
     plain, better = seen(own, np.zeros((400, 3))), seen(own, mended)
     assert (plain.verdict, better.verdict) == (NOTHING, NAMED)  # nothing is known
     assert replace(plain, expected=expected(0.3, 0.3, 0.3)).verdict == GOOD
+    itself = replace(plain, expected=replace(expected(0.3, 0.3, 0.3), itself=True))
+    assert itself.verdict == GOOD and "It is its report" in itself.said[0]
+    assert "far below" not in itself.said[0]
     assert replace(better, expected=expected(0.6, 0.6, 0.6)).verdict == NAMED
     far = replace(better, expected=expected(0.9, 0.9, 0.9))
     poor = replace(better, configured=seen(own & False, own).configured)
@@ -939,15 +943,15 @@ def halt_after(count):
 def test_a_probe_can_be_stopped_anywhere_and_leaves_the_drafter_as_it_was():
     """It reports before every token of a text and every forward of a trial, ever further on."""
     drafter, heard = eagle3(), list[tuple[float, str]]()
-    before = run(drafter, report=lambda *news: heard.append(news))
+    before = run(drafter, report=lambda *news: heard.append(news), kept=Kept())
     shares = [done for done, _ in heard]
     assert shares == sorted(shares) and shares[0] >= 0 and shares[-1] <= 1
     tokens = sum(what.startswith("the target's text") for _, what in heard)
     assert tokens >= sum(len(passage.tokens) - passage.answer for passage in passages()) - 2
     assert {each.trial.name for each in before.mistakes} <= {what for _, what in heard}
-    for at in range(0, len(heard), len(heard) // 12):
+    for at in range(0, len(heard), len(heard) // 8):
         with pytest.raises(Halt):
-            run(drafter, report=halt_after(at))
+            run(drafter, report=halt_after(at), kept=Kept())
     np.testing.assert_array_equal(run(drafter).configured.tvd, before.configured.tvd)
 
 
@@ -956,7 +960,7 @@ def test_a_stop_is_heard_within_two_forwards(kind, monkeypatch):
     """Of the target, or of some drafts."""
     passes = list[str]()
     drafter = HEALTHY[kind]()
-    for owner, name in ((Target, "score"), (Target, "prefill"), (type(drafter), BEGINS[kind])):
+    for owner, name in ((Target, "score"), (Target, "prefill"), (type(drafter), "log_q_at")):
         real = getattr(owner, name)
 
         def counted(*given, real=real, name=name, **more):
@@ -969,10 +973,7 @@ def test_a_stop_is_heard_within_two_forwards(kind, monkeypatch):
         assert len(passes) <= 2, f"{what}: {passes}"
         passes.clear()
 
-    run(drafter, report=report)
-
-
-BEGINS = {"eagle3": "log_q_at", "dflash": "log_q_at"}
+    run(drafter, report=report, kept=Kept())
 
 
 def test_what_a_stopped_probe_measured_is_kept(monkeypatch):

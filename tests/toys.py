@@ -261,7 +261,6 @@ def own_choice(logits: np.ndarray, sampling: Sampling, position: int) -> int:
     return int((scores + gumbel_noise(sampling.seed, position, len(scores)).numpy()).argmax())
 
 
-@cache
 def plain(
     count: int,
     sampling: Sampling = GREEDY,
@@ -270,14 +269,20 @@ def plain(
     stop: tuple[int, ...] = (),
 ) -> tuple[int, ...]:
     """New tokens of plain decoding: whole forwards of the reference model, no cache."""
-    tokens = list(prompt)
+    tokens = _text_so_far(sampling, prompt, family)
     while len(tokens) - len(prompt) < count:
         with torch.inference_mode():
             logits = reference(family)(torch.tensor([tokens]), use_cache=False).logits[0, -1]
         tokens.append(own_choice(logits.numpy(), sampling, len(tokens)))
-        if tokens[-1] in stop:
-            break
-    return tuple(tokens[len(prompt) :])
+    new = tokens[len(prompt) :][:count]
+    ends = [at for at, token in enumerate(new, 1) if token in stop]
+    return tuple(new[: ends[0]] if ends else new)
+
+
+@cache
+def _text_so_far(sampling: Sampling, prompt: tuple[int, ...], family: str) -> list[int]:
+    """A prompt and what ``plain`` has written after it, which grows."""
+    return list(prompt)
 
 
 # ── drafters ─────────────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ from analysis.experiments.variants import ENGINES, LLAMA_CPP
 from analysis.numbers import milliseconds, number, rate, share, size, tau
 from app.command_line import option, words
 from app.commands import common
-from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, RequestOptions, method
+from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, RUNNABLE, RequestOptions, method
 from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, console, say, table
 from core.errors import UserError
@@ -53,7 +53,7 @@ class Options(RequestOptions):
     """
 
     methods: tuple[str, ...] = words(
-        f"{METHOD_HELP} (default: all that are listed); {LLAMA_CPP} decodes plainly beside them",
+        f"{METHOD_HELP}; {RUNNABLE}; {LLAMA_CPP} decodes plainly beside them",
         (),
         contestant,
     )

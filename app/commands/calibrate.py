@@ -12,8 +12,9 @@ from analysis.numbers import interval, number, signed
 from app.command_line import REQUIRED, option, words
 from app.commands import common
 from app.commands.given import Texts, asked_of
-from app.commands.options import DRAFTING, POSITIVE, Model, Set, method
+from app.commands.options import POSITIVE, WHOSE, Model, Set, drafting, method
 from app.terminal import ProgressBar, console, one_line, say, table
+from core.methods.method import BY_RUN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +35,7 @@ class Options(Set, Texts, Model):
     figures. Repeat the command to continue an interrupted one.
     """
 
-    methods: tuple[str, ...] = words("whose drafters", DRAFTING, method)
+    methods: tuple[str, ...] = words(WHOSE, (), method)
     out: Path = option(REQUIRED, "where to write", metavar="FOLDER")
     anchors: int = option(64, "places in the texts, in all", POSITIVE)
     continuations: int = option(16, "texts written from each anchor", POSITIVE)
@@ -47,6 +48,7 @@ def main(args: Options) -> int:
     from analysis.experiments.prompts import PROMPTS
 
     asked = asked_of(args, PROMPTS)
+    args = replace(args, methods=args.methods or drafting(args, BY_RUN))
     engine = common.load_engine(args, args.methods, ends=bool(args.states))
     from analysis.collected.calibrate import CalibrationPlan, calibrate, given_texts
     from analysis.collected.calibration import curves

@@ -12,18 +12,19 @@ from app.command_line import REQUIRED, option, words
 from app.commands import common
 from app.commands.given import Asked, Texts, asked_of
 from app.commands.options import (
-    LISTABLE,
     POSITIVE,
+    WHOSE,
     Model,
     SamplingOptions,
     Set,
     assignment,
+    drafting,
     method,
 )
 from app.terminal import ProgressBar, one_line, say
 from core.errors import UserError
 from core.journal import alone
-from core.methods.method import Value
+from core.methods.method import BY_PATH, BY_RUN, Value
 from core.methods.registry import find
 from core.rounds.draft import MAX_BUDGET
 from core.rounds.round import Sampling
@@ -40,7 +41,7 @@ class Options(Set, Texts, SamplingOptions, Model):
     need not be here.
     """
 
-    methods: tuple[str, ...] = words("whose drafters", LISTABLE, method)
+    methods: tuple[str, ...] = words(WHOSE, (), method)
     set: tuple[tuple[str, str], ...] = option(
         (),
         "an option of a drafter (default: the largest lists that can be simulated)",
@@ -59,6 +60,7 @@ class Options(Set, Texts, SamplingOptions, Model):
 
 def main(args: Options) -> int:
     texts = _texts(args.out, asked_of(args))
+    args = replace(args, methods=args.methods or drafting(args, BY_PATH, BY_RUN))
     for name in args.methods:
         check_listable(name)
     # The work on a file has a lock of its own: here it is the folder of several.

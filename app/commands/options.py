@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 from app.command_line import CommandOptions, option, words
 from core.errors import UserError
 from core.lines import LIMITS, UNLIMITED, Limits
-from core.methods.method import BY_PATH, BY_RUN, Range
+from core.methods.method import Range
 from core.methods.names import METHODS
-from core.methods.registry import find, listed
+from core.methods.registry import find, runnable
 from core.models.embedded import NAME as EMBEDDED
 from core.rounds.draft import MAX_BUDGET
 
@@ -22,6 +22,8 @@ METHOD_HELP = (
     f"{', '.join(METHODS)}, DRAFTER+BUILDER, either with its drafter's @CHECKPOINT, or your own "
     "FILE.py"
 )
+RUNNABLE = "default: all that need no weights or have some for this model"
+WHOSE = f"whose drafters ({RUNNABLE})"
 SAMPLING = "sampling of the target"
 BUDGETS, POSITIVE = Range(1, MAX_BUDGET), Range(1)
 
@@ -73,22 +75,9 @@ class MethodOptions(Set):
 
 @dataclass(frozen=True, kw_only=True)
 class MethodsOptions(Set):
-    """Several methods and their options; none named: all that are listed."""
+    """Several methods and their options."""
 
-    methods: tuple[str, ...] = words(f"{METHOD_HELP}; default: all that are listed", (), method)
-
-
-def drafting(without: tuple[str, ...]) -> tuple[str, ...]:
-    """A listed method for each drafter, but those whose states are in ``without``."""
-    found: dict[str, str] = {}
-    for name, each in listed().items():
-        info = each.drafter_info
-        if info is not None and info.states not in without:
-            found.setdefault(info.name, name)
-    return tuple(found.values())
-
-
-DRAFTING, LISTABLE = drafting((BY_RUN,)), drafting((BY_PATH, BY_RUN))
+    methods: tuple[str, ...] = words(f"{METHOD_HELP}; {RUNNABLE}", (), method)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +106,17 @@ class Model(CommandOptions):
     device: str = option(
         "auto", "auto, cpu, cuda, cuda:1, …, or split: over all GPUs", metavar="DEVICE"
     )
+
+
+def drafting(args: Model, *without: str) -> tuple[str, ...]:
+    """A method for each drafter that can run on the model, but those whose states are in
+    ``without``."""
+    found: dict[str, str] = {}
+    for name in runnable(args.model, args.drafter):
+        info = find(name).drafter_info
+        if info is not None and info.states not in without:
+            found.setdefault(info.name, name)
+    return tuple(found.values())
 
 
 @dataclass(frozen=True, kw_only=True)

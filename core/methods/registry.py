@@ -29,6 +29,7 @@ from core.methods.method import (
 )
 from core.methods.names import BUILDERS, DEFAULT, DRAFTERS, METHODS
 from core.models import presets
+from core.models.hub import Source
 from core.models.presets import Preset
 
 if TYPE_CHECKING:
@@ -116,19 +117,32 @@ def shipped(kind: str, target: str) -> Path | None:
     return folder if (folder / "config.json").is_file() else None
 
 
-def runnable(model: str, drafter: object = None) -> tuple[str, ...]:
-    """The listed methods whose drafter needs no weights, or has some for this model: named by
-    ``drafter``, by the model's preset, or shipped. The default one is among them: without it there
-    is little to run. Raises UserError as ``presets.find``."""
-    named = presets.find(model).drafters
+def runnable(model: str, drafter: str | None = None) -> tuple[str, ...]:
+    """The listed methods whose drafter needs no weights, or has some for this model: in
+    ``drafter``, where its config tells no other kind, named by the model's preset, or shipped. The
+    default one is among them: without it there is little to run. Raises UserError as
+    ``presets.find``."""
+    named, told = presets.find(model).drafters, _told(drafter)
 
     def has(info: DrafterInfo | None) -> bool:
-        if info is None or info.checkpoint is None or drafter is not None:
+        if info is None or info.checkpoint is None:
             return True
+        if drafter is not None:
+            return told in (None, info.name)
         return info.name in named or shipped(info.name, model) is not None
 
-    every = listed().items()
-    return tuple(name for name, each in every if name == DEFAULT or has(each.drafter_info))
+    every, default = listed().items(), DEFAULT if told is None else ""
+    return tuple(name for name, each in every if name == default or has(each.drafter_info))
+
+
+def _told(drafter: str | None) -> str | None:
+    """The kind that a checkpoint folder on this machine says it is."""
+    folder = None if drafter is None else Source.of(drafter).folder
+    if folder is None:
+        return None
+    from core.methods.layouts import told_kind  # it loads libraries: only here
+
+    return told_kind(folder)
 
 
 @cache

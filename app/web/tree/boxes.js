@@ -14,6 +14,7 @@ const EDIT_W = 126; // a draft graph's box, and a line in it
 const EDIT_H = 16;
 const EDIT_GAP = 34;
 const LARGE = 18 / 13; // the type of a large box by that of others, as in tree.css
+const BEFORE_CUE = 4; // pixels that p stands nearer to q where a mark stands behind it
 const FLAT_WORDS = 12; // characters of a chip that has its sums beside them
 export const MARK = { a: "✓", r: "×", u: "·", s: "○" };
 export const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" };
@@ -26,7 +27,7 @@ const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
  * but their words, in type of another size; letters: of a token that they have room for. told: p is
  * known. */
 export function sizes(lines, shape, told) {
-  if (shape === "flat") return { boxW: 212, boxH: 22, stepX: 248, stepY: 26, flat: true };
+  if (shape === "flat") return { boxW: 212, boxH: 22, stepX: 232, stepY: 26, flat: true };
   if (shape === "narrow") {
     const boxW = told ? 118 : 104;
     return { boxW, boxH: BOX_H, stepX: boxW + 14, stepY: STEP_Y, letters: boxW / 9, narrow: true };
@@ -79,17 +80,24 @@ function signOf(round, row) {
   return (row >= 0 && round.signs && round.sign_help[round.signs[row]]) || "";
 }
 
-/** The words of a screen reader for a row. */
+/** The words of a screen reader for a row: first as it is drawn, with the spaces that stand between
+ * the parts of a box, since who speaks to the page says what can be read on it. */
 function spoken(round, row, label) {
   if (!row) return `● ${label}, root`;
-  const q = round.q[row];
-  const p = round.lines ? q : round.p?.[row];
-  const help = signOf(round, row);
-  // As it is drawn, in this order: who speaks to the page says what can be read on it.
-  const odds = `${round.lines ? "" : `q ${percent(q)} `}p ${percent(p)}`;
-  const mark = MARK[round.status[row]],
-    meaning = help && `, ${help}`;
-  return `${mark} ${label} ${odds}, ${STATUS[round.status[row]]}${meaning}`;
+  const { lines, signs, status } = round,
+    q = round.q[row],
+    help = signOf(round, row),
+    p = round.p ? ` p ${percent(round.p[row])}` : "",
+    odds = lines ? lines[row].map(editWords).flat().join(" ") : `q ${percent(q)}${p}`,
+    meaning = help && `, ${help}`,
+    ways = lines ? `, p ${percent(q)}` : "";
+  const drawn = [MARK[status[row]], label, odds, help && signs[row]].filter(Boolean).join(" ");
+  return `${drawn}, ${STATUS[status[row]]}${ways}${meaning}`;
+}
+
+/** A change of a draft's formula: its place, its token and its chance. */
+function editWords([position, token, p]) {
+  return [String(position), token, p === null ? "" : percent(p)];
 }
 
 /** Where the words of a box begin. */
@@ -152,10 +160,11 @@ function odds(size, round, row) {
   const line = size.flat ? 15 : size.narrow ? 16 : 29;
   const end = size.flat ? size.boxW - 104 : size.boxW - 4; // flat: the numbers stand at the end
   const cue = { class: "odds cue", x: end, y: line, "text-anchor": "end" };
+  const start = left(size) - (help && line === 29 && !size.slim ? BEFORE_CUE : 0);
   return [
     ...bar(size, "q", round.q[row], 0),
-    ...(p === null ? [] : bar(size, "p", p, 1)),
-    ...(help ? [s("text", cue, round.signs[row])] : []),
+    ...(p === null ? [] : bar(size, "p", p, 1, start)),
+    ...(help ? [" ", s("text", cue, round.signs[row])] : []),
   ];
 }
 
@@ -170,19 +179,23 @@ function bar(size, name, chance, place, start = left(size)) {
   const under = y + (flat ? 3.5 : 4);
   const words = s("text", { class: "odds", x, y }, `${name} ${percent(chance)}`),
     look = { class: `bar ${name}`, x, y: under, width, height: flat ? 2.5 : 3.5 };
-  return typeof chance === "number" ? [words, s("rect", look)] : [words];
+  return typeof chance === "number" ? [" ", words, s("rect", look)] : [" ", words];
 }
 
 /** A draft of a block state: its formula, then its edits. */
 function edits(size, lines, mark, label) {
   const made = [s("text", { class: "token", x: 8, y: 16 }, `${mark} ${label}`)];
-  lines.forEach(([position, token, p], i) => {
+  lines.forEach((edit, i) => {
+    const [position, token, p] = editWords(edit);
     const y = 33 + EDIT_H * i;
     const end = { class: "odds edit", y, "text-anchor": "end" };
     made.push(
-      s("text", { ...end, x: 26 }, String(position)),
+      " ",
+      s("text", { ...end, x: 26 }, position),
+      " ",
       s("text", { class: "edit", x: 33, y }, token),
-      s("text", { ...end, x: size.boxW - 7 }, p === null ? "" : percent(p)),
+      " ",
+      s("text", { ...end, x: size.boxW - 7 }, p),
     );
   });
   return made;
@@ -223,17 +236,18 @@ export function ghostBox(size, round, id, [x, y]) {
 export function chipBox(size, chip, [x, y]) {
   const odds = [`Σq ${percent(chip.q)}`, ...(chip.p === null ? [] : [`Σp ${percent(chip.p)}`])];
   const sums = odds.join("  ");
-  const told = `${chip.words}: ${plural(chip.nodes, "node")} not drawn, ${sums}; press to open`;
   const [count] = chip.words.split(" "),
     long = size.slim || (size.flat && chip.words.length > FLAT_WORDS),
     words = long ? count : chip.words;
+  const told = `${words} ${odds.join(" ")}: ${long ? `${chip.words}, ` : ""}`,
+    about = `${plural(chip.nodes, "node")} not drawn, press to open`;
   return s(
     "g",
     {
       class: "ds-chip-node",
       transform: `translate(${x} ${y.toFixed(1)})`,
       "data-chip": chip.parent,
-      "aria-label": told,
+      "aria-label": told + about,
       role: "treeitem",
     },
     s("rect", { class: "pill", width: size.boxW, height: size.boxH - 6, y: 3, rx: 17 }),
@@ -241,9 +255,9 @@ export function chipBox(size, chip, [x, y]) {
       { x: size.slim ? left(size) : 10, y: size.flat ? 15 : 17, "data-brief": count },
       words,
     ),
-    ...(size.slim ? odds : [sums]).map((told, line) => {
+    ...(size.slim ? odds : [sums]).flatMap((told, line) => {
       const x = size.flat ? 108 : size.slim ? left(size) : 10;
-      return s("text", { class: "odds", x, y: size.flat ? 14 : 30 + 15 * line }, told);
+      return [" ", s("text", { class: "odds", x, y: size.flat ? 14 : 30 + 15 * line }, told)];
     }),
   );
 }
