@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import takewhile
 from typing import Any
@@ -18,6 +18,7 @@ from core.traces.schema import Header
 _OWN = frozenset({  # settings that make no other method, or that a label says in its own words
     "budget", "seed", "temperature", "top_k", "top_p", "max_new_tokens", "max_tokens",
     "min_tokens", "length", "timed", "prompt_tokens", "request", "tag", "source", "times",
+    "options", "sampling", "graph",
 })  # fmt: skip
 SEVERAL = 4  # runs of a method: words of which each of more has its own are names of the runs
 LONGEST = 60  # characters of a label
@@ -44,9 +45,7 @@ def set_apart(headers: Mapping[str, Header]) -> dict[str, str]:
 
     Where nothing does it is "".
     """
-    settings = {name: _setting(header) for name, header in headers.items()}
-    for name, words in _words(headers).items():
-        settings[name] |= words
+    settings = settings_of(headers)
     _shorten_checkpoints(list(settings.values()))
     shared: dict[str, set[tuple[str, str]]] = {}  # by method: what all of its runs have
     for setting in settings.values():
@@ -61,17 +60,54 @@ def set_apart(headers: Mapping[str, Header]) -> dict[str, str]:
     }  # fmt: skip
 
 
+def split_by(headers: Mapping[str, Header]) -> list[str]:
+    """A sentence for each setting that gives a method more than ``SEVERAL`` labels: it may be the
+    request's, and no setting of the method."""
+    values: dict[tuple[str, str], set[str]] = {}
+    for header in headers.values():
+        setting = _setting(header)
+        for key in dict(_others(header)).keys() & setting.keys():
+            values.setdefault((setting["method"], key), set()).add(setting[key])
+    return [
+        f"{key} has {len(found)} values among the runs of {method}, and splits them: if it is the "
+        'request\'s, record it as settings={"request": …}'
+        for (method, key), found in sorted(values.items())
+        if len(found) > SEVERAL
+    ]
+
+
+def settings_of(headers: Mapping[str, Header]) -> dict[str, dict[str, str]]:
+    """All that makes two runs two methods, by name, as text; the weights among it."""
+    words = _words(headers)
+    return {name: _setting(header) | words[name] for name, header in headers.items()}
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings without nesting: "speculative.rule" and its value."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _others(header: Header) -> Iterator[tuple[str, Any]]:
+    """The settings of other engines' runs, which have no options."""
+    own = {name: value for name, value in header.settings.items() if name not in _OWN}
+    return ((k, v) for k, v in flat(own) if k.rpartition(".")[2] not in _OWN and v is not None)
+
+
 def _words(headers: Mapping[str, Header]) -> dict[str, dict[str, str]]:
-    """The settings in words of another engine's runs, as its rule of verification, by run; without
-    those that name the single runs of a method."""
+    """The settings in words or lists of another engine's runs, as its rule of verification, by run;
+    without those that name the single runs of a method."""
     found: dict[str, dict[str, str]] = {}
     runs: Counter[str] = Counter()
     values: dict[tuple[str, str], set[str]] = {}
     for name, header in headers.items():
         runs[header.method] += 1
         found[name] = {
-            key: value for key, value in header.settings.items()
-            if isinstance(value, str) and key not in _OWN
+            key: str(value) for key, value in _others(header)
+            if not isinstance(value, int | float)
         }  # fmt: skip
         for key, value in found[name].items():
             values.setdefault((header.method, key), set()).add(value)
@@ -127,9 +163,9 @@ def _setting(header: Header) -> dict[str, str]:
     options = settings.get("options")
     for key, value in options.items() if isinstance(options, Mapping) else ():
         found[str(key)] = str(value)
-    for key, value in settings.items():  # of other engines
-        if isinstance(value, int | float) and key not in _OWN:
-            found.setdefault(str(key), str(value))
+    for key, value in _others(header):
+        if isinstance(value, int | float):
+            found.setdefault(key, str(value))
     rule = sampling(header)
     found |= {"T": f"{rule.temperature:g}", "target": str(header.model.get("name", ""))}
     found |= {"top-k": str(rule.top_k), "top-p": str(rule.top_p)}

@@ -2,7 +2,7 @@
 twin is app/web/dom.js; both are tested by tests/formats.json.
 
 Values are rounded once, half to even on the exact binary value, which is what Python's formatting
-does. What is not known (None or NaN) is written as "–". Light: no libraries.
+does. What is not known (None or NaN) is written as "–", and a minus as "−". Light: no libraries.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ UNKNOWN = "–"
 
 def number(value: float | None, digits: int = 2) -> str:
     """1.23"""
-    return UNKNOWN if _unknown(value) else f"{value:.{digits}f}"
+    return UNKNOWN if value is None or math.isnan(value) else _fixed(value, digits)
 
 
 def signed(value: float | None, digits: int = 2) -> str:
     """+1.23"""
-    return UNKNOWN if _unknown(value) else f"{value:+.{digits}f}"
+    return UNKNOWN if value is None or math.isnan(value) else _fixed(value, digits, "+")
+
+
+def _fixed(value: float, digits: int, sign: str = "") -> str:
+    return f"{value:{sign}.{digits}f}".replace("-", "−")
 
 
 def percent(value: float | None) -> str:
@@ -56,7 +60,7 @@ def short(value: float | None) -> str:
     digits = _digits([value])
     if digits is None:
         return _tiny(value)
-    text = f"{value:.{digits}f}"
+    text = _fixed(value, digits)
     return text.rstrip("0").rstrip(".") if digits == 3 else text
 
 
@@ -65,7 +69,7 @@ def estimate(value: float | None, low: float | None = None, high: float | None =
     if value is None or low is None or high is None or math.isnan(value + low + high):
         return short(value)
     digits = _digits([value, low, high])
-    a, b, c = (_tiny(v) if digits is None else f"{v:.{digits}f}" for v in (value, low, high))
+    a, b, c = (_tiny(v) if digits is None else _fixed(v, digits) for v in (value, low, high))
     return f"{a} [{b}, {c}]"
 
 
@@ -81,7 +85,8 @@ def _digits(values: Sequence[float]) -> int | None:
 
 def _tiny(value: float) -> str:
     """3e-7"""
-    return f"{value:.0e}".replace("e-0", "e-")
+    power = f"{abs(value):.0e}".replace("e-0", "e-")
+    return f"−{power}" if value < 0 else power
 
 
 def tau(value: float | None) -> str:

@@ -19,6 +19,7 @@ from analysis.experiments import shorter
 from analysis.experiments.advise import advise, choices, flags, sentences, sizes_of
 from analysis.experiments.cost import Cost, Stage
 from analysis.experiments.step_times import StepTimes, of_cost, read_step_times
+from analysis.labels import split_by
 from analysis.measures.counts import Served, summed
 from analysis.numbers import interval
 from app import cli
@@ -214,8 +215,13 @@ def test_a_batch_of_which_nothing_follows_is_named():
     assert [c.batch for c in found] == [4]
     assert "Batch 1 is timed to 2 tokens: nothing is said of it." in sentences(found, of, times)
     assert not any("Batch 1 " in s for s in sentences(found, of, times, [4]))
+    asked = [1, 4, 64]
+    assert [c.batch for c in choices(advise(of, times, asked))] == [4]
+    said = list(sentences(found, of, times, asked))
+    assert "Batch 1 is timed to 2 tokens: nothing is said of it." in said
+    assert "Batch 64 is outside of the table, which has 1 to 4: nothing is said of it." in said
     with pytest.raises(UserError, match="batch 1 is timed to 2 tokens"):
-        advise(of, times, [1, 4])
+        advise(of, times, [1, 64])
     (vllm,) = [f for f in flags(found, of) if f.engine == "vLLM"]
     assert "not from the table: below batch 4 its K" in vllm.note
 
@@ -436,6 +442,16 @@ def test_rounds_of_which_no_shorter_ones_follow_are_refused():
     two = {"a": run, "b": trace([1], method="pld")}
     with pytest.raises(UserError, match="several settings"):
         shorter.of_traces(two, lambda drafts: [1])
+    own = [{"max_running": n} for n in range(6)]
+    for told, splits in ((own, True), ([{"request": each} for each in own], False)):
+        of = {str(n): replace(run, header=replace(run.header, settings=each))
+              for n, each in enumerate(told)}  # fmt: skip
+        assert bool(split_by({n: each.header for n, each in of.items()})) == splits
+        if splits:
+            with pytest.raises(UserError, match=r"…\): name one's; max_running has 6 values"):
+                shorter.of_traces(of, lambda drafts: [1])
+        else:
+            assert shorter.of_traces(of, lambda drafts: [1]).rounds
     with pytest.raises(UserError, match="drafted anything"):
         shorter.of_traces({"a": trace([0], places=0)}, lambda drafts: [1])
 

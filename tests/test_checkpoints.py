@@ -24,7 +24,7 @@ from core.methods.registry import find, split
 from core.rounds.round import Round
 from core.traces.schema import Trace
 from tests import toys
-from tests.fakes import make_header, make_round
+from tests.fakes import make_header, make_round, make_run
 from tests.test_cli import is_one_sentence
 from tests.toys_on_disk import BYTES, save_toys
 
@@ -87,6 +87,26 @@ def test_checkpoints_of_one_name_are_told_apart_by_their_weights():
         for sha in ("aa", "bb")
     }
     assert len(set(Tables.of(runs).labels.values())) == 2
+
+
+def test_runs_that_differ_in_any_setting_are_two_methods_and_no_two_checkpoints():
+    settings = {"spec": {"tree": {"k": 3}, "rule": "a"}, "sizes": [1, 2], "rule": "a", "k": 3}
+
+    def tables(sha, **others):
+        traces = {}
+        for name, of, every in (("one", "aa", settings), ("other", sha, settings | others)):
+            header = replace(make_header(**every), drafter={"sha256": of})
+            traces[name] = Trace(header, tuple(make_run(3)), {})
+        return Tables.of(traces)
+
+    assert len(set(tables("aa").labels.values())) == 1
+    assert len(checkpoints.pairs(tables("bb"))) == 1
+    for others in (
+        {"spec": {"tree": {"k": 4}, "rule": "a"}}, {"spec": {"tree": {"k": 3}, "rule": "b"}},
+        {"sizes": [1, 3]}, {"rule": "b"}, {"k": 4},
+    ):  # fmt: skip
+        assert len(set(tables("aa", **others).labels.values())) == 2
+        assert checkpoints.pairs(tables("bb", **others)) == []
 
 
 def test_collect_and_whatif_take_several_checkpoints(folder, tmp_path, capsys):

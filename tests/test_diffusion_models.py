@@ -285,7 +285,7 @@ def test_the_end_of_a_turn_ends_the_text_too(tmp_path):
         ({"mask_token_id": 264}, "no mask token"),
         ({"mask_token_id": None}, "no mask token"),
         ({"model_type": "gpt2"}, "not a diffusion model this program knows"),
-        ({"n_layers": 4}, "blocks.3.attn_norm.weight has shape missing"),
+        ({"n_layers": 4}, "blocks.3.attn_norm.weight is missing"),
         ({"n_layers": 2}, "expected none of this name"),
         ({"mlp_hidden_size": 41}, r"has shape .* expected \(32, 41\)"),
     ],
@@ -304,7 +304,7 @@ def test_broken_files_are_an_error(tmp_path):
         (lambda f: (f / "config.json").unlink(), "holds no diffusion checkpoint"),
         (lambda f: (f / "config.json").write_text("[]"), "holds no diffusion checkpoint"),
         (lambda f: (f / "tokenizer.json").write_text("{"), "cannot be loaded"),
-        (lambda f: (f / "model-00002-of-00003.safetensors").unlink(), "has shape missing"),
+        (lambda f: (f / "model-00002-of-00003.safetensors").unlink(), "is missing"),
         (
             lambda f: (f / "model-00002-of-00003.safetensors").write_bytes(b"x" * 99),
             "not a file of weights",

@@ -161,7 +161,7 @@ def test_why_a_node_can_have_no_children():
 
 def test_own_notes_stay_in_the_table():
     record = with_notes(**{"log luck": [-0.5, -1, -2, -3, -4], "<b> mass": [1, 2, 3, 4, 5]})
-    assert node_view(record, 2)["notes"] == [
+    assert node_view(record, 2)["notes"][:2] == [  # then that its list has another q
         ["luck", 0.3679, "probability", ""],
         ["<b> mass", 2.0, "number", ""],
     ]

@@ -24,6 +24,7 @@ from app.export.graphs import dot, graphml
 from app.export.timeline import perfetto
 from app.view.drawing import tree_drawing
 from app.view.svg import svg
+from core.errors import UserError
 from core.rounds.round import Times
 from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
@@ -173,6 +174,12 @@ def test_what_was_not_timed_has_no_length_in_the_timeline():
     assert taus == [summary(rounds[:n])["tau"] for n in (1, 3)]
     other = json.loads(perfetto(Trace(make_header(), tuple(rounds), None)))["otherData"]
     assert other["left out"].startswith("1 of 3 rounds")
+
+
+def test_a_trace_without_times_has_no_timeline():
+    rounds = tuple(replace(r, times=Times()) for r in make_run(2, 4, True))
+    with pytest.raises(UserError, match="no times"):
+        perfetto(Trace(make_header(), rounds, None))
 
 
 def test_absurd_times_still_make_a_file():

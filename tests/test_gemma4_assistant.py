@@ -285,7 +285,7 @@ def test_other_variants_are_refused(what, tmp_path, capsys):
         state = load_file(tmp_path / "model.safetensors")
         state.pop("post_projection.weight")
         save_file(state, tmp_path / "model.safetensors", {"format": "pt"})
-        words = "tensor post_projection.weight has shape missing"
+        words = "tensor post_projection.weight is missing"
     (tmp_path / "config.json").write_text(json.dumps(raw))
     with pytest.raises(UserError, match=words) as error:
         load(language(target_of("shared")), tmp_path, DepthOptions())

@@ -249,7 +249,7 @@ WRONG = {
         "'eagle3.extract_layers' is not known",
     ),
     "no layers": ("eagle3", lambda f, s: f.pop("target_layers"), "no field 'target_layers'"),
-    "no tensor": ("eagle3", lambda f, s: s.pop("fc.weight"), "tensor fc.weight has shape missing"),
+    "no tensor": ("eagle3", lambda f, s: s.pop("fc.weight"), "tensor fc.weight is missing"),
     "a shape": ("eagle3", told(feed_forward_length=48), "has shape (32, 40), expected (32, 48)"),
     "a half turn": ("eagle3", told(rope__dimension_count=4), "rotates only a part of its heads"),
     "narrow": (

@@ -310,7 +310,7 @@ def test_sizes_are_unknown_before_the_weights_are_fetched(tmp_path):
 
 
 BROKEN = [
-    ({f"{P}norm.weight": None}, {}, r"norm\.weight has shape missing"),
+    ({f"{P}norm.weight": None}, {}, r"norm\.weight is missing"),
     ({f"{P}layers.0.self_attn.q_proj.weight": None}, {}, "no matrix .*q_proj"),
     ({f"{P}layers.0.self_attn.v_proj.weight": torch.zeros(3, 32)}, {}, r"v_proj.*\(3, 32\)"),
     ({"hydra_mlp.0.1.linear.weight": None}, {}, r"no matrix hydra_mlp\.0\.1"),

@@ -336,3 +336,15 @@ def test_the_command_shows_what_is_wrong_before_it_refuses_the_file(tmp_path, ca
     shown = capsys.readouterr()
     assert "wrong: hidden_norm.weight is missing" in shown.out
     assert "hidden_norm.weight" in shown.err
+
+
+def test_a_config_that_reads_layers_its_target_has_not_contradicts_itself(tmp_path, capsys):
+    _, drafter = save_toys(tmp_path)
+    config = json.loads((drafter / "config.json").read_text())
+    inner = config["dflash_config"] | {"target_layer_ids": [1, 2, 9]}
+    lies = config | {"num_target_layers": 6, "dflash_config": inner}
+    (drafter / "config.json").write_text(json.dumps(lies))
+    assert main(["model", "doctor", str(drafter)]) == 1
+    shown = capsys.readouterr().out
+    assert "contradicts itself: the drafter reads what comes out of the target's layers" in shown
+    assert "1, 2, 9, but its target has the layers 0 to 5" in shown

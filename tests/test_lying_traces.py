@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from analysis.measures.acceptance import per_depth, tau
 from analysis.measures.tables import Tables
 from app import cli
-from app.report.sections import notes
+from app.report.sections import cautions
 from app.studio.run import RUNNING, StudioRun
+from app.view.rounds import node_view
 from core import lines
 from core.errors import UserError
 from core.lines import Limits, open_regular
@@ -103,13 +104,14 @@ WRONG = [
     ("probe.tvd.0", [-5, 1.2], [0, 1, 1.0078, None]),
     ("probe.coverage.0.15", [9, -1, 0.2], [1.0078, None]),
     ("probe.entropy_q.0", [-3, 400], [0, None]),
-    ("nodes.log_q.1", [0.5, 3], [0.0078, None]),
+    ("nodes.log_q.1", [0.5, 3, -9.0], [None]),
     ("nodes.rank.1", [0, 99], [-1]),
     ("nodes.rank_p.1", [0], [9]),
     ("nodes.log_p.1", [0.1], [0, None]),
     ("nodes.entropy.0", [-1], [0]),
     ("target_top.log_p.0.0", [1], [0]),
-    ("candidates.log_q.0.0", [1], [0]),
+    ("candidates.log_q.0.0", [1, -9.0], [None]),
+    ("candidates.log_q.0.5", [1], [0, 0.0078, -9.0, None]),
     ("notes", [{"log q": [2.0] * 7}], [{"n-gram count": [9.0] * 7}]),
     ("committed", [[30, 30, 30]], []),
     ("position", [0, 99], []),
@@ -126,7 +128,7 @@ def test_what_cannot_be_is_marked_and_counts_nowhere(place: str, value: Any, wro
     if wrong:
         tables = Tables.of(trace)
         assert 2 not in tables.rounds["round"].tolist()
-        assert any(trace.mark in note for note in notes(tables))
+        assert any(trace.mark in note for note in cautions(tables))
         rebuilt = Tables.of(Trace(trace.header, trace.sound, trace.footer))
         assert tau(tables)["tau"].tolist() == tau(rebuilt)["tau"].tolist()
         assert per_depth(tables).equals(per_depth(rebuilt))
@@ -135,6 +137,22 @@ def test_what_cannot_be_is_marked_and_counts_nowhere(place: str, value: Any, wro
         assert run.read(trace, iter(trace.rounds), math.inf)
         assert trace.mark in run.message
         assert [bool(line.get("faults")) for line in run.lines(0)[0][:2]] == [False, True]
+
+
+def test_a_node_says_that_its_list_contradicts_it():
+    for value, said in ((-9.0, [["q in its list", "probability"]]), (None, [])):
+        record = read(with_value("nodes.log_q.1", value)).rounds[1]
+        assert [note[::2] for note in node_view(record, 1)["notes"]] == said
+
+
+def test_a_node_below_the_drafters_last_depth_is_marked():
+    line = json.loads(LINES[2])
+    deepest = max(line["nodes"]["depth"])
+    del line["candidates"]
+    for last in (deepest - 1, deepest):
+        made = json.dumps(line | {"max_depth": last}).encode() + b"\n"
+        mark = read(b"".join([*LINES[:2], made, *LINES[3:]])).mark
+        assert deepest > 1 and bool(mark) == (last < deepest) == ("last depth" in mark)
 
 
 @pytest.mark.parametrize(("place", "value"), [("times.draft", -1), ("index", 0), ("index", 5)])
@@ -185,6 +203,8 @@ def test_validate_lists_all_and_replay_and_export_say_it(tmp_path: Path, capsys:
     assert "1 of 4 rounds hold what cannot be" in capsys.readouterr().out
     assert cli.main(["trace", "export", str(path), "--to", "csv"]) == 0
     assert "1 of 4 rounds" in capsys.readouterr().err
+    assert cli.main(["report", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("t.jsonl: 1 of 4 rounds hold what cannot be")
 
 
 @pytest.mark.parametrize("bound", ["inf", "-inf", "nan", "1e999"])

@@ -361,6 +361,18 @@ def test_unknown_q_and_probes_of_odd_shapes_are_left_out_never_wrong():
     dict(metrics.Report(tables))
 
 
+def test_what_was_not_timed_took_an_unknown_time():
+    trace = fake_trace(rounds=4)
+    untimed = [replace(record, times=Times()) for record in trace.rounds]
+    tables = Tables.of({"a": Trace(trace.header, tuple(untimed), None)})
+    assert tables.rounds["verify"].isna().all() and tables.runs["stage_seconds"].isna().all()
+    stages = acceptance.stages(tables)
+    assert len(stages) == 4 and stages[["seconds", "ms_per_round", "share"]].isna().all(axis=None)
+    half = Tables.of(Trace(trace.header, (*untimed[:2], *trace.rounds[2:]), None))
+    total = sum(record.times.total for record in trace.rounds[2:])
+    assert half.runs["stage_seconds"].tolist() == [pytest.approx(total)]
+
+
 def test_a_cut_end_counts_in_tau_and_can_be_left_out():
     trace = fake_trace(rounds=30)
     at = next(i for i, r in enumerate(trace.rounds) if r.accepted >= 2)
@@ -438,9 +450,23 @@ def test_a_calibrated_process_has_no_calibration_error_and_a_wrong_one_its_own()
     exact = Tables.of(flat_trace(np.full(80, 0.5), np.arange(80) % 4 == 0))
     for row in reliability.calibration_error(exact).itertuples():
         assert (row.ece_mass, row.ece_width, row.share) == pytest.approx((0.25, 0.25, 0.25))
-    # equal q stay together, below the edge that they are
+    # equal q stay together, and alone where they fill a bin or there are few of them
     tied = Tables.of(flat_trace(np.array([0.2, 0.5, 0.5, 0.5, 0.5, 0.8]), np.arange(6) > 2))
-    assert reliability.reliability(tied, bins=3)["nodes"].tolist() == [5, 1]
+    assert reliability.reliability(tied, bins=3)["nodes"].tolist() == [1, 4, 1]
+    mixed = np.array([0.1, 0.2, *[0.5] * 7, 0.8, 0.9])
+    spread = reliability.reliability(Tables.of(flat_trace(mixed, np.arange(11) > 2)), bins=3)
+    assert spread["nodes"].tolist() == [2, 7, 2]
+
+
+@pytest.mark.parametrize("low", [1001, 999, 150, 1850])
+def test_errors_of_two_values_of_q_do_not_cancel(low):
+    """Of nodes at q = 0.2 and at q = 0.8 half are accepted: each is off by 0.3."""
+    chances = np.repeat([0.2, 0.8], [low, 2000 - low])
+    tables = Tables.of(flat_trace(chances, np.arange(2000) % 2 == 0))
+    for row in reliability.calibration_error(tables).itertuples():
+        assert row.ece_mass == pytest.approx(0.3, abs=0.01) == row.ece_width
+    assert reliability.reliability(tables)["mean_q"].tolist() == pytest.approx([0.2, 0.8])
+    assert reliability.surrogate_curve(tables)["rounds"].tolist() == [low, 2000 - low]
 
 
 def test_the_score_is_never_taken_for_a_probability():

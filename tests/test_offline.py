@@ -229,6 +229,8 @@ def test_a_notebook_shows_the_file_in_a_sandbox(tmp_path):
     assert attrs["sandbox"] == "allow-scripts allow-downloads"
     saved = show(str(path), made(), height=400).save(tmp_path / "two.html")
     assert saved.read_text("utf-8").startswith("<!doctype html>")
+    assert '"opens":0' in view.html.replace(" ", "")
+    assert '"opens":1' in show(path, round=2).html.replace(" ", "")
 
 
 def test_a_notebook_says_what_is_wrong(tmp_path):
@@ -236,3 +238,5 @@ def test_a_notebook_says_what_is_wrong(tmp_path):
         show(tmp_path / "none.jsonl")
     with pytest.raises(UserError, match="height"):
         View([made()], height=5)
+    with pytest.raises(UserError, match="the trace has no round 99"):
+        show(made(), round=99)

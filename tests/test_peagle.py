@@ -176,7 +176,7 @@ def test_an_embedding_that_was_trained_along_is_used(embedding, tmp_path):
         ({"mask_token_id": None}, "", "mask_token_id"),
         ({"mask_token_id": 48}, "", "mask token 48 is outside"),
         ({"eagle_aux_hidden_state_layer_ids": [2, 3]}, "", "fc.weight has shape"),
-        ({}, "mask_hidden", "mask_hidden has shape missing"),
+        ({}, "mask_hidden", "mask_hidden is missing"),
         ({"transformer_layer_config": LAYER | {"num_hidden_layers": 3}}, "", "layers.2"),
     ],
 )

@@ -67,6 +67,7 @@ def header(request: RunRequest) -> Any:
 )
 def test_a_run_s_settings_come_back(request_: RunRequest):
     found = filled(RUN, of_runs(METHODS, [header(request_)]))
+    assert filled(RUN, of_runs(METHODS, [request_])) == found  # as long as it waits
     (again,) = RUN.requests(METHODS, values_after(RUN, found))
     assert header(again).settings == header(request_).settings
     assert again.method == request_.method and again.prompt == "why?"

@@ -111,7 +111,7 @@ def test_hostile_names_stay_text(call, tmp_path):
     write_trace(tmp_path / "evil.jsonl", trace)
     code, out, _ = call("report", tmp_path / "evil.jsonl")
     assert code == 0 and "\x1b" not in out and "interrupted" in out
-    assert "<script>alert" not in html_page(Tables.of(trace), [], [evil])
+    assert "<script>alert" not in html_page(Tables.of(trace), [], [evil], [evil])
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,8 @@ def test_a_token_drawn_from_the_residual_refused_the_rows_after_the_last_one():
     assert "target's token, drawn in place of the refused token" in text_tree(record)
     said = node_view(record, 3)["why"]
     assert said == "rejected: refused by speculative sampling"
+    again = replace(record.verdict, bonus_token=int(record.draft.tokens[3]))
+    assert replace(record, verdict=again).why(3) is Cause.NOT_TAKEN
 
 
 def test_a_list_without_any_log_q_is_known_by_its_tokens():

@@ -16,8 +16,8 @@ import pytest
 from app.studio import run as run_module
 from app.studio import runs as module
 from app.studio.engine import Started
-from app.studio.run import DONE, FAILED, RUNNING, STOPPED, size_of
-from app.studio.runs import Runs
+from app.studio.run import DONE, FAILED, RUNNING, STOPPED, StudioRun, size_of
+from app.studio.runs import FOLLOWED, Runs
 from app.view.rounds import round_view
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -333,3 +333,30 @@ def test_a_stream_that_goes_on_after_its_page_has_left_keeps_no_run():
     assert runs._runs[left].stop.is_set(), "its page is gone"
     assert not runs._runs[back].stop.is_set(), "its page is back"
     assert not runs._runs[late].stop.is_set(), "another page's stream, which may come back"
+
+
+def test_a_file_that_is_read_is_news_when_it_has_grown_by_two_fifths():
+    """A page lays out all of a run's text for each piece of news of it."""
+    runs = Runs(FakeEngine())
+    made = {
+        name: StudioRun(name, state=RUNNING, source=source, reading=reading)
+        for name, source, reading in (
+            ("read", "file", ""),
+            ("written", "file", FOLLOWED),
+            ("live", "live", ""),
+        )
+    }
+    seen = {name: set[object]() for name in made}
+    for run in made.values():
+        runs._add(run)
+        for record in make_run(16, 1):
+            run.rounds.append(record)
+            seen[run.ticket].add(runs.mark(run.ticket))
+    assert {name: len(marks) for name, marks in seen.items()} == {
+        "read": 8,
+        "written": 16,
+        "live": 16,
+    }
+    before = runs.mark("read")
+    made["read"].state = DONE
+    assert runs.mark("read") != before, "its end is news, with all its rounds"

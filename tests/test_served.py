@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from analysis.engines.served import read_served
 from analysis.engines.trees import write_trees
-from analysis.measures.counts import by_place, strip
+from analysis.measures.counts import by_place, sentences, strip
 from app.cli import main
 from core.errors import UserError
 from core.traces.reader import read_trace
@@ -184,6 +184,29 @@ def test_vllm_tells_which_depths_were_drafted(tmp_path):
     found = read_served(tmp_path / "r.json").by_depth
     # of the three rounds that accepted depth 1, one had drafted no further
     assert [(d.accepted, d.tested) for d in found] == [(3, 4), (1, 2), (1, 1)]
+
+
+def test_the_place_where_most_drafts_end_needs_no_more_than_every_drafts_length(tmp_path):
+    """Three drafts end at place 2, one at place 1; two were too short to be refused."""
+    for drafted, refused in (([3] * 6, 2), ([3, 3, 3, 3, 1, 1], 2)):
+        told = {"per_step_accepted": [1, 1, 1, 0, 1, 1], "per_step_drafted": drafted}
+        told |= {"num_spec_steps": 6, "num_draft_tokens": sum(drafted)}
+        value = {"metrics": {"speculative_decoding": told}}
+        counts = read_served(written(tmp_path, value))
+        assert counts.exact and counts.full == (len(set(drafted)) == 1)
+        share = "83.3%" if counts.full else "50.0%"
+        assert any(f"{share} of 6 drafts end at place {refused}" in s for s in sentences(counts))
+
+
+def test_a_response_that_contradicts_itself_is_left_out_and_named(tmp_path, capsys):
+    bad = {"meta_info": SGLANG["meta_info"] | {"spec_verify_ct": 99}}
+    path = tmp_path / "r.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in (SGLANG, bad, SGLANG)))
+    found = read_served(path)
+    assert found.records == 2
+    assert "1 response left out" in found.notes[0] and "line 2: the histogram" in found.notes[0]
+    assert main(["trace", "import", str(path)]) == 0
+    assert "line 2: the histogram" in " ".join(capsys.readouterr().out.split())
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=30))

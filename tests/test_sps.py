@@ -35,7 +35,7 @@ from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED
 from core.rounds.round import Sampling
 from core.train.fit import Fit, FitSettings
-from core.verification.rules import SpeculativeSampling, TargetTokens
+from core.verification.rules import BlockVerification, SpeculativeSampling, TargetTokens
 from tests import toys
 from tests.toys import HOT, PROMPT, plain, run
 from tests.toys_on_disk import save_toys
@@ -168,6 +168,23 @@ def test_a_drawn_chain_says_what_it_drew_from():
         unread = record.verdict.bonus in drawn
         expected = Cause.NOT_READ if unread else Cause.OUTSIDE
         assert record.stop_reason is (Cause.PRUNED if record.accepted == 3 else expected)
+
+
+@pytest.mark.parametrize("rule", [SpeculativeSampling, BlockVerification])
+@pytest.mark.parametrize("sampling", [toys.GREEDY, HOT])
+def test_a_bonus_token_is_drawn_in_place_of_a_refused_one_where_it_is(rule, sampling):
+    """Greedy rounds draw nothing, and where all is accepted nothing was refused."""
+    builder, seen = SampledChain(block=rule is BlockVerification), set()
+    for record in run(Decoder("m", toys.sps_drafter(), builder, rule), 60, sampling, 3).rounds:
+        if record.ends_inside:
+            continue
+        refused = record.accepted < record.draft.nodes
+        assert (record.verdict.bonus_token is None) == sampling.greedy
+        again = refused and record.verdict.bonus == record.draft.tokens[record.accepted + 1]
+        drawn = refused and not sampling.greedy and not again
+        assert (record.stop_reason is Cause.REFUSED) == drawn
+        seen.add(refused)
+    assert seen == {True, False}
 
 
 def test_the_classic_rule_is_an_option_of_the_builder():

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from analysis.engines.generation import recorded
-from analysis.engines.partings import compared
+from analysis.engines.partings import compared, counted, remarks
 from analysis.engines.texts import Written, first_difference, read_texts, sentences
 from app import cli
 from core.errors import UserError
@@ -224,3 +224,19 @@ def test_the_command_shows_it_and_says_so(tmp_path, capsys):
     assert cli.main(["trace", "compare", one, other, "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert not found["same"] and found["difference"]["index"] == 5
+
+
+def test_equal_ids_of_two_tokenizers_are_no_equal_text(tmp_path, capsys):
+    one, other = (tmp_path / f"{name}.jsonl" for name in "ab")
+    for path in (one, other):
+        saved(path, replace(run(), header=replace(run().header, tokenizer_hash=path.stem)))
+    assert cli.main(["trace", "compare", str(one), str(other)]) == 0
+    assert "the same token ids, of two tokenizers" in capsys.readouterr().out
+    assert cli.main(["trace", "compare", str(one), str(other), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"same": None, "difference": None}
+    changed = replace(read_one(other), tokens=(*read_one(other).tokens[:3], 30))
+    parted = first_difference(read_one(one), changed)
+    said = sentences(parted, read_one(one), changed, 0.1)
+    assert said[1] == "the tokenizers differ: an id of one may be another token of the other"
+    remark, *_ = remarks(counted(compared([(read_one(one), changed)]), 0.1), ("a", "b"))
+    assert remark.startswith("The tokenizers of 1 pair differ")

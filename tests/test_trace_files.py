@@ -51,6 +51,8 @@ def test_files_and_folders_of_any_depth_sorted_by_name(tmp_path: Path):
         "a.jsonl.gz", "one.jsonl", "traces/b-B16.jsonl", "traces/b-B128.jsonl.gz",
     ]  # fmt: skip
     assert found.found == 4 and found.note == ""
+    numbered = [path.name for path in trace_paths([tmp_path / "s"])]  # of a report, too
+    assert numbered == ["a.jsonl.gz", "b-B16.jsonl", "b-B128.jsonl.gz"]
     assert find([]) == TraceFiles()
 
 
@@ -160,7 +162,7 @@ def test_every_file_is_listed_with_what_it_is_or_why_not(folder: Path):
     assert group["good.jsonl.gz"]["prompt"] == "why?" and group["good.jsonl.gz"]["opens"]
     assert group["cut.jsonl"]["words"].endswith("interrupted") and group["cut.jsonl"]["opens"]
     assert "line 3 is not JSON" in group["later.jsonl"]["words"] and group["later.jsonl"]["opens"]
-    assert "contradict the rounds" in group["odd.jsonl"]["words"]
+    assert "the rounds contradict the footer" in group["odd.jsonl"]["words"]
     for name in ("prompts.jsonl", "zip.jsonl.gz"):
         assert not group[name]["opens"] and name in group[name]["words"]
     denoised = read(listed, denoising=True)["files"]

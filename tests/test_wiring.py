@@ -838,6 +838,9 @@ def test_a_verdict_is_no_surer_than_what_a_healthy_drafter_reaches():
     plain, better = seen(own, np.zeros((400, 3))), seen(own, mended)
     assert (plain.verdict, better.verdict) == (NOTHING, NAMED)  # nothing is known
     assert replace(plain, expected=expected(0.3, 0.3, 0.3)).verdict == GOOD
+    itself = replace(plain, expected=replace(expected(0.3, 0.3, 0.3), itself=True))
+    assert itself.verdict == GOOD and "It is its report" in itself.said[0]
+    assert "far below" not in itself.said[0]
     assert replace(better, expected=expected(0.6, 0.6, 0.6)).verdict == NAMED
     far = replace(better, expected=expected(0.9, 0.9, 0.9))
     poor = replace(better, configured=seen(own & False, own).configured)

@@ -65,7 +65,7 @@ class _Walk:
     """The answer at a position for all budgets up to ``budget``, or for that one alone.
 
     rows   the draft's rows on the accepted path, without the root; ``nodes``: of the draft
-    limit  the first row that a longer list than the file's might have changed; ``NEVER``: none
+    limit  the last row that no longer list than the file's can change; ``NEVER``: all
     """
 
     budget: int
@@ -114,7 +114,7 @@ class Simulation:
             raise UserError(f"the collected text has 1 to {whole} new tokens, not {wanted}")
         found = lengths(lambda at: self._walk(answer + at, budget).accepted(budget) + 1, wanted - 1)
         starts = tuple(np.cumsum([answer, *found[:-1]]).tolist()) if found else ()
-        doubtful = sum(self._walk(at, budget).limit <= budget for at in starts)
+        doubtful = sum(self._walk(at, budget).limit < budget for at in starts)
         given = self.collection.header.given
         off = sum(n < wanted for n in given.off) if given is not None else 0
         why_not = self._why_not(doubtful, off)
@@ -186,10 +186,10 @@ class Simulation:
     def _limit(
         self, session: FactorisedSession | RecordedSession, draft: Draft, budget: int
     ) -> int:
-        """The first row that a longer list than the file's might have changed; NEVER: none.
+        """The last row that no longer list than the file's can change; NEVER: all.
 
         A token after the last of a list is at most as good as that one, so a best-first order is
-        right until the last one is drafted. Any other builder needs all that it reads.
+        right up to the last one, which is drafted. Any other builder needs all that it reads.
         """
         read, proposal = self.builder.reads, draft.proposal
         by_depth_only = proposal is None or proposal.factorised_lists

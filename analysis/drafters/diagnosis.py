@@ -121,4 +121,5 @@ def _expected(
     assert drafter is not None  # as of the method itself
     if layers is not None and not layers.issuperset(drafter.layers):
         return None
-    return Healthy(f"the {info.name} drafter that ships for this target", drafter)
+    itself = folder.resolve() == ours.resolve()
+    return Healthy(f"the {info.name} drafter that ships for this target", drafter, itself)

@@ -54,11 +54,13 @@ class Expected:
     source  whose figures they are
     right   [P or 1, L]: the best token is right after the true tokens; NaN: not told
     alive   [P or 1, L]: it is right there and at all depths before; NaN: not told
+    itself  whether they are the examined drafter's own, which prove nothing
     """
 
     source: str
     right: Array
     alive: Array
+    itself: bool = False
 
     @staticmethod
     def of(source: str, found: Measured, depths: int) -> Expected:

@@ -218,12 +218,14 @@ class Wiring:
             return (f"Bad, and no mistake fits: {self._why(self.configured)}. {plain}",)
         if healthy is None:
             return (f"{plain}. What a healthy drafter of this kind reaches here is not known",)
+        if healthy.itself:
+            return (f"{plain}. It is {healthy.source}: τ {self.configured.tau:.2f}",)
         tau = f": τ {self.configured.tau:.2f}, and {healthy.tau:.2f}"
         told = tau if np.isfinite(healthy.tau) else ""
         return (f"{plain}, and it is not far below {healthy.source}{told}",)
 
     def _mended(self, best: Signature) -> str:
-        if self.expected is None:
+        if self.expected is None or self.expected.itself:
             return (
                 f"With it τ is {best.tau:.2f}; what a healthy drafter of this kind reaches here is "
                 "not known, so something else may be wrong too"

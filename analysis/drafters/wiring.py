@@ -56,10 +56,11 @@ class ProbePlan:
 
 @dataclass(frozen=True, eq=False)
 class Healthy:
-    """A drafter that is known to be good, and what it is called."""
+    """A drafter that is known to be good, what it is called, and whether it is the one examined."""
 
     source: str
     drafter: Drafter
+    itself: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +170,8 @@ class WiringProbe:
         other = replace(bench, drafter=drafter, who=f"{self.who} beside {source}")
         everywhere = np.ones(sum(map(len, bench.places)), bool)
         (found,) = other.run([Trial(source, "")], everywhere, report)
-        return Expected.of(source, found, self.drafter.max_depth)
+        reached = Expected.of(source, found, self.drafter.max_depth)
+        return replace(reached, itself=self.expected.itself)
 
 
 def _part(report: Report, low: float, high: float) -> Report:

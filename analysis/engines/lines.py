@@ -112,15 +112,15 @@ def _each(read: Callable[[str], Served | None]) -> Callable[[Sequence[Line]], Fo
                 wrong.append(f"line {number}: {why}")
             else:
                 records += [found] if found else []
-        return records, _left_out(wrong)
+        return records, left_out(wrong)
 
     return every
 
 
-def _left_out(wrong: Sequence[str]) -> list[str]:
+def left_out(wrong: Sequence[str], what: str = "line") -> list[str]:
     if not wrong:
         return []
-    return [f"{plural(len(wrong), 'line')} left out that cannot be read, the first is {wrong[0]}."]
+    return [f"{plural(len(wrong), what)} left out that cannot be read, the first is {wrong[0]}."]
 
 
 def _after(name: str, line: str) -> str | None:
@@ -259,7 +259,7 @@ def _llama_sums(lines: Sequence[Line]) -> Found:
             records.append(Served("llama.cpp", rounds, drafted, accepted, places=places))
     names = ", ".join(last)
     notes = [f"The last 'statistics' of each drafter is used, since the server's start: {names}."]
-    return records, [*notes, *_left_out(wrong)]
+    return records, [*notes, *left_out(wrong)]
 
 
 # ── metrics pages ────────────────────────────────────────────────────────────────────────────────

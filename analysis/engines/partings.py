@@ -19,7 +19,6 @@ import numpy as np
 from analysis.engines.texts import Difference, Side, Written, first_difference, read_texts
 from analysis.numbers import interval, plural, share
 from core.errors import UserError
-from core.files import by_name
 from core.rounds.draft import Array
 from core.stats import wilson
 from core.traces.reader import traces_in
@@ -65,7 +64,7 @@ def texts_at(
     """The texts of a file, or of all traces in a folder, by name. Raises UserError."""
     if not path.is_dir():
         return read_texts(path, response, lambda share: report(share, path.name))
-    files = sorted(traces_in(path), key=lambda file: by_name(file.relative_to(path).as_posix()))
+    files = traces_in(path)
     texts = list[Written]()
     for done, file in enumerate(files):
         report(done / len(files), file.name)
@@ -134,6 +133,7 @@ class Partings:
     unmatched  texts without a partner; ``off``: by side, texts whose token where they part is
                more than the bound below the best of its own p
     in_order   whether several were paired in their order, as not all tell their prompt
+    foreign    pairs of which the tokenizers differ
     """
 
     bound: float
@@ -148,6 +148,7 @@ class Partings:
     unmatched: int
     off: tuple[int, int]
     in_order: bool = False
+    foreign: int = 0
 
     @property
     def parted(self) -> int:
@@ -167,6 +168,7 @@ def counted(pairs: Sequence[TextPair], bound: float, unmatched: int = 0) -> Part
         bound, len(pairs), kinds.count(SAME), kinds.count(SHORTER), kinds.count(PROMPT),
         kinds.count(TIE), kinds.count(NO_TIE), kinds.count(DISPUTED), kinds.count(UNKNOWN),
         unmatched, (off[0], off[1]), in_order=untold and len(pairs) > 1,
+        foreign=sum(pair.one.reads_otherwise(pair.other) for pair in pairs),
     )  # fmt: skip
 
 
@@ -208,6 +210,11 @@ def remarks(found: Partings, names: tuple[str, str]) -> list[str]:
     said = []
     if found.in_order:
         said.append("Paired in their order: not all tell their prompt.")
+    if found.foreign:
+        said.append(
+            f"The tokenizers of {plural(found.foreign, 'pair')} differ: ids were compared, which "
+            "may be other tokens of the other."
+        )
     if found.disputed:
         said.append(
             f"Of {plural(found.ties + found.disputed, 'tie')} by at least one p, another p "

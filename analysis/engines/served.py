@@ -7,7 +7,7 @@ tables, ``_FORMS`` here for JSON objects and ``lines.FORMS`` for text.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct
 
-from analysis.engines.lines import read_lines_of_counts
+from analysis.engines.lines import left_out, read_lines_of_counts
 from analysis.engines.profile import NAME, Profile
 from analysis.engines.steps import is_item, of_items
 from analysis.measures.counts import Counts, Served, by_length, reached, summed
@@ -44,8 +44,9 @@ def read_served(path: Path) -> Counts:
     elif (one := of_items(values)) is not None:
         records, kind, notes = [one[0]], *one[1:]
     else:
-        records, kind, notes = [_one(*each, path) for each in values], "response", list[str]()
-        kind = "profile" if all(each.engine == NAME for each in records) and records else kind
+        records, notes = _each(values, path)
+        profile = records and all(each.engine == NAME for each in records)
+        kind = "profile" if profile else "response"
     if not records:
         raise UserError(f"{path} holds no response")
     counts = summed(records, kind, notes)
@@ -76,6 +77,20 @@ def holds_counts(value: dict[str, Any]) -> bool:
             if find(value):
                 return True
     return is_item(value)
+
+
+def _each(values: Sequence[tuple[Any, str]], path: Path) -> tuple[list[Served], list[str]]:
+    """The counts of each response, and what was left out of several. Raises UserError where none
+    can be read."""
+    records, wrong = list[Served](), list[UserError]()
+    for value in values:
+        try:
+            records.append(_one(*value, path))
+        except UserError as why:
+            wrong.append(why)
+    if wrong and not records:
+        raise wrong[0]
+    return records, left_out([str(why) for why in wrong], "response")
 
 
 def _one(value: Any, where: str, path: Path) -> Served:

@@ -39,6 +39,7 @@ class Written:
     rounds          of a trace; they begin at position ``start``
     sampled         whether a trace says that its target's tokens were drawn, not its best
     complete        False of a trace that was interrupted: its text goes on
+    tokenizer       hash of the tokenizer that the ids are of; "": not told
     """
 
     name: str
@@ -49,6 +50,11 @@ class Written:
     start: int = 0
     sampled: bool = False
     complete: bool = True
+    tokenizer: str = ""
+
+    def reads_otherwise(self, other: Written) -> bool:
+        """Whether an id is known to be of another tokenizer than the other's."""
+        return bool(self.tokenizer and other.tokenizer) and self.tokenizer != other.tokenizer
 
 
 Ids = tuple[Count, ...] | None
@@ -230,7 +236,10 @@ def _of_trace(trace: Trace, name: str) -> Written:
     drawn = not sampling(trace.header).greedy or any(
         record.verdict.bonus_token is not None for record in trace.rounds
     )
-    return Written(name, whole[:at], whole[at:], text, trace.rounds, start, drawn, trace.complete)
+    return Written(
+        name, whole[:at], whole[at:], text, trace.rounds, start, drawn, trace.complete,
+        trace.header.tokenizer_hash,
+    )  # fmt: skip
 
 
 # ── the difference ───────────────────────────────────────────────────────────────────────────────
@@ -252,8 +261,7 @@ def first_difference(one: Written, other: Written) -> Difference | None:
         cut = any(e and not t.complete for e, t in zip(ends, (one, other), strict=True))
         if all(ends) or cut:
             return None
-        first = _side(one, other, at, (one, other))
-        second = _side(other, one, at, (one, other))
+        first, second = _side(one, other, at), _side(other, one, at)
         before = [_piece(one, other, t) for t in one.tokens[max(0, at - BEFORE) : at]]
         return Difference("token", at, "".join(before), (first, second))
     if one.text is None or other.text is None:
@@ -282,10 +290,10 @@ def _in_prompt(side: Written, at: int) -> Side:
     return Side(token, _piece(side, side, token))
 
 
-def _side(mine: Written, theirs: Written, at: int, both: tuple[Written, Written]) -> Side:
+def _side(mine: Written, theirs: Written, at: int) -> Side:
     tokens, others = mine.tokens or (), theirs.tokens or ()
     token, other = (t[at] if at < len(t) else None for t in (tokens, others))
-    text = _piece(both[0], both[1], token)
+    text = _piece(mine, theirs, token)
     found, ended = decided(mine.rounds, len(mine.prompt or ()) + at), token is None
     if found is None:
         return Side(token, text, ended=ended)
@@ -331,11 +339,14 @@ def sentences(
     if found is None:
         known = one.tokens is not None and other.tokens is not None
         size = min(len(t.tokens or ()) if known else len(t.text or "") for t in (one, other))
-        said = [f"the same text: {size} {'tokens' if known else 'characters'}"]
+        what = "token ids, of two tokenizers" if one.reads_otherwise(other) else "text"
+        said = [f"the same {what}: {size} {'tokens' if known else 'characters'}"]
         cut = [t.name for t in (one, other) if not t.complete]
         return [*said, *(f"{name} was interrupted: only so much is compared" for name in cut)]
     where = {"prompt": "the prompt's token", "token": "new token", "character": "character"}
     said = [f"they part at {where[found.what]} {found.index + 1}"]
+    if one.reads_otherwise(other):
+        said.append("the tokenizers differ: an id of one may be another token of the other")
     for written, side in zip((one, other), found.sides, strict=True):
         token = "" if side.token is None else f" ({side.token})"
         words = f"{written.name}: {side.text!r}{token}"

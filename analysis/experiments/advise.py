@@ -56,34 +56,28 @@ def sizes_of(times: StepTimes, asked: Sequence[int]) -> Choose:
 def advise(shorter: Shorter, times: StepTimes, batches: Sequence[int] = ()) -> pd.DataFrame:
     """Expected speed at every context, batch and draft size whose step times are known.
 
-    ``batches``: those asked for; none: those of the table. Raises UserError for one outside of it,
-    and for one of which no size was timed.
+    ``batches``: those asked for; none: those of the table. Raises UserError where none of them has
+    an answer; ``sentences`` names those that have none beside others.
     """
-    rows = list[dict[str, Any]]()
+    rows, silent = list[dict[str, Any]](), list[str]()
     for context in times.contexts:
         for batch in batches or times.batches(context):
             plain = times.step(context, batch, PLAIN)
-            if plain is None:
-                known = times.batches(context)
-                raise UserError(
-                    f"batch {batch} is outside of the table, which has {known[0]} to {known[-1]}"
-                )
-            rows += _cell(shorter, times, context, batch, plain)
-    asked = set(batches) or {
-        batch for context in times.contexts for batch in times.batches(context)
-    }
-    silent = sorted(asked - {row["batch"] for row in rows})
-    if silent and (batches or not rows):
-        most = max(times.most(context, silent[0]) for context in times.contexts)
-        raise UserError(
-            f"{_timed(silent[0], most)}: rounds with drafts of {min(shorter.sizes)} verify more, "
-            "and nothing is said of it"
-        )
+            own = _cell(shorter, times, context, batch, plain) if plain is not None else []
+            rows += own
+            if not own:
+                silent.append(_timed(times, context, batch))
+    if silent and not rows:
+        raise UserError(f"{silent[0]}: nothing is said of it")
     return pd.DataFrame(rows)
 
 
-def _timed(batch: int, most: int, at: str = "") -> str:
-    return f"batch {batch}{at} is timed to {plural(most, 'token')}"
+def _timed(times: StepTimes, context: int | None, batch: int) -> str:
+    """Why nothing is said of a batch."""
+    known, at = times.batches(context), _at(context)
+    if times.step(context, batch, PLAIN) is None:
+        return f"batch {batch}{at} is outside of the table, which has {known[0]} to {known[-1]}"
+    return f"batch {batch}{at} is timed to {plural(times.most(context, batch), 'token')}"
 
 
 def _mean_step(
@@ -239,13 +233,12 @@ def _within(c: Choice) -> str:
 
 
 def _silent(found: Sequence[Choice], times: StepTimes, batches: Sequence[int]) -> Iterator[str]:
-    """Name the batches of which no size was timed."""
+    """Name the batches without an answer."""
     said = {(c.context, c.batch) for c in found}
     for context in times.contexts:
         for batch in batches or times.batches(context):
             if (context, batch) not in said:
-                timed = _timed(batch, times.most(context, batch), _at(context))
-                yield f"{timed.capitalize()}: nothing is said of it."
+                yield f"{_timed(times, context, batch).capitalize()}: nothing is said of it."
 
 
 def _largest(found: Sequence[Choice], shorter: Shorter, name: str) -> Iterator[str]:

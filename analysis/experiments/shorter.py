@@ -17,7 +17,7 @@ import numpy as np
 from analysis.collected.collection import Collection
 from analysis.collected.whatif import SimulatedRun, Simulation
 from analysis.experiments.serving import NOTHING, UNKNOWN, Serving, of_drafter, of_engine
-from analysis.labels import method_labels, prompt_key
+from analysis.labels import SEVERAL, method_labels, prompt_key, split_by
 from analysis.measures.counts import Counts
 from analysis.measures.parts import is_tree
 from analysis.numbers import plural
@@ -156,9 +156,12 @@ def few(units: int, rounds: int, name: str = "texts") -> list[str]:
 def of_traces(traces: Mapping[str, Trace], choose: Choose) -> Shorter:
     """Raises UserError for several methods, for rounds without drafts, and for trees of which no
     smaller ones follow."""
-    labels = list(dict.fromkeys(method_labels({n: t.header for n, t in traces.items()}).values()))
+    headers = {name: trace.header for name, trace in traces.items()}
+    labels = list(dict.fromkeys(method_labels(headers).values()))
     if len(labels) > 1:
-        raise UserError(f"these traces are of several settings ({', '.join(labels)}): name one's")
+        some = ", ".join(labels[:SEVERAL]) + (" …" if labels[SEVERAL:] else "")
+        several = f"these traces are of several settings ({some}): name one's"
+        raise UserError("; ".join([several, *split_by(headers)]))
     header = next(iter(traces.values())).header
     prompts: dict[str, list[Round]] = {}  # whose texts are alike: several seeds count together
     for trace in traces.values():

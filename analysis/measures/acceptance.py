@@ -127,7 +127,7 @@ def stages(tables: Tables, by: By = "method") -> pd.DataFrame:
     frame = grouped[list(STAGES)].sum().stack().rename("seconds").rename_axis([by, "stage"])
     frame = frame.reset_index()
     frame["timed"] = timed(tables.rounds, by)["timed"].reindex(frame[by]).to_numpy()
-    frame["ms_per_round"] = 1e3 * frame["seconds"] / frame["timed"].where(frame["timed"] > 0)
-    total = frame.groupby(by, observed=True)["seconds"].transform("sum")
-    frame["share"] = frame["seconds"] / total.where(total > 0)
+    frame["seconds"] = frame["seconds"].where(frame["timed"] > 0)
+    frame["ms_per_round"] = 1e3 * frame["seconds"] / frame["timed"]
+    frame["share"] = frame["seconds"] / frame.groupby(by, observed=True)["seconds"].transform("sum")
     return frame

@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames import Frame, declared
+from analysis.labels import settings_of
 from analysis.measures.comparison import paired, prompts_of_texts, whole_runs
 from analysis.measures.reliability import drawn
 from analysis.measures.tables import Tables, grouped
 from core.rounds.draft import Array
-from core.traces.schema import Header
 
 MEASURES = ("acceptance", "tvd", "coverage_1", "coverage_4", "coverage_16", "bias")
 SHOWN = 5  # stretches of each direction
@@ -29,17 +29,15 @@ SHOWN = 5  # stretches of each direction
 
 def pairs(tables: Tables) -> list[tuple[str, str]]:
     """Labels of the same method and settings with different weights, in the order of the runs."""
-    first: dict[str, Header] = {}
+    headers = {run: tables.about[run].header for run in tables.labels}
+    settings, first = settings_of(headers), dict[str, tuple[object, dict[str, str]]]()
     for run, label in tables.labels.items():
-        first.setdefault(label, tables.about[run].header)
+        rest = {k: v for k, v in settings[run].items() if k not in ("drafter", "weights")}
+        first.setdefault(label, (headers[run].drafter.get("sha256"), rest))
     return [
         (one, other)
-        for (one, a), (other, b) in combinations(first.items(), 2)
-        if a.method == b.method
-        and a.drafter.get("kind") == b.drafter.get("kind")
-        and a.drafter.get("sha256") != b.drafter.get("sha256")
-        and a.settings.get("budget") == b.settings.get("budget")
-        and a.settings.get("options") == b.settings.get("options")
+        for (one, (a, rest)), (other, (b, same)) in combinations(first.items(), 2)
+        if a != b and rest == same
     ]
 
 

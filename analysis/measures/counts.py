@@ -159,7 +159,8 @@ def summed(records: Sequence[Served], kind: str, notes: Sequence[str] = ()) -> C
         tau = float(np.mean(taus))
     exact = bool(order) and len(order) == rounds
     depths = _depths(records, rounds, order if exact else None)
-    full = _full(records, rounds, drafted)
+    lengths = {length for _, length in order}
+    full = len(lengths) == 1 if exact else _full(records, rounds, drafted)
     if full is False and not exact:  # how many drafts came to place 2 is then not known
         unknown = (replace(each, tested=None, low=None, high=None) for each in depths[1:])
         depths = (*depths[:1], *unknown)
@@ -336,7 +337,10 @@ def _ends(counts: Counts) -> Iterator[str]:
     lost = [before - d.marginal for before, d in zip(
         (1.0, *(d.marginal for d in counts.by_depth)), counts.by_depth, strict=False
     )]  # fmt: skip
-    at = int(np.argmax(lost)) if counts.full else 0  # deeper, shorter drafts end too
+    if counts.exact and counts.rounds:  # a draft that was too short is not refused there
+        lost = [((d.tested or 0) - (d.accepted or 0)) / counts.rounds for d in counts.by_depth]
+    told = counts.full or counts.exact  # otherwise shorter drafts end deeper, too
+    at = int(np.argmax(lost)) if told else 0
     drafts = "the drafts" if counts.rounds is None else plural(counts.rounds, "draft")
     most = f"{share(lost[at])} of {drafts} end at place {at + 1}"
     if lost[at] > 0:

@@ -40,7 +40,7 @@ from core.json_input import parse_json
 from core.rounds.draft import Array
 from core.traces.schema import STAGES, Header, Trace
 
-FORMAT, VERSION = "draftscope-pack", 2
+FORMAT, VERSION = "draftscope-pack", 3
 OLDEST = 1  # version whose table of runs says what to pack again
 RUNS = "runs"
 BATCH, PART = 2_000, 32_000  # rounds whose columns are made together; that a part has, at least

@@ -186,8 +186,10 @@ def _rounds(part: RecordedPart) -> Frame:
     frame["stop_row"] = ints(r.verdict.path[-1] for r in records)
     bonus = ints(r.verdict.bonus for r in records)
     frame["token_class"] = _classes(part, bonus, np.arange(len(records)))
+    timed = [r.times.recorded is not None for r in records]
     for stage in STAGES:
-        frame[stage] = np.array([getattr(r.times, stage) for r in records], float)
+        seconds = np.array([getattr(r.times, stage) for r in records], float)
+        frame[stage] = np.where(timed, seconds, np.nan)
     return frame
 
 

@@ -33,7 +33,7 @@ from core.stats import Z, wilson
 Event = Literal["path", "step"]
 Bins = Literal["mass", "width"]
 EVENTS: tuple[Event, ...] = ("path", "step")
-LEAST = 5  # rounds of a bin of the surrogate's curve
+LEAST = 5  # rounds of a bin of the surrogate's curve, on the average
 
 
 @declared("reliability")
@@ -46,8 +46,8 @@ def reliability(
 ) -> pd.DataFrame:
     """Reliability curve: how often what q gave a chance came true, bin by bin.
 
-    ``spacing`` "mass" puts about as many nodes in every bin, equal q never apart; "width" cuts
-    [0, 1] evenly. Empty bins have no line.
+    ``spacing`` "mass" puts about as many nodes in every bin (``_edges``); "width" cuts [0, 1]
+    evenly. Empty bins have no line.
     """
     frames = [
         _curve(cases.chance, cases.hit, spacing, bins).assign(**{by: name}, event=event)
@@ -129,9 +129,7 @@ def _in_order(found: Iterable[tuple[Any, ...]], tables: Tables, keys: list[str])
 
 
 def _curve(chance: Array, hit: Array, spacing: Bins, bins: int) -> Frame:
-    edges = np.linspace(0, 1, bins + 1)
-    if spacing == "mass":
-        edges = np.unique(np.quantile(chance, edges))
+    edges = _edges(chance, bins) if spacing == "mass" else np.linspace(0, 1, bins + 1)
     place = np.searchsorted(edges[1:-1], chance, side="left" if spacing == "mass" else "right")
     count = np.bincount(place, minlength=max(1, len(edges) - 1))
     used = np.flatnonzero(count)
@@ -143,6 +141,21 @@ def _curve(chance: Array, hit: Array, spacing: Bins, bins: int) -> Frame:
     curve["low"], curve["high"] = edges[used], edges[np.minimum(used + 1, len(edges) - 1)]
     curve["share"], curve["share_low"], curve["share_high"] = accepted / nodes, low, high
     return curve.assign(gap=curve["share"] - mean)
+
+
+def _edges(values: Array, bins: int) -> Array:
+    """Edges of bins of about equal mass, float [bins + 1] or so; a bin has its upper edge.
+
+    Equal values stay together. A value has a bin of its own where it fills one, and every value has
+    one where there are no more of them than bins: beside others its error would cancel theirs.
+    """
+    ordered = np.sort(values)
+    upper = ordered[np.diff(ordered, append=np.inf) > 0]
+    if len(upper) > bins:
+        cuts = np.quantile(ordered, np.linspace(0, 1, bins + 1))
+        alone = cuts[1:][cuts[1:] == cuts[:-1]]
+        upper = np.unique([*cuts[1:], *alone, *np.nextafter(alone, -np.inf)])
+    return np.append(ordered[0], upper)
 
 
 # ── Σq against the length that came true ─────────────────────────────────────────────────────────
@@ -191,14 +204,13 @@ def drawn(tables: Tables) -> frozenset[str]:
 
 @declared("surrogate_curve")
 def surrogate_curve(tables: Tables, bins: int = 10, by: By = "method") -> pd.DataFrame:
-    """Mean accepted nodes by Σq, rounds in bins of equal mass; calibrated is the diagonal.
-
-    At most ``bins`` bins, fewer where one would hold fewer than ``LEAST`` rounds.
+    """Mean accepted nodes by Σq, rounds in bins of equal mass (``_edges``); calibrated is the
+    diagonal. Of fewer than ``bins`` · ``LEAST`` rounds there are fewer bins.
     """
     rows = []
     for name, part in _drafting(tables).groupby(by, observed=True):
         many = max(1, min(bins, len(part) // LEAST))
-        edges = np.unique(np.quantile(part["surrogate"], np.linspace(0, 1, many + 1)))
+        edges = _edges(part["surrogate"].to_numpy(), many)
         place = np.searchsorted(edges[1:-1], part["surrogate"], side="left")
         for number, some in part.groupby(place):
             mean, error = some["accepted"].mean(), Z * some["accepted"].sem()

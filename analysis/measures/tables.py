@@ -213,15 +213,15 @@ def _runs(tables: Tables) -> pd.DataFrame:
 
 def timed(rounds: Frame, by: str) -> Frame:
     """The pace of rounds, a line per run or method: ``timed``, how many had their stages timed
-    (zeros stand for times that were not recorded), ``stage_seconds``, and ``round_pace``, tokens
-    that those rounds committed per second.
+    ``stage_seconds`` of those, NaN of none, and ``round_pace``, tokens that they committed per
+    second.
     """
     seconds: Frame = rounds[list(STAGES)].sum(axis=1)
     known = seconds > 0
     own = {"timed": known, "stage_seconds": seconds, "tokens": rounds["committed"].where(known, 0)}
     frame: Frame = pd.DataFrame(own).groupby(rounds[by], observed=False).sum()
-    tokens, spent = frame.pop("tokens"), frame["stage_seconds"]
-    return frame.assign(round_pace=tokens / spent.where(spent > 0))
+    tokens, spent = frame.pop("tokens"), frame["stage_seconds"].where(frame["timed"] > 0)
+    return frame.assign(stage_seconds=spent, round_pace=tokens / spent)
 
 
 def _ended(run: RunFacts) -> str:

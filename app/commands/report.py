@@ -18,7 +18,7 @@ from app.commands.options import Large
 from app.export.report_page import html_page, write_table
 from app.object_stores import here
 from app.report.gates import GATED, Gate, gate
-from app.report.sections import REPORT, notes
+from app.report.sections import REPORT, cautions, notes
 from app.report.shown import ReportPart, parts, show
 from app.report.trained import show_trained
 from app.terminal import ProgressBar, console, one_line, say
@@ -95,7 +95,8 @@ def main(args: Options) -> int:
         if not args.json:
             _show(sections, tables)
         if args.out is not None:
-            page = html_page(tables, sections, notes(tables)) if args.html else None
+            told = sections, cautions(tables), notes(tables)
+            page = html_page(tables, *told) if args.html else None
             _write(found, args.out, args.to or ("csv",), page, progress)
     missed = [line for each in args.gate for line in each.missed(tables)]
     for line in missed:
@@ -130,6 +131,8 @@ def _as_json(found: Report) -> Iterator[str]:
 
 def _show(sections: Sequence[ReportPart], tables: Tables) -> None:
     out = console()
+    for caution in cautions(tables):
+        out.print(one_line(caution, 400), soft_wrap=True)
     show(out, sections)
     for note in notes(tables):
         out.print(one_line(note, 400), soft_wrap=True)

@@ -163,7 +163,7 @@ def feature_layers(
     the target may read. Raises UserError when those there lack some that this training reads."""
     read = set(training.layers(run, options[training.name]))
     count = run.language.model.config.get_text_config().num_hidden_layers
-    check_layers(f"the {training.name}", sorted(read), run.language.name, count)
+    check_layers(f"the {training.name}", sorted(read), repr(run.language.name), count)
     if not shard_paths(shards):
         fresh = TrainingRun(run.language, run.folder)
         others = (t for name, t in trainings().items() if name != training.name)

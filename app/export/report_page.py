@@ -22,6 +22,7 @@ _PAGE = """<!doctype html>
 <header class="ds-page-head"><h1>Draftscope</h1><p>report</p>
 <button type="button" id="ds-theme" aria-label="Dark or light"></button></header>
 <main class="ds-scope ds-report">
+{first}
 <section class="ds-card" aria-label="Figures"><div class="ds-figures"></div></section>
 {sections}
 {notes}
@@ -32,8 +33,11 @@ _PAGE = """<!doctype html>
 """
 
 
-def html_page(tables: Tables, sections: Iterable[ReportPart], notes: Iterable[str]) -> str:
-    """A report's sections and all figures of the catalogue, drawn as the studio draws them."""
+def html_page(
+    tables: Tables, sections: Iterable[ReportPart], first: Iterable[str], notes: Iterable[str]
+) -> str:
+    """A report's sections and all figures of the catalogue, drawn as the studio draws them, with
+    sentences before and after them."""
     from analysis.charts.chart import as_json
     from analysis.charts.figures import FIGURES, Style
 
@@ -44,9 +48,13 @@ def html_page(tables: Tables, sections: Iterable[ReportPart], notes: Iterable[st
         style=css(("offline.css",)), code=enclosed("report.js"),
         plotly=PLOTLY.read_text(encoding="utf-8"),
         sections=as_html(sections, methods),
-        notes="".join(f"<p>{html.escape(note)}</p>" for note in notes),
+        first=_paragraphs(first), notes=_paragraphs(notes),
         figures=figures.replace("<", "\\u003c"),  # no text can end the script element
     )  # fmt: skip
+
+
+def _paragraphs(sentences: Iterable[str]) -> str:
+    return "".join(f"<p>{html.escape(each)}</p>" for each in sentences)
 
 
 def write_table(frame: Any, path: Path) -> None:

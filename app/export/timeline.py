@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from app.view.rounds import header_view
+from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.schema import Trace
 from core.visible import flowing
@@ -24,9 +25,12 @@ LONGEST = 3600.0  # seconds a stage may take here: a trace may hold any number
 
 
 def perfetto(trace: Trace) -> str:
+    """The file's text. Raises UserError where no round was timed."""
+    left = sum(1 for record in trace.rounds if record.times.recorded is None)
+    if left == len(trace.rounds):
+        raise UserError("the trace holds no times of its rounds: there is no timeline to write")
     about = header_view(trace.header)
     events = list(_events(trace.rounds, f"{about['method']} · {about['model']}"))
-    left = sum(1 for record in trace.rounds if record.times.recorded is None)
     other = {
         "made by": "Draftscope",
         "time": "rounds follow each other; gaps are not recorded",

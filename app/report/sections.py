@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from analysis.labels import split_by
 from analysis.numbers import plural
 from core.stats import FEW
 
@@ -276,8 +277,14 @@ def notes(tables: Tables) -> Iterator[str]:
             f"{left_out} rounds are left out: denoising rounds, texts that ended at once, or "
             "rounds that hold what cannot be."
         )
+    if len(tables.rounds) and all(p["tvd"].isna().all() for p in tables.each("positions", ["tvd"])):
+        yield "No trace holds probe numbers: TVD and coverage are not known."
+
+
+def cautions(tables: Tables) -> Iterator[str]:
+    """To be read before any number: traces that hold what cannot be, settings that split runs."""
     for name, run in tables.about.items():
         if run.mark:
             yield f"{name}: {run.mark}."
-    if len(tables.rounds) and all(p["tvd"].isna().all() for p in tables.each("positions", ["tvd"])):
-        yield "No trace holds probe numbers: TVD and coverage are not known."
+    for sentence in split_by({name: run.header for name, run in tables.about.items()}):
+        yield f"{sentence}."

@@ -27,6 +27,7 @@ from core.rounds.causes import ENDS, Cause
 from core.rounds.draft import NOT_ASKED, Array, Draft
 from core.rounds.node import Node
 from core.rounds.round import REJECTED, Probe, Round, TargetProbs, Verdict
+from core.traces.possible import NEAR
 from core.traces.schema import Header
 from core.visible import PIECE, fitting, flowing, visible
 
@@ -298,10 +299,19 @@ def node_view(record: Round, row: int, explainer: Explainer = PLAIN) -> dict[str
         "score": finite(node.score),
         "explanation": explainer.view(record, row),
         "fewer": "" if row else explainer.fewer(record),
-        "notes": explainer.other_notes(record, row),
+        "notes": [*explainer.other_notes(record, row), *_contradicted(record, node)],
         "next": None if node.choice is None else visible(record.text(node.choice)),
     }
     return _agreeing(view)
+
+
+def _contradicted(record: Round, node: Node) -> list[list[Any]]:
+    """A note where the list after the parent has another q for the node's token."""
+    above, own = int(record.draft.parents[node.row]), float(record.draft.log_q[node.row])
+    listed = record.log_q_after(above, node.token) if node.row else None
+    if listed is None or not abs(listed - own) > NEAR:
+        return []
+    return [["q in its list", probability(listed), "probability", "the two contradict each other"]]
 
 
 def _agreeing(view: dict[str, Any]) -> dict[str, Any]:

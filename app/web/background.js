@@ -7,17 +7,19 @@ import { Turns } from "./turns.js";
 
 export class Background {
   /** title: what is done, in words. hear: {result(ticket) asks what finished work made,
-   *  done(result), complain(sentence)}: a sentence when it came to nothing, "" when it begins. */
+   *  done(result), complain(sentence): a sentence when it came to nothing, "" when it begins,
+   *  stopped() by somebody here, again() begin what was stopped}. */
   constructor(source, title, hear) {
     Object.assign(this, { source, title, hear, turns: new Turns() });
     this.words = h("span", {});
     this.bar = h("i", {});
+    this.act = button("Stop", { class: "ds-button" }, () => this._pressed());
     this.element = h(
       "p",
       { class: "ds-tell ds-row ds-background", role: "status", hidden: true },
       this.words,
       h("span", { class: "ds-progress" }, this.bar),
-      button("Stop", { class: "ds-button" }, () => this.feed.halt()),
+      this.act,
     );
     this.feed = new Feed(source, {
       model: () => {},
@@ -44,9 +46,28 @@ export class Background {
       this.hear.complain(error);
       return null;
     }
+    this.act.textContent = "Stop";
     this._say("waiting");
     this.feed.open(ticket);
     return answer;
+  }
+
+  _pressed() {
+    if (!this.feed.active) return this.hear.again();
+    this.feed.halt();
+    this.isStopping = true; // to be seen at once: the worker may be in the middle of something
+    this._say("stopping");
+  }
+
+  /** Somebody turned to something else: what was stopped is not offered any more. */
+  forget() {
+    if (!this.feed.active) this.element.hidden = true;
+  }
+
+  _stopped() {
+    this.act.textContent = "Begin again";
+    this._say("stopped");
+    this.hear.stopped?.();
   }
 
   async _done(ticket) {
@@ -70,10 +91,12 @@ export class Background {
 
   _state(run, ended) {
     const [, percent] = /: (\d+)%/.exec(run.reading) ?? [];
+    if (this.feed.active && this.isStopping) return;
+    this.isStopping = false;
     if (run.state === "waiting") this._say(waitingFor(run));
     else if (!ended) this._say(run.reading || "beginning", Number(percent ?? 0));
     if (run.state === "failed") this._end(run.message);
-    else if (run.state === "stopped") this._end(run.message || "stopped: ask again to go on");
+    else if (run.state === "stopped") run.message ? this._end(run.message) : this._stopped();
     else if (ended) this._done(run.ticket);
   }
 }

@@ -4,6 +4,7 @@ import { clear, duration, h, number, s, scrub } from "./dom.js";
 import { entry, TAU, tile } from "./parts.js";
 
 export const STAGES = ["draft", "build", "verify", "commit"];
+const [WIDE, HIGH] = [1000, 56]; // of a chart of all rounds, in its own units
 const UNTIMED = "times were not recorded";
 
 /** Seconds of a round's stages; null where none was recorded, which is read as zeros. */
@@ -14,53 +15,53 @@ export function took({ times }) {
 export class LengthChart {
   /** Accepted nodes (filled) and the bonus token (outlined) per round; onPick(roundNumber). */
   constructor(onPick) {
-    this.svg = s("svg", { class: "ds-lengths", "aria-hidden": "true" });
+    const viewBox = `0 0 ${WIDE} ${HIGH}`,
+      about = { class: "ds-lengths", "aria-hidden": "true", preserveAspectRatio: "none", viewBox };
+    this.svg = s("svg", about);
     this.label = h("div", { class: "ds-lengths-label" });
     this.element = h("div", { class: "ds-lengths-box" }, this.svg, this.label);
     scrub(this.svg, (share) => {
       const at = Math.floor(share * this.slots);
       if (at >= 0 && at < this.count) onPick(at);
     });
-    this.count = 0;
+    this.here = s("rect", { class: "here", y: 0, height: HIGH });
+    this.count = -1;
     this.slots = 1;
   }
 
   draw(rounds, current, tau) {
-    const H = 56,
-      W = 1000;
+    if (this.count !== rounds.length || this.first !== rounds[0]) this._bars(rounds, tau);
+    this.here.setAttribute("x", String(current * (WIDE / this.slots)));
+    this.here.toggleAttribute("hidden", current < 0);
+  }
+
+  _bars(rounds, tau) {
     this.count = rounds.length;
+    this.first = rounds[0];
     this.slots = Math.max(24, rounds.length);
     const tallest = Math.max(4, ...rounds.map((r) => r.accepted + 1));
-    const step = W / this.slots,
+    const step = WIDE / this.slots,
       bar = step * (this.slots > 160 ? 1 : 0.78),
-      unit = (H - 4) / tallest;
+      unit = (HIGH - 4) / tallest;
     const accepted = [],
       bonus = [];
     rounds.forEach((round, i) => {
       const x = (i * step + (step - bar) / 2).toFixed(2),
         w = bar.toFixed(2);
       const tall = round.accepted * unit;
-      if (tall) accepted.push(`M${x} ${H}v${-tall.toFixed(2)}h${w}V${H}z`);
-      bonus.push(`M${x} ${(H - tall).toFixed(2)}v${-unit.toFixed(2)}h${w}v${unit.toFixed(2)}z`);
+      if (tall) accepted.push(`M${x} ${HIGH}v${-tall.toFixed(2)}h${w}V${HIGH}z`);
+      bonus.push(`M${x} ${(HIGH - tall).toFixed(2)}v${-unit.toFixed(2)}h${w}v${unit.toFixed(2)}z`);
     });
-    const line = H - tau * unit;
-    this.svg.setAttribute("viewBox", `0 0 ${W} ${H}`);
-    this.svg.setAttribute("preserveAspectRatio", "none");
+    const line = HIGH - tau * unit;
+    this.here.setAttribute("width", String(step));
     this.svg.replaceChildren(
-      s("rect", {
-        class: "here",
-        x: current * step,
-        y: 0,
-        width: step,
-        height: H,
-        hidden: current < 0,
-      }),
+      this.here,
       s("path", { class: "accepted", d: accepted.join("") }),
       s("path", { class: "bonus", d: bonus.join("") }),
-      s("path", { class: "tau", d: rounds.length ? `M0 ${line.toFixed(2)}H${W}` : "" }),
+      s("path", { class: "tau", d: rounds.length ? `M0 ${line.toFixed(2)}H${WIDE}` : "" }),
     );
     this.label.textContent = rounds.length ? `τ ${number(tau)}` : "";
-    this.label.style.top = `${Math.max(0, (line / H) * 100)}%`;
+    this.label.style.top = `${Math.max(0, (line / HIGH) * 100)}%`;
   }
 }
 

@@ -123,7 +123,8 @@ function unknown(value) {
 function fixed(value, digits) {
   const scaled = value * 10 ** digits;
   const half = Number.isInteger(value * 2 ** (digits + 1)) && Math.abs(scaled % 1) === 0.5;
-  return (half ? (2 * Math.round(scaled / 2)) / 10 ** digits : value).toFixed(digits);
+  const rounded = half ? (2 * Math.round(scaled / 2)) / 10 ** digits : value;
+  return rounded.toFixed(digits).replace("-", "−");
 }
 
 /** 1.23 */
@@ -164,8 +165,8 @@ export function duration(seconds) {
 export function shortNumber(value) {
   if (unknown(value)) return "–";
   const digits = digitsOf([value]);
-  if (digits === null) return value.toExponential(0);
-  return digits === 3 ? String(Number(fixed(value, 3))) : fixed(value, digits);
+  if (digits === null) return power(value);
+  return digits === 3 ? fixed(value, 3).replace(/\.?0+$/, "") : fixed(value, digits);
 }
 
 /** A value with its interval where that is known, all with as many decimals: 2.60 [2.12, 3.00]. */
@@ -173,9 +174,13 @@ export function estimate(value, low, high) {
   if ([value, low, high].some(unknown)) return shortNumber(value);
   const digits = digitsOf([value, low, high]);
   const [a, b, c] = [value, low, high].map((each) =>
-    digits === null ? each.toExponential(0) : fixed(each, digits),
+    digits === null ? power(each) : fixed(each, digits),
   );
   return `${a} [${b}, ${c}]`;
+}
+
+function power(value) {
+  return value.toExponential(0).replace(/^-/, "−");
 }
 
 /** Decimals by the largest of some values; null: so small that a power of ten says it. */

@@ -33,7 +33,7 @@ function ordinal(count) {
 function signed(value) {
   return value === null || value === undefined
     ? "–"
-    : (value > 0 ? "+" : value < 0 ? "−" : "") + number(Math.abs(value));
+    : (value > 0 ? "+" : "") + number(value);
 }
 
 /** A note's value in the form it declares. */

@@ -235,7 +235,7 @@ export class Figure {
     this.due = false;
     try {
       const { react } = await plotly(),
-        { data, layout } = this._described(),
+        { data, layout } = this._described(this.element),
         size = { width: this.box.clientWidth, height: this.box.clientHeight };
       if (!size.width) return;
       const { title, updatemenus, ...rest } = layout;
@@ -250,10 +250,10 @@ export class Figure {
     followTheme(this);
   }
 
-  /** The description with what is chosen, the ring's place and the theme's colours. */
-  _described() {
+  /** The description with what is chosen, the ring's place and the colours that an element has. */
+  _described(element) {
     const { data, layout } = this.json,
-      look = getComputedStyle(this.element),
+      look = getComputedStyle(element),
       at = (layout.meta.choices || []).indexOf(this.chosen);
     const labels = at < 0 ? {} : layout.updatemenus[0].buttons[at].args[1];
     const traces = data.map((trace) => ({
@@ -266,13 +266,12 @@ export class Figure {
     );
   }
 
-  /** The figure with its title, as SVG: {text, width, height}. */
+  /** The figure with its title for a paper, as SVG: {text, width, height}. */
   async _picture() {
     const { toImage } = await plotly(),
-      { data, layout } = this._described(),
+      { data, layout } = this._described(document.documentElement), // the body alone may be dark
       { updatemenus, ...rest } = layout,
-      isDark = document.body.classList.contains("dark"), // there the words are light
-      ground = isDark ? {} : { paper_bgcolor: PAPER, plot_bgcolor: PAPER };
+      ground = { paper_bgcolor: PAPER, plot_bgcolor: PAPER };
     const width = Math.max(480, this.box.clientWidth),
       size = { width, height: Math.round(width / SCALE) };
     const figure = { data, layout: { ...rest, ...ground, ...size } };

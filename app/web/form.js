@@ -155,5 +155,8 @@ export async function formAbove(prefix) {
     if (!isInside && !panel.contains(target)) set(false);
     isInside = false;
   });
+  // By a key: a press that moves the focus ends in a click.
+  const left = ({ target }) => target.matches(":focus-visible") && !panel.contains(target);
+  document.addEventListener("focusin", (event) => left(event) && set(false));
   return panel;
 }

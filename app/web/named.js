@@ -22,7 +22,8 @@ export function namesOf(made) {
   return { made: long ? made.map((each) => (isRequest(each) ? false : each)) : made };
 }
 
-function isRequest(made) {
+/** Whether a name is a request to start, and no example. */
+export function isRequest(made) {
   return !!made && typeof made === "object";
 }
 

@@ -81,9 +81,14 @@ export class StatusLine {
     );
   }
 
-  /** A run's state beside the model's; `name`: which of several it is, or "". */
+  /** A run's state beside the model's; `name`: which of several it is, or "". What several wait
+   *  for is said briefly: their chips stand beside each other. */
   run({ chip, feed }, name) {
-    setChip(chip, feed.run.state, (name && `${name}: `) + stateOf(feed.run));
+    const named = (words) => (name && `${name}: `) + words,
+      { ahead, state } = feed.run,
+      brief = ahead ? `${plural(ahead, "run")} ahead` : "waiting",
+      words = named(stateOf(feed.run));
+    setChip(chip, state, name && state === "waiting" ? named(brief) : words, words);
   }
 
   /** A sentence that is not a complaint; it goes by itself. */
@@ -136,9 +141,10 @@ function stateOf(run) {
   return file ? FILE_WORDS[run.state] : RUN_WORDS[run.state] || "running";
 }
 
-/** A chip's state and words; without words it goes. */
-export function setChip(chip, state, words) {
+/** A chip's state and words, and more of them where it is pointed at; without words it goes. */
+export function setChip(chip, state, words, title = words) {
   chip.hidden = !words;
   if (chip.getAttribute("data-state") !== state) chip.setAttribute("data-state", state);
-  if (chip.textContent !== words) chip.textContent = chip.title = words;
+  if (chip.textContent !== words) chip.textContent = words;
+  chip.title = title;
 }

@@ -204,7 +204,6 @@ export class Studio {
     describe(this.status, this.panes);
     this.guide.take(pane, first);
     this.rounds.stale();
-    if (first === 0) this.opening.fill();
   }
 
   _draw() {
@@ -290,6 +289,7 @@ export class Studio {
     this._chip(pane);
     pane.wait(this.status.waitingFor(pane));
     this._vacant();
+    this.opening.fill();
     if (run.message) this.complain(run.message);
     if (pane.feed.active) return this.guide.goesOn();
     if (!pane.rounds.length) this.say("this run has no rounds");

@@ -56,11 +56,15 @@ def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> Non
 
 def read(kind: str, folder: Path) -> Any:
     """The config of a checkpoint of this kind. Where weights lie beside it, their names and shapes
-    are compared with it. Raises UserError for a folder that holds no such checkpoint."""
+    are compared with it. Raises UserError for a folder that holds no such checkpoint, and for a
+    config that names layers which its target has not."""
     info = find_drafter(kind)
     module = form(info)
     with naming(info, folder):
         config = module.load_config(folder)
+        if count := config.of_target.get("layer count"):
+            itself = f"{folder}: its config contradicts itself: the drafter"
+            check_layers(itself, config.feature_layers(count), "its target", count)
         if any(folder.glob(WEIGHTS[0])):
             made = checkpoint.shapes(module.outline(folder))
             checkpoint.check_shapes(made, module.read_shapes(folder), folder)
@@ -133,7 +137,7 @@ def _check_target(where: str, name: str, target: PreTrainedConfig, drafter: Any)
                 f"but {name!r} has {theirs}"
             )
     count = config.num_hidden_layers
-    check_layers(f"the drafter in {where}", drafter.feature_layers(count), name, count)
+    check_layers(f"the drafter in {where}", drafter.feature_layers(count), repr(name), count)
 
 
 def _heads(config: Any) -> tuple[int, int]:
@@ -145,12 +149,12 @@ def _heads(config: Any) -> tuple[int, int]:
     return heads * width, groups * width
 
 
-def check_layers(reader: str, layers: Sequence[int], name: str, count: int) -> None:
-    """Raises UserError when a reader of features names a layer that the target ``name`` of
+def check_layers(reader: str, layers: Sequence[int], target: str, count: int) -> None:
+    """Raises UserError when a reader of features names a layer that the ``target`` of
     ``count`` layers has not; −1 is what enters the first."""
     if any(not -1 <= layer < count for layer in layers):
         read = ", ".join(map(str, layers))
         raise UserError(
             f"{reader} reads what comes out of the target's layers {read}, "
-            f"but {name!r} has the layers 0 to {count - 1}"
+            f"but {target} has the layers 0 to {count - 1}"
         )

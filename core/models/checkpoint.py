@@ -316,10 +316,9 @@ def check_shapes(expected: Shapes, found: Shapes, folder: Path) -> None:
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             other = expected.keys() != found.keys()
-            raise (LayoutError if other else UserError)(
-                f"{folder}: tensor {name} has shape {found.get(name, 'missing')}, "
-                f"expected {expected.get(name, 'none of this name')}"
-            )
+            wanted = expected.get(name, "none of this name")
+            told = f"has shape {found[name]}, expected {wanted}" if name in found else "is missing"
+            raise (LayoutError if other else UserError)(f"{folder}: tensor {name} {told}")
 
 
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:

@@ -287,11 +287,11 @@ class Round:
             return Cause.NOT_IN_GRAPH
         if self.ends_inside:
             return Cause.TEXT_ENDED
+        if self.draft.child(row, self.verdict.bonus) is not None:
+            return Cause.NOT_TAKEN  # judged as a whole, or the engine's reason was not recorded
         drawn = self.verdict.bonus_token is not None
         if drawn and any(self.status[child] == REJECTED for child in self.draft.children[row]):
             return Cause.REFUSED
-        if self.draft.child(row, self.verdict.bonus) is not None:
-            return Cause.NOT_TAKEN  # the engine ended the walk: its reason was not recorded
         if 0 < self.max_depth <= self.draft.depths[row]:
             return Cause.BEYOND
         rank = self.wanted_rank

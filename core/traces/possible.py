@@ -17,6 +17,7 @@ from core.rounds.round import Probe, Round
 
 # Engines that compute in bfloat16 round a sum of probabilities to 1.0078 or 1.0156.
 ROUNDING = 0.02
+NEAR = 0.1  # nats: what is left of a log q in half precision is nearer to it
 
 
 SMALL = 48  # numbers, up to which Python compares quicker than numpy
@@ -58,8 +59,9 @@ def faults_of(record: Round, before: Round | None) -> tuple[str, ...]:
     found = [f"{what} {kind.words}" for what, kind, x in _numbers(record) if kind.outside(x)]
     if record.probe is not None:
         found += _depth_faults(record.probe, record.accepted + 1)
-    if _contradicted(record.draft):
-        found.append("a rank that its own list contradicts")
+    if 0 < record.max_depth < record.draft.depths.max() and _too_deep(record):
+        found.append("a node deeper than its drafter's last depth")
+    found += [f"a {what} that its own list contradicts" for what in _contradicted(record.draft)]
     found += _text_faults(record, before)
     return tuple(found)
 
@@ -96,31 +98,44 @@ def _numbers(record: Round) -> list[tuple[str, Kind, Array]]:
     return found
 
 
-def _contradicted(draft: DraftRows) -> bool:
-    """Whether a row's token stands elsewhere in the list after its parent than its rank says.
+def _too_deep(record: Round) -> bool:
+    """Whether a row that may be accepted is: a window of side rows may be longer."""
+    deep = np.flatnonzero(record.draft.depths > record.max_depth).tolist()
+    return isinstance(record.draft, Draft) and not record.draft.side.issuperset(deep)
 
-    Not asked where lists by depth stand beside those: then a rank may be of either.
+
+def _contradicted(draft: DraftRows) -> Iterator[str]:
+    """List what the list after a row's parent says otherwise of its token: the rank, the q.
+
+    Where lists by depth stand beside those a rank may be of either, and is not asked.
     """
     if not isinstance(draft, Draft) or (proposal := draft.proposal) is None:
-        return False
-    if not (proposal.by_depth is None or proposal.factorised_lists):
-        return False
-    lists, at, ranks = proposal.lists, proposal.after[draft.parents[1:]], draft.ranks[1:]
-    rows = np.flatnonzero((at >= 0) & (ranks >= 1))
-    at, tokens, ranks = at[rows], draft.tokens[1:][rows], ranks[rows]
+        return
+    lists, after = proposal.lists, proposal.after[draft.parents[1:]]
+    rows = np.flatnonzero(after >= 0)
     if not len(rows) or not lists.ids.size:
-        return False
-    width = lists.ids.shape[1]
-    said = lists.ids[at, np.minimum(ranks, width) - 1]
-    wrong = np.flatnonzero((said != tokens) | (ranks > width))  # or it is not listed
-    return any(
-        int(rows[n]) + 1 not in draft.side and _stands(lists, at[n], tokens[n]) for n in wrong
-    )
+        return
+    at, rows = after[rows], rows + 1
+    tokens, ranks = draft.tokens[rows], draft.ranks[rows]
+    places = np.maximum(np.minimum(ranks, lists.ids.shape[1]), 1) - 1
+    elsewhere = np.flatnonzero((lists.ids[at, places] != tokens) | (ranks != places + 1))
+    if len(elsewhere):
+        places[elsewhere] = -1
+        if proposal.by_depth is None or proposal.factorised_lists:
+            for n in elsewhere.tolist():
+                if int(rows[n]) not in draft.side:
+                    places[n] = _place(lists, int(at[n]), int(tokens[n]))
+            if ((places[elsewhere] >= 0) & (ranks[elsewhere] >= 1)).any():
+                yield "rank"
+    apart = np.abs(draft.log_q[rows] - lists.log_q[at, places])  # not finite: not known
+    if ((apart > NEAR) & (apart < np.inf) & (places >= 0)).any():
+        yield "q"
 
 
-def _stands(lists: Candidates, at: int, token: int) -> bool:
-    """Whether a list holds a token at a place that has a q."""
-    return bool((np.isfinite(lists.log_q[at]) & (lists.ids[at] == token)).any())
+def _place(lists: Candidates, at: int, token: int) -> int:
+    """The place with a q at which a list holds a token; −1: none."""
+    found = np.flatnonzero(np.isfinite(lists.log_q[at]) & (lists.ids[at] == token))
+    return int(found[0]) if len(found) else -1
 
 
 def _depth_faults(probe: Probe, most: int) -> Iterator[str]:

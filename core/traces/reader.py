@@ -20,6 +20,7 @@ from msgspec.structs import astuple
 
 from core.declared import BadField, convert, shown
 from core.errors import UserError, WrongKind, reading
+from core.files import by_name
 from core.journal import FILE as JOURNAL
 from core.json_input import MAX_BYTES, parse_json
 from core.lines import LIMITS, Limits, lines, open_regular, size_of
@@ -63,9 +64,10 @@ L = TypeVar("L", RoundLine, CountsLine)
 
 
 def traces_in(folder: Path) -> list[Path]:
-    """The files in a folder, at any depth, that are named like traces, in the order of their paths.
-    Raises WrongKind when there is none."""
-    found = sorted(named_like_traces(folder))
+    """The files in a folder, at any depth, that are named like traces, in the order of their names:
+    run-2 before run-10. Raises WrongKind when there is none."""
+    found = named_like_traces(folder)
+    found.sort(key=lambda file: by_name(file.relative_to(folder).as_posix()))
     if not found:
         raise WrongKind(f"the folder {folder} holds no trace (.jsonl or .jsonl.gz)", folder)
     return found

@@ -83,7 +83,7 @@ class Trace:
         """All that cannot be in this trace, a sentence each."""
         found = [f"round {r.number} holds {fault}" for r in self.rounds for fault in r.faults]
         if self.lies:
-            found.append(f"the footer's {', '.join(self.lies)} contradict the rounds")
+            found.append(f"the rounds contradict the footer's {', '.join(self.lies)}")
         return found
 
     @property

@@ -113,10 +113,15 @@ class SpeculativeSampling:
             taken, p = self._try(children, draft.tokens, p, q, after)
             if taken is None:
                 emitted[row] = draw(p, self._uniform(after, RESIDUAL_STREAM, 0))
-                return Verdict(tuple(path), emitted, int(emitted[row]))
+                return self._verdict(path, emitted)
             emitted[row] = draft.tokens[taken]
             path.append(taken)
             tokens.append(int(draft.tokens[taken]))
+
+    def _verdict(self, path: list[int], emitted: Array) -> Verdict:
+        """Greedy, the token after the path is the target's own: nothing was drawn."""
+        greedy = self.sampler.sampling.greedy
+        return Verdict(tuple(path), emitted, None if greedy else int(emitted[path[-1]]))
 
     def probabilities(self, logits: Tensor) -> Array:
         """float64 [V] from logits [V] at the run's temperature, top-k and top-p."""
@@ -178,7 +183,7 @@ class BlockVerification(SpeculativeSampling):
         emitted[path[kept]] = draw(
             after[kept], self._uniform(position + kept + 1, RESIDUAL_STREAM, 0)
         )
-        return Verdict(tuple(path[: kept + 1]), emitted, int(emitted[path[kept]]))
+        return self._verdict(path[: kept + 1], emitted)
 
 
 def block_odds(p: Array, q: Array, tokens: Sequence[int]) -> tuple[Array, Array]:

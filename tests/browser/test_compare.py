@@ -370,6 +370,7 @@ def test_stop_stops_both(visit: Open):
     compare(page, "slow", "DDTree", "DART", wait="")
     expect(state(page).first).to_have_attribute("data-state", "running")
     expect(state(page).nth(1)).to_have_attribute("data-state", "waiting")
+    expect(state(page).nth(1)).to_have_text("B: 1 run ahead")
     expect(page.locator(".ds-away:visible").last).to_have_text("This run waits for its turn.")
     page.locator("#ds-c-stop").click()
     expect(state(page)).to_have_text(["A: stopped", "B: stopped"])

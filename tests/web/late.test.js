@@ -54,7 +54,8 @@ function work() {
     source = { stopped: [], stop: async ({ ticket }) => source.stopped.push(ticket) },
     result = late(),
     hear = { result, done: (found) => said.push(found), complain: (words) => said.push(words) },
-    parts = { element: {}, words: {}, bar: { style: {} }, title: "Work", turns: new Turns() };
+    bar = { style: {} },
+    parts = { element: {}, words: {}, act: {}, bar, title: "Work", turns: new Turns() };
   return { said, feed, source, result, work: made(Background, { feed, source, hear, ...parts }) };
 }
 
@@ -309,7 +310,7 @@ test("what an address started is stopped where it is not wanted any more", async
 });
 
 test("lines that an address named are of its runs", () => {
-  const table = made(RoundsTable, { wanted: [3, 5], element: { clientHeight: 0 } });
+  const table = made(RoundsTable, { wanted: [3, 5], element: { checkVisibility: () => false } });
   table.stale();
   assert.deepEqual(table.wanted, [3, 5]);
   table.stale(true);

@@ -115,6 +115,7 @@ test("a filter compares numbers, text and causes", () => {
   assert.deepEqual(kept(""), [1, 2, 3]);
   assert.deepEqual(kept("accepted == 0 and depth == 1"), [2]);
   assert.deepEqual(kept("accepted=0"), [2, 3]);
+  assert.deepEqual(kept("time < 1e9"), kept("ms < 1e9"));
   assert.deepEqual(kept("cause == budget"), [1]);
   assert.deepEqual(kept("cause == pruned or cause = candidates"), [1, 2]);
   assert.deepEqual(kept("cause ~ outside"), [2]);

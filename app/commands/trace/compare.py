@@ -78,7 +78,8 @@ def _one(args: Options, pair: TextPair) -> None:
     found = pair.difference
     if args.json:
         facts = None if found is None else _facts(pair, args.bound)
-        print(json.dumps({"same": found is None, "difference": facts}))
+        same = None if facts is None and pair.one.reads_otherwise(pair.other) else facts is None
+        print(json.dumps({"same": same, "difference": facts}))
         return
     if found is not None and found.before:
         console().print(f"… {one_line(found.before, 200)}", soft_wrap=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from analysis.labels import flat
 from analysis.numbers import milliseconds, number, plural, tau
 from app.command_line import option, words
 from app.commands.common import read_one
@@ -64,7 +65,7 @@ def pick(trace: Trace, wanted: int | None) -> Round:
 def _header(trace: Trace) -> Iterator[tuple[str, str]]:
     """Name and value of each line above the table."""
     head = trace.header
-    settings = (f"{k} {v}" for k, v in _flat(head.settings))
+    settings = (f"{k} {v}" for k, v in flat(head.settings))
     yield "method", one_line(" · ".join([head.method, *settings]), 300)
     model = " ".join(str(head.model[k]) for k in ("name", "revision") if k in head.model)
     target = filter(None, (model or "unknown", head.dtype, head.device))
@@ -80,16 +81,6 @@ def _header(trace: Trace) -> Iterator[tuple[str, str]]:
     if trace.mark:
         yield "marked", trace.mark
     yield "rounds", f"{rounds} · {told if trace.sound else ''}{end}"
-
-
-def _flat(settings: object, prefix: str = "") -> Iterator[tuple[str, object]]:
-    if not isinstance(settings, dict):
-        return
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
 
 
 def _row(record: Round) -> tuple[str, ...]:

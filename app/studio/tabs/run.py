@@ -41,6 +41,8 @@ from app.studio.methods import (
 from app.studio.placing import place
 from app.studio.questions import check
 from app.studio.routes import Route
+from app.studio.run import StudioRun
+from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.traces.schema import Header
 from core.visible import flowing
@@ -119,13 +121,13 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
         if filling is None:
             tickets = (question.tickets or [])[: len(form.methods)]
             runs = [studio.runs.get(ticket) for ticket in tickets]
-            headers = [run.header for run in runs if run is not None and run.header is not None]
+            told = [said for run in runs if run is not None and (said := _told(run)) is not None]
             try:
-                filling = of_runs(studio.methods, headers) if headers else {}
+                filling = of_runs(studio.methods, told) if told else {}
             except UserError:
                 if not question.quietly:
                     raise
-                filling = {"prompt": headers[0].prompt_text}
+                filling = {"prompt": _settings(told[0])["prompt"]}
         found = updates(form, studio.methods, filling)
         said = [_as_update(found.get(part, gr.update())) for part in parts]
         choices = {part: gr.update(choices=found[part]["choices"]) for part in budgets & {*found}}
@@ -147,22 +149,35 @@ def _as_update(value: Any) -> dict[str, Any]:
     return found | {"choices": [[str(each), each] for each in found["choices"]]}
 
 
-def of_runs(methods: Methods, headers: Sequence[Header]) -> dict[str, Any]:
+def _told(run: StudioRun) -> Header | RunRequest | None:
+    """Give what tells a run's settings: its request as long as it waits, then its header."""
+    asked = run.request if isinstance(run.request, RunRequest) else None
+    return run.header if run.header is not None else asked
+
+
+def of_runs(methods: Methods, runs: Sequence[Header | RunRequest]) -> dict[str, Any]:
     """The filling that would start these runs again. Raises UserError for a method that this page
     does not offer."""
-    first = headers[0]
-    found: dict[str, Any] = {
-        **(first.stated("sampling", dict) or first.settings),
-        "prompt": first.prompt_text,
-    }
-    found["max_new_tokens"] = first.stated("max_new_tokens", int)
-    for at, header in enumerate(headers):
-        if (choice := methods.choice(header.method)) is None:
+    told = [_settings(run) for run in runs]
+    found = {name: told[0].get(name) for name in ("prompt", *SHARED)}
+    for at, settings in enumerate(told):
+        if (choice := methods.choice(settings["method"])) is None:
             raise UserError("this page does not offer the run's method")
-        options = options_value(*choice, header.stated("options", dict))
+        options = options_value(*choice, settings["options"])
         found |= {f"{at}.method": choice[0], f"{at}.options": options}
-        found[f"{at}.budget"] = header.stated("budget", int)
+        found[f"{at}.budget"] = settings["budget"]
     return found
+
+
+def _settings(run: Header | RunRequest) -> dict[str, Any]:
+    if isinstance(run, RunRequest):
+        chosen, settings = run.resolved.chosen, run.resolved.settings
+        shared = {name: getattr(run, name) for name in SHARED}
+        own = {"method": run.method, "budget": settings.budget, "options": dict(chosen.options)}
+        return {**shared, **own, "prompt": run.prompt}
+    stated = {name: run.stated(name, int) for name in ("max_new_tokens", "budget")}
+    own = {"method": run.method, "options": run.stated("options", dict), "prompt": run.prompt_text}
+    return {**(run.stated("sampling", dict) or run.settings), **stated, **own}
 
 
 def updates(form: RunForm, methods: Methods, filling: Filling) -> dict[Any, Any]:

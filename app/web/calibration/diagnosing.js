@@ -18,6 +18,7 @@ export class DiagnosisCard {
       result: (ticket) => source.diagnosed({ ticket }),
       done: (found) => this.found.replaceChildren(...diagnosisOf(found)),
       complain: (sentence) => say(this.said, sentence),
+      again: () => this._begin(),
     });
     this.method = choice("Drafter to diagnose", [], () => {});
     this.said = banner();

@@ -98,7 +98,8 @@ export class Card {
   draw() {
     const { panes, sides, place, unlike, parts } = this.together;
     this.differ.disabled = !unlike.some((each) => each > place);
-    this.count.textContent = `≠ at ${plural(unlike.length, "token")}`;
+    const isBegun = sides.some((tokens) => tokens.length);
+    this.count.textContent = isBegun ? `≠ at ${plural(unlike.length, "token")}` : "";
     const rows = panes.map((pane, at) => this._row(pane, sides[at][place]));
     this.sums.replaceChildren(sheet("Runs on one text", HEADS, rows));
     this.note(parts);

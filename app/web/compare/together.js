@@ -68,10 +68,14 @@ export class Together {
   }
 
   get words() {
-    return (
-      `token ${this.place + 1} of ${this.reachable}, ` +
-      this.panes.map((pane) => `${pane.letter} ${pane.kind}`).join(", ")
-    );
+    return [this.where, ...this.panes.map(({ letter, kind }) => `${letter} ${kind}`)].join(", ");
+  }
+
+  /** Which token is on view, in words. */
+  get where() {
+    if (this.sides.some((tokens) => tokens.length))
+      return `token ${this.place + 1} of ${this.reachable}`;
+    return this.panes.some(({ feed }) => feed.active) ? "no token yet" : "no token";
   }
 
   get atStart() {
@@ -260,12 +264,12 @@ export class Together {
   }
 
   _draw() {
-    const token = this.sides.map((side) => side[this.place]).find(Boolean);
-    this.heading.textContent = `Token ${this.place + 1} of ${this.reachable} `;
+    const token = this.sides.map((side) => side[this.place]).find(Boolean),
+      { where } = this;
+    this.heading.textContent = `${where[0].toUpperCase()}${where.slice(1)} `;
     if (token) this.heading.append(h("small", {}, `“${token.text.replace(/\n/g, "⏎")}”`));
     this.strip.mark(this.place, this.sides);
-    this.lanes.mark(this.place);
-    const where = `token ${this.place + 1} of ${this.reachable}`;
+    this.lanes.mark(token ? this.place : -1); // out of sight
     scrubTo(this.scrub, this.place, this.reachable, where);
     this.card.draw();
     this.changed();

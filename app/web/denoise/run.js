@@ -28,8 +28,10 @@ export class DenoiseRun {
     return Boolean(this.header?.drafts);
   }
 
+  /** Before its first call a run is called by what was asked for. */
   get name() {
-    return this.header ? (this.drafts ? "Spiffy" : "Plain") : this.letter;
+    const drafts = this.header ? this.drafts : this.feed.made?.graph;
+    return drafts === undefined ? `run ${this.letter}` : drafts ? "Spiffy" : "Plain";
   }
 
   get title() {

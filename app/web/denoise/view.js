@@ -192,8 +192,8 @@ export class DenoiseView {
   }
 
   _state(run, ended) {
-    const { feed, header } = run;
-    this.status.run(run, header ? run.name : `run ${run.letter}`);
+    const { feed } = run;
+    this.status.run(run, run.name);
     if (feed.run.message) this.complain(feed.run.message);
     this._tell();
     this._working();

@@ -1,21 +1,17 @@
 // Scores: noise added to log p, DART's two terms and what they count.
 
-import { h } from "../dom.js";
+import { h, number } from "../dom.js";
 import { bar, entry, sheet } from "../parts.js";
 
 const TERM_WORDS = { above: "the parent's score", q: "drafter's term", ngram: "n-gram term" };
-
-function signed2(value) {
-  return (value < 0 ? "−" : "") + Math.abs(value).toFixed(2);
-}
 
 /** log p + g per token, in some tables. */
 export function noiseOf(side) {
   const heads = side.heads ?? ["", "log p", "g", "sum"];
   const line = ({ label, terms, sum, mark }) => [
     label,
-    ...terms.map(signed2),
-    signed2(sum) + (mark === "chosen" ? " ◆" : ""),
+    ...terms.map((term) => number(term)),
+    number(sum) + (mark === "chosen" ? " ◆" : ""),
   ];
   const tables = side.lists.map(({ title, rows }) =>
     captioned(title, heads, rows.map(line), (at) => rows[at].mark),
@@ -40,7 +36,7 @@ export function terms(side, link) {
       parts.map(([name, value]) => {
         const part = h("i", {
           class: `part ${name}`,
-          title: `${TERM_WORDS[name]} ${signed2(value)}`,
+          title: `${TERM_WORDS[name]} ${number(value)}`,
         });
         part.style.width = `${(100 * Math.abs(value)) / longest}%`;
         return part;
@@ -51,7 +47,7 @@ export function terms(side, link) {
       {},
       h("span", { class: "label" }, item.label),
       bar,
-      h("span", { class: "odds" }, signed2(sum(item))),
+      h("span", { class: "odds" }, number(sum(item))),
     );
     row.addEventListener("pointerenter", () => link.point(item.row));
     return row;

@@ -38,8 +38,9 @@ export class LessonStage {
     return tree;
   }
 
-  /** known: all trees of the course by name; {side, trees}: what a step shows. */
-  draw(known, { side, trees }) {
+  /** known: all trees of the course by name; {side, trees}: what a step shows; called: its chapter
+   *  and number. */
+  draw(known, { side, trees }, called) {
     const look = {
       beside: side && BESIDE_TREE.includes(side.kind),
       wide: side?.kind === "mask",
@@ -56,7 +57,7 @@ export class LessonStage {
     const high = trees.map(({ name }) => `minmax(0, ${AXIS + lowest(known[name])}fr)`);
     this.room.style.setProperty("--ds-rows", high.join(" "));
     for (const [at, tree] of this.trees.entries()) tree.frameBox.hidden = !trees[at];
-    for (const [at, spec] of trees.entries()) this.trees[at].draw(known[spec.name], spec);
+    for (const [at, spec] of trees.entries()) this.trees[at].draw(known[spec.name], spec, called);
   }
 
   _look(tree, row) {

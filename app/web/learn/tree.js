@@ -18,7 +18,9 @@ const LEAST_SCALE = 0.42,
 // are not there when it is presented.
 const ROOM = { around: 22, axis: 10, tools: 28 },
   PRESENTED = { around: 14, axis: 8, tools: 0 };
-const SLIM_ROOM = 420; // pixels: a tree in less may have slim boxes
+// Pixels, and presented a share of the window: a tree in less may have slim boxes.
+const SLIM_ROOM = 420,
+  SLIM_SHARE = 1 / 3;
 const PHONE = "(max-width: 720px)"; // as in narrow.css
 const NARROW = { pad: 8, axis: 24, name: 20, most: 1.15, lowest: 150 };
 
@@ -114,7 +116,7 @@ export class LessonTree extends TreeView {
       pictureButtons(
         "this tree",
         () => picture(this.svg),
-        () => fileName(name + (this.spec.title ? ` ${this.spec.title}` : "")),
+        () => fileName(`${this.called} ${this.spec.title}`.trim()),
         "ds-small",
       ),
     );
@@ -130,7 +132,7 @@ export class LessonTree extends TreeView {
   _resized() {
     if (!this.round) return;
     if (this.narrow && this.wasNarrow) this.reframe();
-    else this.draw(this.round.whole, this.spec);
+    else this.draw(this.round.whole, this.spec, this.called);
   }
 
   /** The row of the whole tree that a row shown is, and back. */
@@ -142,8 +144,9 @@ export class LessonTree extends TreeView {
     return row < 0 ? row : this.round.rows.indexOf(row);
   }
 
-  draw(full, spec) {
-    this.spec = spec;
+  /** called: chapter and step, which a saved picture has as its name. */
+  draw(full, spec, called) {
+    Object.assign(this, { spec, called });
     this.wasNarrow = this.narrow;
     this.svg.classList.toggle("untold", !!full.untold);
     this.title.textContent = spec.title;
@@ -169,7 +172,8 @@ export class LessonTree extends TreeView {
       plan = new LessonPlan(round, fold, { shape: this.narrow ? slim : "" });
     if (this.narrow || this._whole(plan) >= LARGE_SCALE) return plan;
     const shapes = round.notes || this._whole(plan) >= READ_SCALE ? ["narrow"] : ["flat", "narrow"];
-    if (this.frameBox.clientWidth < SLIM_ROOM && !round.sources) shapes.push("slim");
+    const room = this._room === PRESENTED ? SLIM_SHARE * window.innerWidth : SLIM_ROOM;
+    if (this.frameBox.clientWidth < room && !round.sources) shapes.push("slim");
     if (this._room === PRESENTED && !round.notes && !round.lines) shapes.push("large");
     const others = shapes.map((shape) => new LessonPlan(round, fold, { shape })),
       type = (each) => this._whole(each) * (each.large ?? 1),

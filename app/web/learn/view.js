@@ -237,7 +237,7 @@ export class Learn {
   _drawState() {
     const { sliders, stands, state } = this;
     this.knobs.draw(sliders, stands, sliders.length ? paragraphs(state.text) : []);
-    this.stage.draw(this.course.trees, state);
+    this.stage.draw(this.course.trees, state, `learn ${this.chapter + 1}.${this.step + 1}`);
   }
 
   /** Sliders are moved. */

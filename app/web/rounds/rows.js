@@ -45,7 +45,13 @@ export const COLUMNS = [
     kind: "number",
     about: `coverage at depth 1: p of q's ${width === 1 ? "best token" : `${width} best tokens`}`,
   })),
-  { name: "ms", head: "ms", kind: "number", about: "of all stages: draft, build, verify, commit" },
+  {
+    name: "ms",
+    also: "time",
+    head: "ms",
+    kind: "number",
+    about: "of all stages: draft, build, verify, commit",
+  },
 ];
 
 const KEPT = new WeakMap(); // round → its row: a round never changes

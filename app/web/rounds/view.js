@@ -85,12 +85,13 @@ export class RoundsTable {
     if (!this.isSeen) return;
     this.waiting ||= requestAnimationFrame(() => {
       this.waiting = null;
-      this.refresh();
+      if (this.old) this.refresh();
     });
   }
 
+  /** Its height would tell it too, but would lay out the page for each piece of news. */
   get isSeen() {
-    return this.element.clientHeight > 0;
+    return this.element.checkVisibility();
   }
 
   /** Read the rounds, the filter and the order again. */

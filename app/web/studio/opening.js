@@ -2,7 +2,7 @@
 // step, or of two side by side; and the form filled with the settings of the runs on view.
 
 import { typedIn } from "../memory.js";
-import { openNamed } from "../named.js";
+import { isRequest, openNamed } from "../named.js";
 import { keepTickets, keptTickets, UNASKED } from "./shelf.js";
 
 /** The number of a round that accepted most, and of those the one that drafted most. */
@@ -73,11 +73,12 @@ export class Opening {
   fill() {
     const { panes, runs, where, trigger } = this.studio;
     if (this.alone && panes.length > 1) return;
-    const headed = panes.every(({ feed }) => feed.header);
+    const known = panes.every(({ feed }) => feed.header || isRequest(feed.made));
     const own = panes.every(
       ({ feed }) => this.started.has(feed.ticket) && feed.run.source !== "file",
     );
-    if (headed && !own && !typedIn(where.stop))
-      trigger("refill", { tickets: runs.tickets, quietly: true });
+    if (!known || own || this.filled === runs.tickets.join() || typedIn(where.stop)) return;
+    this.filled = runs.tickets.join();
+    trigger("refill", { tickets: runs.tickets, quietly: true });
   }
 }

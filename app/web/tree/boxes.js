@@ -14,6 +14,7 @@ const EDIT_W = 126; // a draft graph's box, and a line in it
 const EDIT_H = 16;
 const EDIT_GAP = 34;
 const LARGE = 18 / 13; // the type of a large box by that of others, as in tree.css
+const BEFORE_CUE = 4; // pixels that p stands nearer to q where a mark stands behind it
 const FLAT_WORDS = 12; // characters of a chip that has its sums beside them
 export const MARK = { a: "✓", r: "×", u: "·", s: "○" };
 export const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" };
@@ -26,7 +27,7 @@ const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
  * but their words, in type of another size; letters: of a token that they have room for. told: p is
  * known. */
 export function sizes(lines, shape, told) {
-  if (shape === "flat") return { boxW: 212, boxH: 22, stepX: 248, stepY: 26, flat: true };
+  if (shape === "flat") return { boxW: 212, boxH: 22, stepX: 232, stepY: 26, flat: true };
   if (shape === "narrow") {
     const boxW = told ? 118 : 104;
     return { boxW, boxH: BOX_H, stepX: boxW + 14, stepY: STEP_Y, letters: boxW / 9, narrow: true };
@@ -159,9 +160,10 @@ function odds(size, round, row) {
   const line = size.flat ? 15 : size.narrow ? 16 : 29;
   const end = size.flat ? size.boxW - 104 : size.boxW - 4; // flat: the numbers stand at the end
   const cue = { class: "odds cue", x: end, y: line, "text-anchor": "end" };
+  const start = left(size) - (help && line === 29 && !size.slim ? BEFORE_CUE : 0);
   return [
     ...bar(size, "q", round.q[row], 0),
-    ...(p === null ? [] : bar(size, "p", p, 1)),
+    ...(p === null ? [] : bar(size, "p", p, 1, start)),
     ...(help ? [" ", s("text", cue, round.signs[row])] : []),
   ];
 }

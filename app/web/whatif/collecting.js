@@ -6,8 +6,8 @@ import { banner } from "../parts.js";
 
 export class Collecting {
   /** hear: {begun() gives isWanted() of the text, asked() it is known what is collected,
-   *  collected(file, title, setting, isWanted), failed(isWanted)}. Its own sentence stands apart
-   *  from those about the text on view. */
+   *  collected(file, title, setting, isWanted), stopped(isWanted), failed(isWanted)}. Its own
+   *  sentence stands apart from those about the text on view. */
   constructor(source, hear) {
     this.source = source;
     this.hear = hear;
@@ -18,6 +18,8 @@ export class Collecting {
         hear.collected(file, title, { ...this.setting, apart }, this.isWanted);
       },
       complain: (sentence) => this._complain(sentence),
+      stopped: () => hear.stopped(this.isWanted),
+      again: () => this.begin(...this.asked),
     });
     this.said = banner();
     this.told = h("div", { class: "ds-soft ds-tell" }); // of the run, meanwhile
@@ -26,6 +28,7 @@ export class Collecting {
 
   /** Collect the text of a run, to be shown with the run's own setting or the one that is named. */
   async begin(ticket, named) {
+    this.asked = [ticket, named];
     this.isWanted = this.hear.begun();
     this.setting = null;
     const begun = await this.work.begin(this.source.collect({ ticket }));
@@ -44,6 +47,7 @@ export class Collecting {
 
   /** Somebody turned to another text. */
   forget() {
+    this.work.forget();
     this.said.remove();
     this.told.remove();
   }

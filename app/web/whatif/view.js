@@ -53,6 +53,7 @@ class WhatIf {
       asked: () => this.address.moved(),
       collected: (file, title, setting, isWanted) =>
         isWanted() ? this.open(file, title, setting) : offerText(this, file, title, setting),
+      stopped: (isWanted) => isWanted() && this.coming.toggleAttribute("hidden", true),
       failed: (isWanted) => isWanted() && this.settle(),
     });
     this._build(element);
