@@ -23,20 +23,28 @@ thorough: setup model lint types web
 quick: setup lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --quick $(PYTEST)
 
-# The recorder in a real vLLM for CPUs, in an environment of its own (3.4 GB), without packages for pictures
-# and sound: they may be of another build than torch, and then vLLM cannot be imported. DRAFTSCOPE_VLLM names the
-# Python of another one, DRAFTSCOPE_DRAFTERS a folder of exported drafters by method.
-ENGINES := .venv-vllm
-DRAFTSCOPE_VLLM ?= $(CURDIR)/$(ENGINES)/bin/python
+# The recorder in a real vLLM and a real SGLang on a CPU, each in an environment of its own (3.4 and 3.3 GB).
+# DRAFTSCOPE_VLLM and DRAFTSCOPE_SGLANG name the Pythons of others, DRAFTSCOPE_DRAFTERS a folder of exported
+# drafters by vLLM's methods.
+DRAFTSCOPE_VLLM ?= $(CURDIR)/.venv-vllm/bin/python
+DRAFTSCOPE_SGLANG ?= $(CURDIR)/.venv-sglang/bin/python
 
-test-engines: setup model $(if $(filter $(CURDIR)/%,$(DRAFTSCOPE_VLLM)),$(ENGINES)/.ready)
-	OMP_NUM_THREADS=1 DRAFTSCOPE_VLLM=$(DRAFTSCOPE_VLLM) $(BIN)/python -m pytest -n0 -rs -s tests/engines/proof.py
+test-engines: setup model $(patsubst %/bin/python,%/.ready,$(filter $(CURDIR)/%,$(DRAFTSCOPE_VLLM) $(DRAFTSCOPE_SGLANG)))
+	OMP_NUM_THREADS=1 DRAFTSCOPE_VLLM=$(DRAFTSCOPE_VLLM) DRAFTSCOPE_SGLANG=$(DRAFTSCOPE_SGLANG) \
+		$(BIN)/python -m pytest -n0 -rs -s tests/engines/proof.py
 
-$(ENGINES)/.ready: recorders/requirements-vllm.txt
-	$(PYTHON) -m venv $(ENGINES)
-	$(ENGINES)/bin/python -m pip install --quiet -r recorders/requirements-vllm.txt
-	$(ENGINES)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	$(ENGINES)/bin/python -m pip install --quiet ./recorders
+# Without packages for pictures and sound: they may be of another build than torch, and then vLLM cannot be imported.
+$(CURDIR)/.venv-vllm/.ready: recorders/requirements-vllm.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet -r recorders/requirements-vllm.txt
+	$(@D)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(@D)/bin/python -m pip install --quiet ./recorders
+	touch $@
+
+$(CURDIR)/.venv-sglang/.ready: recorders/requirements-sglang.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet -r recorders/requirements-sglang.txt
+	$(@D)/bin/python -m pip install --quiet --no-deps sglang==0.5.23 ./recorders
 	touch $@
 
 lint: setup

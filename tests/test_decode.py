@@ -92,9 +92,9 @@ def drafter_named(name, sampling, family="llama"):
 @pytest.mark.parametrize("family", toys.FAMILIES)
 @pytest.mark.parametrize("rule", RULES)
 def test_plain_decoding_equals_the_reference_loop(rule, family):
-    sampling = RULES[rule]
-    found = run(AR, STEPS, sampling, family=family)
-    assert found.tokens == plain(STEPS, sampling, family=family)
+    sampling, steps = RULES[rule], amount(80, STEPS)
+    found = run(AR, steps, sampling, family=family)
+    assert found.tokens == plain(steps, sampling, family=family)
     assert len(set(found.tokens)) > 10, "a text without variety proves little"
 
 
@@ -120,10 +120,10 @@ def test_a_tree_writes_plain_decodings_text(make, name, budget, rule):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("name", ["noisy", "dflash"])
 def test_a_tree_of_1024_nodes_writes_plain_decodings_text(name, rule):
-    """Fifteen depths and half-right guesses, so that 200 tokens take few of these large rounds."""
-    sampling = RULES[rule]
+    """Fifteen depths and half-right guesses, so that a text takes few of these large rounds."""
+    sampling, steps = RULES[rule], amount(80, STEPS)
     if name == "noisy":
-        drafter, steps = toys.NoisyOracle(known_text(sampling), max_depth=15, boost=5.0), STEPS
+        drafter = toys.NoisyOracle(known_text(sampling), max_depth=15, boost=5.0)
     else:
         drafter, steps = drafter_named(name, sampling), 12
     found = run(tree(drafter), steps, sampling, 1024)

@@ -21,6 +21,7 @@ from core.errors import UserError
 from core.rounds.blocks import MASKED
 from tests import diffusion_reference as reference
 from tests import toys
+from tests.timing import amount
 
 MASK = toys.VOCABULARY - 1
 LAYOUTS = [BlockLayout(shift, clean) for shift in (False, True) for clean in ("block", "causal")]
@@ -94,7 +95,7 @@ def compare(scores, states, positions, whole):
 @pytest.mark.parametrize("family", toys.FAMILIES)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @given(text=texts(), seen=st.lists(st.booleans(), min_size=4, max_size=4))
-@settings(max_examples=12)
+@settings(max_examples=amount(6, 12))
 def test_every_state_of_a_pass_scores_as_it_does_alone(family, layout, text, seen):
     """Also when a block was never looked at before the next (``seen``), and when one is twice."""
     size, prompt, blocks, moments = text

@@ -55,6 +55,20 @@ def script(folder, *words):
     return done.returncode, done.stdout
 
 
+@pytest.fixture
+def here(place, monkeypatch, capsys):
+    """Run it in this process, its steps as that machine would: the same two."""
+    folder, _ = place
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.chdir(ROOT)
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["tests.cuda", str(folder / "work"), *words])
+        return main(), capsys.readouterr().out
+
+    return run
+
+
 def test_the_blocker_blocks(place):
     folder, _ = place
     for name in LACKING:
@@ -64,7 +78,7 @@ def test_the_blocker_blocks(place):
         assert code and "No module named" in out
 
 
-def test_its_steps_run_there_and_are_not_done_twice(place):
+def test_its_steps_run_there_and_are_not_done_twice(place, here):
     folder, words = place
     steps = ("speed", "train-dflash", "ship", "checks", "audit", "bench")[: amount(3, 6)]
     only = ["--only", *steps]
@@ -75,15 +89,14 @@ def test_its_steps_run_there_and_are_not_done_twice(place):
     speed = (folder / "work" / "speed.log").read_text()
     assert "verify: nodes" in speed and "round: nodes" in speed and "8 layers" in speed
     assert "floor ms" in out
-    code, again = script(folder, *words, *only)
+    code, again = here(*words, *only)
     assert code == 0 and "──" not in again and again.count("done") == len(steps)
 
 
-def test_a_failed_step_is_said_and_the_rest_runs(place):
-    folder, words = place
-    words = [*words, "--only", "train-dflash", "checks"]
+def test_a_failed_step_is_said_and_the_rest_runs(place, here):
+    words = [*place[1], "--only", "train-dflash", "checks"]
     words[words.index("--hours") + 1] = "-1"
-    code, out = script(folder, *words)
+    code, out = here(*words)
     assert code == 1 and "train-dflash     failed" in out and "checks           done" in out
     assert "Traceback" not in out
 

@@ -35,7 +35,7 @@ from tests.test_shards_fit import (  # noqa: F401 (fixtures)
     owner,
     shards,
 )
-from tests.timing import usually
+from tests.timing import amount, usually
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}  # logits are float64, angles and softmaxes float32
 DRAFTERS = {
@@ -91,7 +91,7 @@ RUNS = [*product(("ar", *DRAFTERS), (toys.GREEDY, toys.SAMPLED))]
 @pytest.mark.parametrize(("kind", "sampling"), usually([*RUNS[1::4], *RUNS[2::4]], RUNS))
 def test_a_run_equals_the_cpus(kind, sampling, device):
     """Rounds, target probabilities and probes; every verification and every draft is a replay."""
-    settings, prompt = Settings(16, 20, sampling), list(toys.PROMPT)
+    settings, prompt = Settings(16, amount(12, 20), sampling), list(toys.PROMPT)
     layers = method(kind).drafter.layers if kind != "ar" else ()
     model = copy.deepcopy(toys.model()).to(device)
     there, used = Target(model, layers, padded=True), on(device, method(kind))

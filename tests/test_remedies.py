@@ -28,6 +28,7 @@ from core.rounds.round import Probe, Round
 from core.traces.reader import read_trace
 from core.traces.record import Recorder
 from tests import raw_numbers
+from tests.timing import amount
 
 SHIPPED = sorted(
     path for name in ("traces", "learn") for path in (ASSETS / name).glob("*.jsonl.gz")
@@ -201,7 +202,7 @@ def why(r: dict) -> str:
     return "not_read" if place > (r["candidates"].get("read") or place) else "pruned"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=amount(12, 25), deadline=None)
 @given(
     st.integers(0, 10**6), st.booleans(), st.booleans(), st.sampled_from([None, 1, 3]),
     st.booleans(),

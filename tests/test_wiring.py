@@ -62,7 +62,7 @@ from tests.toys_on_disk import save_toys
 
 PROMPTS = ("abcdefg hijk", "What now? 12345")
 PLAN = ProbePlan(new_tokens=48, stride=1)
-STEPS, DEPTH = 150, 3
+STEPS, DEPTH = 120, 3
 TEXTS = Kept()  # what the target writes and reads is the same for every drafter
 
 
@@ -128,7 +128,7 @@ def dflash(layers=toys.LAYERS, targets=0) -> DFlashDrafter:
     def logits(features, tokens, anchors):
         return head(network.norm(network.rows_at(embed, tokens, features, anchors)))
 
-    learn(network, logits, layers, targets=targets)
+    learn(network, logits, layers, targets=targets, steps=150)
     return DFlashDrafter(network, language().embedding, head)
 
 

@@ -1,9 +1,10 @@
-"""The recorder in a real vLLM on a CPU (``make test-engines``): it recorded what was served.
+"""The recorder in a real vLLM and a real SGLang on a CPU (``make test-engines``): it recorded what
+was served.
 
-Each drafter and precision is one process of vLLM, with the embedded target and our own drafter as
-``model export`` writes it; DRAFTSCOPE_DRAFTERS names a folder with others, by vLLM's methods. Every
-recorded round is then computed here, in float32: p and q along its draft, and the chain that our
-drafter would draft.
+Each drafter and precision is one process of the engine, with the embedded target and our own
+drafter as ``model export`` writes it; DRAFTSCOPE_DRAFTERS names a folder with others, by vLLM's
+methods. Every recorded round is then computed here, in float32: p and q in its draft, and the chain
+or tree that our drafter would draft. SGLang's kernels for CPUs are stand-ins (``sglang_kernels``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from torch import Tensor
 from app.cli import main
 from core.decoding.decode import Decoder
 from core.decoding.engine import Engine
-from core.drafting.session import MIN_LISTED
+from core.drafting.session import MIN_LISTED, DraftSession
 from core.models import embedded
 from core.models.presets import Value
 from core.rounds.draft import Draft
@@ -38,7 +39,10 @@ from tests.engines.prompts import encoded
 from tests.engines.serve import LONGEST
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON = os.environ.get("DRAFTSCOPE_VLLM", "")
+PROGRAMS = {  # by engine: its Python, and what is run there
+    "vllm": (os.environ.get("DRAFTSCOPE_VLLM", ""), "serve.py"),
+    "sglang": (os.environ.get("DRAFTSCOPE_SGLANG", ""), "serve_sglang.py"),
+}
 DRAFTERS = os.environ.get("DRAFTSCOPE_DRAFTERS", "")
 TOKENS = 32
 LOOKED_UP = 4  # last tokens, at most, by ``ngram``
@@ -46,24 +50,52 @@ LOOKED_UP = 4  # last tokens, at most, by ``ngram``
 
 @dataclass(frozen=True)
 class Kind:
-    """A drafter. ``ours``: its name here, with the builder of chains; ``places``: tokens a draft;
-    ``options``: of ours; ``fields``: of vLLM's config."""
+    """A drafter. ``ours``: its name here, with the builder; ``places``: tokens a draft;
+    ``options``: of ours; ``fields``: of the engine's settings; ``beams``: how many tokens after a
+    node it may draft, in ``steps``; ``unseen``: how many tokens of the prompt it is not shown;
+    ``tells_q`` and ``tells_tvd``: whether the engine does."""
 
     ours: str
     places: int
     options: Mapping[str, Value] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
+    engine: str = "vllm"
+    beams: int = 1
+    steps: int = 1
+    unseen: int = 0
+    tells_q: bool = True
+    tells_tvd: bool = True
+
+    @property
+    def greedy(self) -> bool:
+        """Whether this engine verifies greedily whatever a request asks for: SGLang on a CPU."""
+        return self.engine == "sglang"
+
+
+def _sglang(
+    ours: str, algorithm: str, *, beams: int, steps: int, places: int, unseen: int = 0
+) -> Kind:
+    """EAGLE-2's trees, and chains by one beam."""
+    shape = {"num_steps": steps, "eagle_topk": beams, "num_draft_tokens": places + 1}
+    options = {"top_k": beams, "depth": steps}
+    fields = {"algorithm": algorithm, **shape}
+    return Kind(ours, places, options, fields, "sglang", beams, steps, unseen, beams > 1, False)
 
 
 KINDS = {
     "ngram": Kind(
         "pld+chain", 4, {"longest": LOOKED_UP, "copied": 4, "whole": "no"},
-        {"prompt_lookup_max": LOOKED_UP, "prompt_lookup_min": 1},
+        {"prompt_lookup_max": LOOKED_UP, "prompt_lookup_min": 1}, tells_q=False, tells_tvd=False,
     ),
     "eagle3": Kind("eagle3+chain", 3),
     "draft_model": Kind("sps+chain", 3, {"depth": 3}),
     "medusa": Kind("medusa+chain", 4),
     "dflash": Kind("dflash+chain", 7),
+    "sglang-eagle3": _sglang("eagle3", "EAGLE3", beams=4, steps=3, places=7),
+    "sglang-eagle3-chain": _sglang("eagle3", "EAGLE3", beams=1, steps=3, places=3),
+    "sglang-standalone": _sglang(
+        "sps+eagle2", "STANDALONE", beams=2, steps=3, places=5, unseen=1
+    ),
 }  # fmt: skip
 # (how many at once, temperature), one after another in one process
 PHASES = ((1, 0.0), (8, 0.0), (1, 1.0), (8, 1.0))
@@ -71,9 +103,9 @@ PHASES = ((1, 0.0), (8, 0.0), (1, 1.0), (8, 1.0))
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far vLLM's numbers may be from ours: log p and log q on average and at most, TVD at most,
-    all in nats but the last; ``tie``, how far below our best a token of its chain may lie; and
-    ``same``, the least share of chains that are ours.
+    """How far the engine's numbers may be from ours: log p and log q on average and at most, TVD
+    at most, all in nats but the last; ``tie``, how far below our best tokens a token of its draft
+    may lie; and ``same``, the least share of drafts that are ours.
 
     In bfloat16, with its 8 bits, a logit of 20 is known to about 0.1. A drafter adds its own error
     to that of the target's states.
@@ -108,8 +140,8 @@ class Phase:
 
 @dataclass(frozen=True)
 class Served:
-    """A process of vLLM. ``totals``: the recorder's own sums; {}: it was off. ``drafter``: its
-    checkpoint."""
+    """A process of the engine. ``totals``: the recorder's own sums; {}: it was off. ``drafter``:
+    its checkpoint."""
 
     kind: Kind
     phases: list[Phase]
@@ -123,15 +155,17 @@ class Computed:
 
     text   until the root
     log_p  float32 [n + 1, V], after the root and every drafted token
-    log_q  float32 [n, V], after the root and every drafted token but the last
-    chain  what our drafter drafts after the root
+    log_q  float32 [n, V], by which every drafted token was drafted
+    others the paths after which the engine's q is of another text
+    own    what our drafter drafts after the root
     """
 
     record: Round
     text: list[int]
     log_p: Tensor
     log_q: Tensor
-    chain: list[int]
+    others: set[tuple[int, ...]]
+    own: Draft
 
     @property
     def tokens(self) -> list[int]:
@@ -141,6 +175,24 @@ class Computed:
     @property
     def drafted(self) -> Tensor:
         return torch.tensor(self.tokens[1:], dtype=torch.long)
+
+    @property
+    def above(self) -> Tensor:
+        """The row before each drafted token."""
+        assert isinstance(self.record.draft, Draft)
+        return torch.from_numpy(self.record.draft.parents[1:]).long()
+
+    @property
+    def astray(self) -> np.ndarray:
+        """[n] Whether the engine's q of a drafted token is of another text."""
+        assert isinstance(self.record.draft, Draft)
+        return np.array([tuple(path[:-1]) in self.others for path in paths(self.record.draft)])
+
+    @property
+    def same(self) -> bool:
+        """Whether our drafter drafts these paths."""
+        assert isinstance(self.record.draft, Draft)
+        return sorted(paths(self.own)) == sorted(paths(self.record.draft))
 
 
 @cache
@@ -156,21 +208,24 @@ def serve(
     recorded: bool = True,
     **fields: Any,
 ) -> Served:
-    """Serve phases by vLLM, with the recorder or without. Skips without vLLM."""
-    if not PYTHON:
-        pytest.skip("DRAFTSCOPE_VLLM names no Python with vLLM")
+    """Serve phases by the kind's engine, with the recorder or without. Skips without the engine."""
     kind = KINDS[method]
+    python, program = PROGRAMS[kind.engine]
+    if not python:
+        pytest.skip(f"DRAFTSCOPE_{kind.engine.upper()} names no Python with it")
     drafter = checkpoint(folder, method, kind.ours.partition("+")[0])
-    speculative = {"method": method, "num_speculative_tokens": kind.places, **kind.fields, **fields}
+    speculative = {**kind.fields, **fields}
+    if kind.engine == "vllm":
+        speculative |= {"method": method, "num_speculative_tokens": kind.places}
     if drafter is not None:
-        speculative["model"] = str(drafter)
+        speculative["model" if kind.engine == "vllm" else "draft_model_path"] = str(drafter)
     task = {
         "model": str(embedded.prepare()), "speculative": speculative, "dtype": dtype,
         "phases": phases,
     }  # fmt: skip
     folder.mkdir(exist_ok=True)
     out = folder / "out.json"
-    command = [PYTHON, str(ROOT / "tests/engines/serve.py"), json.dumps(task), str(out)]
+    command = [python, str(ROOT / "tests/engines" / program), json.dumps(task), str(out)]
     record = str(folder / "traces") if recorded else ""
     more = {"DRAFTSCOPE_RECORD": record, "PYTHONPATH": str(ROOT / "recorders")}
     done = subprocess.run(
@@ -193,7 +248,7 @@ def checkpoint(folder: Path, method: str, ours: str) -> Path | None:
     """The drafter's folder: the caller's, or ours, exported; None for one without weights."""
     if ours == "pld":
         return None
-    if DRAFTERS:
+    if DRAFTERS and KINDS[method].engine == "vllm":
         if not (Path(DRAFTERS) / method).is_dir():
             pytest.skip(f"DRAFTSCOPE_DRAFTERS has no folder {method}")
         return Path(DRAFTERS) / method
@@ -210,7 +265,11 @@ def phase(batch: int, temperature: float) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module", params=[(m, d) for d in BOUNDS for m in KINDS], ids="-".join)
+# SGLang's stand-in kernels compute in float32 whatever the precision.
+CASES = [(m, d) for d in BOUNDS for m, k in KINDS.items() if k.engine == "vllm" or d == "float32"]
+
+
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
 def run(request, tmp_path_factory) -> tuple[Served, Bounds]:
     method, dtype = request.param
     folder = tmp_path_factory.mktemp(method)
@@ -228,21 +287,55 @@ def computed(served: Served, trace: Trace) -> Iterator[Computed]:
     prompt = text[: len(trace.header.prompt_ids)]
     room = len(text) + served.kind.places + 1
     drafter.reset(room)
-    drafter.extend(prompt, target.prefill(prompt, room - len(prompt)).features)
+    features, unseen = target.prefill(prompt, room - len(prompt)).features, served.kind.unseen
+    drafter.extend(prompt[unseen:], features[unseen:])
     for record in trace.rounds:
         assert isinstance(record.draft, Draft)
         tokens = record.draft.tokens.tolist()
-        session = drafter.begin(tokens[0], MIN_LISTED)
+        session = drafter.begin(tokens[0], max(MIN_LISTED, builder.width(served.kind.places)))
         before = text[: record.position + 1]
-        chain = builder(session, before, served.kind.places).tokens[1:].tolist()
-        log_q = session.log_q(tokens[:-1]) if len(tokens) > 1 else torch.empty(0, 0)
+        own = builder(session, before, served.kind.places)
+        told = [session.log_q(path[:-1]) for path in paths(record.draft)]
+        log_q = torch.stack([x[-1].float() for x in told if x is not None] or [torch.empty(0)])
+        beams = served.kind.beams
+        others = crossed(session, tokens[0], beams, served.kind.steps) if beams > 1 else set()
         scores = target.score(record.draft)
-        assert log_q is not None
         log_p = scores.logits.float().log_softmax(-1)
-        yield Computed(record, before, log_p, log_q.float(), chain)
+        yield Computed(record, before, log_p, log_q, others, own)
         path = target.commit(record.verdict)
         accepted = [tokens[row] for row in record.verdict.path]
         drafter.extend(accepted, scores.features[path])
+
+
+def crossed(session: DraftSession, root: int, beams: int, steps: int) -> set[tuple[int, ...]]:
+    """The paths after which SGLang's q is of another text.
+
+    Its drafter keeps keys and values by beam. When a beam goes on from another one's token, what it
+    kept of the tokens before stays that of its own (SGLang's pull request 8409, which was closed).
+    """
+    found: set[tuple[int, ...]] = set()
+    level = [((root,), 0.0, 0, True)]  # path, log q, beam, whether its keys are its own
+    for step in range(steps - 1):  # the last step's beams are not asked again
+        longer = []
+        for path, score, beam, straight in level:
+            log_q = session.log_q(path)
+            assert log_q is not None
+            best = log_q[-1].float().topk(beams)
+            for token, value in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+                longer.append(((*path, token), score + value, beam, straight))
+        longer = sorted(longer, key=lambda each: -each[1])[:beams]
+        level = [
+            (path, score, beam, straight and (not step or beam == before))
+            for beam, (path, score, before, straight) in enumerate(longer)
+        ]
+        found |= {path for path, _, _, straight in level if not straight}
+    return found
+
+
+def paths(draft: Draft) -> list[list[int]]:
+    """The tokens from the root to every drafted row."""
+    tokens = draft.tokens.tolist()
+    return [[tokens[row] for row in draft.path(end)] for end in range(1, len(tokens))]
 
 
 def text_of(trace: Trace) -> list[int]:
@@ -252,7 +345,7 @@ def text_of(trace: Trace) -> list[int]:
 
 
 def sums(traces: Mapping[int, Trace]) -> dict[str, int]:
-    """Counted as vLLM counts: rounds without a draft are none."""
+    """Counted as the engines count: rounds without a draft are none."""
     drafts = [r for t in traces.values() for r in t.rounds if r.draft.nodes]
     return {
         "drafts": len(drafts),
@@ -261,8 +354,8 @@ def sums(traces: Mapping[int, Trace]) -> dict[str, int]:
     }
 
 
-def test_counts_and_texts_are_vllms_own(run):
-    """Of every phase: totals equal vLLM's counters, texts and prompts are those of its answers."""
+def test_counts_and_texts_are_the_engines_own(run):
+    """Of every phase: totals equal the engine's counters, texts and prompts are its answers'."""
     served, _ = run
     for (batch, temperature), said in zip(PHASES, served.phases, strict=True):
         print(f"\nbatch {batch} T={temperature}: {said.counts}", end="")
@@ -271,51 +364,64 @@ def test_counts_and_texts_are_vllms_own(run):
             trace = said.traces[number]
             assert trace.complete and not trace.faults
             assert text_of(trace) == [*trace.header.prompt_ids, *text]
-            assert trace.header.settings["sampling"]["temperature"] == temperature
+            drawn = 0.0 if served.kind.greedy else temperature
+            assert trace.header.settings["sampling"]["temperature"] == drawn
     whole = {name: sum(p.counts[name] for p in served.phases) for name in served.phases[0].counts}
     assert {name: served.totals[name] for name in whole} == whole and whole["drafts"] > 0
     assert served.totals["lost_steps"] == served.totals["broken_requests"] == 0
 
 
-def test_p_q_and_chains_are_ours(run):
-    """At every drafted place: p, q and TVD are those that we compute, and our drafter drafts the
-    same chain, or one that parts where two tokens tie."""
+def test_p_q_and_drafts_are_ours(run):
+    """At every drafted place: p, q and TVD are those that we compute, where the engine has them,
+    and our drafter drafts the same chain or tree, or one that parts where tokens tie."""
     served, bounds = run
     traces = [t for said in served.phases for t in said.traces.values()]
     rounds = [each for trace in traces for each in computed(served, trace)]
-    log_p, log_q, tvd, below, same = [], [], [], [], 0
+    log_p, log_q, tvd, below, astray, judged, same = [], [], [], [], [], [], 0
     for each in rounds:
         record, places = each.record, torch.arange(len(each.drafted))
-        probs, own = record.target_probs, each.log_p[places, each.drafted]
+        probs, own = record.target_probs, each.log_p[each.above, each.drafted]
         assert probs is not None
         log_p.append(np.abs(probs.log_p[1:] - own.numpy()))
         best = each.log_p.gather(1, torch.from_numpy(probs.top_ids))
         log_p.append(np.abs(probs.top_log_p - best.numpy())[:, 0])
-        same += each.chain == each.tokens[1:]
+        same += each.same
+        if not each.others:
+            judged.append(each.same)
         if served.drafter is None:
             check_looked_up(each)
             continue
         if not len(each.drafted):
             continue
         drafted = each.log_q[places, each.drafted]
-        below.append((each.log_q.amax(-1) - drafted).numpy())
-        log_q.append(np.abs(record.draft.log_q[1:] - drafted.numpy()))
-        assert record.probe is not None
+        least, own = each.log_q.topk(served.kind.beams).values[:, -1], ~each.astray
+        below.append((least - drafted).numpy()[own])
+        if not np.isnan(record.draft.log_q[1:]).all():
+            far = np.abs(record.draft.log_q[1:] - drafted.numpy())
+            log_q.append(far[own])
+            astray.append(far[~own])
+        if record.probe is None:
+            continue
         seen = list(record.verdict.path[: len(record.probe.tvd)])
         own_tvd = (each.log_p[seen].exp() - each.log_q[seen].exp()).abs().sum(-1) / 2
         tvd.append(np.abs(record.probe.tvd - own_tvd.numpy()))
-    print(f"\n{len(rounds)} rounds, {same} chains the same", end="")
-    least = 0 if served.drafter is None else bounds.same  # ``check_looked_up`` says which are not
+    print(f"\n{len(rounds)} rounds, {same} drafts the same", end="")
+    if any(map(len, astray)):
+        far = np.concatenate(astray)
+        print(f"; of another text: {len(far)} places, log q {far.mean():.5f} off", end="")
+        print(f"; {sum(judged)} of {len(judged)} drafts the same without such places", end="")
+    fewest = 0 if served.drafter is None else bounds.same  # ``check_looked_up`` says which are not
     for name, found, most in (
         ("log p", log_p, bounds.most), ("log q", log_q, bounds.most), ("TVD", tvd, bounds.tvd),
-        ("below our best", below, bounds.tie),
+        ("below what we would draft", below, bounds.tie),
     ):  # fmt: skip
         if not found:
             continue
         far = np.concatenate(found)
         print(f"; {name}: {len(far)} places, mean {far.mean():.5f}, most {far.max():.5f}", end="")
         assert far.max() < most and far.mean() < bounds.mean, name
-    assert rounds and same > len(rounds) * least
+    assert judged and sum(judged) > len(judged) * fewest
+    assert bool(log_q) == served.kind.tells_q and bool(tvd) == served.kind.tells_tvd
 
 
 def check_looked_up(each: Computed) -> None:
@@ -324,21 +430,24 @@ def check_looked_up(each: Computed) -> None:
     drafted = each.tokens[1:]
     assert drafted == looked_up(each.text, 1, LOOKED_UP, KINDS["ngram"].places, LONGEST)
     stops = engine().prepare().stop_ids
-    assert each.chain == list(takewhile(lambda token: token not in stops, drafted))
+    own = each.own.tokens[1:].tolist()
+    assert own == list(takewhile(lambda token: token not in stops, drafted))
     assert each.record.proposal is None
 
 
-def test_recording_changes_no_text(tmp_path):
+@pytest.mark.parametrize("method", ["eagle3", "sglang-eagle3"])
+def test_recording_changes_no_text(method, tmp_path):
     """With p and q recorded and without a recorder, the same seeds give the same texts and counts,
-    at temperature 1, too."""
-    phases = [phase(8, 0.0), phase(8, 1.0)]
+    at temperature 1, too. SGLang's batches depend on when requests come, and the last bits of
+    float32 on its batches: there it is one request at a time, without seeds."""
+    phases = [phase(1, 0.0)] if KINDS[method].greedy else [phase(8, 0.0), phase(8, 1.0)]
     recorded, plain = (
-        serve(tmp_path / name, "eagle3", "float32", phases, name == "recorded").phases
+        serve(tmp_path / name, method, "float32", phases, name == "recorded").phases
         for name in ("recorded", "plain")
     )
     assert [(p.texts, p.counts) for p in recorded] == [(p.texts, p.counts) for p in plain]
     assert all(p.traces for p in recorded) and not any(p.traces for p in plain)
-    assert recorded[0].texts != recorded[1].texts
+    assert len(phases) == 1 or recorded[0].texts != recorded[1].texts
 
 
 def test_block_verification_is_not_this_runners(tmp_path):
