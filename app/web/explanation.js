@@ -31,9 +31,7 @@ function ordinal(count) {
 }
 
 function signed(value) {
-  return value === null || value === undefined
-    ? "–"
-    : (value > 0 ? "+" : "") + number(value);
+  return value === null || value === undefined ? "–" : (value > 0 ? "+" : "") + number(value);
 }
 
 /** A note's value in the form it declares. */

@@ -85,10 +85,10 @@ export class StatusLine {
   /** A run's state beside the model's; `name`: which of several it is, or "". What several wait
    *  for is said briefly: their chips stand beside each other. */
   run({ chip, feed }, name) {
-    if (!feed.run.source) return; // the server has not said yet what it is
     const named = (words) => (name && `${name}: `) + words,
-      { ahead, state } = feed.run,
-      brief = ahead ? `${plural(ahead, "run")} ahead` : "waiting",
+      { ahead, state, source } = feed.run;
+    if (!source) return setChip(chip, state, ""); // the server has not said yet what it is
+    const brief = ahead ? `${plural(ahead, "run")} ahead` : "waiting",
       words = named(stateOf(feed.run));
     setChip(chip, state, name && state === "waiting" ? named(brief) : words, words);
   }
