@@ -18,8 +18,10 @@ from app.studio.routes import Route
 from app.studio.run import StudioRun
 from app.studio.tabs.run import form_tab, shared_updates
 from app.view.denoise import DENOISER, graph_of, outline_dot, outline_view
+from core.decoding.request import RunRequest
 from core.diffusion.draft_graph_search import BUDGETS
 from core.diffusion.request import DenoiseRequest
+from core.errors import UserError
 from core.traces.schema import Header
 
 FIXED, THRESHOLD = "k tokens", "all with p ≥ t"
@@ -102,8 +104,14 @@ def _inputs(settings: gr.Button) -> dict[str, Component]:
     return inputs | {"pace": pace, "tokens": tokens, "threshold": threshold}
 
 
-def of_runs(_: Methods, headers: Sequence[Header]) -> dict[str, Any]:
-    """The filling that would start these runs again, plain denoising beside Spiffy."""
+def of_runs(_: Methods, runs: Sequence[Header | RunRequest]) -> dict[str, Any]:
+    """The filling that would start these runs again, plain denoising beside Spiffy.
+
+    Raises UserError for runs of trees alone.
+    """
+    headers = [run for run in runs if isinstance(run, Header)]
+    if not headers:
+        raise UserError("this page does not offer the run's method")
     first = headers[0]
     graphs = [graph for header in headers if (graph := graph_of(header.settings))]
     pace = mapping(first.settings.get("pace"))

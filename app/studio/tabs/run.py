@@ -50,7 +50,7 @@ from core.visible import flowing
 
 MakeForm = Callable[[Methods, FormPlaces], StartForm]
 Filling = Mapping[str, Any]  # what is in a form, by the names of ``StartForm.named``
-OfRuns = Callable[[Methods, Sequence[Header]], dict[str, Any]]
+OfRuns = Callable[[Methods, Sequence[Header | RunRequest]], dict[str, Any]]
 Updates = Callable[[Any, Methods, Filling], dict[Any, Any]]
 FILL_JS = "(filled) => %s.then((all) => all['form.js'].filling('%s', filled))"
 MOST_BUDGET = 1024  # what a form offers at most
