@@ -404,7 +404,8 @@ def _writable(value: Any) -> None:
 
 
 def everything(trace: Trace) -> None:
-    """Every view and export of it; nothing may raise but a UserError where there is no round."""
+    """Every view and export of it; nothing may raise but a UserError where there is no round, or no
+    time of one."""
     shown(trace)
     exported(trace)
 
@@ -446,6 +447,9 @@ def exported(trace: Trace) -> None:
         assert dot(record) and graphml(record)
     try:
         json.loads(perfetto(trace))
+    except UserError:
+        assert all(record.times.recorded is None for record in trace.rounds)
+    try:
         assert offline_page([trace])
         assert offline_page([trace, trace], plain=True)
     except UserError:
