@@ -29,7 +29,9 @@ class View:
         if not (isinstance(height, int) and 200 <= height <= 10_000):
             raise UserError("a view's height is from 200 to 10,000 pixels")
         self._traces, self._height = traces, height
-        self._opens = 0 if round is None else traces[0].rounds.index(pick(traces[0], round))
+        self._opens = 0
+        if round is not None and traces:
+            self._opens = traces[0].rounds.index(pick(traces[0], round))
 
     @cached_property
     def html(self) -> str:

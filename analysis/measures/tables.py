@@ -212,7 +212,7 @@ def _runs(tables: Tables) -> pd.DataFrame:
 
 
 def timed(rounds: Frame, by: str) -> Frame:
-    """The pace of rounds, a line per run or method: ``timed``, how many had their stages timed
+    """The pace of rounds, a line per run or method: ``timed``, how many had their stages timed,
     ``stage_seconds`` of those, NaN of none, and ``round_pace``, tokens that they committed per
     second.
     """

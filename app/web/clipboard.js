@@ -4,14 +4,15 @@ import { h } from "./dom.js";
 
 /** Put a text on the clipboard; where that cannot be, it throws a sentence of ours. */
 export async function toClipboard(text) {
-  const written = navigator.clipboard ? navigator.clipboard.writeText(text) : byHand(text);
-  await Promise.resolve(written).catch(() => {
+  try {
+    await (navigator.clipboard ? navigator.clipboard.writeText(text) : byHand(text));
+  } catch {
     throw new Error("this browser does not give the clipboard to this page");
-  });
+  }
 }
 
 /** As a browser without the clipboard's interface copies what is selected. */
-async function byHand(text) {
+function byHand(text) {
   const box = h("textarea", { class: "ds-unseen" });
   box.value = text;
   document.body.append(box);

@@ -5,7 +5,8 @@
 import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
-import { formAbove, triggerOf } from "../form.js";
+import { Filling } from "../filling.js";
+import { formAbove, recallForm, triggerOf } from "../form.js";
 import { Gallery } from "../gallery.js";
 import { onGoTo, taken } from "../goto.js";
 import { onKeys } from "../keys.js";
@@ -15,7 +16,6 @@ import { EMPTY, emptyView, keepTickets, Shelf } from "../studio/shelf.js";
 import { GHOST } from "../tree/boxes.js";
 import { Turns } from "../turns.js";
 import { DraftCard } from "./draft.js";
-import { Filling } from "./filling.js";
 import { GraphCard } from "./graph.js";
 import { BlockGrid } from "./grid.js";
 import { Guide } from "./guide.js";
@@ -33,7 +33,9 @@ const FORM = "ds-d"; // the prefix of its form
 export async function mount(page) {
   const bar = (await formAbove(FORM)).querySelector(".ds-bar"),
     source = { ...page.server, news: new News() },
-    view = new DenoiseView(page.element, source, triggerOf(page, FORM), bar);
+    trigger = triggerOf(page, FORM),
+    view = new DenoiseView(page.element, source, trigger, bar);
+  recallForm(FORM, trigger);
   page.watch("value", () => {
     const value = page.props.value || {};
     if (value.error) view.complain(value.error);
@@ -123,7 +125,7 @@ export class DenoiseView {
   _hear(run) {
     return {
       model: (model) => this.status.model(model),
-      rounds: (_feed, first) => this._rounds(run, first),
+      rounds: () => this._rounds(run),
       state: (_, ended) => this._state(run, ended),
       lost: () => this._lost(run),
       silent: (why) => this.status.silent(why),
@@ -178,9 +180,9 @@ export class DenoiseView {
     this.status.complain(sentence);
   }
 
-  _rounds(run, first) {
+  _rounds(run) {
     run.take();
-    if (first === 0) this.filling.of(this.runs);
+    this.filling.of(this.runs);
     const file = run.feed.run && run.feed.run.source === "file";
     if (this.player.follow && !file) this.player.place = this.player.last;
     if (!run.steps.length && !run.header) return;

@@ -2,7 +2,7 @@
 
 import { readAddress, viewOf } from "../address.js";
 import { answered } from "../feed.js";
-import { formAbove, hasStarted, recallForm, triggerOf } from "../form.js";
+import { formAbove, recallForm, triggerOf } from "../form.js";
 import { News } from "../news.js";
 import { Studio } from "../studio.js";
 import { notFromCourse } from "./from-course.js";
@@ -24,9 +24,8 @@ export async function mountStudio(page, setting) {
     const value = page.props.value || {};
     if (value.error) studio.complain(value.error);
     else if (value.tickets) {
-      hasStarted(setting.stop);
+      studio.opening.filling.starts(value.tickets);
       notFromCourse(setting.stop);
-      for (const ticket of value.tickets) studio.opening.started.add(ticket);
       studio.picking.end(); // an example that was clicked before
       studio.open(...value.tickets);
     }

@@ -1,7 +1,7 @@
 // The first view of a page: a good round of an example, its path drawn once, step by
 // step, or of two side by side; and the form filled with the settings of the runs on view.
 
-import { typedIn } from "../memory.js";
+import { Filling } from "../filling.js";
 import { isRequest, openNamed } from "../named.js";
 import { keepTickets, keptTickets, UNASKED } from "./shelf.js";
 
@@ -25,7 +25,8 @@ export class Opening {
     this.studio = studio;
     this.coming = new Set(); // tickets of the examples whose rounds are on their way
     this.shown = ""; // the tickets that the page itself opened
-    this.started = new Set(); // tickets that this page was given by its form or for a file
+    const isKnown = ({ header, made }) => header || isRequest(made);
+    this.filling = new Filling(studio.trigger, studio.where.stop, isKnown);
   }
 
   /** Whether nothing is on view, and nothing was said. */
@@ -67,18 +68,9 @@ export class Opening {
     if (isShown && panes.length === 1) unroll(panes[0].tree.svg); // of several it would take long
   }
 
-  /** The form is that of the runs on view, unless somebody is writing another one. It already is
-   *  where it started them: an answer would come over the next prompt. Compare's begins with the
-   *  settings of what it opens. */
+  /** Compare's form begins with the settings of what it opens. */
   fill() {
-    const { panes, runs, where, trigger } = this.studio;
-    if (this.alone && panes.length > 1) return;
-    const known = panes.every(({ feed }) => feed.header || isRequest(feed.made));
-    const own = panes.every(
-      ({ feed }) => this.started.has(feed.ticket) && feed.run.source !== "file",
-    );
-    if (!known || own || this.filled === runs.tickets.join() || typedIn(where.stop)) return;
-    this.filled = runs.tickets.join();
-    trigger("refill", { tickets: runs.tickets, quietly: true });
+    const { panes } = this.studio;
+    if (!this.alone || panes.length === 1) this.filling.of(panes);
   }
 }
