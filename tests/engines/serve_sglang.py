@@ -13,8 +13,7 @@ import sys
 from typing import Any
 
 import sglang_kernels
-
-LONGEST = 1024  # tokens of a text
+from serve import LONGEST
 
 sglang_kernels.install()
 
