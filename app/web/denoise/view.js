@@ -33,9 +33,8 @@ const FORM = "ds-d"; // the prefix of its form
 export async function mount(page) {
   const bar = (await formAbove(FORM)).querySelector(".ds-bar"),
     source = { ...page.server, news: new News() },
-    trigger = triggerOf(page, FORM),
-    view = new DenoiseView(page.element, source, trigger, bar);
-  recallForm(FORM, trigger);
+    view = new DenoiseView(page.element, source, triggerOf(page, FORM), bar);
+  recallForm(FORM, view.trigger);
   page.watch("value", () => {
     const value = page.props.value || {};
     if (value.error) view.complain(value.error);
