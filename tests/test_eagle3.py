@@ -146,8 +146,9 @@ def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(changes, bu
     drafter = toys.eagle_drafter(**changes)
     for tokens, features, root in committed(drafter, drafter.model.fc.in_features):
         session = drafter.begin(root, 16)
-        draft = builder(session, [*tokens, root], 9)
-        assert draft.nodes == 9 and draft.depths.max() > 1
+        nodes = amount(9, 14)
+        draft = builder(session, [*tokens, root], nodes)
+        assert draft.nodes == nodes and draft.depths.max() > 1
         check_draft(draft, partial(slow_log_q, drafter, tokens, features))
     path = tokens_after(draft, int(draft.depths.argmax()))[: drafter.max_depth]
     for depth, row in enumerate(session.log_q(path)):  # nodes of another path are not seen

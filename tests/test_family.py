@@ -22,14 +22,14 @@ from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.journal import Journal
 from core.rounds.round import Round
-from tests.timing import usually
+from tests.timing import amount, usually
 from tests.toys_on_disk import save_toys
 
 PROMPTS = (("one", "chat"), ("two", "code"), ("3", "chat"))
 METHODS = ("dflash", "ddtree", "eagle3", "treeflash", "hydra", "lookahead", "sps", "pld", "suffix",
            "ngram-mod")  # fmt: skip
 LEARNING = ("ngram-mod", "lookahead")
-TOKENS = 8
+TOKENS = amount(8, 12)
 
 
 def words(folder: Path, *more: object) -> list[str]:

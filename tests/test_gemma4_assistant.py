@@ -34,7 +34,7 @@ from core.models.hugging_face import ATTENTION
 from core.models.target import Target
 from tests import toys
 from tests.generated import generated, greedy
-from tests.timing import usually
+from tests.timing import amount, usually
 from tests.toys import GREEDY, HOT, PROMPT
 
 SHAPE = {
@@ -191,7 +191,7 @@ def test_the_text_is_that_of_plain_decoding(builder, sampling, tmp_path):
     words = language(owner)
     drafter = load(words, tmp_path, DepthOptions(5))
     runs = [
-        toys.run(Decoder("m", each, builder), 24, sampling, 9,
+        toys.run(Decoder("m", each, builder), amount(24, 40), sampling, 9,
                  target=Target(words.model, each.layers if each else ()))
         for each in (drafter, None)
     ]  # fmt: skip
@@ -207,10 +207,11 @@ def test_what_transformers_generator_drafts_is_recorded(kind, sampled, tmp_path)
     owner, oracle = target_of("shared"), assistant_of(kind)
     oracle.save_pretrained(tmp_path)
     oracle.generation_config.num_assistant_tokens = 4
-    how = {"max_new_tokens": 12, "do_sample": sampled, "assistant_model": oracle}
+    count = amount(12, 20)
+    how = {"max_new_tokens": count, "do_sample": sampled, "assistant_model": oracle}
     trace, text = generated(owner, tmp_path / "a.jsonl", **how)
     assert trace.header.method == "transformers SinglePositionMultiToken"
-    assert sampled or text == greedy(owner, 12)
+    assert sampled or text == greedy(owner, count)
     drafter = load(language(owner), tmp_path, DepthOptions(4))
     features = Target(language(owner).model, drafter.layers).prefill(text, 200).features
     alike = 0

@@ -29,6 +29,7 @@ from core.models.hub import Source
 from core.models.layers import Rope
 from tests import toys
 from tests.gguf_files import write_drafter
+from tests.timing import amount
 from tests.toys_on_disk import BYTES, save_toys
 
 Q8 = gguf.GGMLQuantizationType.Q8_0
@@ -106,7 +107,10 @@ def both(case, folder, **more):
     return made, file
 
 
-def drafts(target, drafter, method, tokens=12):
+TOKENS = amount(12, 24)
+
+
+def drafts(target, drafter, method, tokens=TOKENS):
     """Every round's draft and feature layers."""
     engine = Engine(str(target), "cpu", drafter)
     engine.check(method)

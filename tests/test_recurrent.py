@@ -19,6 +19,7 @@ from core.models.recurrent import RecurrentKV, let_states_fork
 from core.models.target import Target, no_graph_reason
 from core.train.collect import Collector, CollectSettings
 from tests import toys
+from tests.timing import amount
 
 CONTEXT = [5, 17, 3, 44, 9, 28, 3, 11, 40, 2]
 CLOSE = {"rtol": 3e-4, "atol": 3e-4}
@@ -51,7 +52,7 @@ def test_each_node_equals_its_path_read_token_by_token(family, monkeypatch):
     where, text = toys.target(family), list(CONTEXT)
     where.prefill(text, 60)
     for seed in range(3):
-        draft = toys.random_draft(seed, 6)
+        draft = toys.random_draft(seed, amount(6, 9))
         check_nodes(where, draft, text, family)
         monkeypatch.setattr(recurrent, "KEPT", 0)
         path = draft.path(len(draft) - 1)

@@ -18,7 +18,7 @@ from core.rounds.draft import MARGINAL
 from tests import toys
 from tests.pretend_gpu import HERE, gpu
 from tests.test_dflash import assert_close, listed, norm, numbers, residual_rows
-from tests.timing import usually
+from tests.timing import amount, usually
 from tests.toys import PROMPT, run, tree
 
 VOCABULARY = toys.VOCABULARY
@@ -242,8 +242,9 @@ ZERO = [*product((1, 5, 16, 40), (toys.GREEDY, toys.HOT))]
 @pytest.mark.parametrize(("budget", "sampling"), usually(ZERO[1::3], ZERO))
 def test_a_zero_head_drafts_ddtrees_trees_round_by_round(budget, sampling):
     flash = toys.treeflash_drafter(zero=True, candidates=budget, siblings=budget)
-    ours = run(tree(flash), 50, sampling, budget, observe=observe)
-    theirs = run(tree(toys.dflash_drafter()), 50, sampling, budget, observe=observe)
+    steps = amount(50, 110)
+    ours = run(tree(flash), steps, sampling, budget, observe=observe)
+    theirs = run(tree(toys.dflash_drafter()), steps, sampling, budget, observe=observe)
     assert len(ours.rounds) == len(theirs.rounds) and ours.tokens == theirs.tokens
     for one, two in zip(ours.rounds, theirs.rounds, strict=True):
         for name in ("tokens", "parents", "depths", "ranks"):
