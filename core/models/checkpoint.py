@@ -23,8 +23,9 @@ from core.errors import UserError, first_line, reading
 from core.files import replacing
 from core.json_input import read_json
 from core.lines import check_regular
+from core.models import fp8
 from core.models.int8 import compress, expand, expanded_shapes
-from core.tensor_files import TensorFile, open_tensors
+from core.tensor_files import TensorFile, TensorPlace, open_tensors
 from core.visible import visible
 
 OF_WEIGHTS = "a file of weights"
@@ -38,6 +39,7 @@ DTYPES = {  # by their name in a safetensors header
     "F8_E8M0": torch.float8_e8m0fnu, "F4": torch.float4_e2m1fn_x2,
 }  # fmt: skip
 
+_NAMES = {kind: name for name, kind in DTYPES.items()}
 MAX_TOKENS = 1 << 24  # of a vocabulary
 MAX_SIZE = 1 << 31  # of any number in a config
 MAX_SAID = 40  # characters of a wrong value
@@ -259,17 +261,31 @@ def read_tensor(opened: TensorFile, name: str) -> Tensor:
 
 
 def read_state(folder: Path, wanted: Callable[[str], bool] | None = None) -> dict[str, Tensor]:
-    """Every tensor of the folder's safetensors files, int8 ones as bf16 (``wanted``: those of some
-    names). Raises UserError."""
+    """Every tensor of the folder's safetensors files, int8 ones as bf16, and those in FP8 times
+    their scales in float32 (``wanted``: those of some names). Raises UserError."""
     state: dict[str, Tensor] = {}
     for file in weight_files(folder):
         with open_tensors(file, OF_WEIGHTS) as opened:
             names = [n for n in opened.entries if wanted is None or wanted(n)]
             state |= {name: read_tensor(opened, name) for name in names}
+    _scale(state, folder)
     try:
         return expand(state)
     except (KeyError, RuntimeError) as error:
         raise UserError(f"{folder}: its int8 weights and exponents do not fit: {error}") from None
+
+
+def _scale(state: dict[str, Tensor], folder: Path) -> None:
+    """Replace numbers in FP8 by the weights that they and their scales are. Raises UserError."""
+    kinds = {name: _NAMES.get(tensor.dtype, "") for name, tensor in state.items()}
+    if scales := fp8.scales_of(kinds):
+        block = fp8.block_of(folder)
+        fp8.check(scales, {name: tuple(each.shape) for name, each in state.items()}, block, folder)
+        for name, scale in scales.items():
+            assert scale is not None, "it was checked"
+            state[name] = fp8.weights(state[name], state[scale], block)
+        for name in fp8.beside(scales):
+            state.pop(name, None)
 
 
 def fill(model: Model, state: dict[str, Tensor], folder: Path) -> Model:
@@ -348,13 +364,30 @@ def check_shapes(expected: Shapes, found: Shapes, folder: Path) -> None:
             raise (LayoutError if other else UserError)(f"{folder}: tensor {name} {told}")
 
 
-def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of every tensor, from the files' headers alone. Raises UserError."""
-    found: dict[str, tuple[int, ...]] = {}
+def read_shapes(
+    folder: Path, wanted: Callable[[str], bool] | None = None
+) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of what ``read_state`` reads, from the files' headers alone. Raises
+    UserError."""
+    stored = {n: e for n, e in _stored(folder).items() if wanted is None or wanted(n)}
+    found = {name: tuple(entry.shape) for name, entry in stored.items()}
+    if scales := fp8.scales_of({name: entry.dtype for name, entry in stored.items()}):
+        fp8.check(scales, found, fp8.block_of(folder), folder)
+        found = {name: shape for name, shape in found.items() if name not in fp8.beside(scales)}
+    return expanded_shapes(found)
+
+
+def stored_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of every tensor as it is stored, scales too. Raises UserError."""
+    return {name: tuple(entry.shape) for name, entry in _stored(folder).items()}
+
+
+def _stored(folder: Path) -> dict[str, TensorPlace]:
+    found = dict[str, TensorPlace]()
     for file in weight_files(folder):
         with open_tensors(file, OF_WEIGHTS) as opened:
-            found |= {name: tuple(entry.shape) for name, entry in opened.entries.items()}
-    return expanded_shapes(found)
+            found |= opened.entries
+    return found
 
 
 # ── kinds of checkpoints ─────────────────────────────────────────────────────────────────────────
