@@ -55,6 +55,7 @@ MOST = {  # what a config's field may say
 # What a published file may hold beside the network: a head, its token maps, parts of the target.
 BESIDE = ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight",
           "verifier_lm_head.weight", "verifier_norm.weight")  # fmt: skip
+MAPS = ("d2t", "t2d")
 Shapes = Mapping[str, tuple[int, ...]]
 T = TypeVar("T")
 C = TypeVar("C")
@@ -63,6 +64,10 @@ Model = TypeVar("Model", bound=nn.Module)
 
 class LayoutError(UserError):
     """A folder whose files have not the names that a kind of checkpoint has, or a variant of it."""
+
+
+class TokenMapError(UserError):
+    """A token map in another form than is read, which is read all the same."""
 
 
 def write(
@@ -286,11 +291,13 @@ def check_state(model: nn.Module, state: Mapping[str, Tensor], folder: Path) -> 
             raise UserError(f"{folder}: tensor {name} holds numbers of the type {kind}: no weights")
 
 
-def covered(d2t: Tensor | None, rows: int, vocabulary: int, folder: Path) -> Tensor | None:
+def covered(
+    d2t: Tensor | None, rows: int, vocabulary: int, folder: Path, t2d: Tensor | None = None
+) -> Tensor | None:
     """The target's token of each of a head's rows, int64 [rows]; None: of the whole vocabulary.
 
-    ``d2t`` [rows] holds what is to be added to a row's number; None: nothing. Raises UserError
-    where it does not fit the head or the vocabulary.
+    ``d2t`` [rows] holds what is to be added to a row's number (None: nothing), or, by mistake, the
+    tokens themselves. Raises UserError where it does not fit the head or the vocabulary.
     """
     sizes = (rows, vocabulary)
     if any(type(size) is not int for size in sizes) or not 1 <= rows <= vocabulary <= MAX_TOKENS:
@@ -299,10 +306,30 @@ def covered(d2t: Tensor | None, rows: int, vocabulary: int, folder: Path) -> Ten
     if d2t is not None:
         if d2t.shape != ids.shape or d2t.is_floating_point():
             raise UserError(f"{folder}: the token map d2t does not fit the head")
-        ids = ids + d2t
+        ids = d2t.long() if holds_tokens(d2t, t2d, vocabulary) else ids + d2t
     if not bool(((ids >= 0) & (ids < vocabulary)).all()):
         raise UserError(f"{folder}: the token map d2t does not fit the vocabulary")
     return None if rows == vocabulary and torch.equal(ids, torch.arange(rows)) else ids
+
+
+def holds_tokens(d2t: Tensor, t2d: Tensor | None, vocabulary: int) -> bool:
+    """Whether a head's map d2t [C] certainly holds tokens in place of what is added to a row's
+    number.
+
+    So it is where t2d, bool [V], marks these and not those which the sums name; without t2d where
+    a sum is outside the vocabulary and what is stored would be tokens, once each. Real offsets
+    repeat wherever two tokens side by side are covered.
+    """
+    if d2t.ndim != 1 or d2t.is_floating_point():
+        return False
+    tokens, count = d2t.long(), len(d2t)
+    whole = bool(((tokens >= 0) & (tokens < vocabulary)).all()) and len(tokens.unique()) == count
+    sums = tokens + torch.arange(count)
+    if not whole or t2d is None or t2d.ndim != 1 or bool(((t2d != 0) & (t2d != 1)).any()):
+        return whole and bool((sums >= vocabulary).any())
+    marked = t2d.nonzero().flatten()
+    own, other = tokens.sort().values, sums.sort().values
+    return torch.equal(own, marked) and not torch.equal(other, marked)
 
 
 def shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -428,7 +455,7 @@ class Form(Generic[C, Model]):
         Raises UserError when a tensor is missing, surplus or of another shape, or when the head's
         token map leaves the vocabulary.
         """
-        unused = {*self.unread, *self.beside} - {"lm_head.weight", "d2t"}  # some take a gigabyte
+        unused = {*self.unread, *self.beside} - {"lm_head.weight", *MAPS}  # some take a gigabyte
         model = self.outline(folder)
         state = read_state(folder, lambda name: name not in unused)
         beside = {name: state.pop(name, None) for name in self.beside}
@@ -442,8 +469,19 @@ class Form(Generic[C, Model]):
             if head.shape != (rows, config.hidden_size):
                 raise UserError(f"{folder}: tensor lm_head.weight has shape {tuple(head.shape)}")
             head = head.to(device=device, dtype=dtype)
-        ids = covered(beside["d2t"], rows, config.vocab_size, folder)
+        ids = covered(beside["d2t"], rows, config.vocab_size, folder, beside["t2d"])
         return WithHead(model, head, None if ids is None else ids.to(device))
+
+    def check_map(self, folder: Path, vocabulary: int) -> None:
+        """Raises TokenMapError for a map that holds tokens: loading reads these, and engines add
+        the row's number. UserError where a file cannot be read."""
+        held = read_state(folder, lambda name: name in MAPS and name in self.beside)
+        d2t = held.get("d2t")
+        if d2t is not None and holds_tokens(d2t, held.get("t2d"), vocabulary):
+            raise TokenMapError(
+                f"{folder}: d2t holds token ids, and engines add each row's number to it: write "
+                "d2t[i] − i there (diagnose measures it so)"
+            )
 
     def load_model(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> Model:
         """The network of ``load_checkpoint``. Raises UserError."""

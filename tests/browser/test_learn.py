@@ -301,12 +301,18 @@ def test_trees_and_the_mask_are_pictures_for_slides(learn: Open, lessons: dict[s
     for what in ("tree", "mask"):
         with page.expect_download() as saved:
             page.get_by_role("button", name=f"Save this {what} as SVG").click()
-        drawn = ElementTree.fromstring(Path(saved.value.path()).read_bytes())
+        light = Path(saved.value.path()).read_bytes()
+        drawn = ElementTree.fromstring(light)
         said = "".join(drawn.itertext())
         assert drawn.tag.endswith("svg") and all(token in said for token in drafted)
         with page.expect_download() as saved:
             page.get_by_role("button", name=f"Save this {what} as PNG").click()
         assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+        page.evaluate("document.body.classList.add('dark')")
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Save this {what} as SVG").click()
+        assert Path(saved.value.path()).read_bytes() == light  # a picture is for a paper
+        page.evaluate("document.body.classList.remove('dark')")
 
 
 def test_the_race_is_played_in_recorded_time_and_again(learn: Open):
