@@ -322,11 +322,11 @@ def _shared(
     elif not read:
         yield Remark(
             True,
-            f"its {what} differs from the target's by {away:.0%} of its length, and the "
+            f"its {what} differs from the target's by {percent(away)} of its length, and the "
             "target's is used: what training changed there is lost",
         )
     else:
-        yield Remark(False, f"its {what} is its own: {away:.0%} away from the target's")
+        yield Remark(False, f"its {what} is its own: {percent(away)} away from the target's")
 
 
 def _config(config: Any, language: Language, embedding: Tensor | None) -> Iterator[Remark]:
