@@ -108,8 +108,9 @@ export class Permalink {
     if (!isThere) {
       if (!panes[0].rounds.length) return;
       const byHand = wanted.guide === guide && wanted.chosen !== guide.chosen;
+      if (byHand) this.address?.leave(); // somebody stays elsewhere
       if (byHand || !busy)
-        this.wanted = null; // somebody stays elsewhere, or it does not come
+        this.wanted = null; // or it does not come
       else Object.assign(wanted, { guide, chosen: guide.chosen });
       return;
     }
