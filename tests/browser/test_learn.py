@@ -330,7 +330,12 @@ def test_nodes_are_reached_by_keys_and_said(learn: Open):
     page.keyboard.press("ArrowDown")
     expect(page.locator(".ds-lesson-note")).not_to_be_empty()
     page.keyboard.press("Shift+ArrowLeft")
-    expect(page.locator(".ds-lesson-note")).to_contain_text("accepted")
+    note = page.locator(".ds-lesson-note")
+    expect(note).to_contain_text("accepted")
+    expect(note).to_have_attribute("aria-live", "polite")
+    page.locator(".ds-learn .ds-tree").first.focus()  # which says its own node
+    page.keyboard.press("ArrowDown")
+    expect(note).to_have_attribute("aria-live", "off")
 
 
 def test_before_the_verdict_no_node_is_called_rejected(learn: Open):

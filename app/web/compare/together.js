@@ -121,6 +121,12 @@ export class Together {
     return can && this.go(place);
   }
 
+  /** Whether a place, from 1, can be shown, and a run has come as far if it does. */
+  holds(place, pane) {
+    const isComing = pane.feed.active && this.sides[this.panes.indexOf(pane)].length < place;
+    return place <= this.reachable && !isComing;
+  }
+
   live() {
     this.follow = true;
     this._show(this._latest());
