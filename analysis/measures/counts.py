@@ -291,8 +291,8 @@ def sentences(counts: Counts) -> Iterator[str]:
         yield "Acceptance by place is not told" + (f"; {more}." if more else ".")
     yield (
         "Which tokens a tree would have added is not told. What a tree or another drafter accepts "
-        "of a served text: collect --out FILE --answer response.json, then whatif FILE. Which length "
-        "pays at which batch, with the flags for it: advise FILE --cost STEPS.csv."
+        "of a served text: collect --out FILE --answer response.json, then whatif FILE. Which "
+        "length pays at which batch, with the flags for it: advise FILE --cost STEPS.csv."
     )
 
 
