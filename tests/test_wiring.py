@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import DynamicCache
 
@@ -24,7 +25,7 @@ from analysis.drafters.measuring import Kept, Measured, measure, passage_of, unh
 from analysis.drafters.mistakes import MISTAKES, NO_FEATURES, _frames
 from analysis.drafters.signatures import BAD, BETTER, GOOD, NAMED, NOTHING, Signature, Wiring
 from analysis.drafters.trials import Subject, Trial
-from analysis.drafters.wiring import CONFIGURED, ProbePlan, WiringProbe, to_json
+from analysis.drafters.wiring import CONFIGURED, Healthy, ProbePlan, WiringProbe, to_json
 from app.cli import main
 from app.studio.engine import CollectRequest, DiagnoseRequest, LiveEngine, ModelChoice
 from core.drafting.session import Covered, FactorisedSession
@@ -40,7 +41,7 @@ from core.methods.domino.model import DominoModel
 from core.methods.dspark.drafter import DSparkDrafter
 from core.methods.dspark.model import DSparkModel
 from core.methods.eagle3.drafter import EagleDrafter
-from core.methods.eagle3.model import EagleModel
+from core.methods.eagle3.model import EagleModel, save
 from core.methods.hydra.drafter import HydraDrafter, HydraPlusDrafter
 from core.methods.hydra.model import HydraConfig, HydraModel, HydraPlusModel, Prefix
 from core.methods.medusa.drafter import MedusaDrafter
@@ -52,13 +53,14 @@ from core.methods.mtp.model import MtpConfig, head_of
 from core.methods.peagle.drafter import ParallelDrafter
 from core.methods.xpress.model import XPressModel
 from core.models.cache import additive_mask
+from core.models.checkpoint import WithHead
 from core.models.language import Language
 from core.models.layers import MLP, Attention, RMSNorm, Rope
 from core.models.target import Target
 from core.progress import Progress, silent
 from core.traces.schema import Header
 from tests import toys
-from tests.toys_on_disk import save_toys
+from tests.toys_on_disk import BYTES, save_toys
 
 PROMPTS = ("abcdefg hijk", "What now? 12345")
 PLAN = ProbePlan(new_tokens=48, stride=1)
@@ -1001,11 +1003,31 @@ def test_what_a_stopped_probe_measured_is_kept(monkeypatch):
     assert to_json(again) == whole
 
 
-@pytest.mark.parametrize("kind", HEALTHY)
+@pytest.mark.parametrize("kind", [*HEALTHY, "dart that reads a layer twice"])
 def test_no_two_trials_have_one_name(kind):
-    subject = Subject(HEALTHY[kind](), language(), 60)
+    made = HEALTHY[kind]() if kind in HEALTHY else dart_at((1, 1, 0))
+    subject = Subject(made, language(), 60)
     names = [trial.name for mistake in MISTAKES for trial in mistake.trials(subject)]
-    assert len(names) == len(set(names))
+    assert len(names) == len(set(names)) and "layers in the order [1, 1, 0]" not in names
+    if kind not in HEALTHY:
+        assert {"layer 2 for 1 in place 1", "layer 2 for 1 in place 2"} <= set(names)
+
+
+def test_a_drafter_is_its_own_measure_without_a_second_look(monkeypatch):
+    looks, real = Counter[str](), measuring.measure
+
+    def counted(drafter, passage, trial, *given):
+        looks[trial.name] += len(given[0])
+        return real(drafter, passage, trial, *given)
+
+    monkeypatch.setattr(measuring, "measure", counted)
+    found = run(eagle3(), expected=Healthy("the one that ships"))
+    assert found.verdict == GOOD and "It is the one that ships" in found.said[0]
+    first = wiring.EARLY  # places of the first look
+    assert looks[CONFIGURED.name] == len(found.units) + first and "the one that ships" not in looks
+    beside = run(eagle3(), expected=Healthy("the one that ships", eagle3()))
+    assert looks["the one that ships"] == len(found.units)
+    np.testing.assert_array_equal(beside.expected.alive, found.expected.alive)
 
 
 def test_json_holds_the_verdict():
@@ -1052,6 +1074,31 @@ def test_the_command_shows_every_trial_and_its_verdict(tmp_path, capsys):
     assert found["code"] == 3 and other["wiring"] == found["wiring"]  # one drafter
     assert main(["diagnose", "ar"]) == 2
     assert main([*words, "--stride", "0"]) == 2
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_map_of_token_ids_is_said_once_and_mended_in_what_is_measured(marked, tmp_path, capsys):
+    """Opening says it in a sentence; diagnosing goes on as with the map that was meant."""
+    target, ids = save_toys(tmp_path)[0], torch.cat([torch.arange(9, 90), torch.arange(150, 250)])
+    folder = tmp_path / "eagle"
+    found = toys.eagle_drafter(vocab_size=BYTES, ids=ids, dtype=torch.float32)
+    save(WithHead(found.model, found.head.weight.detach(), ids), folder)
+    words = ["diagnose", f"eagle3@{folder}", "--model", str(target), "--device", "cpu"]
+    words += ["--prompt", "hi", "--max-new-tokens", "80", "--json"]
+    assert main(words) == 3  # of random weights
+    good = json.loads(capsys.readouterr().out)
+    state = load_file(folder / "model.safetensors")
+    state |= {"d2t": ids}
+    save_file(state if marked else {n: t for n, t in state.items() if n != "t2d"},
+              folder / "model.safetensors")  # fmt: skip
+    assert main(["model", "doctor", str(folder)]) == 1
+    assert "d2t holds token ids, and engines add each row's number" in capsys.readouterr().out
+    assert main(["run", *words[1:-1]]) == 2
+    assert "d2t holds token ids" in capsys.readouterr().err
+    assert main(words) == 1
+    bad = json.loads(capsys.readouterr().out)
+    assert bad["wiring"] == good["wiring"] and bad["wiring"]["places"] > 20
+    assert any("d2t holds the token ids" in each["text"] for each in bad["checkpoint"])
 
 
 def test_the_page_goes_on_with_what_a_stopped_diagnosis_measured(tmp_path):

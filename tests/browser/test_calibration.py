@@ -20,6 +20,7 @@ from analysis.charts.parts import FEW
 from analysis.frames import COVERAGE
 from analysis.measures.acceptance import per_depth
 from analysis.measures.tables import Tables
+from analysis.numbers import tau
 from app.studio.runs import Runs
 from app.studio.shipped import FIRST
 from core import ASSETS
@@ -88,7 +89,7 @@ def test_it_opens_with_an_example_s_numbers(visit: Open):
     many = depths[depths["probed"] >= FEW]
     assert trace.footer is not None and 1 < len(many) < len(depths)
     expect(runs(page)).to_contain_text("ddtree B 64")
-    expect(runs(page)).to_contain_text(f"{trace.footer['tau']:.2f} [")
+    expect(runs(page)).to_contain_text(f"{tau(trace.footer['tau'])} [")
     expect(marks(figure(page, "TVD by depth"))).to_have_count(len(many))  # the others are faint
     expect(figure(page, "TVD by depth").locator("tbody tr")).to_have_count(len(depths))
     expect(marks(figure(page, "Top-K coverage by K"))).to_have_count(len(many) * len(COVERAGE))

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Download, Locator, Page, expect
 
+from analysis.numbers import ratio
 from app.studio.runs import Runs
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -113,7 +114,7 @@ def test_an_example_opens_both_runs_at_the_same_step(page: Page):
     expect(heading(page)).to_contain_text("Step 64 of 64")
     plain, calls, saved, speedup = tiles(page)
     assert int(plain) == 64 and int(calls) + int(saved) == 64
-    assert speedup == f"{64 / int(calls):.2f}×"
+    assert speedup == ratio(64 / int(calls))
     assert shown(page, 0) == shown(page, 1)
     expect(page.locator(".dn-strip")).to_contain_text("return num % 2 == 0")
     expect(page.locator(".dn-masked")).to_have_count(0)

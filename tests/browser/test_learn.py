@@ -14,6 +14,7 @@ pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
+from analysis.numbers import number, share
 from app.learn.course import course
 from app.learn.words import plain
 from app.page_files import css
@@ -289,7 +290,7 @@ def test_the_boxes_show_what_the_queue_orders_by(learn: Open, lessons: dict[str,
     page, side = learn("#learn=3.11"), lessons["chapters"][2]["steps"][10]["side"]
     for item in side["items"]:
         note = page.locator(f".ds-node[data-row='{item['row']}'] .note")
-        expect(note).to_have_text(f"path {100 * item['odds']:.1f}%")
+        expect(note).to_have_text(f"path {share(item['odds'])}")
     labels = page.locator(".ds-queue .label")
     assert labels.evaluate_all("all => all.every(e => e.scrollWidth <= e.clientWidth)")
 
@@ -577,7 +578,7 @@ def test_measurements_are_figures_with_a_table_and_a_file(learn: Open, lessons: 
     first = figure.locator("tbody tr").first
     expect(first.locator("th")).to_have_text("math")
     tau = drawn["data"][0]["meta"]["points"][0]["y"]
-    expect(first.locator("td").first).to_contain_text(f"{tau:.2f}")
+    expect(first.locator("td").first).to_contain_text(number(tau))
     with page.expect_download() as saved:
         from_menu(figure, "Save the numbers").click()
     text = Path(saved.value.path()).read_text("utf-8")

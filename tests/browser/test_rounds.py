@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from analysis.numbers import tau
 from app.page_files import css
 from tests.browser.steps import Open, at_round, run, title, with_modules
 
@@ -117,7 +118,7 @@ def test_a_range_has_its_own_numbers_and_is_copied(visit: Open, address: str):
     sums = page.locator(".ds-rounds-sums").locator("visible=true")
     expect(sums).to_contain_text("selected: n 3")
     accepted = [int(value) for value in column(page, "accepted")[1:4]]
-    expect(sums).to_contain_text(f"τ {1 + sum(accepted) / 3:.2f}")
+    expect(sums).to_contain_text(f"τ {tau(1 + sum(accepted) / 3)}")
 
     copied = {}
     for form in ("CSV", "Markdown", "LaTeX"):
