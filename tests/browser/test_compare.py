@@ -404,8 +404,11 @@ def test_four_methods_with_linked_nodes(visit: Open):
 # ── traces ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def trace(path: Path, seed: int, prompt: str = "hello", method: str = "ddtree") -> Path:
-    write_trace(path, Trace(make_header(prompt, method), tuple(make_run(5, seed=seed)), {}))
+def trace(
+    path: Path, seed: int, prompt: str = "hello", method: str = "ddtree", **settings: object
+) -> Path:
+    header = make_header(prompt, method, **settings)
+    write_trace(path, Trace(header, tuple(make_run(5, seed=seed)), {}))
     return path
 
 
@@ -427,9 +430,11 @@ def test_traces_are_put_beside_what_is_shown(visit: Open, tmp_path: Path):
 def test_what_cannot_be_compared_is_said(visit: Open, tmp_path: Path):
     page = visit()
     tab(page, "compare")
-    open_file(page, trace(tmp_path / "a.jsonl", 1), "#ds-c-open")
+    open_file(page, trace(tmp_path / "a.jsonl", 1, temperature=0.0), "#ds-c-open")
     expect(state(page)).to_have_text(["trace"])
-    open_file(page, trace(tmp_path / "b.jsonl", 2, "<b>another</b>"), "#ds-c-open")
+    hot = trace(tmp_path / "b.jsonl", 2, "<b>another</b>", temperature=1.0)
+    open_file(page, hot, "#ds-c-open")
+    expect(page.locator("#ds-c-panel .ds-about")).to_contain_text("these runs: T 0 and 1")
     notes = page.locator("#ds-c-scope .ds-cautions")
     expect(notes).to_contain_text("the prompts differ")
     expect(notes).to_contain_text("the texts differ from token")

@@ -136,6 +136,9 @@ def test_each_run_of_a_comparison_has_a_toolbar(visit: Open, address: str):
         page.keyboard.press("ArrowRight")
         page.keyboard.press("Enter")  # its files
         page.keyboard.press("ArrowRight")
+        expect(bar.get_by_role("button", name="out of the comparison")).to_be_focused()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowDown")
         expect(bar.get_by_role("button", name="Save the tree as SVG")).to_be_focused()
         page.keyboard.press("Escape")
 
