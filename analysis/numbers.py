@@ -1,30 +1,43 @@
 """How numbers are written, in one place for the terminal, reports, figures and exports. The page's
 twin is app/web/dom.js; both are tested by tests/formats.json.
 
-Values are rounded once, half to even on the exact binary value, which is what Python's formatting
-does. What is not known (None or NaN) is written as "–", and a minus as "−". Light: no libraries.
+Values are rounded once, half up on the shortest decimal that is the value: 13 of 40 are 0.33 and
+33%, where Python's own formatting says 0.33 and 32%. What is not known (None or NaN) is written as
+"–", and a minus as "−". Light: no libraries.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import ROUND_HALF_UP, Decimal
 
 UNKNOWN = "–"
+EXACT = 1e15  # from here on a decimal point says nothing that a float can hold
 
 
 def number(value: float | None, digits: int = 2) -> str:
     """1.23"""
-    return UNKNOWN if value is None or math.isnan(value) else _fixed(value, digits)
+    return _fixed(value, digits)
 
 
 def signed(value: float | None, digits: int = 2) -> str:
     """+1.23"""
-    return UNKNOWN if value is None or math.isnan(value) else _fixed(value, digits, "+")
+    return _fixed(value, digits, sign="+")
 
 
-def _fixed(value: float, digits: int, sign: str = "") -> str:
-    return f"{value:{sign}.{digits}f}".replace("-", "−")
+def _fixed(
+    value: float | None, digits: int, unit: str = "", *, power: int = 0, sign: str = ""
+) -> str:
+    """``value`` in a unit 10^power times smaller: the decimal point moves before it is rounded."""
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    if abs(value) >= EXACT:
+        text = f"{value * 10**power:{sign}.{digits}f}"
+    else:
+        shifted = Decimal(repr(float(value))).scaleb(power)
+        text = f"{shifted.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP):{sign}f}"
+    return text.replace("-", "−") + unit
 
 
 def percent(value: float | None) -> str:
@@ -38,14 +51,14 @@ def percent(value: float | None) -> str:
 
 def tiny(value: float | None) -> str:
     """A product of probabilities, however small: 0.4%, 0.012%, 3.1e-7"""
-    if value is None or math.isnan(value) or not 0 < value < 0.001:
+    if value is None or not 0 < value < 0.001:
         return percent(value)
     return f"{value * 100:.2g}%" if value >= 1e-5 else f"{value:.1e}".replace("e-0", "e-")
 
 
 def share(value: float | None, digits: int = 1) -> str:
     """A share with the same digits in every row of a table: 4.2%"""
-    return UNKNOWN if value is None or math.isnan(value) else f"{value * 100:.{digits}f}%"
+    return _fixed(value, digits, "%", power=2)
 
 
 def probability(log_p: float) -> str:
@@ -104,20 +117,19 @@ def interval(low: float | None, high: float | None, digits: int = 2, sign: bool 
 
 def seconds(value: float | None, digits: int = 2) -> str:
     """1.23 s"""
-    return UNKNOWN if _unknown(value) else f"{value:.{digits}f} s"
+    return _fixed(value, digits, " s")
 
 
 def milliseconds(value: float | None, digits: int = 0) -> str:
     """Seconds as 123 ms"""
-    return UNKNOWN if value is None or math.isnan(value) else f"{value * 1e3:.{digits}f} ms"
+    return _fixed(value, digits, " ms", power=3)
 
 
 def duration(value: float | None) -> str:
     """Seconds as a time of any length: 5.1 ms, 120 ms, 12 s. In a column take ``milliseconds``."""
-    if value is None or math.isnan(value):
-        return UNKNOWN
-    ms = value * 1e3
-    return f"{value:.0f} s" if ms >= 9999.5 else f"{ms:.{1 if ms < 9.95 else 0}f} ms"
+    if value is not None and value >= 9.9995:
+        return seconds(value, 0)
+    return milliseconds(value, 1 if value is not None and value < 0.00995 else 0)
 
 
 def rate(value: float | None) -> str:
@@ -127,14 +139,14 @@ def rate(value: float | None) -> str:
 
 def ratio(value: float | None) -> str:
     """1.23×; of a division by nothing it is not known"""
-    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.2f}×"
+    return UNKNOWN if value is None or math.isinf(value) else _fixed(value, 2, "×")
 
 
 def size(count: int) -> str:
     """Bytes as disks and the hub count them: 1.5 GB"""
     for unit, of in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
         if count >= of:
-            return f"{count / of:.1f} {unit}"
+            return _fixed(count / of, 1, f" {unit}")
     return f"{count} bytes"
 
 

@@ -3,12 +3,14 @@
 import json
 import math
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from analysis.measures.probe import observe
@@ -21,7 +23,7 @@ from core.methods.eagle3.model import FORM, EagleConfig, EagleModel, save
 from core.methods.eagle3.training import TRAINING, EagleStudent, EagleTrainingOptions
 from core.methods.loading import load_drafter
 from core.methods.method import DepthOptions, find_drafter
-from core.models.checkpoint import WithHead
+from core.models.checkpoint import WithHead, covered, holds_tokens
 from core.models.language import Language
 from core.models.layers import Rope
 from core.train.fit import Fit, FitSettings
@@ -119,9 +121,10 @@ def tokens_after(draft, row):
 
 def check_draft(draft, slow):
     """log q of every drafted node is ``slow``'s log q [V] after the path before it."""
+    after = cache(lambda parent: slow(tokens_after(draft, parent)))  # siblings share it
     for row in range(1, len(draft)):
-        *before, token = tokens_after(draft, row)
-        assert draft.log_q[row] == pytest.approx(float(slow(before)[token]), abs=2e-5)
+        parent, token = int(draft.parents[row]), int(draft.tokens[row])
+        assert draft.log_q[row] == pytest.approx(float(after(parent)[token]), abs=2e-5)
 
 
 CHANGES = [
@@ -375,6 +378,23 @@ def test_the_small_form_has_no_head_where_the_targets_serves(tmp_path):
     save(WithHead(drafter.model, None, IDS), tmp_path, small=True)
     found = FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
     assert found.head is None and torch.equal(found.ids, IDS)
+
+
+@given(st.integers(0, 2**32), st.integers(2, 700), st.booleans())
+@example(0, 32000, False)  # of the size and shape of EAGLE-3's for Llama 3.1
+def test_a_map_of_offsets_is_never_taken_for_tokens(seed, count, marked):
+    """Whichever tokens a head covers; and tokens are, wherever offsets could not be."""
+    draw = torch.Generator().manual_seed(seed)
+    size = 128_256 if count == 32_000 else count + int(torch.randint(1, 900, (1,), generator=draw))
+    ids = torch.randperm(size, generator=draw)[:count].sort().values
+    t2d = torch.isin(torch.arange(size), ids) if marked else None
+    offsets = ids - torch.arange(count)
+    assert not holds_tokens(offsets, t2d, size)
+    assert torch.equal(covered(offsets, count, size, Path(), t2d), ids)
+    told = marked or int(ids[-1]) + count > size
+    assert holds_tokens(ids, t2d, size) == told
+    if told:
+        assert torch.equal(covered(ids, count, size, Path(), t2d), ids)
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def whole(runs: Runs) -> dict[str, Any]:
     ticket = runs.open(Trace(make_header("why?"), tuple(make_run(2)), {}))
     place = {"ticket": ticket, "round": 0, "row": 1}
     return {
-        **place, "since": 0, "token": 1, "form": "dot", "open": [1], "dark": True, "whole": False,
+        **place, "since": 0, "token": 1, "form": "dot", "open": [1], "whole": False,
         "tickets": [ticket], "letters": "A", "places": [place, None], "name": "chat-ar",
         "records": [{"x": 1}],
     }  # fmt: skip

@@ -177,6 +177,10 @@ def moved(state):
 MAPS = {
     "": lambda state: None,
     "d2t holds the token ids that t2d marks": lambda state: state.update(d2t=IDS),
+    "d2t holds the token ids: readers add": lambda state: (
+        drop("t2d")(state),
+        state.update(d2t=IDS),
+    ),
     "its token maps contradict each other: d2t names 0 tokens that t2d leaves out, and t2d marks "
     "2 that d2t lacks": more_marked,
     "its token maps contradict each other: d2t names 1 tokens that t2d leaves out, and t2d marks "

@@ -70,7 +70,7 @@ def whole(tickets: dict[str, str], view: str) -> dict[str, Any]:
     """A question with every field that the view's routes read."""
     place = {"ticket": "tree", "round": 0, "row": 1}
     question: dict[str, Any] = {
-        **place, "since": 0, "token": 1, "form": "dot", "open": [1], "dark": True, "whole": False,
+        **place, "since": 0, "token": 1, "form": "dot", "open": [1], "whole": False,
         "tickets": ["tree"], "letters": "A", "places": [place, None], "name": "chat-ar",
         "records": [{"x": 1}], "asked": [{"prompt": "a", "method": "ddtree", "budget": 4}],
         "left": True, "quietly": True, "place": 0, "depth": 1, "unit": "nodes",

@@ -18,3 +18,11 @@ def test_numbers_are_written_as_the_page_writes_them(name: str, value: object, t
     given = value if isinstance(value, list) else [value]
     write = getattr(numbers, name)
     assert write(*(float(each) if each is not None else None for each in given)) == text
+
+
+def test_a_table_and_a_sentence_round_a_share_alike():
+    shares = [k / n for n in range(1, 201) for k in range(n + 1)]
+    unlike = [
+        x for x in shares if numbers.number(x).replace(".", "") != numbers.share(x, 0)[:-1].zfill(3)
+    ]
+    assert not unlike

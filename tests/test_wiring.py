@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import DynamicCache
 
@@ -24,7 +25,7 @@ from analysis.drafters.measuring import Kept, Measured, measure, passage_of, unh
 from analysis.drafters.mistakes import MISTAKES, NO_FEATURES, _frames
 from analysis.drafters.signatures import BAD, BETTER, GOOD, NAMED, NOTHING, Signature, Wiring
 from analysis.drafters.trials import Subject, Trial
-from analysis.drafters.wiring import CONFIGURED, ProbePlan, WiringProbe, to_json
+from analysis.drafters.wiring import CONFIGURED, Healthy, ProbePlan, WiringProbe, to_json
 from app.cli import main
 from app.studio.engine import CollectRequest, DiagnoseRequest, LiveEngine, ModelChoice
 from core.drafting.session import Covered, FactorisedSession
@@ -40,7 +41,7 @@ from core.methods.domino.model import DominoModel
 from core.methods.dspark.drafter import DSparkDrafter
 from core.methods.dspark.model import DSparkModel
 from core.methods.eagle3.drafter import EagleDrafter
-from core.methods.eagle3.model import EagleModel
+from core.methods.eagle3.model import EagleModel, save
 from core.methods.hydra.drafter import HydraDrafter, HydraPlusDrafter
 from core.methods.hydra.model import HydraConfig, HydraModel, HydraPlusModel, Prefix
 from core.methods.medusa.drafter import MedusaDrafter
@@ -52,16 +53,18 @@ from core.methods.mtp.model import MtpConfig, head_of
 from core.methods.peagle.drafter import ParallelDrafter
 from core.methods.xpress.model import XPressModel
 from core.models.cache import additive_mask
+from core.models.checkpoint import WithHead
 from core.models.language import Language
 from core.models.layers import MLP, Attention, RMSNorm, Rope
 from core.models.target import Target
 from core.progress import Progress, silent
 from core.traces.schema import Header
 from tests import toys
-from tests.toys_on_disk import save_toys
+from tests.toys_on_disk import BYTES, save_toys
 
-PROMPTS = ("abcdefg hijk", "What now? 12345")
-PLAN = ProbePlan(new_tokens=48, stride=1)
+PROMPTS = ("What now? 12345",)
+PLAN = ProbePlan(new_tokens=96, stride=1)  # a text with the places of two costs half as much
+SHORT = {"prompts": (*PROMPTS, "abcdefg hijk"), "plan": ProbePlan(new_tokens=48, stride=1)}
 STEPS, DEPTH = 120, 3
 TEXTS = Kept()  # what the target writes and reads is the same for every drafter
 
@@ -90,7 +93,7 @@ def learn(network: nn.Module, logits, layers, targets=0, frame="", steps=STEPS) 
         if parameter.ndim == 2:
             parameter.data = torch.randn(parameter.shape) * parameter.shape[1] ** -0.5
         parameter.requires_grad_(True)
-    adam = torch.optim.Adam(network.parameters(), 6e-3)
+    adam = torch.optim.Adam(network.parameters(), 6e-3, fused=True)
     given = [
         (p, (p.before if layers is None else p.after(layers)).clone()) for p in passages(frame)
     ]
@@ -346,8 +349,8 @@ def quiet(done, what):
 
 def run(drafter, **more):
     report = more.pop("report", quiet)
-    more = {"kept": replace(TEXTS, measured={})} | more
-    return WiringProbe(language(), drafter, PROMPTS, PLAN, **more).run(report)
+    more = {"kept": replace(TEXTS, measured={}), "prompts": PROMPTS, "plan": PLAN} | more
+    return WiringProbe(language(), drafter, **more).run(report)
 
 
 @pytest.mark.parametrize("kind", HEALTHY)
@@ -890,6 +893,20 @@ def test_every_number_is_that_of_a_slow_independent_reading():
             assert far[n, depth] == pytest.approx(distance, abs=1e-4)
 
 
+def test_two_texts_are_measured_as_each_alone(monkeypatch):
+    monkeypatch.setattr(wiring, "MISTAKES", ())
+    prompts = SHORT["prompts"]
+    both = run(eagle3(), prompts=prompts)
+    alone = [run(eagle3(), prompts=(prompt,)) for prompt in prompts]
+    right = np.concatenate([each.configured.right for each in alone])
+    np.testing.assert_array_equal(both.configured.right, right)
+    tvd = np.concatenate([each.configured.tvd for each in alone])
+    np.testing.assert_allclose(both.configured.tvd, tvd, atol=1e-4)
+    first, second = (each.units for each in alone)
+    np.testing.assert_array_equal(both.units, [*first, *(second + first.max() + 1)])
+    np.testing.assert_array_equal(both.used, alone[0].used + alone[1].used)
+
+
 def test_no_trial_leaves_a_trace():
     """After every trial the drafter answers as before."""
     for kind in ("dflash", "dart", "eagle3", "hydra++"):
@@ -979,7 +996,7 @@ def test_a_stop_is_heard_within_two_forwards(kind, monkeypatch):
 def test_what_a_stopped_probe_measured_is_kept(monkeypatch):
     """Stopped again and again it measures every trial once, and finds the same."""
     drafter, counts = eagle3(), Counter[tuple]()
-    whole = to_json(run(drafter))
+    whole = to_json(run(drafter, **SHORT))
     real = measuring.measure
 
     def counted(drafter, passage, trial, places, tick):
@@ -991,21 +1008,42 @@ def test_what_a_stopped_probe_measured_is_kept(monkeypatch):
     kept, stops = Kept(), 0
     while True:
         try:
-            found = run(drafter, report=halt_after(55), kept=kept)
+            found = run(drafter, **SHORT, report=halt_after(55), kept=kept)
             break
         except Halt:
             stops += 1
     assert stops > 2 and set(counts.values()) == {1}
     assert to_json(found) == whole
-    again = run(drafter, report=halt_after(len(PROMPTS)), kept=kept)  # nothing is left to do
+    once = halt_after(len(SHORT["prompts"]))  # nothing is left to do
+    again = run(drafter, **SHORT, report=once, kept=kept)
     assert to_json(again) == whole
 
 
-@pytest.mark.parametrize("kind", HEALTHY)
+@pytest.mark.parametrize("kind", [*HEALTHY, "dart that reads a layer twice"])
 def test_no_two_trials_have_one_name(kind):
-    subject = Subject(HEALTHY[kind](), language(), 60)
+    made = HEALTHY[kind]() if kind in HEALTHY else dart_at((1, 1, 0))
+    subject = Subject(made, language(), 60)
     names = [trial.name for mistake in MISTAKES for trial in mistake.trials(subject)]
-    assert len(names) == len(set(names))
+    assert len(names) == len(set(names)) and "layers in the order [1, 1, 0]" not in names
+    if kind not in HEALTHY:
+        assert {"layer 2 for 1 in place 1", "layer 2 for 1 in place 2"} <= set(names)
+
+
+def test_a_drafter_is_its_own_measure_without_a_second_look(monkeypatch):
+    looks, real = Counter[str](), measuring.measure
+
+    def counted(drafter, passage, trial, *given):
+        looks[trial.name] += len(given[0])
+        return real(drafter, passage, trial, *given)
+
+    monkeypatch.setattr(measuring, "measure", counted)
+    found = run(eagle3(), **SHORT, expected=Healthy("the one that ships"))
+    assert found.verdict == GOOD and "It is the one that ships" in found.said[0]
+    first = wiring.EARLY  # places of the first look
+    assert looks[CONFIGURED.name] == len(found.units) + first and "the one that ships" not in looks
+    beside = run(eagle3(), **SHORT, expected=Healthy("the one that ships", eagle3()))
+    assert looks["the one that ships"] == len(found.units)
+    np.testing.assert_array_equal(beside.expected.alive, found.expected.alive)
 
 
 def test_json_holds_the_verdict():
@@ -1052,6 +1090,31 @@ def test_the_command_shows_every_trial_and_its_verdict(tmp_path, capsys):
     assert found["code"] == 3 and other["wiring"] == found["wiring"]  # one drafter
     assert main(["diagnose", "ar"]) == 2
     assert main([*words, "--stride", "0"]) == 2
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_map_of_token_ids_is_said_once_and_mended_in_what_is_measured(marked, tmp_path, capsys):
+    """Opening says it in a sentence; diagnosing goes on as with the map that was meant."""
+    target, ids = save_toys(tmp_path)[0], torch.cat([torch.arange(9, 90), torch.arange(150, 250)])
+    folder = tmp_path / "eagle"
+    found = toys.eagle_drafter(vocab_size=BYTES, ids=ids, dtype=torch.float32)
+    save(WithHead(found.model, found.head.weight.detach(), ids), folder)
+    words = ["diagnose", f"eagle3@{folder}", "--model", str(target), "--device", "cpu"]
+    words += ["--prompt", "hi", "--max-new-tokens", "80", "--json"]
+    assert main(words) == 3  # of random weights
+    good = json.loads(capsys.readouterr().out)
+    state = load_file(folder / "model.safetensors")
+    state |= {"d2t": ids}
+    save_file(state if marked else {n: t for n, t in state.items() if n != "t2d"},
+              folder / "model.safetensors")  # fmt: skip
+    assert main(["model", "doctor", str(folder)]) == 1
+    assert "d2t holds token ids, and engines add each row's number" in capsys.readouterr().out
+    assert main(["run", *words[1:-1]]) == 2
+    assert "d2t holds token ids" in capsys.readouterr().err
+    assert main(words) == 1
+    bad = json.loads(capsys.readouterr().out)
+    assert bad["wiring"] == good["wiring"] and bad["wiring"]["places"] > 20
+    assert any("d2t holds the token ids" in each["text"] for each in bad["checkpoint"])
 
 
 def test_the_page_goes_on_with_what_a_stopped_diagnosis_measured(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from core.decoding.engine import Engine
 from core.errors import UserError
 from core.methods.loading import form
 from core.methods.registry import choose, find, shipped, split
+from core.models.checkpoint import TokenMapError
 from core.models.hub import Source
 from core.models.presets import Value
 
@@ -83,7 +85,8 @@ def diagnose(
     language = engine.prepare()
     file = lint(form(info), source.full_folder(), language) if source is not None else Lint()
     hear(file.remarks)
-    engine.check(method)
+    with suppress(TokenMapError):  # the look through the file has said it; loading mends the map
+        engine.check(method)
     drafter = engine.load_drafter(choose(method, options))
     assert drafter is not None  # it has info
     drafted = None if drafter.covered is None else drafter.covered.ids
@@ -116,10 +119,10 @@ def _expected(
     ours = shipped(info.name, engine.model)
     if ours is None:
         return None
-    base = split(method)[0]
-    drafter = engine.load_drafter(choose(f"{base}@{ours}", options))
+    what = f"the {info.name} drafter that ships for this target"
+    if folder.resolve() == ours.resolve():
+        return Healthy(what)
+    drafter = engine.load_drafter(choose(f"{split(method)[0]}@{ours}", options))
     assert drafter is not None  # as of the method itself
-    if layers is not None and not layers.issuperset(drafter.layers):
-        return None
-    itself = folder.resolve() == ours.resolve()
-    return Healthy(f"the {info.name} drafter that ships for this target", drafter, itself)
+    known = layers is None or layers.issuperset(drafter.layers)
+    return Healthy(what, drafter) if known else None

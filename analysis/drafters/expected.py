@@ -17,7 +17,7 @@ import numpy as np
 
 from analysis.drafters.measuring import Measured
 from analysis.drafters.trained import ALL, LESS, Curve, read_accuracy
-from analysis.numbers import number, percent
+from analysis.numbers import number, percent, tau
 from core.rounds.draft import Array
 from core.stats import resample
 
@@ -127,8 +127,8 @@ class Shortfall:
             return at
         ratio = (self.tau - 1) / (self.expected_tau - 1)
         return (
-            f"it accepts {number(ratio, 2)}× as many tokens as expected "
-            f"(τ {self.tau:.2f}, not {self.expected_tau:.2f}); {at}"
+            f"it accepts {number(ratio)}× as many tokens as expected "
+            f"(τ {tau(self.tau)}, not {tau(self.expected_tau)}); {at}"
         )
 
 

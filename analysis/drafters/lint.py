@@ -234,6 +234,13 @@ def _maps(d2t: Tensor | None, t2d: Tensor | None, vocabulary: int) -> Iterator[R
             yield Remark(True, text)
     elif d2t.ndim != 1 or d2t.is_floating_point():
         yield Remark(True, f"d2t is {_kind(d2t)}: it should hold an integer for each row")
+    elif checkpoint.holds_tokens(d2t, t2d, vocabulary):
+        told = " that t2d marks" if marked is not None else ""
+        yield Remark(
+            True,
+            f"d2t holds the token ids{told}: readers add the row's number. What follows is "
+            "measured with d2t[i] − i",
+        )
     else:
         yield from _named_by(d2t.long(), marked, vocabulary)
 
@@ -242,9 +249,6 @@ def _named_by(d2t: Tensor, marked: set[int] | None, vocabulary: int) -> Iterator
     """The tokens that d2t names, beside those that t2d marks, if these are known."""
     ids = torch.arange(len(d2t)) + d2t
     named, count = set(ids.tolist()), len(ids)
-    if marked is not None and named != marked == set(d2t.tolist()):
-        yield Remark(True, "d2t holds the token ids that t2d marks: readers add the row's number")
-        return
     if outside := int(((ids < 0) | (ids >= vocabulary)).sum()):
         yield Remark(True, f"d2t leads {outside} of {count} rows outside the vocabulary")
     if twice := count - len(named):
@@ -270,7 +274,8 @@ def _tables(
     head, embedding, ids = state.get(HEAD), state.get(EMBEDDING), None
     if head is not None:
         with suppress(UserError):  # the remarks on the token maps have said it
-            ids = checkpoint.covered(state.get("d2t"), len(head), language.vocabulary, folder)
+            maps = state.get("d2t"), len(head), language.vocabulary, folder, state.get("t2d")
+            ids = checkpoint.covered(*maps)
         yield from _shared("head", head, _target_head(language), ids)
     if embedding is not None:
         yield from _shared("embedding", embedding, _weight(language.embedding), None, read)
@@ -317,11 +322,11 @@ def _shared(
     elif not read:
         yield Remark(
             True,
-            f"its {what} differs from the target's by {away:.0%} of its length, and the "
+            f"its {what} differs from the target's by {percent(away)} of its length, and the "
             "target's is used: what training changed there is lost",
         )
     else:
-        yield Remark(False, f"its {what} is its own: {away:.0%} away from the target's")
+        yield Remark(False, f"its {what} is its own: {percent(away)} away from the target's")
 
 
 def _config(config: Any, language: Language, embedding: Tensor | None) -> Iterator[Remark]:

@@ -77,10 +77,14 @@ def _layers(subject: Subject) -> Iterator[Trial]:
         for at, layer in enumerate(layers if len(layers) > 1 else ()):
             if subject.reads(layer + step):
                 one = (*layers[:at], layer + step, *layers[at + 1 :])
-                yield _read(f"layer {layer + step} for {layer}", f"layer {layer} is misread", one)
+                place = f" in place {at + 1}" if layers.count(layer) > 1 else ""
+                name = f"layer {layer + step} for {layer}{place}"
+                yield _read(name, f"layer {layer} is misread{place}", one)
     if len(layers) > 1:
-        for order in _orders(len(layers)):
-            moved = tuple(layers[at] for at in order)
+        others = dict.fromkeys(tuple(layers[at] for at in order) for order in _orders(len(layers)))
+        for moved in others:
+            if moved == layers:  # of the same layer twice
+                continue
             name, cause = f"layers in the order {list(moved)}", f"in the order {list(moved)}"
             if moved == layers[::-1]:
                 name, cause = "layers in reverse order", "in the opposite order"

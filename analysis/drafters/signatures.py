@@ -14,7 +14,7 @@ from analysis.drafters.expected import CHANCE, Expected, Shortfall, errors, mean
 from analysis.drafters.measuring import Measured
 from analysis.drafters.mistakes import NO_FEATURES, OWN_STATE
 from analysis.drafters.trials import Trial
-from analysis.numbers import percent
+from analysis.numbers import number, percent, tau
 from core.rounds.draft import Array
 
 WORTH = 1.05  # times the overlap of q and p (1 − TVD) and the accepted tokens, to deserve a name
@@ -191,13 +191,13 @@ class Wiring:
     def _fits(self, best: Signature) -> str:
         often, own = self.ratio(best), self.configured
         more = (
-            f"accepts {often:.1f}× as much"
+            f"accepts {number(often, 1)}× as much"
             if np.isfinite(often)
             else "accepts, and the configuration nothing"
         )
         return (
-            f"{best.trial.name} {more} (τ {own.tau:.2f} → {best.tau:.2f}, mean TVD "
-            f"{own.tvd.mean():.2f} → {np.nanmean(best.tvd):.2f})"
+            f"{best.trial.name} {more} (τ {tau(own.tau)} → {tau(best.tau)}, mean TVD "
+            f"{number(own.tvd.mean())} → {number(float(np.nanmean(best.tvd)))})"
         )
 
     @property
@@ -219,16 +219,17 @@ class Wiring:
         if healthy is None:
             return (f"{plain}. What a healthy drafter of this kind reaches here is not known",)
         if healthy.itself:
-            return (f"{plain}. It is {healthy.source}: τ {self.configured.tau:.2f}",)
-        tau = f": τ {self.configured.tau:.2f}, and {healthy.tau:.2f}"
-        told = tau if np.isfinite(healthy.tau) else ""
+            return (f"{plain}. It is {healthy.source}: τ {tau(self.configured.tau)}",)
+        told = ""
+        if np.isfinite(healthy.tau):
+            told = f": τ {tau(self.configured.tau)}, and {tau(healthy.tau)}"
         return (f"{plain}, and it is not far below {healthy.source}{told}",)
 
     def _mended(self, best: Signature) -> str:
         if self.expected is None or self.expected.itself:
             return (
-                f"With it τ is {best.tau:.2f}; what a healthy drafter of this kind reaches here is "
-                "not known, so something else may be wrong too"
+                f"With it τ is {tau(best.tau)}; what a healthy drafter of this kind reaches here "
+                "is not known, so something else may be wrong too"
             )
         return f"With it the drafter is not far below {self.expected.source}"
 
@@ -252,7 +253,7 @@ class Wiring:
             return ""  # a mistake with a name explains it, or the verdict says that it does not
         return (
             f"q hardly follows p: the best token at depth 1 is right at {percent(own.follows)} of "
-            f"places, TVD {own.tvd[:, 0].mean():.2f}. The weights are untrained, of another "
+            f"places, TVD {number(own.tvd[:, 0].mean())}. The weights are untrained, of another "
             "target, or damaged, or the wiring has a mistake without a name"
         )
 
@@ -286,8 +287,8 @@ class Wiring:
         ):
             return ""
         return (
-            f"the features help little: with all of them zero it accepts {kept:.2f}× as much. It "
-            "was hardly trained on them, or what arrives is not what it was trained on"
+            f"the features help little: with all of them zero it accepts {number(kept)}× as much. "
+            "It was hardly trained on them, or what arrives is not what it was trained on"
         )
 
     def _own_state(self) -> str:
@@ -297,7 +298,7 @@ class Wiring:
             return ""
         return (
             f"beside the {OWN_STATE}, which decoding does not know yet, it accepts "
-            f"{self.ratio(own):.1f}× as much. Healthy heads do so too, since p is made of that "
-            "state: whether this one was trained beside it, its inputs shifted by one, cannot be "
-            "told here"
+            f"{number(self.ratio(own), 1)}× as much. Healthy heads do so too, since p is made of "
+            "that state: whether this one was trained beside it, its inputs shifted by one, cannot "
+            "be told here"
         )

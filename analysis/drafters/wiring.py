@@ -56,11 +56,10 @@ class ProbePlan:
 
 @dataclass(frozen=True, eq=False)
 class Healthy:
-    """A drafter that is known to be good, what it is called, and whether it is the one examined."""
+    """A drafter that is known to be good and what it is called; None: it is the one examined."""
 
     source: str
-    drafter: Drafter
-    itself: bool = False
+    drafter: Drafter | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +118,7 @@ class WiringProbe:
         early = [(m.name, t) for m in MISTAKES if not m.late for t in m.trials(subject)]
         found = _narrowed(bench, units, [("", CONFIGURED), *early], share)
         wiring = Wiring(found[0], tuple(found[1:]), units, bench.mean_p, self._used(bench.texts))
-        wiring = replace(wiring, expected=self._expectation(bench, next(share)))
+        wiring = replace(wiring, expected=self._expectation(bench, found[0], next(share)))
         if wiring.verdict in (NAMED, GOOD):
             return wiring
         late = [(m.name, t) for m in MISTAKES if m.late for t in m.trials(subject)]
@@ -163,15 +162,17 @@ class WiringProbe:
         (found,) = bench.run([CONFIGURED], few, lambda done, what: tick(done))
         self.alive(Alive(found, bench.mean_p, self._used([text])))
 
-    def _expectation(self, bench: Bench, report: Report) -> Expected | None:
+    def _expectation(self, bench: Bench, own: Measured, report: Report) -> Expected | None:
+        """``own``: what the configuration reached at all places."""
         if not isinstance(self.expected, Healthy):
             return self.expected
-        source, drafter = self.expected.source, self.expected.drafter
+        source, drafter, depths = self.expected.source, self.expected.drafter, own.right.shape[1]
+        if drafter is None:
+            return replace(Expected.of(source, own, depths), itself=True)
         other = replace(bench, drafter=drafter, who=f"{self.who} beside {source}")
         everywhere = np.ones(sum(map(len, bench.places)), bool)
         (found,) = other.run([Trial(source, "")], everywhere, report)
-        reached = Expected.of(source, found, self.drafter.max_depth)
-        return replace(reached, itself=self.expected.itself)
+        return Expected.of(source, found, depths)
 
 
 def _part(report: Report, low: float, high: float) -> Report:

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from analysis.numbers import number, percent
 from core.decoding.decode import Decoder
 from core.decoding.engine import Engine, Recent
 from core.decoding.request import RunRequest, Settings
@@ -62,9 +63,9 @@ def sentence(found: GoodnessOfFit) -> str:
     verdict = "do not follow" if found.refuted else "follow"
     contexts = "1 context" if found.contexts == 1 else f"{found.contexts} contexts"
     return (
-        f"{found.draws} tokens in {contexts} {verdict} the target's p: χ² {found.statistic:.1f} "
-        f"over {found.bins} bins, p-value {found.p_value:.2g}; a total variation of "
-        f"{found.detectable:.2f} would be found with {POWER:.0%} power"
+        f"{found.draws} tokens in {contexts} {verdict} the target's p: χ² "
+        f"{number(found.statistic, 1)} over {found.bins} bins, p-value {found.p_value:.2g}; a "
+        f"total variation of {number(found.detectable)} would be found with {percent(POWER)} power"
     )
 
 
@@ -77,8 +78,8 @@ def _rounds(
     room = bucket(settings.budget + 1)
     prefilled = target.prefill(prompt, room)
     root, logits = int(prefilled.logits.argmax()), Recent[torch.Tensor](_SCORES)
-    for number in range(seeds):
-        sampling = replace(settings.sampling, seed=settings.sampling.seed + number)
+    for trial in range(seeds):
+        sampling = replace(settings.sampling, seed=settings.sampling.seed + trial)
         build = builder.for_run(sampling)
         drafter.reset(len(prompt) + room)
         drafter.extend(prompt, prefilled.features)

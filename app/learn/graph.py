@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.numbers import percent
 from app.learn.figures import CHOSEN, HOT, NAMES, NEW, tree
 from app.learn.material import MAIN, OWN_GUESSES, Material, before
 from app.learn.steps import no_verdict
@@ -115,7 +116,9 @@ def spiffys_graph(material: Material) -> Json:
         scene("calibration", tree("graph", marks=dict.fromkeys(range(1, len(GRAPH) + 1), HOT))),
         _own_guesses(material),
     ]  # fmt: skip
-    ranks = (f"{_name(edit)} is {g.token} ({g.odds:.0%})" for edit, g in EXAMPLE.guesses.items())
+    ranks = (
+        f"{_name(edit)} is {g.token} ({percent(g.odds)})" for edit, g in EXAMPLE.guesses.items()
+    )
     return chapter(
         "10-spiffys-graph", scenes, "other",
         text=TEXT, blanks=len(BLOCK), ranks=[", ".join(ranks)],

@@ -21,6 +21,7 @@ from typing import Any
 
 from analysis.charts.chart import as_json, chart
 from analysis.charts.parts import About, Axis, Point, Series
+from analysis.numbers import number
 from app.learn.figures import NAMES
 from app.learn.material import Material
 from app.learn.words import ChapterStep, Json, chapter, scene
@@ -283,12 +284,12 @@ def _by_depth(found: CourseMeasurements, y: str, low: str = "", high: str = "") 
 def _ends(lines: Sequence[Series]) -> str:
     """Each line's first and last value, in words."""
     ends = ((line.name, line.points[0].y, line.points[-1].y) for line in lines)
-    return ", ".join(f"{name} {first:.2f} to {last:.2f}" for name, first, last in ends)
+    return ", ".join(f"{name} {number(first)} to {number(last)}" for name, first, last in ends)
 
 
 def _words(groups: Sequence[Series], names: Sequence[str]) -> str:
     """Every group's values, in words."""
     return "; ".join(
-        f"{group.name} " + ", ".join(f"{names[int(p.x)]} {p.y:.2f}" for p in group.points)
+        f"{group.name} " + ", ".join(f"{names[int(p.x)]} {number(p.y)}" for p in group.points)
         for group in groups
     )

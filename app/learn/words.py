@@ -7,8 +7,8 @@ A file of ``chapters`` is Markdown:
     The question that the chapter answers.
 
     ## step
-    A paragraph with a *word of the field* and a {value}. {odds:%} writes a probability, {x:.2f} as
-    Python does.
+    A paragraph with a *word of the field* and a {value}. {odds:%} writes a probability, {x:.2f} a
+    number of two decimals, {part:.0%} a share.
 
     {first?} A paragraph for steps whose value ``first`` is true; {!first?} for the others.
 
@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.numbers import percent
+from analysis.numbers import number, percent, share
 from core.rounds.draft import DraftRows
 from core.rounds.round import Round
 from core.visible import flowing, visible
@@ -42,6 +42,7 @@ Json = dict[str, Any]
 
 FOLDER = Path(__file__).with_name("chapters")
 _PIECES = re.compile(r"\*([^*]+)\*|\{(\w+)(?::([^}]+))?\}")
+_FIXED = re.compile(r"\.(\d)(?:f|(%))")
 _ONLY = re.compile(r"\{(!?)(\w+)\?\}\s*")
 _OPTION = re.compile(r"- \[([ x])\] ([^\n]+)\n(.+)", re.DOTALL)
 
@@ -68,8 +69,11 @@ def _spans(value: Any, form: str | None) -> list[Span]:
         return [value]
     if isinstance(value, tuple):
         return [{"num": ", ".join(map(str, value))}]
-    text = percent(value) if form == "%" else format(value, form or "")
-    return [{"num": text.replace("-", "−") if isinstance(value, float) else text}]
+    if form == "%":
+        return [{"num": percent(value)}]
+    if fixed := _FIXED.fullmatch(form or ""):
+        return [{"num": (share if fixed[2] else number)(value, int(fixed[1]))}]
+    return [{"num": format(value, form or "")}]
 
 
 def fill_each(text: str, rows: Iterable[Mapping[str, object]], gap: str = ", ") -> list[Span]:

@@ -39,6 +39,7 @@ TOO_LARGE = "this run is too large for the page: save its trace and use the expo
 GRAPHS = ("dot", "graphml")
 FIGURES = ("figure.svg", "figure.pdf")
 SVG = "image/svg+xml"
+PAPER = Paper(ground="white")  # what is saved is for a paper, in the light theme's colours
 FileJson = dict[str, str]  # {name, type, data}; the data in base64
 
 
@@ -103,10 +104,9 @@ def trace_file(trace: Trace) -> FileJson:
     return _file(trace.header.method, name, "application/gzip", data)
 
 
-def tree_file(record: Round, run: StudioRun, dark: bool, opened: Sequence[int] | None) -> FileJson:
-    """A round's tree as SVG, light or dark as the page is; ``opened`` as in
-    ``tree_drawing``."""
-    drawn = svg(tree_drawing(record, run.explainer, opened), Paper(dark))
+def tree_file(record: Round, run: StudioRun, opened: Sequence[int] | None) -> FileJson:
+    """A round's tree for a paper, as SVG; ``opened`` as in ``tree_drawing``."""
+    drawn = svg(tree_drawing(record, run.explainer, opened), PAPER)
     return _file(run.method, f"round-{record.number}.svg", SVG, drawn.encode())
 
 
@@ -116,13 +116,12 @@ def figure_file(record: Round, run: StudioRun, form: str) -> FileJson:
     Raises UserError where a PDF cannot be made.
     """
     drawing = tree_drawing(record, run.explainer, (), legend=True)
-    paper = Paper(ground="white")
     if form == "figure.svg":
-        data, kind = svg(drawing, paper).encode(), SVG
+        data, kind = svg(drawing, PAPER).encode(), SVG
     else:
         from app.export.figure import figure
 
-        data, kind = figure(drawing, paper, "pdf"), "application/pdf"
+        data, kind = figure(drawing, PAPER, "pdf"), "application/pdf"
     return _file(run.method, f"round-{record.number}-{form}", kind, data)
 
 

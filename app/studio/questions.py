@@ -38,7 +38,6 @@ class Question(msgspec.Struct, frozen=True):
     budget: Whole | None = None
     place: Whole | None = None
     touched: Whole | None = None
-    dark: bool | None = None
     whole: bool | None = None
     quietly: bool | None = None
     left: bool | None = None

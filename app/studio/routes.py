@@ -141,8 +141,7 @@ class Routes:
     def _draw(self, question: Question) -> Any:
         """The tree as it is on view: folded but for the rows in ``open``, or ``whole``."""
         run, record = self._round(question)
-        dark, opened = question.dark is True, question.open or []
-        return tree_file(record, run, dark, None if question.whole is True else opened)
+        return tree_file(record, run, None if question.whole is True else question.open or [])
 
     def _export(self, question: Question) -> Any:
         """A file of the run or of one of its rounds, by the form's name."""

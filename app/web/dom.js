@@ -69,6 +69,13 @@ export function say(element, sentence) {
   element.textContent = sentence || "";
 }
 
+/** The same in a live region, which is not to speak where the focus stands within `place`: what has
+ *  the focus is spoken by itself. */
+export function sayBeside(place, element, sentence) {
+  element.setAttribute("aria-live", place.contains(document.activeElement) ? "off" : "polite");
+  element.textContent = sentence;
+}
+
 /** Press or drag over a picture: onShare(how far across and down it the pointer is, 0 to 1). */
 export function scrub(picture, onShare) {
   const pick = (event) => {
@@ -119,12 +126,17 @@ function unknown(value) {
   return value === null || value === undefined || Number.isNaN(value);
 }
 
-/** Rounded once, halves to the even number, as Python does. */
-function fixed(value, digits) {
-  const scaled = value * 10 ** digits;
-  const half = Number.isInteger(value * 2 ** (digits + 1)) && Math.abs(scaled % 1) === 0.5;
-  const rounded = half ? (2 * Math.round(scaled / 2)) / 10 ** digits : value;
-  return rounded.toFixed(digits).replace("-", "−");
+/** Seen as `value` times 10^power: the point of its decimals moves, then halves go up. */
+function fixed(value, digits, power = 0) {
+  if (Math.abs(value) >= 1e15) return (value * 10 ** power).toFixed(digits).replace("-", "−");
+  const rounded = moved(Math.round(moved(Math.abs(value), power + digits)), -digits);
+  return (value < 0 ? "−" : "") + rounded.toFixed(digits);
+}
+
+/** The number whose decimals are those of `value`, the point `by` places to the right. */
+function moved(value, by) {
+  const [digits, power = 0] = String(value).split("e");
+  return Number(`${digits}e${Number(power) + by}`);
 }
 
 /** 1.23 */
@@ -141,7 +153,7 @@ export function ratio(value) {
 export function percent(odds) {
   if (unknown(odds)) return "–";
   if (odds > 0 && odds < 0.001) return "<0.1%";
-  return `${fixed(odds * 100, odds > 0 && odds < 0.0995 ? 1 : 0)}%`;
+  return `${fixed(odds, odds > 0 && odds < 0.0995 ? 1 : 0, 2)}%`;
 }
 
 /** A product of probabilities, however small: 0.4%, 0.012%, 3.1e-7. */
@@ -157,8 +169,8 @@ export function plural(count, word) {
 /** Seconds as a time of any length: 5.1 ms, 120 ms, 12 s. */
 export function duration(seconds) {
   if (unknown(seconds)) return "–";
-  const ms = seconds * 1000;
-  return ms >= 9999.5 ? `${fixed(seconds, 0)} s` : `${fixed(ms, ms < 9.95 ? 1 : 0)} ms`;
+  if (seconds >= 9.9995) return `${fixed(seconds, 0)} s`;
+  return `${fixed(seconds, seconds < 0.00995 ? 1 : 0, 3)} ms`;
 }
 
 /** A number of any size in a table: 3, 2.50, 12.3, 0.012, 4e-4. */

@@ -6,11 +6,11 @@ import { button, h, say, shortNumber, unbroken, withInterval } from "./dom.js";
 import { choice, menu, optionsOf, sheet } from "./parts.js";
 import { pictureButtons, savers } from "./save/buttons.js";
 import { fileName } from "./save/files.js";
+import { inLight, PAPER } from "./save/picture.js";
 
 const SCRIPT = "web/plotly.min.js";
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
 const SCALE = 1.6; // a picture that is saved: its width by its height
-const PAPER = "#fff"; // the ground of a picture, as of a round drawn for a paper
 const CLOSE = { rootMargin: "300px" }; // how far out of sight a figure is drawn
 
 let script = null;
@@ -235,7 +235,7 @@ export class Figure {
     this.due = false;
     try {
       const { react } = await plotly(),
-        { data, layout } = this._described(this.element),
+        { data, layout } = this._described(),
         size = { width: this.box.clientWidth, height: this.box.clientHeight };
       if (!size.width) return;
       const { title, updatemenus, ...rest } = layout;
@@ -250,10 +250,10 @@ export class Figure {
     followTheme(this);
   }
 
-  /** The description with what is chosen, the ring's place and the colours that an element has. */
-  _described(element) {
+  /** The description with what is chosen, the ring's place and the colours of the page. */
+  _described() {
     const { data, layout } = this.json,
-      look = getComputedStyle(element),
+      look = getComputedStyle(this.element),
       at = (layout.meta.choices || []).indexOf(this.chosen);
     const labels = at < 0 ? {} : layout.updatemenus[0].buttons[at].args[1];
     const traces = data.map((trace) => ({
@@ -269,7 +269,7 @@ export class Figure {
   /** The figure with its title for a paper, as SVG: {text, width, height}. */
   async _picture() {
     const { toImage } = await plotly(),
-      { data, layout } = this._described(document.documentElement), // the body alone may be dark
+      { data, layout } = inLight(() => this._described()),
       { updatemenus, ...rest } = layout,
       ground = { paper_bgcolor: PAPER, plot_bgcolor: PAPER };
     const width = Math.max(480, this.box.clientWidth),

@@ -293,12 +293,10 @@ export class Pane {
   }
 
   saveDrawing() {
-    const dark = document.body.classList.contains("dark");
     return this._save(
       this.source.draw({
         ticket: this.feed.ticket,
         round: this.at,
-        dark,
         whole: !this.tree.folded,
         open: [...this.tree.opened],
       }),

@@ -278,7 +278,7 @@ def _load_model(
     ours = {form.stored_name(name): name for name in shapes}
     expected = {stored: shapes[name] for stored, name in ours.items()}
     _fetch_weights(source, folder, expected, form, report)
-    found = checkpoint.read_shapes(folder)
+    found = checkpoint.stored_shapes(folder)
     head = form.stored_name("lm_head.weight")
     tied = form.config.tie_word_embeddings and head not in found
     if tied:

@@ -159,7 +159,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def _tensors(folder: Path) -> list[str]:
     with suppress(UserError):
-        return list(checkpoint.read_shapes(folder))
+        return list(checkpoint.stored_shapes(folder))
     return []
 
 

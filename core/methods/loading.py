@@ -49,9 +49,21 @@ def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> Non
     """Check a checkpoint of this kind against the target ``name``, by configs and file headers.
 
     No weight is read, and of a hub's repository only its small files are fetched. Raises UserError
-    for one that is not such a checkpoint or was made for another target.
+    for one that is not such a checkpoint or was made for another target, TokenMapError for one that
+    could be loaded all the same.
     """
-    _check_target(str(source), name, target, read(kind, source.config_folder()))
+    folder = source.config_folder()
+    config = read(kind, folder)
+    _check_target(str(source), name, target, config)
+    check_map(kind, folder, config)
+
+
+def check_map(kind: str, folder: Path, config: Any) -> None:
+    """Check the token map of a checkpoint's head, where its weights are here. Raises UserError as
+    ``checkpoint.Form.check_map``."""
+    module = form(find_drafter(kind))
+    if isinstance(module, checkpoint.Form) and any(folder.glob(WEIGHTS[0])):
+        module.check_map(folder, config.vocab_size)
 
 
 def read(kind: str, folder: Path) -> Any:

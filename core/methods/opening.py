@@ -13,7 +13,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.methods.layouts import looks_like, named_drafter, told_kind
-from core.methods.loading import check, form, read
+from core.methods.loading import check, check_map, form, read
 from core.methods.method import drafter_source, find_drafter, lazy
 from core.methods.names import DRAFTERS
 from core.models import checkpoint, embedded, presets
@@ -63,6 +63,7 @@ def drafts(
     Raises UserError, as loading it would.
     """
     config = read(kind, folder)
+    check_map(kind, folder, config)
     told = layers or config.of_target.get("layer count")
     first, second = (config.feature_layers(told or count) for count in SOME)
     return OpeningDrafter(

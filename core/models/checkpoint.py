@@ -23,8 +23,9 @@ from core.errors import UserError, first_line, reading
 from core.files import replacing
 from core.json_input import read_json
 from core.lines import check_regular
+from core.models import fp8
 from core.models.int8 import compress, expand, expanded_shapes
-from core.tensor_files import TensorFile, open_tensors
+from core.tensor_files import TensorFile, TensorPlace, open_tensors
 from core.visible import visible
 
 OF_WEIGHTS = "a file of weights"
@@ -38,6 +39,7 @@ DTYPES = {  # by their name in a safetensors header
     "F8_E8M0": torch.float8_e8m0fnu, "F4": torch.float4_e2m1fn_x2,
 }  # fmt: skip
 
+_NAMES = {kind: name for name, kind in DTYPES.items()}
 MAX_TOKENS = 1 << 24  # of a vocabulary
 MAX_SIZE = 1 << 31  # of any number in a config
 MAX_SAID = 40  # characters of a wrong value
@@ -55,6 +57,7 @@ MOST = {  # what a config's field may say
 # What a published file may hold beside the network: a head, its token maps, parts of the target.
 BESIDE = ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight",
           "verifier_lm_head.weight", "verifier_norm.weight")  # fmt: skip
+MAPS = ("d2t", "t2d")
 Shapes = Mapping[str, tuple[int, ...]]
 T = TypeVar("T")
 C = TypeVar("C")
@@ -63,6 +66,10 @@ Model = TypeVar("Model", bound=nn.Module)
 
 class LayoutError(UserError):
     """A folder whose files have not the names that a kind of checkpoint has, or a variant of it."""
+
+
+class TokenMapError(UserError):
+    """A token map in another form than is read, which is read all the same."""
 
 
 def write(
@@ -254,17 +261,31 @@ def read_tensor(opened: TensorFile, name: str) -> Tensor:
 
 
 def read_state(folder: Path, wanted: Callable[[str], bool] | None = None) -> dict[str, Tensor]:
-    """Every tensor of the folder's safetensors files, int8 ones as bf16 (``wanted``: those of some
-    names). Raises UserError."""
+    """Every tensor of the folder's safetensors files, int8 ones as bf16, and those in FP8 times
+    their scales in float32 (``wanted``: those of some names). Raises UserError."""
     state: dict[str, Tensor] = {}
     for file in weight_files(folder):
         with open_tensors(file, OF_WEIGHTS) as opened:
             names = [n for n in opened.entries if wanted is None or wanted(n)]
             state |= {name: read_tensor(opened, name) for name in names}
+    _scale(state, folder)
     try:
         return expand(state)
     except (KeyError, RuntimeError) as error:
         raise UserError(f"{folder}: its int8 weights and exponents do not fit: {error}") from None
+
+
+def _scale(state: dict[str, Tensor], folder: Path) -> None:
+    """Replace numbers in FP8 by the weights that they and their scales are. Raises UserError."""
+    kinds = {name: _NAMES.get(tensor.dtype, "") for name, tensor in state.items()}
+    if scales := fp8.scales_of(kinds):
+        block = fp8.block_of(folder)
+        fp8.check(scales, {name: tuple(each.shape) for name, each in state.items()}, block, folder)
+        for name, scale in scales.items():
+            assert scale is not None, "it was checked"
+            state[name] = fp8.weights(state[name], state[scale], block)
+        for name in fp8.beside(scales):
+            state.pop(name, None)
 
 
 def fill(model: Model, state: dict[str, Tensor], folder: Path) -> Model:
@@ -286,11 +307,13 @@ def check_state(model: nn.Module, state: Mapping[str, Tensor], folder: Path) -> 
             raise UserError(f"{folder}: tensor {name} holds numbers of the type {kind}: no weights")
 
 
-def covered(d2t: Tensor | None, rows: int, vocabulary: int, folder: Path) -> Tensor | None:
+def covered(
+    d2t: Tensor | None, rows: int, vocabulary: int, folder: Path, t2d: Tensor | None = None
+) -> Tensor | None:
     """The target's token of each of a head's rows, int64 [rows]; None: of the whole vocabulary.
 
-    ``d2t`` [rows] holds what is to be added to a row's number; None: nothing. Raises UserError
-    where it does not fit the head or the vocabulary.
+    ``d2t`` [rows] holds what is to be added to a row's number (None: nothing), or, by mistake, the
+    tokens themselves. Raises UserError where it does not fit the head or the vocabulary.
     """
     sizes = (rows, vocabulary)
     if any(type(size) is not int for size in sizes) or not 1 <= rows <= vocabulary <= MAX_TOKENS:
@@ -299,10 +322,30 @@ def covered(d2t: Tensor | None, rows: int, vocabulary: int, folder: Path) -> Ten
     if d2t is not None:
         if d2t.shape != ids.shape or d2t.is_floating_point():
             raise UserError(f"{folder}: the token map d2t does not fit the head")
-        ids = ids + d2t
+        ids = d2t.long() if holds_tokens(d2t, t2d, vocabulary) else ids + d2t
     if not bool(((ids >= 0) & (ids < vocabulary)).all()):
         raise UserError(f"{folder}: the token map d2t does not fit the vocabulary")
     return None if rows == vocabulary and torch.equal(ids, torch.arange(rows)) else ids
+
+
+def holds_tokens(d2t: Tensor, t2d: Tensor | None, vocabulary: int) -> bool:
+    """Whether a head's map d2t [C] certainly holds tokens in place of what is added to a row's
+    number.
+
+    So it is where t2d, bool [V], marks these and not those which the sums name; without t2d where
+    a sum is outside the vocabulary and what is stored would be tokens, once each. Real offsets
+    repeat wherever two tokens side by side are covered.
+    """
+    if d2t.ndim != 1 or d2t.is_floating_point():
+        return False
+    tokens, count = d2t.long(), len(d2t)
+    whole = bool(((tokens >= 0) & (tokens < vocabulary)).all()) and len(tokens.unique()) == count
+    sums = tokens + torch.arange(count)
+    if not whole or t2d is None or t2d.ndim != 1 or bool(((t2d != 0) & (t2d != 1)).any()):
+        return whole and bool((sums >= vocabulary).any())
+    marked = t2d.nonzero().flatten()
+    own, other = tokens.sort().values, sums.sort().values
+    return torch.equal(own, marked) and not torch.equal(other, marked)
 
 
 def shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -321,13 +364,30 @@ def check_shapes(expected: Shapes, found: Shapes, folder: Path) -> None:
             raise (LayoutError if other else UserError)(f"{folder}: tensor {name} {told}")
 
 
-def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of every tensor, from the files' headers alone. Raises UserError."""
-    found: dict[str, tuple[int, ...]] = {}
+def read_shapes(
+    folder: Path, wanted: Callable[[str], bool] | None = None
+) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of what ``read_state`` reads, from the files' headers alone. Raises
+    UserError."""
+    stored = {n: e for n, e in _stored(folder).items() if wanted is None or wanted(n)}
+    found = {name: tuple(entry.shape) for name, entry in stored.items()}
+    if scales := fp8.scales_of({name: entry.dtype for name, entry in stored.items()}):
+        fp8.check(scales, found, fp8.block_of(folder), folder)
+        found = {name: shape for name, shape in found.items() if name not in fp8.beside(scales)}
+    return expanded_shapes(found)
+
+
+def stored_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of every tensor as it is stored, scales too. Raises UserError."""
+    return {name: tuple(entry.shape) for name, entry in _stored(folder).items()}
+
+
+def _stored(folder: Path) -> dict[str, TensorPlace]:
+    found = dict[str, TensorPlace]()
     for file in weight_files(folder):
         with open_tensors(file, OF_WEIGHTS) as opened:
-            found |= {name: tuple(entry.shape) for name, entry in opened.entries.items()}
-    return expanded_shapes(found)
+            found |= opened.entries
+    return found
 
 
 # ── kinds of checkpoints ─────────────────────────────────────────────────────────────────────────
@@ -428,7 +488,7 @@ class Form(Generic[C, Model]):
         Raises UserError when a tensor is missing, surplus or of another shape, or when the head's
         token map leaves the vocabulary.
         """
-        unused = {*self.unread, *self.beside} - {"lm_head.weight", "d2t"}  # some take a gigabyte
+        unused = {*self.unread, *self.beside} - {"lm_head.weight", *MAPS}  # some take a gigabyte
         model = self.outline(folder)
         state = read_state(folder, lambda name: name not in unused)
         beside = {name: state.pop(name, None) for name in self.beside}
@@ -442,8 +502,19 @@ class Form(Generic[C, Model]):
             if head.shape != (rows, config.hidden_size):
                 raise UserError(f"{folder}: tensor lm_head.weight has shape {tuple(head.shape)}")
             head = head.to(device=device, dtype=dtype)
-        ids = covered(beside["d2t"], rows, config.vocab_size, folder)
+        ids = covered(beside["d2t"], rows, config.vocab_size, folder, beside["t2d"])
         return WithHead(model, head, None if ids is None else ids.to(device))
+
+    def check_map(self, folder: Path, vocabulary: int) -> None:
+        """Raises TokenMapError for a map that holds tokens: loading reads these, and engines add
+        the row's number. UserError where a file cannot be read."""
+        held = read_state(folder, lambda name: name in MAPS and name in self.beside)
+        d2t = held.get("d2t")
+        if d2t is not None and holds_tokens(d2t, held.get("t2d"), vocabulary):
+            raise TokenMapError(
+                f"{folder}: d2t holds token ids, and engines add each row's number to it: write "
+                "d2t[i] − i there (diagnose measures it so)"
+            )
 
     def load_model(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> Model:
         """The network of ``load_checkpoint``. Raises UserError."""

@@ -15,7 +15,7 @@ import torch
 
 from core.json_input import read_json
 from core.models import embedded
-from core.models.checkpoint import MAX_SAID, read_shapes
+from core.models.checkpoint import MAX_SAID, stored_shapes
 from core.models.hub import WEIGHTS, Source, loading_model
 from core.models.language import cannot_run, let_trees_branch, target_config
 from core.models.layer_kinds import CARRYING, layer_kinds
@@ -103,7 +103,7 @@ def _stored(name: str) -> Collection[str]:
     if folder is None or not any(folder.glob(WEIGHTS[0])):
         return ()
     source.weights()
-    return read_shapes(folder)
+    return stored_shapes(folder)
 
 
 def names_language_model(folder: Path) -> bool:

@@ -14,18 +14,21 @@ pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
+from analysis.numbers import number, share
+from app.export.offline import data_block
+from app.export.packs import inert
 from app.learn.course import course
 from app.learn.words import plain
 from app.page_files import css
 from app.studio.tabs import learn as tab
-from tests.browser.steps import FRAMES, MODULES, PROMPT, Open, from_menu, watch, with_modules
+from tests.browser.steps import FRAMES, PROMPT, Open, from_menu, modules_at, watch, with_modules
 from tests.timing import usually
 
 pytestmark = pytest.mark.browser
 
-OWN = (MODULES, "data:", "blob:")
-START = """async (course) => {
-  const given = { element: document.querySelector("main"), server: { course: async () => course } };
+START = """async () => {
+  const course = async () => JSON.parse(document.getElementById("course").textContent);
+  const given = { element: document.querySelector("main"), server: { course } };
   (await import("/web/present.js")).listenForPresent();
   window.learn = await (await import("/web/learn/view.js")).mount(given);
 }"""
@@ -41,15 +44,16 @@ def learn(browser: Browser, lessons: dict[str, Any]) -> Iterator[Open]:
     """Opens the course on a page of its own; afterwards nothing may have gone wrong in it."""
     faults: list[str] = []
     contexts = []
-    style = css(tab.TAB.sheets)
+    own_urls = (modules_at(), "data:", "blob:")
+    style, whole = css(tab.TAB.sheets), inert(lessons)
 
     def open_course(hash_: str = "", own: dict[str, Any] | None = None, **options: Any) -> Page:
         options.setdefault("viewport", {"width": 1400, "height": 900})
         context = browser.new_context(**options)
         contexts.append(context)
-        page = watch(context.new_page(), faults, lambda url: url.startswith(OWN))
-        with_modules(page, hash_, style)
-        page.evaluate(START, own or lessons)
+        page = watch(context.new_page(), faults, lambda url: url.startswith(own_urls))
+        with_modules(page, hash_, style, data_block("course", inert(own) if own else whole))
+        page.evaluate(START)
         return page
 
     yield open_course
@@ -289,7 +293,7 @@ def test_the_boxes_show_what_the_queue_orders_by(learn: Open, lessons: dict[str,
     page, side = learn("#learn=3.11"), lessons["chapters"][2]["steps"][10]["side"]
     for item in side["items"]:
         note = page.locator(f".ds-node[data-row='{item['row']}'] .note")
-        expect(note).to_have_text(f"path {100 * item['odds']:.1f}%")
+        expect(note).to_have_text(f"path {share(item['odds'])}")
     labels = page.locator(".ds-queue .label")
     assert labels.evaluate_all("all => all.every(e => e.scrollWidth <= e.clientWidth)")
 
@@ -300,12 +304,18 @@ def test_trees_and_the_mask_are_pictures_for_slides(learn: Open, lessons: dict[s
     for what in ("tree", "mask"):
         with page.expect_download() as saved:
             page.get_by_role("button", name=f"Save this {what} as SVG").click()
-        drawn = ElementTree.fromstring(Path(saved.value.path()).read_bytes())
+        light = Path(saved.value.path()).read_bytes()
+        drawn = ElementTree.fromstring(light)
         said = "".join(drawn.itertext())
         assert drawn.tag.endswith("svg") and all(token in said for token in drafted)
         with page.expect_download() as saved:
             page.get_by_role("button", name=f"Save this {what} as PNG").click()
         assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+        page.evaluate("document.body.classList.add('dark')")
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Save this {what} as SVG").click()
+        assert Path(saved.value.path()).read_bytes() == light  # a picture is for a paper
+        page.evaluate("document.body.classList.remove('dark')")
 
 
 def test_the_race_is_played_in_recorded_time_and_again(learn: Open):
@@ -324,7 +334,12 @@ def test_nodes_are_reached_by_keys_and_said(learn: Open):
     page.keyboard.press("ArrowDown")
     expect(page.locator(".ds-lesson-note")).not_to_be_empty()
     page.keyboard.press("Shift+ArrowLeft")
-    expect(page.locator(".ds-lesson-note")).to_contain_text("accepted")
+    note = page.locator(".ds-lesson-note")
+    expect(note).to_contain_text("accepted")
+    expect(note).to_have_attribute("aria-live", "polite")
+    page.locator(".ds-learn .ds-tree").first.focus()  # which says its own node
+    page.keyboard.press("ArrowDown")
+    expect(note).to_have_attribute("aria-live", "off")
 
 
 def test_before_the_verdict_no_node_is_called_rejected(learn: Open):
@@ -421,6 +436,13 @@ CUT = """async () => {
   const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)));
   const parts = [".ds-lesson-text", ".ds-lesson-side", ".ds-chapters", ".ds-side-figure .label"];
   const cut = (e) => e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1;
+  const box = (e) => e.getBoundingClientRect();
+  const isOut = {
+    ".ds-said.token": (e) => box(e).right > box(e.closest(".ds-lesson")).right + 1,
+    ".ds-lesson-words .ds-said.token": (e) =>
+      box(e).right > box(e.closest(".ds-lesson-words")).right + 1,
+    ".ds-axis text:not(.gone)": (e) => box(e).height && box(e).top < box(e.closest("svg")).top,
+  };
   const out = [];
   for (let chapter = 1; chapter <= 11; chapter++) for (let step = 1; step <= 99; step++) {
     const hash = window.location.hash = `#learn=${chapter}.${step}`;
@@ -429,6 +451,8 @@ CUT = """async () => {
     document.querySelector(".ds-option")?.click();
     if (document.documentElement.scrollHeight > innerHeight) out.push(hash);
     const bad = parts.filter((part) => [...document.querySelectorAll(part)].some(cut));
+    for (const [part, out] of Object.entries(isOut))
+      if ([...document.querySelectorAll(part)].some(out)) bad.push(part);
     out.push(...bad.map((part) => hash + part));
   }
   return out;
@@ -557,7 +581,7 @@ def test_measurements_are_figures_with_a_table_and_a_file(learn: Open, lessons: 
     first = figure.locator("tbody tr").first
     expect(first.locator("th")).to_have_text("math")
     tau = drawn["data"][0]["meta"]["points"][0]["y"]
-    expect(first.locator("td").first).to_contain_text(f"{tau:.2f}")
+    expect(first.locator("td").first).to_contain_text(number(tau))
     with page.expect_download() as saved:
         from_menu(figure, "Save the numbers").click()
     text = Path(saved.value.path()).read_text("utf-8")

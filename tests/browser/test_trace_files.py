@@ -16,6 +16,7 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import Browser, Page, expect
 
+from analysis.numbers import number
 from app.trace_files import TraceFiles, find
 from core import ASSETS
 from core.traces.reader import read_trace
@@ -60,7 +61,7 @@ def test_one_opens_and_two_are_compared(visit: Open, files: TraceFiles):
     broken.click()
     expect(broken).to_contain_text("broken.jsonl, line 2")  # and the shelf stays
     footer = read_trace(ASSETS / "traces" / "chat-dart.jsonl.gz").footer or {}
-    tau = f"τ {footer['tau']:.2f}"  # it comes when the file is read
+    tau = f"τ {number(footer['tau'])}"  # it comes when the file is read
     expect(group).to_contain_text(f"DART, B = 16 · {tau}")
     group.get_by_role("button", name="onerror").click()
     expect(state(page)).to_have_text("trace")

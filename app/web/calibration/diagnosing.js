@@ -1,7 +1,7 @@
 // Diagnose a drafter: the verdict, the signature of every mistake, and its checkpoint.
 
 import { Background } from "../background.js";
-import { button, h, say, shortNumber } from "../dom.js";
+import { button, h, number, ratio, say, shortNumber } from "../dom.js";
 import { answered } from "../feed.js";
 import { banner, card, choice, optionsOf, sheet } from "../parts.js";
 
@@ -91,8 +91,8 @@ function sheetOf(configured, mistakes) {
   const depths = configured.tvd.slice(0, SHOWN).map((_, at) => `TVD ${at + 1}`);
   const line = (each) => [
     each.name,
-    each.tau.toFixed(2),
-    each === configured || each.ratio === null ? "–" : `${each.ratio.toFixed(2)}×`,
+    number(each.tau),
+    ratio(each === configured ? null : each.ratio),
     ...depths.map((_, at) => shortNumber(each.tvd[at])),
     each.places,
     each.better ? "fits better" : each.unchanged ? "changes nothing" : "",

@@ -69,8 +69,8 @@ export function terms(side, link) {
 export function weights(side) {
   const rows = side.rows.map(({ label, q, ngram }) => [
     label,
-    [bar(q, "", "hot"), q.toFixed(2)],
-    [bar(ngram, "", "new"), ngram.toFixed(2)],
+    [bar(q, "", "hot"), number(q)],
+    [bar(ngram, "", "new"), number(ngram)],
   ]);
   return [captioned("what a term counts", ["", "drafter's term", "n-gram term"], rows)];
 }

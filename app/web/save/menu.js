@@ -79,9 +79,8 @@ export class SaveMenu {
 
   _file(form, words) {
     return this._act(words, () => {
-      const { feed, at } = this.pane,
-        dark = document.body.classList.contains("dark");
-      return takeAnswer(this.pane.source.export({ ticket: feed.ticket, round: at, form, dark }));
+      const { feed, at } = this.pane;
+      return takeAnswer(this.pane.source.export({ ticket: feed.ticket, round: at, form }));
     });
   }
 

@@ -1,5 +1,6 @@
 // Pictures of what is on the page: a copy of an SVG element with every computed style written into
-// it, so it looks the same wherever it is opened and needs no stylesheet.
+// it, so it looks the same wherever it is opened and needs no stylesheet. They are for a paper: on
+// white, in the light theme's colours, whatever theme is on view.
 
 import { SVG_ATTRIBUTES, SVG_NS, s } from "../dom.js";
 import { handOut } from "./files.js";
@@ -22,24 +23,39 @@ const PAINT = [
 const FINE = 2; // pixels of a PNG for one of the page
 const SIDE = 16000; // pixels a canvas is sure to have, and below those of its area
 const AREA = 1.2e8;
+export const PAPER = "#fff";
 
-/** An SVG element as it looks: {text, width, height}. */
+/** What `look` finds while the page has the light theme; nothing of that is painted. */
+export function inLight(look) {
+  const { classList } = document.body,
+    isDark = classList.contains("dark");
+  classList.remove("dark");
+  try {
+    return look();
+  } finally {
+    classList.toggle("dark", isDark);
+  }
+}
+
+/** An SVG element as it looks, for a paper: {text, width, height}. */
 export function picture(svg) {
   const box = svg.getBoundingClientRect(),
     width = Math.ceil(box.width),
     height = Math.ceil(box.height);
-  const copy = styledCopy(svg);
+  const copy = inLight(() => styledCopy(svg));
   if (!svg.hasAttribute("viewBox")) copy.setAttribute("viewBox", `0 0 ${width} ${height}`);
   copy.setAttribute("width", width);
   copy.setAttribute("height", height);
   const view = copy.getAttribute("viewBox").split(" ");
   const ground = s("rect", { x: view[0], y: view[1], width: view[2], height: view[3] });
-  ground.setAttribute("fill", groundOf(svg));
+  ground.setAttribute("fill", PAPER);
   copy.prepend(ground);
   return { text: new XMLSerializer().serializeToString(copy), width, height };
 }
 
-/** A copy with the look of each element as attributes; what is not displayed is left out. */
+const isSeen = ({ display, visibility }) => display !== "none" && visibility !== "hidden";
+
+/** A copy with the look of each element as attributes; what is not seen is left out. */
 function styledCopy(element) {
   const look = getComputedStyle(element),
     copy = document.createElementNS(SVG_NS, element.localName);
@@ -53,19 +69,10 @@ function styledCopy(element) {
     copy.setAttributeNS("http://www.w3.org/XML/1998/namespace", "xml:space", "preserve");
   for (const child of element.childNodes) {
     if (child.nodeType === Node.TEXT_NODE) copy.append(child.data);
-    else if (child.nodeType === Node.ELEMENT_NODE && getComputedStyle(child).display !== "none")
+    else if (child.nodeType === Node.ELEMENT_NODE && isSeen(getComputedStyle(child)))
       copy.append(styledCopy(child));
   }
   return copy;
-}
-
-/** The colour an element stands on. */
-function groundOf(element) {
-  for (let at = element; at; at = at.parentElement) {
-    const colour = getComputedStyle(at).backgroundColor;
-    if (colour && colour !== "transparent" && !/, 0\)$/.test(colour)) return colour;
-  }
-  return "#fff";
 }
 
 /** A picture as the bytes of a PNG. */

@@ -14,7 +14,8 @@ export function stateOf(view) {
     const { made, ...setting } = view.collecting.setting;
     return { ...setting, ...namesOf([made ?? null]) };
   }
-  if (!file || !method || view.awaited) return null;
+  const isComing = view.awaited || view.row !== undefined; // or a node that an address names
+  if (!file || !method || isComing) return null;
   const find = (name) => about.methods.find((each) => each.name === name),
     changed = changedOf(method, knobs.values);
   const kept = curves.kept.map((each) => ({

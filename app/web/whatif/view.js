@@ -263,7 +263,7 @@ class WhatIf {
 
   /** No answer to this setting: nothing of the one before may look as if it were its. */
   _blank() {
-    this.found = null;
+    Object.assign(this, { found: null, row: undefined });
     this._say(" not", "no answer");
     this.curves.blank();
   }

@@ -212,7 +212,7 @@ def load_config(folder: Path) -> MtpConfig:
     config = checkpoint.load_config(folder, KIND, MtpConfig.of)
     if config.rank or not any(folder.glob("*.safetensors")):
         return config
-    names = checkpoint.read_shapes(folder)
+    names = checkpoint.stored_shapes(folder)
     for layout in LAYOUTS:
         places = [found for name in names if (found := layout.place(name, config.layers or 0))]
         if (0, "eh_proj.weight") not in places:
@@ -377,7 +377,8 @@ def _one(config: Any) -> Any:
 
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """Shapes of the head's tensors by our names, experts together. Raises UserError."""
-    found, config = checkpoint.read_shapes(folder), load_config(folder)
+    config = load_config(folder)
+    found = checkpoint.read_shapes(folder, wanted(folder, config))
     if config.rank:
         return found
     made = _named(found, config)
