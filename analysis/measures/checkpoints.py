@@ -40,13 +40,12 @@ def by_depth(
     """Before and after at each depth, paired by text."""
     runs, prompts = comparison.whole_runs(tables), comparison.prompts_of_texts(tables)
     labels, key_of = pairs(tables) if chosen is None else chosen, comparison.pairing(tables)
-    keys: dict[tuple[str, str], comparison.Key] = {pair: key_of(*pair) for pair in labels}
+    needed: set[comparison.Key] = {key_of(*pair) for pair in labels}
     rows = []
     for measure in MEASURES:
-        needed = [key for key in comparison.KEYS if key in keys.values()]
         by_key = {key: _sums(tables, measure, runs, key) for key in needed}
         for one, other in labels:
-            sums = by_key[keys[one, other]]
+            sums = by_key[key_of(one, other)]
             depths = (depth for label, depth in sums if label == one and (other, depth) in sums)
             for depth in sorted(depths):
                 found = comparison.paired(sums[one, depth], sums[other, depth], draws, prompts)
