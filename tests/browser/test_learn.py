@@ -15,18 +15,20 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
 from analysis.numbers import number, share
+from app.export.offline import data_block
+from app.export.packs import inert
 from app.learn.course import course
 from app.learn.words import plain
 from app.page_files import css
 from app.studio.tabs import learn as tab
-from tests.browser.steps import FRAMES, MODULES, PROMPT, Open, from_menu, watch, with_modules
+from tests.browser.steps import FRAMES, PROMPT, Open, from_menu, modules_at, watch, with_modules
 from tests.timing import usually
 
 pytestmark = pytest.mark.browser
 
-OWN = (MODULES, "data:", "blob:")
-START = """async (course) => {
-  const given = { element: document.querySelector("main"), server: { course: async () => course } };
+START = """async () => {
+  const course = async () => JSON.parse(document.getElementById("course").textContent);
+  const given = { element: document.querySelector("main"), server: { course } };
   (await import("/web/present.js")).listenForPresent();
   window.learn = await (await import("/web/learn/view.js")).mount(given);
 }"""
@@ -42,15 +44,16 @@ def learn(browser: Browser, lessons: dict[str, Any]) -> Iterator[Open]:
     """Opens the course on a page of its own; afterwards nothing may have gone wrong in it."""
     faults: list[str] = []
     contexts = []
-    style = css(tab.TAB.sheets)
+    own_urls = (modules_at(), "data:", "blob:")
+    style, whole = css(tab.TAB.sheets), inert(lessons)
 
     def open_course(hash_: str = "", own: dict[str, Any] | None = None, **options: Any) -> Page:
         options.setdefault("viewport", {"width": 1400, "height": 900})
         context = browser.new_context(**options)
         contexts.append(context)
-        page = watch(context.new_page(), faults, lambda url: url.startswith(OWN))
-        with_modules(page, hash_, style)
-        page.evaluate(START, own or lessons)
+        page = watch(context.new_page(), faults, lambda url: url.startswith(own_urls))
+        with_modules(page, hash_, style, data_block("course", inert(own) if own else whole))
+        page.evaluate(START)
         return page
 
     yield open_course

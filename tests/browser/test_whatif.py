@@ -33,8 +33,8 @@ SCOPE = "#ds-w-scope"
 
 
 @pytest.fixture
-def shown(visit: Open) -> Page:
-    page = visit()
+def shown(visit: Open, address: str) -> Page:
+    page = visit(f"{address}/#view=whatif")  # Run, which is not seen, opens no example
     begin(page)
     expect(page.locator(f"{SCOPE} .ds-best")).to_contain_text("Best budget")  # all is drawn
     return page

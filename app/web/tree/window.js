@@ -14,6 +14,7 @@ import {
   kept,
   LARGEST,
   pathScale,
+  TYPE,
   wholeRun,
   wholeScale,
   zoomed,
@@ -28,8 +29,7 @@ export class TreeWindow {
     this.plan = null;
     this.columns = null; // those that the tree shares with other trees
     this.spine = null; // the run that the tree is a part of
-    this.whole = Infinity; // from this width on all of the tree is shown, however small it gets
-    this.zoom = 0.95; // what a person last chose
+    this.zoom = 0.95 * TYPE; // what a person last chose
     this.byHand = false; // whether the scale is a person's choice, and so stays
     this.ofRun = false; // whether all of the run is shown
     this.view = { k: 1, kx: 1, x: 0, y: 0 };
@@ -53,8 +53,7 @@ export class TreeWindow {
 
   /** Whether the whole tree can be read at once. */
   get holdsAll() {
-    const { plan, room, columns, least, whole } = this;
-    if (room[0] >= whole) return true;
+    const { plan, room, columns, least } = this;
     const [wide, tall] = columns
       ? [columns.all * plan.stepX, columns.tall]
       : [plan.width, plan.height];
