@@ -31,6 +31,7 @@ export class TreeWindow {
     this.spine = null; // the run that the tree is a part of
     this.zoom = 0.95 * TYPE; // what a person last chose
     this.byHand = false; // whether the scale is a person's choice, and so stays
+    this.ofRun = false; // whether all of the run is shown
     this.view = { k: 1, kx: 1, x: 0, y: 0 };
   }
 
@@ -61,13 +62,14 @@ export class TreeWindow {
 
   show(view) {
     cancelAnimationFrame(this.gliding);
-    this.view = view;
+    Object.assign(this, { view, ofRun: false });
     this.changed();
   }
 
   /** The whole tree when it can be read, else the accepted path, which runs straight; keep: at the
-   * scale it has. */
+   * scale it has. All of the run stays so. */
   frame(keep) {
+    if (this.spine && this.ofRun) return this.fitRun();
     const { plan, size, room, columns, zoom, least } = this;
     const [, above] = plan.at(0);
     const half = plan.boxH / 2;
@@ -92,6 +94,7 @@ export class TreeWindow {
     const [, above] = plan.at(0);
     const line = above + plan.boxH / 2;
     this.show(wholeRun(size, spine.plan.columns, -spine.columnsTo(0), plan.stepX, line));
+    this.ofRun = true;
   }
 
   /** Show all of it. */
