@@ -123,7 +123,7 @@ test("names stand beside their dots and on nothing else where there is room", ()
       at("best-first", 520, 112),
       at("Hydra", 90, 200),
       { ...at("Plain", 54, 300), from: 54, to: 54 }, // at the edge, without an interval
-      at("PLD", 105, 302),
+      at("PLD", 115, 302),
     ]);
   const meet = (a, b) =>
     a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
