@@ -81,7 +81,10 @@ export function scatter(rows, width = WIDEST) {
  * of its whisker where nothing is in the way, else left of it, above, below, or the place of these
  * that covers least. */
 export function named(points, width = WIDEST) {
-  const taken = points.map(({ from, to, y }) => box(from, y - DOT, to - from, 2 * DOT));
+  const taken = points.map(({ from, at, to, y }) => {
+    const left = Math.min(from, at - RADIUS);
+    return box(left, y - DOT, Math.max(to, at + RADIUS) - left, 2 * DOT);
+  });
   return points.map((point) => {
     const { row, from, at, to, y } = point,
       wide = shortened(row.title).length * LETTER,
