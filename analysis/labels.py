@@ -22,6 +22,7 @@ _OWN = frozenset({  # settings that make no other method, or that a label says i
 })  # fmt: skip
 SEVERAL = 4  # runs of a method: words of which each of more has its own are names of the runs
 LONGEST = 60  # characters of a label
+OF_TARGETS = ("target", "dtype", "version")  # settings that are of the target and its engine
 DEFAULT = "default"  # a checkpoint that nobody named: the preset's, or the one that ships
 
 
@@ -169,12 +170,20 @@ def _setting(header: Header) -> dict[str, str]:
     rule = sampling(header)
     found |= {"T": f"{rule.temperature:g}", "target": str(header.model.get("name", ""))}
     found |= {"top-k": str(rule.top_k), "top-p": str(rule.top_p)}
+    found |= {"dtype": header.dtype, "version": _version(header)}
     drafter = {key: str(value) for key, value in header.drafter.items()}
     named = drafter.get("checkpoint") or drafter.get("name")
     digest = drafter.get("sha256") or drafter.get("revision", "")
     if "kind" in drafter:
         found["kind"] = drafter["kind"]
     return found | {"drafter": named or (DEFAULT if digest else ""), "weights": digest}
+
+
+def _version(header: Header) -> str:
+    """Of the engine that the method is named after, where the trace tells it: "vLLM eagle3"."""
+    engine = header.method.partition(" ")[0].lower()
+    told = (v for name, v in header.libraries.items() if name.partition("-")[0] == engine)
+    return str(next(told, ""))
 
 
 def sampling(header: Header) -> Sampling:
@@ -221,6 +230,13 @@ def text_key(header: Header) -> str:
         header.device.partition(":")[0],
         [settings.get(name) for name in ("block", "pace", "ahead", "go_on")],
     ]
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
+
+
+def asked_key(header: Header) -> str:
+    """Short name of what a run was asked: runs with one key differ in target, precision, engine or
+    drafting, so their texts may part."""
+    parts = [header.prompt_ids, asdict(sampling(header)), token_limit(header)]
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
 
 

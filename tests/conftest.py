@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -19,6 +20,10 @@ from hypothesis import settings
 from tests import needs
 
 pytest_plugins = ["tests.timing"]
+
+# Modules are compiled once, not again by each worker and by each program that a test starts.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 settings.register_profile("draftscope", derandomize=True, deadline=None, database=None)
 settings.load_profile("draftscope")

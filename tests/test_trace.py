@@ -212,6 +212,15 @@ def test_a_bonus_token_that_was_drawn_reads_back(bonus):
     assert round_from_json(as_json(record)).verdict.bonus_token == bonus
 
 
+@pytest.mark.parametrize(("temperature", "bonus", "read"), [(0.0, 8, None), (0, 6, 6), (0.7, 8, 8)])
+def test_a_greedy_run_drew_nothing_though_older_traces_say_so(temperature, bonus, read):
+    """Its bonus token is the target's own, 8; what contradicts that stays."""
+    record = replace(small_round(), verdict=Verdict((0, 2), np.array([2, 7, 8, -1]), bonus))
+    settings = {"sampling": {"temperature": temperature}}
+    trace = replace(small_trace(settings=settings), rounds=(record,))
+    assert parse(as_file(trace, "t.jsonl")).rounds[0].verdict.bonus_token == read
+
+
 def test_a_text_that_ended_with_its_first_token_reads_back():
     record = Round(0, 4, Draft.root_only(3), Verdict((0,), np.array([-1])), ())
     assert_same(round_from_json(as_json(record)), record)

@@ -5,6 +5,8 @@ The slow truth is transformers' own model, attention and cache, which reads a pa
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from transformers import DynamicCache
@@ -23,9 +25,9 @@ families = pytest.mark.parametrize("family", toys.WINDOWED)
 
 
 @torch.inference_mode()
-def walked(tokens, model):
-    """Logits [V] after the last token."""
-    cache, logits = DynamicCache(config=model.config), None
+def walked(tokens, model, cache=None):
+    """Logits [V] after the last token; ``cache``: of the tokens before these."""
+    cache, logits = cache or DynamicCache(config=model.config), None
     for token in tokens:
         logits = model(torch.tensor([[token]]), past_key_values=cache, use_cache=True).logits
     return logits[0, -1]
@@ -42,9 +44,12 @@ def check_rounds(where, truth, rounds):
     for seed in range(rounds):
         draft = toys.random_draft(seed, 9)
         logits = where.score(draft).logits
+        before = DynamicCache(config=truth.config)
+        walked(text, truth, before)
         for row in range(len(draft)):
             path = draft.tokens[list(draft.path(row))].tolist()
-            torch.testing.assert_close(logits[row].double(), walked(text + path, truth), **CLOSE)
+            expected = walked(path, truth, copy.deepcopy(before))
+            torch.testing.assert_close(logits[row].double(), expected, **CLOSE)
         path = draft.path(len(draft) - 1)
         where.commit(toys.verdict_of(draft, path))
         text += draft.tokens[list(path)].tolist()

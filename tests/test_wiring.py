@@ -62,8 +62,9 @@ from core.traces.schema import Header
 from tests import toys
 from tests.toys_on_disk import BYTES, save_toys
 
-PROMPTS = ("abcdefg hijk", "What now? 12345")
-PLAN = ProbePlan(new_tokens=48, stride=1)
+PROMPTS = ("What now? 12345",)
+PLAN = ProbePlan(new_tokens=96, stride=1)  # a text with the places of two costs half as much
+SHORT = {"prompts": (*PROMPTS, "abcdefg hijk"), "plan": ProbePlan(new_tokens=48, stride=1)}
 STEPS, DEPTH = 120, 3
 TEXTS = Kept()  # what the target writes and reads is the same for every drafter
 
@@ -92,7 +93,7 @@ def learn(network: nn.Module, logits, layers, targets=0, frame="", steps=STEPS) 
         if parameter.ndim == 2:
             parameter.data = torch.randn(parameter.shape) * parameter.shape[1] ** -0.5
         parameter.requires_grad_(True)
-    adam = torch.optim.Adam(network.parameters(), 6e-3)
+    adam = torch.optim.Adam(network.parameters(), 6e-3, fused=True)
     given = [
         (p, (p.before if layers is None else p.after(layers)).clone()) for p in passages(frame)
     ]
@@ -348,8 +349,8 @@ def quiet(done, what):
 
 def run(drafter, **more):
     report = more.pop("report", quiet)
-    more = {"kept": replace(TEXTS, measured={})} | more
-    return WiringProbe(language(), drafter, PROMPTS, PLAN, **more).run(report)
+    more = {"kept": replace(TEXTS, measured={}), "prompts": PROMPTS, "plan": PLAN} | more
+    return WiringProbe(language(), drafter, **more).run(report)
 
 
 @pytest.mark.parametrize("kind", HEALTHY)
@@ -892,6 +893,20 @@ def test_every_number_is_that_of_a_slow_independent_reading():
             assert far[n, depth] == pytest.approx(distance, abs=1e-4)
 
 
+def test_two_texts_are_measured_as_each_alone(monkeypatch):
+    monkeypatch.setattr(wiring, "MISTAKES", ())
+    prompts = SHORT["prompts"]
+    both = run(eagle3(), prompts=prompts)
+    alone = [run(eagle3(), prompts=(prompt,)) for prompt in prompts]
+    right = np.concatenate([each.configured.right for each in alone])
+    np.testing.assert_array_equal(both.configured.right, right)
+    tvd = np.concatenate([each.configured.tvd for each in alone])
+    np.testing.assert_allclose(both.configured.tvd, tvd, atol=1e-4)
+    first, second = (each.units for each in alone)
+    np.testing.assert_array_equal(both.units, [*first, *(second + first.max() + 1)])
+    np.testing.assert_array_equal(both.used, alone[0].used + alone[1].used)
+
+
 def test_no_trial_leaves_a_trace():
     """After every trial the drafter answers as before."""
     for kind in ("dflash", "dart", "eagle3", "hydra++"):
@@ -981,7 +996,7 @@ def test_a_stop_is_heard_within_two_forwards(kind, monkeypatch):
 def test_what_a_stopped_probe_measured_is_kept(monkeypatch):
     """Stopped again and again it measures every trial once, and finds the same."""
     drafter, counts = eagle3(), Counter[tuple]()
-    whole = to_json(run(drafter))
+    whole = to_json(run(drafter, **SHORT))
     real = measuring.measure
 
     def counted(drafter, passage, trial, places, tick):
@@ -993,13 +1008,14 @@ def test_what_a_stopped_probe_measured_is_kept(monkeypatch):
     kept, stops = Kept(), 0
     while True:
         try:
-            found = run(drafter, report=halt_after(55), kept=kept)
+            found = run(drafter, **SHORT, report=halt_after(55), kept=kept)
             break
         except Halt:
             stops += 1
     assert stops > 2 and set(counts.values()) == {1}
     assert to_json(found) == whole
-    again = run(drafter, report=halt_after(len(PROMPTS)), kept=kept)  # nothing is left to do
+    once = halt_after(len(SHORT["prompts"]))  # nothing is left to do
+    again = run(drafter, **SHORT, report=once, kept=kept)
     assert to_json(again) == whole
 
 
@@ -1021,11 +1037,11 @@ def test_a_drafter_is_its_own_measure_without_a_second_look(monkeypatch):
         return real(drafter, passage, trial, *given)
 
     monkeypatch.setattr(measuring, "measure", counted)
-    found = run(eagle3(), expected=Healthy("the one that ships"))
+    found = run(eagle3(), **SHORT, expected=Healthy("the one that ships"))
     assert found.verdict == GOOD and "It is the one that ships" in found.said[0]
     first = wiring.EARLY  # places of the first look
     assert looks[CONFIGURED.name] == len(found.units) + first and "the one that ships" not in looks
-    beside = run(eagle3(), expected=Healthy("the one that ships", eagle3()))
+    beside = run(eagle3(), **SHORT, expected=Healthy("the one that ships", eagle3()))
     assert looks["the one that ships"] == len(found.units)
     np.testing.assert_array_equal(beside.expected.alive, found.expected.alive)
 

@@ -1,24 +1,24 @@
-"""Two checkpoints of one drafter side by side: before and after a training, int8 and bf16.
+"""Before and after side by side: two checkpoints of one drafter, or one drafter under two targets,
+precisions or versions of an engine.
 
 Everything is paired by text (``measures.comparison``): the runs of two labels that differ in the
-drafter's weights alone. Rounds of two runs begin at different tokens of one text, so the numbers by
-depth are those of the positions that each saw; stretches of text show where one lives and the other
-dies.
+drafter's weights alone, or in the target and its engine alone. Rounds of two runs begin at
+different tokens of one text, so the numbers by depth are those of the positions that each saw;
+stretches of text show where one lives and the other dies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.frames import Frame, declared
-from analysis.labels import settings_of
-from analysis.measures.comparison import paired, prompts_of_texts, whole_runs
+from analysis.labels import OF_TARGETS
+from analysis.measures import comparison
 from analysis.measures.reliability import drawn
 from analysis.measures.tables import Tables, grouped
 from core.rounds.draft import Array
@@ -28,47 +28,38 @@ SHOWN = 5  # stretches of each direction
 
 
 def pairs(tables: Tables) -> list[tuple[str, str]]:
-    """Labels of the same method and settings with different weights, in the order of the runs."""
-    headers = {run: tables.about[run].header for run in tables.labels}
-    settings, first = settings_of(headers), dict[str, tuple[object, dict[str, str]]]()
-    for run, label in tables.labels.items():
-        rest = {k: v for k, v in settings[run].items() if k not in ("drafter", "weights")}
-        first.setdefault(label, (headers[run].drafter.get("sha256"), rest))
-    return [
-        (one, other)
-        for (one, (a, rest)), (other, (b, same)) in combinations(first.items(), 2)
-        if a != b and rest == same
-    ]
+    """Labels that differ in the drafter's weights alone, then those that do in the target."""
+    weights = comparison.pairs(tables, ("drafter",))
+    return [*weights, *comparison.pairs(tables, OF_TARGETS)]
 
 
 @declared("by_depth")
 def by_depth(
     tables: Tables, chosen: Sequence[tuple[str, str]] | None = None, draws: int = 2000
 ) -> pd.DataFrame:
-    """Two checkpoints at each depth, paired by text."""
-    texts, prompts = _texts(tables), prompts_of_texts(tables)
-    labels = pairs(tables) if chosen is None else chosen
+    """Before and after at each depth, paired by text."""
+    runs, prompts = comparison.whole_runs(tables), comparison.prompts_of_texts(tables)
+    labels, key_of = pairs(tables) if chosen is None else chosen, comparison.pairing(tables)
+    needed: set[comparison.Key] = {key_of(*pair) for pair in labels}
     rows = []
     for measure in MEASURES:
-        sums = _sums(tables, measure, texts) if labels else {}
+        by_key = {key: _sums(tables, measure, runs, key) for key in needed}
         for one, other in labels:
+            sums = by_key[key_of(one, other)]
             depths = (depth for label, depth in sums if label == one and (other, depth) in sums)
             for depth in sorted(depths):
-                found = paired(sums[one, depth], sums[other, depth], draws, prompts)
+                found = comparison.paired(sums[one, depth], sums[other, depth], draws, prompts)
                 if found["texts"]:
                     row = {"method": one, "other": other, "measure": measure, "depth": depth}
                     rows.append(row | found)
     return pd.DataFrame(rows)
 
 
-def _texts(tables: Tables) -> Frame:
-    """The text of each run that may be in a pair, and its label."""
-    runs = whole_runs(tables)
-    return runs.set_index(runs["run"].astype(object))[["text", "method"]]
-
-
-def _sums(tables: Tables, measure: str, texts: Frame) -> dict[tuple[str, int], Frame]:
-    """By label and depth: the sum and the count of a measure in every text."""
+def _sums(
+    tables: Tables, measure: str, runs: Frame, key: comparison.Key
+) -> dict[tuple[str, int], Frame]:
+    """By label and depth: the sum and the count of a measure in every text of the runs."""
+    texts = runs.set_index(runs["run"].astype(object))[key]
     lines = grouped(_lines(tables, measure, texts), ["method", "depth", "text"], ["value"])
     lines = lines.rename(columns={"value": "sum", "size": "count"})
     return {
@@ -89,7 +80,7 @@ def _lines(tables: Tables, measure: str, texts: Frame) -> Iterator[Frame]:
         lines = part[part["reached"] & ~part["method"].isin(drawn(tables))] if bias else part
         values = lines["q"] - lines["accepted"] if bias else lines[column].astype(float)
         lines = lines[["method", "depth"]].assign(
-            value=values, text=lines["run"].astype(object).map(texts["text"])
+            value=values, text=lines["run"].astype(object).map(texts)
         )
         yield lines[lines["value"].notna()]
 
@@ -116,48 +107,60 @@ def stretches(
     tables: Tables, chosen: Sequence[tuple[str, str]] | None = None, most: int = SHOWN
 ) -> pd.DataFrame:
     """Where one checkpoint takes in one round what costs the other several."""
-    labels = pairs(tables) if chosen is None else chosen
+    labels, key_of = pairs(tables) if chosen is None else chosen, comparison.pairing(tables)
     rows = []
     for one, other in labels:
         for alive, dead in ((one, other), (other, one)):
-            found = [row for row in _between(tables, alive, dead) if row["other_rounds"] > 1]
+            every = _between(tables, alive, dead, key_of(one, other))
+            found = [row for row in every if row["other_rounds"] > 1]
             found.sort(key=lambda row: (-row["other_rounds"], -row["tokens"]))
             rows += found[:most]
     return pd.DataFrame(rows)
 
 
-def _between(tables: Tables, alive: str, dead: str) -> Iterator[dict[str, Any]]:
-    """All stretches of the first run of each text that both labels have."""
-    runs = whole_runs(tables)
-    runs = runs.assign(run=runs["run"].astype(object))
-    a, b = (runs[runs["method"] == n].drop_duplicates("text") for n in (alive, dead))
-    for row in a.merge(b, on="text", suffixes=("", "_other")).to_dict("records"):
-        mine, theirs = (written(tables, row[name]) for name in ("run", "run_other"))
-        for each in aligned(mine, theirs):
+def _between(
+    tables: Tables, alive: str, dead: str, key: comparison.Key
+) -> Iterator[dict[str, Any]]:
+    """All stretches of the texts that both labels have."""
+    runs = tables.runs.set_index(tables.runs["run"].astype(object))
+    for _, run, other_run in runs_of_both(tables, alive, dead, key):
+        for each in aligned(written(tables, run), written(tables, other_run)):
             yield {
-                "method": alive, "other": dead, "prompt": row["prompt"],
+                "method": alive, "other": dead, "prompt": runs["prompt"][run],
                 "position": each.position, "tokens": each.tokens,
-                "run": row["run"], "round": each.round,
-                "other_run": row["run_other"], "other_round": each.other_first,
+                "run": run, "round": each.round,
+                "other_run": other_run, "other_round": each.other_first,
                 "other_rounds": each.other_rounds,
             }  # fmt: skip
+
+
+def runs_of_both(
+    tables: Tables, one: str, other: str, key: comparison.Key
+) -> Iterator[tuple[str, str, str]]:
+    """The key of each text that both labels have, and the first run of each on it."""
+    runs = comparison.whole_runs(tables)
+    runs = runs.assign(run=runs["run"].astype(object))
+    a, b = (runs[runs["method"] == n].drop_duplicates(key) for n in (one, other))
+    both = a.merge(b, on=key, suffixes=("", "_other"))
+    yield from zip(both[key], both["run"], both["run_other"], strict=True)
 
 
 @dataclass(frozen=True, eq=False)
 class WrittenText:
     """A run's text, int64 from the position ``start`` on, and its rounds: their numbers, the
-    positions of their roots and what each accepted, int64 [R]."""
+    positions of their roots, how many nodes each drafted and accepted, int64 [R]."""
 
     start: int
     text: Array
     numbers: Array
     positions: Array
+    nodes: Array
     accepted: Array
 
 
 def written(tables: Tables, run: str) -> WrittenText:
-    rounds = tables.rounds[tables.rounds["run"] == run]
-    columns = (rounds[name].to_numpy() for name in ("round", "position", "accepted"))
+    rounds = tables.rounds.iloc[tables.rounds_of.get(run, [])]
+    columns = (rounds[name].to_numpy() for name in ("round", "position", "nodes", "accepted"))
     return WrittenText(tables.about[run].start, tables.about[run].text, *columns)
 
 

@@ -2,21 +2,27 @@
 
 Two runs are a pair when all that decides the text is the same (``analysis.labels.text_key``). Where
 drafting is lossless token for token they write one text and differ only in drafting; ``same``
-counts where they did. An interrupted run wrote only a part of its text and is in no pair.
+counts where they did. Before and after a change of the target (quantised, in another precision, by
+another version of its engine) the texts may part: such runs are a pair where they were asked the
+same (``asked_key``). An interrupted run wrote only a part of its text and is in no pair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 
 from analysis.frames import Frame, declared
+from analysis.labels import OF_TARGETS, asked_key, settings_of
 from analysis.measures.tables import INTERRUPTED, Tables
 from core.stats import difference
+
+Key = Literal["text", "asked"]
+KEYS: tuple[Key, ...] = get_args(Key)
 
 
 @declared("compare")
@@ -28,16 +34,19 @@ def compare(
     Prompts are resampled with all their texts, the same for both; fewer than 5 give a difference
     but no interval. Several runs of one method on one text count together.
     """
-    sums, prompts, written = _by_text(tables), prompts_of_texts(tables), _written(tables)
+    prompts, key_of = prompts_of_texts(tables), pairing(tables)
+    sums = {key: _by_text(tables, key) for key in KEYS}
+    written = {key: _written(tables, key) for key in KEYS}
     names = list(dict.fromkeys(tables.labels.values()))
     rows = []
     for one, other in combinations(names, 2) if chosen is None else chosen:
-        if one not in sums or other not in sums:
+        key = key_of(one, other)
+        if one not in sums[key] or other not in sums[key]:
             continue
-        found = paired(sums[one], sums[other], draws, prompts)
+        found = paired(sums[key][one], sums[key][other], draws, prompts)
         if not found["texts"]:
             continue
-        mine, theirs = written[one], written[other]
+        mine, theirs = written[key][one], written[key][other]
         found["same"] = sum(len(mine[text] | theirs[text]) == 1 for text in mine if text in theirs)
         values = {"tau": found.pop("value"), "other_tau": found.pop("other_value")}
         rows.append({"method": one, "other": other, **values, **found})
@@ -70,37 +79,68 @@ def paired(
 
 
 def prompts_of_texts(tables: Tables) -> dict[str, int]:
-    """The number of the prompt of each text, by its key."""
-    return dict(zip(tables.runs["text"], tables.prompt_numbers.tolist(), strict=True))
+    """The number of the prompt of each text, by its key of either kind."""
+    numbers = tables.prompt_numbers.tolist()
+    asked = (asked_key(run.header) for run in tables.about.values())
+    return dict(zip((*tables.runs["text"], *asked), (*numbers, *numbers), strict=True))
 
 
-def _written(tables: Tables) -> dict[str, dict[str, set[bytes]]]:
+def pairs(tables: Tables, apart: Sequence[str]) -> list[tuple[str, str]]:
+    """Labels whose settings differ in some of ``apart`` and in nothing else, in the order of the
+    runs."""
+    headers = {run: tables.about[run].header for run in tables.labels}
+    settings, first = settings_of(headers), dict[str, dict[str, str]]()
+    for run, label in tables.labels.items():
+        own, drafter = settings[run], headers[run].drafter
+        weights = drafter.get("sha256") or own["drafter"]  # the same under two names are the same
+        first.setdefault(label, own | {"drafter": str(weights), "weights": ""})
+    return [
+        (one, other)
+        for (one, a), (other, b) in combinations(first.items(), 2)
+        if (found := {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)})
+        and found.issubset(apart)
+    ]
+
+
+def pairing(tables: Tables) -> Callable[[str, str], Key]:
+    """Which key pairs the texts of two labels."""
+    moved = set(pairs(tables, OF_TARGETS))
+    return lambda one, other: "asked" if {(one, other), (other, one)} & moved else "text"
+
+
+def _written(tables: Tables, key: Key) -> dict[str, dict[str, set[bytes]]]:
     """By method and key of a text: the texts that whole runs wrote."""
     found: dict[str, dict[str, set[bytes]]] = {}
-    for row in whole_runs(tables)[["run", "method", "text"]].itertuples(index=False):
-        own = found.setdefault(str(row.method), {}).setdefault(row.text, set())
-        own.add(tables.about[row.run].text.tobytes())
+    runs = whole_runs(tables)
+    for run, method, text in zip(runs["run"], runs["method"], runs[key], strict=True):
+        own = found.setdefault(str(method), {}).setdefault(text, set())
+        own.add(tables.about[run].text.tobytes())
     return found
 
 
 def whole_runs(tables: Tables) -> Frame:
-    """The runs that may be in a pair."""
-    return tables.runs[(tables.runs["rounds"] > 0) & (tables.runs["ended"] != INTERRUPTED)]
+    """The runs that may be in a pair, with a column for each of ``KEYS``."""
+    runs = tables.runs[(tables.runs["rounds"] > 0) & (tables.runs["ended"] != INTERRUPTED)]
+    asked = [asked_key(tables.about[run].header) for run in runs["run"]]
+    return runs.assign(asked=pd.Series(asked, runs.index, dtype=object))
 
 
-def _by_text(tables: Tables) -> dict[str, Frame]:
+def _by_text(tables: Tables, key: Key) -> dict[str, Frame]:
     """By method: Σ (accepted + 1) and rounds of every whole text, in the order of their keys."""
     runs = whole_runs(tables)
     runs = runs.assign(sum=runs["accepted"] + runs["rounds"], count=runs["rounds"])
     return {
-        str(name): part.groupby("text")[["sum", "count"]].sum()
+        str(name): part.groupby(key)[["sum", "count"]].sum()
         for name, part in runs.groupby("method", observed=True)
     }
 
 
 def incomparable(tables: Tables) -> list[tuple[str, str]]:
     """Pairs of methods that share no text: nothing can be said of their difference."""
-    sums = _by_text(tables)
-    names = [n for n in dict.fromkeys(tables.labels.values()) if n in sums]
-    pairs = combinations(names, 2)
-    return [(a, b) for a, b in pairs if sums[a].index.intersection(sums[b].index).empty]
+    sums, key_of = {key: _by_text(tables, key) for key in KEYS}, pairing(tables)
+    names = [n for n in dict.fromkeys(tables.labels.values()) if n in sums["text"]]
+    return [
+        (a, b)
+        for a, b in combinations(names, 2)
+        if not set(sums[key := key_of(a, b)][a].index) & set(sums[key][b].index)
+    ]

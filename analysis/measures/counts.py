@@ -291,8 +291,8 @@ def sentences(counts: Counts) -> Iterator[str]:
         yield "Acceptance by place is not told" + (f"; {more}." if more else ".")
     yield (
         "Which tokens a tree would have added is not told. What a tree or another drafter accepts "
-        "of a served text: collect FILE --answer response.json, then whatif FILE. Which length "
-        "pays at which batch, with the flags for it: advise FILE --cost STEPS.csv."
+        "of a served text: collect --out FILE --answer response.json, then whatif FILE. Which "
+        "length pays at which batch, with the flags for it: advise FILE --cost STEPS.csv."
     )
 
 
@@ -308,7 +308,8 @@ def _over_what(counts: Counts) -> Iterator[str]:
         yield f"The engine's rounded figures fit {few} to {most} drafts: {counts.rounds} are used."
     if counts.span:
         yield f"By {counts.kind}, τ is {' to '.join(map(number, counts.span))}."
-    if counts.kind not in ("response", "profile") and counts.engine != "SGLang":
+    tells_all = counts.kind == "response" and counts.engine != "vLLM"
+    if not tells_all and counts.kind != "profile" and counts.engine != "SGLang":
         yield "Passes of the target without a draft are not counted."
 
 

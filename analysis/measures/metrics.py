@@ -9,6 +9,7 @@ import pandas as pd
 from analysis.frames import Frame, columns
 from analysis.measures import (
     acceptance,
+    begins,
     causes,
     checkpoints,
     comparison,
@@ -24,6 +25,7 @@ REPORT: Mapping[str, Callable[[Tables], pd.DataFrame]] = {
     "runs": lambda t: t.runs,
     "tau": acceptance.tau,
     "paired": comparison.compare,
+    "same-begins": begins.begins,
     "checkpoints-by-depth": checkpoints.by_depth,
     "checkpoints-stretches": checkpoints.stretches,
     "per-depth": acceptance.per_depth,

@@ -78,6 +78,11 @@ class Tables:
         return _rounds(self)
 
     @cached_property
+    def rounds_of(self) -> Mapping[str, Array]:
+        """The numbers of each run's lines in ``rounds``, where it has any."""
+        return self.rounds.groupby("run", observed=True).indices
+
+    @cached_property
     def positions(self) -> Frame:
         return _positions(self)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Frame = Any
 MAX_DEPTHS, MAX_CLASSES, MAX_RANK = 32, 6, 8  # that a report shows
+FIRST = 4  # places of drafts that begin alike
 
 
 def _all(frame: Frame) -> Frame:
@@ -159,6 +160,13 @@ PAIRED = Section(
     "Methods on the same prompts", "paired",
     "method other prompts texts same tau other_tau difference low better", below=_unpaired,
 )  # fmt: skip
+BEGINS = Section(
+    "At the places where rounds of both begin", "same-begins",
+    "depth own_rounds own_share others_rounds others_share rounds value other_value difference low",
+    keep=lambda frame: frame[frame["depth"] <= FIRST], each=("method", "other"),
+    above="Share of the drafts that accept each place. Rounds of another draft length begin at "
+    "other tokens; where both begin, the same text stands before them.",
+)  # fmt: skip
 CHECKPOINTS = (
     Section(
         "By depth, paired by text", "checkpoints-by-depth",
@@ -181,6 +189,7 @@ REPORT = (
         across="method", cell="value",
     ),
     PAIRED,
+    BEGINS,
     *CHECKPOINTS,
     Section(
         "By depth", "per-depth",

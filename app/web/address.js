@@ -2,6 +2,7 @@
 // entries of its history: another tab, run or chapter is a new one, another round or node is not.
 // Whoever wrote a hash is not believed: a value that is not of its kind is as good as absent.
 
+import { h } from "./dom.js";
 import { GHOST } from "./tree/boxes.js";
 import { Turns } from "./turns.js";
 
@@ -41,6 +42,20 @@ const LINKED = {
 const WHOLE = ["round", "place", "node", "budget"],
   TEXTS = ["filter"], // percent-encoded
   DATA = ["options", "kept", "find", "figures", "made"]; // lists and objects, as JSON
+const CALLED = {
+  round: "round",
+  place: "token",
+  node: "node",
+  learn: "step",
+  text: "text",
+  method: "method",
+  budget: "budget",
+  temperature: "temperature",
+  source: "prompts",
+  sort: "order",
+};
+const TOLD = ["trace", "made", "run", "other", "third", "fourth"], // by the tabs themselves
+  MOST_TOLD = 40; // characters of a part that cannot be read
 const LONGEST = 8000; // characters of a hash
 const SETTLE = 250; // milliseconds before a move is written: browsers limit how often
 const ARRIVAL = { every: 50, most: 10000 }; // milliseconds
@@ -58,6 +73,36 @@ export function readLink(hash) {
     if (said !== null) state[name] = said;
   }
   return state;
+}
+
+/** What a hash names and `written`, what is on view, is not, in a sentence; "": nothing. What the
+ *  view leaves out is as good as met, but for a node. */
+export function unmet(hash, written) {
+  const asked = readLink(hash),
+    isMet = (name) => {
+      const [wanted, shown] = [asked, written].map((state) => `${state[name] ?? ""}.`);
+      return shown.startsWith(wanted) || (shown === "." && name !== "node");
+    };
+  const lost = Object.keys(CALLED).filter((name) => name in asked && !isMet(name)),
+    parts = hash.replace(/^#/, "").split("&"),
+    isUnread = (name) => !Object.hasOwn(asked, name) && !TOLD.includes(name),
+    unread = parts.filter((part) => part.includes("=") && isUnread(part.split("=")[0]));
+  const named = (state) => (name) => `${CALLED[name]} ${state[name]}`,
+    missing = [...lost.map(named(asked)), ...unread.map((part) => part.slice(0, MOST_TOLD))],
+    instead = lost.filter((name) => name in written && written[name] !== undefined);
+  if (!missing.length) return "";
+  const shown = instead.length ? `; shown instead: ${instead.map(named(written)).join(", ")}` : "";
+  return `Not found: ${missing.join(", ")}${shown}.`;
+}
+
+/** Say above a view what an address names in vain, quietly and until somebody does anything. */
+function note(view, sentence) {
+  const line = h("p", { class: "ds-unmet", role: "status" }),
+    away = new AbortController();
+  view.after(line);
+  setTimeout(() => (line.textContent = sentence)); // words of a line that is there are spoken
+  for (const act of ["keydown", "pointerdown", "popstate"])
+    window.addEventListener(act, () => [line.remove(), away.abort()], { signal: away.signal });
 }
 
 function readValue(name, value) {
@@ -135,6 +180,7 @@ function ownEntry() {
 /** Open a tab: `open` says whether it is on view, and is asked again until the page is made. */
 export function arrive(view, open, left = ARRIVAL.most) {
   awaited = open(view) || left <= 0 ? null : view;
+  if (left === 0) note(document.querySelector(".ds-scope"), `Not found: view ${view}.`);
   const again = () => awaited === view && arrive(view, open, left - ARRIVAL.every);
   if (awaited) setTimeout(again, ARRIVAL.every);
 }
@@ -156,6 +202,7 @@ export class ViewInAddress {
    *      nothing newer was asked for meanwhile }; only state must be. */
   constructor(view, element, hear) {
     Object.assign(this, { view, element, turns: new Turns(), isShown: false });
+    this.asked = ""; // the hash that is being followed, until what came of it is on view
     this.hear = { runs: () => [], show: () => {}, ...hear };
     const back = () => {
       if (!element.isConnected) window.removeEventListener("popstate", back);
@@ -169,6 +216,7 @@ export class ViewInAddress {
 
   async _show(state, atStart) {
     clearTimeout(this.timer);
+    this.asked = state ? window.location.hash : "";
     const isWanted = this.turns.take(),
       runs = state && (ownEntry()?.runs ?? null);
     try {
@@ -185,6 +233,7 @@ export class ViewInAddress {
   /** Somebody opens something else: what the address asked for is not wanted any more. */
   leave() {
     this.turns.end();
+    this.asked = "";
   }
 
   /** Something on view is another. */
@@ -199,9 +248,12 @@ export class ViewInAddress {
     if (this.turns.isTaken || !this.element.getClientRects().length) return;
     const state = this.hear.state();
     if (!state) return;
-    const view = this.view === "run" || state.learn ? undefined : this.view;
+    const view = this.view === "run" || state.learn ? undefined : this.view,
+      vain = this.asked && unmet(this.asked, { view, ...state });
     visit({ view, ...state }, this.hear.runs(), this.isShown);
     this.isShown = false;
+    this.asked = "";
+    if (vain) note(this.element, vain);
   }
 }
 

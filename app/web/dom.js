@@ -69,6 +69,13 @@ export function say(element, sentence) {
   element.textContent = sentence || "";
 }
 
+/** The same in a live region, which is not to speak where the focus stands within `place`: what has
+ *  the focus is spoken by itself. */
+export function sayBeside(place, element, sentence) {
+  element.setAttribute("aria-live", place.contains(document.activeElement) ? "off" : "polite");
+  element.textContent = sentence;
+}
+
 /** Press or drag over a picture: onShare(how far across and down it the pointer is, 0 to 1). */
 export function scrub(picture, onShare) {
   const pick = (event) => {

@@ -104,12 +104,13 @@ export class Permalink {
       busy = panes.some(({ feed }) => feed.active),
       at = (round || 1) - 1;
     if (wanted.isComing) return;
-    const isThere = comparing && place ? place <= guide.reachable : at < panes[0].rounds.length;
+    const isThere = comparing && place ? guide.holds(place, pane) : at < panes[0].rounds.length;
     if (!isThere) {
       if (!panes[0].rounds.length) return;
       const byHand = wanted.guide === guide && wanted.chosen !== guide.chosen;
+      if (byHand) this.address?.leave(); // somebody stays elsewhere
       if (byHand || !busy)
-        this.wanted = null; // somebody stays elsewhere, or it does not come
+        this.wanted = null; // or it does not come
       else Object.assign(wanted, { guide, chosen: guide.chosen });
       return;
     }

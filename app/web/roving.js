@@ -2,7 +2,8 @@
 // right move within it, Home and End go to its ends. The page has uses of its own for these keys,
 // so here they move only a focus that came by a key, not by a press.
 
-const TOOL = "button, summary"; // a "⋯" is a tool too
+// A "⋯" is a tool too; up and down go along its entries (parts.js).
+const TOOL = ":is(button, summary):not(.ds-menu-list *)";
 const STEPS = { ArrowLeft: -1, ArrowRight: 1 };
 
 /** Where a key leads among `count` tools from number `at`; null: a toolbar does not use the key. */

@@ -163,6 +163,8 @@ class TraceReader:
         if not first:
             raise UserError(f"{name} is empty, not a trace")
         self.header = _header(first, name)
+        rule = self.header.settings.get("sampling")
+        self._greedy = isinstance(rule, Mapping) and rule.get("temperature") == 0
         self.lies: tuple[str, ...] = ()
         self._totals = Totals()
 
@@ -173,6 +175,8 @@ class TraceReader:
                 record = round_from_line(line)
             except BadField as why:
                 raise self._error(number, why) from None
+            if self._greedy:
+                record = _undrawn(record)
             if faults := faults_of(record, before):
                 record = replace(record, faults=faults)
             self._totals.add_round(record)
@@ -243,6 +247,15 @@ class TraceReader:
             seconds = astuple(line.times or TimesLine())
             self._totals.add(len(line.committed), len(line.path), seconds, bool(line.block))
         return Trace(self.header, (), self.footer, self.lies)
+
+
+def _undrawn(record: Round) -> Round:
+    """The round of a greedy run, which draws nothing: up to 0.5.0 its rule for sampling called the
+    target's own token drawn."""
+    verdict = record.verdict
+    if verdict.bonus_token is None or verdict.bonus != verdict.target_tokens[verdict.path[-1]]:
+        return record
+    return replace(record, verdict=replace(verdict, bonus_token=None))
 
 
 def _agrees(claim: Any, own: Any) -> bool:

@@ -76,7 +76,8 @@ class Totals:
 class Writer:
     """Turns messages into files in ``folder``.
 
-    header  what the engine said of itself, as ``listening.first_message`` makes it
+    header    what the engine said of itself, as ``listening.first_message`` makes it
+    finished  the bytes of each finished trace that was not removed, oldest first; ``held``: of all
     """
 
     folder: Path
@@ -86,7 +87,8 @@ class Writer:
     text: Callable[[list[int]], str] | None = None
     requests: dict[str, Request] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
-    finished: list[Path] = field(default_factory=list)
+    finished: dict[Path, int] = field(default_factory=dict)
+    held: int = 0
     count: int = 0
     said: float = -SAID
 
@@ -231,19 +233,18 @@ class Writer:
         try:
             recorder.__exit__(None if whole else RuntimeError, None, None)
         finally:  # a trace that is cut takes room, too
-            self.finished.append(request.path)
-            self._remove_oldest()
+            self._finish(request.path)
             self.sum_up()
 
-    def _remove_oldest(self) -> None:
-        sizes = {path: path.stat().st_size for path in self.finished if path.exists()}
-        total = sum(sizes.values())
-        for path, size in sizes.items():  # in the order they were finished
-            if total <= self.max_bytes:
-                break
-            path.unlink(missing_ok=True)
-            total -= size
-        self.finished = [path for path in sizes if path.exists()]
+    def _finish(self, path: Path) -> None:
+        """Remove the oldest traces where there are too many bytes."""
+        with suppress(OSError):  # somebody took it away
+            self.finished[path] = path.stat().st_size
+            self.held += self.finished[path]
+        while self.held > self.max_bytes:
+            oldest = next(iter(self.finished))
+            self.held -= self.finished.pop(oldest)
+            oldest.unlink(missing_ok=True)
 
     def sum_up(self) -> None:
         """Write what was counted so far, beside the traces."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # where gradio is missing, the tests are skipped and nothing 
     from tests.browser.steps import Open
 
     Profiles = defaultdict[str, list[BrowserContext]]
+    Put = Callable[..., Page]
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
@@ -101,3 +103,64 @@ def visit(browser: Browser, address: str, profiles: Profiles) -> Iterator[Open]:
         unused.append(page.context)
     assert not faults
     assert not any(pwned)
+
+
+@pytest.fixture
+def put(browser: Browser, tmp_path: Path) -> Iterator[Put]:
+    """Opens a text as a page from disk; nothing may go wrong in it and nothing may be fetched."""
+    from tests.browser.steps import watch
+
+    faults: list[str] = []
+    contexts: list[BrowserContext] = []
+
+    def open_text(text: str, hash_: str = "", **options) -> Page:
+        path = tmp_path / f"page{len(contexts)}.html"
+        path.write_text(text, encoding="utf-8")
+        options.setdefault("viewport", {"width": 1400, "height": 900})
+        context = browser.new_context(accept_downloads=True, offline=True, **options)
+        contexts.append(context)
+        page = watch(context.new_page(), faults, _from_disk)
+        page.on("console", lambda said: faults.extend([said.text] * (said.type == "error")))
+        page.goto(path.as_uri() + hash_)
+        return page
+
+    yield open_text
+    pwned = [
+        frame.evaluate("window.__pwned") for c in contexts for p in c.pages for frame in p.frames
+    ]
+    for context in contexts:
+        context.close()
+    assert not faults and not any(pwned)
+
+
+def _from_disk(url: str) -> bool:
+    return url.startswith(("file:///", "data:", "blob:", "about:")) and "favicon" not in url
+
+
+@pytest.fixture
+def replay(put: Put) -> Open:
+    """Opens runs of the fake engine as an offline file has them: the same view as in the studio,
+    without Gradio and a server, for a sixth of the processor time. For what a view does by itself.
+    """
+    from playwright.sync_api import expect
+
+    def open_runs(
+        *methods: str, budget: int = 64, prompt: str = "hello", hash_: str = "", **options
+    ) -> Page:
+        page = put(replayed(methods or ("ddtree",), budget, prompt), hash_, **options)
+        expect(page.locator(".ds-round-title:visible")).to_have_count(len(methods) or 1)
+        return page
+
+    return open_runs
+
+
+@cache
+def replayed(methods: tuple[str, ...], budget: int, prompt: str) -> str:
+    """The offline file of these methods' runs."""
+    from app.export.offline import offline_page
+    from core.decoding.request import RunRequest
+    from core.traces.schema import Trace
+
+    asked = [RunRequest(prompt, method, budget, max_new_tokens=64) for method in methods]
+    runs = map(FakeEngine().start, asked)
+    return offline_page([Trace(run.header, tuple(run.rounds), {}) for run in runs])

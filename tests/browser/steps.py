@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Thread
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from playwright.sync_api import Dialog, Locator, Page, Request, Route, expect
 
@@ -20,23 +23,48 @@ if TYPE_CHECKING:
 PROMPT, NODE = "#ds-prompt textarea", ".ds-node"
 expect.set_options(timeout=30_000)  # ms: a slow machine measures runs for twenty seconds
 
-MODULES = "http://modules.test/"  # nothing is asked there: `with_modules` answers
-
 Open = Callable[..., Page]
 
 
-def with_modules(page: Page, at: str = "", style: str = "") -> Page:
+class Modules(BaseHTTPRequestHandler):
+    """Answers with the view's modules below ``/web/``, and with pages that it was given."""
+
+    protocol_version = "HTTP/1.1"
+    pages: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        folder, _, name = self.path.removeprefix("/").partition("/")
+        if folder == "web":
+            file = PLOTLY if name == PLOTLY.name else WEB / name
+            body, kind = file.read_bytes(), "text/javascript"
+        else:
+            body, kind = self.pages[int(folder)].encode(), "text/html; charset=utf-8"
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # a page may close while it is answered
+            super().handle()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@cache
+def modules_at() -> str:
+    """The address of this process's server of modules."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Modules)
+    Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}/"
+
+
+def with_modules(page: Page, at: str = "", style: str = "", more: str = "") -> Page:
     """An empty page that can import the view's modules from ``/web/``, without any studio."""
-
-    def answer(route: Route) -> None:
-        name = route.request.url.partition("/web/")[2]
-        file = PLOTLY if name == PLOTLY.name else WEB / name
-        body = file.read_text("utf-8") if name else f"<style>{style}</style><main></main>"
-        kind = "text/javascript" if name else "text/html; charset=utf-8"
-        route.fulfill(body=body, content_type=kind)
-
-    page.route(f"{MODULES}**", answer)
-    page.goto(MODULES + at)
+    Modules.pages.append(f"<style>{style}</style>{more}<main></main>")
+    page.goto(f"{modules_at()}{len(Modules.pages) - 1}{at}")
     return page
 
 

@@ -24,6 +24,7 @@ STATES = {
     "denoise": "#view=denoise",
     "learn": "#learn=3.2",
 }
+FORMS = {"opened": "ds", "compare": "ds-c", "denoise": "ds-d"}  # the forms' prefixes
 SEEN = {
     "opened": "#ds-scope .ds-node",
     "run": "#ds-scope .ds-inspector dl",
@@ -53,11 +54,25 @@ def rounds_are_sound(page: Page, axe: Path) -> None:
     check(page, axe)
 
 
+def the_open_form_is_sound(page: Page, axe: Path, prefix: str) -> None:
+    open_form(page, prefix)
+    expect(page.get_by_role("textbox", name="Prompt").locator("visible=true")).to_be_visible()
+    settings = page.get_by_role("dialog", name="Settings").locator("visible=true")
+    expect(settings).to_be_focused()
+    bounds = page.locator(".min_value, .max_value").locator("visible=true")
+    expect(bounds.first).to_be_visible()  # the small numbers beside a slider
+    for fold in page.locator(f"#{prefix}-settings summary:visible").all():
+        fold.click()
+    check(page, axe)
+
+
 @pytest.mark.parametrize("name", [name for name in STATES if name not in ("run", "compare")])
 def test_axe_finds_no_fault(visit: Open, address: str, axe: Path, name: str):
     page = opened(visit, address, name)
     expect(page.locator("body.dark")).to_have_count(0)
     check(page, axe)
+    if name in FORMS:
+        the_open_form_is_sound(page, axe, FORMS[name])
 
 
 def test_axe_finds_no_fault_in_a_run_its_help_and_its_table_and_keys_reach_all(
@@ -68,11 +83,23 @@ def test_axe_finds_no_fault_in_a_run_its_help_and_its_table_and_keys_reach_all(
     the_inspector_is_scrolled(page)
     its_nodes_are_items_of_a_tree(page)
     check(page, axe)
+    the_focus_follows_to_the_table_of_nodes_and_back(page)
     page.locator("#ds-scope .ds-tree").press("?")
     expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
     check(page, axe)
     page.keyboard.press("Escape")
     rounds_are_sound(page, axe)
+
+
+def the_focus_follows_to_the_table_of_nodes_and_back(page: Page) -> None:
+    tree = page.locator("#ds-scope .ds-tree")
+    tree.press("t")
+    row = page.locator("#ds-scope .ds-nodes tr[tabindex='0']")
+    expect(row).to_be_focused()
+    row.press("ArrowRight")  # another round has other lines
+    expect(row).to_be_focused()
+    row.press("t")
+    expect(tree).to_be_focused()
 
 
 def the_first_stop_leads_to_the_tree(page: Page) -> None:
@@ -111,22 +138,7 @@ def test_axe_finds_no_fault_in_a_comparison_and_its_table_and_tokens_have_names(
         assert words.strip()
     check(page, axe)
     rounds_are_sound(page, axe)
-
-
-@pytest.mark.parametrize("view, prefix", [("run", "ds"), ("compare", "ds-c"), ("denoise", "ds-d")])
-def test_axe_finds_no_fault_in_an_open_form(
-    visit: Open, address: str, axe: Path, view: str, prefix: str
-):
-    page = visit(f"{address}/#view={view}", color_scheme="light", bypass_csp=True)
-    open_form(page, prefix)
-    expect(page.get_by_role("textbox", name="Prompt").locator("visible=true")).to_be_visible()
-    settings = page.get_by_role("dialog", name="Settings").locator("visible=true")
-    expect(settings).to_be_focused()
-    bounds = page.locator(".min_value, .max_value").locator("visible=true")
-    expect(bounds.first).to_be_visible()  # the small numbers beside a slider
-    for fold in page.locator(f"#{prefix}-settings summary:visible").all():
-        fold.click()
-    check(page, axe)
+    the_open_form_is_sound(page, axe, FORMS["compare"])
 
 
 def test_arrows_go_along_the_choices_of_a_group(visit: Open, address: str):
@@ -149,15 +161,3 @@ def test_the_legend_is_beside_the_inspector(visit: Open, address: str):
     inspector = page.locator("#ds-scope .ds-inspector").bounding_box()
     assert legend is not None and inspector is not None
     assert legend["x"] + legend["width"] <= inspector["x"] + 1
-
-
-def test_the_focus_follows_from_the_tree_to_its_table_and_back(visit: Open, address: str):
-    page = opened(visit, address, "run")
-    tree = page.locator("#ds-scope .ds-tree")
-    tree.press("t")
-    row = page.locator("#ds-scope .ds-nodes tr[tabindex='0']")
-    expect(row).to_be_focused()
-    row.press("ArrowRight")  # another round has other lines
-    expect(row).to_be_focused()
-    row.press("t")
-    expect(tree).to_be_focused()

@@ -246,6 +246,48 @@ def test_an_address_of_another_kind_of_value_leaves_the_tab_alive(visit: Open, a
     settled(page, "view=whatif", "text=fibonacci", "method=")
 
 
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("trace=chat-dart&round=9999&rond=1", "round 9999, rond=1; shown instead: round 1"),
+        ("learn=3.99", "step 3.99; shown instead: step 3.15"),
+        ("view=whatif&text=zzz", "text zzz; shown instead: text fibonacci"),
+    ],
+)
+def test_what_an_address_names_in_vain_is_said_until_somebody_acts(
+    visit: Open, address: str, end: str, said: str
+):
+    page = visit(f"{address}/#{end}")
+    line = page.locator("[role=status].ds-unmet:visible")
+    expect(line).to_have_text(f"Not found: {said}.")
+    page.keyboard.press("Shift")
+    expect(line).to_have_count(0)
+
+
+def test_what_if_says_that_a_link_needs_its_file_until_another_text_is_chosen(
+    visit: Open, address: str
+):
+    page = visit(f"{address}/#view=whatif&method=ddtree&made=%5Bnull%5D")
+    place = page.locator("#ds-w-scope")
+    settled(page, "text=fibonacci")
+    expect(place.locator(".ds-tile").first).to_be_visible()  # every answer has come
+    expect(place.get_by_role("alert")).to_contain_text("open that file here")
+    place.get_by_role("combobox", name="Collected text").select_option(index=1)
+    settled(page, "text=(?!fibonacci)")
+    expect(place.locator(".ds-banner:visible")).to_have_count(0)
+
+
+def test_a_node_of_the_second_of_two_runs_is_still_there_once_both_have_come(
+    visit: Open, address: str
+):
+    end = "trace=chat-dart,chat-treeflash&place=9&who=B&node=2&view=compare"
+    page = visit(f"{address}/#{end}")
+    expect(page.locator("#ds-c-scope .ds-node.selected[data-row='2']")).to_have_count(1)
+    expect(state(page)).to_have_count(2)
+    settled(page, "node=2")
+    expect(page.locator(".ds-unmet")).to_have_count(0)
+
+
 def test_a_tab_first_opened_by_a_click_says_nothing_about_another_tabs_address(
     visit: Open, address: str
 ):

@@ -27,6 +27,7 @@ from core import ASSETS
 from core.rounds.causes import Cause
 from core.traces.reader import read_trace
 from tests.browser.steps import (
+    FRAMES,
     Open,
     at_round,
     from_menu,
@@ -40,6 +41,7 @@ from tests.browser.steps import (
 from tests.fakes import FakeEngine
 
 SCOPE = "#ds-k-scope"
+HERE = "/#view=calibration"  # Run, which is not seen, opens no example
 CAUSE = re.compile(r"^pruned by budget, depth [1-9]: [1-9]")
 
 
@@ -169,32 +171,8 @@ def test_a_run_that_is_gone_leaves_the_others_their_numbers(browser: Browser):
         page.context.close()
 
 
-def test_what_could_not_be_saved_is_said_beside_its_button(visit: Open):
-    page = visit()
-    begin(page)
-    made = figure(page, "Acceptance by depth")
-    png = from_menu(made, "Save the figure Acceptance by depth as PNG")
-    page.evaluate(
-        "() => { window.toBlob = HTMLCanvasElement.prototype.toBlob;"
-        " HTMLCanvasElement.prototype.toBlob = (done) => done(null); }"
-    )
-    png.click()
-    expect(made.get_by_role("alert")).to_have_text("not saved: no picture")
-    page.route("**/*", lambda route: route.abort())
-    from_menu(made, "Save the numbers as Parquet").click()
-    silent = made.get_by_role("alert").filter(has_text="the server did not answer")
-    expect(silent).to_have_text("not saved: the server did not answer")
-    page.evaluate("() => { HTMLCanvasElement.prototype.toBlob = window.toBlob; }")
-    with page.expect_download() as saved:
-        from_menu(made, "Save the figure Acceptance by depth as PNG").click()
-    assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
-    expect(made.locator(".ds-menu[open]")).to_have_count(0)
-    expect(made.locator(".ds-menu > summary")).to_be_focused()
-    expect(made.get_by_role("alert")).to_have_count(1)
-
-
-def test_a_cause_of_death_leads_to_its_round(visit: Open):
-    page = visit()
+def test_a_cause_of_death_leads_to_its_round(visit: Open, address: str):
+    page = visit(address + HERE)
     begin(page)
     ended = page.locator(f"{SCOPE} figure", has_text="Why the walk ended").first
     ended.scroll_into_view_if_needed()
@@ -216,8 +194,11 @@ def test_a_cause_of_death_leads_to_its_round(visit: Open):
     expect(title(page)).to_have_text(at_round(number))
 
 
-def test_the_numbers_can_be_taken_away(visit: Open):
-    page = visit()
+def test_the_numbers_can_be_taken_away_and_what_could_not_be_saved_is_said_beside_its_button(
+    visit: Open,
+    address: str,
+):
+    page = visit(address + HERE)
     begin(page)
     made = figure(page, "Acceptance by depth")
     with page.expect_download() as saved:
@@ -242,8 +223,27 @@ def test_the_numbers_can_be_taken_away(visit: Open):
         data = io.BytesIO(Path(saved.value.path()).read_bytes())
         assert len(pd.read_parquet(data)) == len(small)
 
+    png = from_menu(made, "Save the figure Acceptance by depth as PNG")
+    page.evaluate(
+        "() => { window.toBlob = HTMLCanvasElement.prototype.toBlob;"
+        " HTMLCanvasElement.prototype.toBlob = (done) => done(null); }"
+    )
+    png.click()
+    expect(made.get_by_role("alert")).to_have_text("not saved: no picture")
+    page.route("**/*", lambda route: route.abort())
+    from_menu(made, "Save the numbers as Parquet").click()
+    silent = made.get_by_role("alert").filter(has_text="the server did not answer")
+    expect(silent).to_have_text("not saved: the server did not answer")
+    page.evaluate("() => { HTMLCanvasElement.prototype.toBlob = window.toBlob; }")
+    with page.expect_download() as saved:
+        from_menu(made, "Save the figure Acceptance by depth as PNG").click()
+    assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+    expect(made.locator(".ds-menu[open]")).to_have_count(0)
+    expect(made.locator(".ds-menu > summary")).to_be_focused()
+    expect(made.get_by_role("alert")).to_have_count(1)
 
-def test_a_result_of_calibrate_is_drawn_with_its_bands(visit: Open, tmp_path: Path):
+
+def test_a_result_of_calibrate_is_drawn_with_its_bands(visit: Open, address: str, tmp_path: Path):
     lines = [
         {"number": n, "seed": seed, "prompt": n, "position": n, "series": series, "depth": depth,
          "continuations": 4, "tvd": 0.1 * depth + 0.01 * n + 0.02 * seed}
@@ -252,7 +252,7 @@ def test_a_result_of_calibrate_is_drawn_with_its_bands(visit: Open, tmp_path: Pa
     ]  # fmt: skip
     file = tmp_path / "calibration.csv"
     pd.DataFrame(lines).to_csv(file, index=False)
-    page = visit()
+    page = visit(address + HERE)
     begin(page)
     open_file(page, file, f"{SCOPE} .ds-opens")
     opened = page.get_by_role("region", name="A calibrate result")
@@ -267,11 +267,13 @@ def test_a_result_of_calibrate_is_drawn_with_its_bands(visit: Open, tmp_path: Pa
     expect(said).to_contain_text("not a calibration table")
 
 
-@pytest.mark.parametrize("width", [360, 3840])
-def test_calibration_is_no_wider_than_the_window(visit: Open, width: int):
-    page = visit(viewport={"width": width, "height": 800})
+def test_calibration_is_no_wider_than_the_window(visit: Open, address: str):
+    page = visit(address + HERE, viewport={"width": 3840, "height": 800})
     begin(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.documentElement.scrollWidth") <= 3840
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.evaluate(FRAMES)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 def test_the_script_that_draws_comes_with_the_first_figure_and_follows_the_theme(visit: Open):
@@ -296,8 +298,8 @@ def test_the_script_that_draws_comes_with_the_first_figure_and_follows_the_theme
     expect(fill).to_have_css("fill", f"rgb({red}, {green}, {blue})")
 
 
-def test_a_drafter_is_diagnosed_or_stopped(visit: Open):
-    page = visit()
+def test_a_drafter_is_diagnosed_or_stopped(visit: Open, address: str):
+    page = visit(address + HERE)
     begin(page)
     made = page.get_by_role("region", name="Diagnosis", exact=True)
     start, status = made.get_by_role("button", name="Diagnose"), made.get_by_role("status")

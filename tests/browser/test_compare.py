@@ -162,12 +162,11 @@ def test_it_opens_on_two_runs_where_one_accepts_much(visit: Open):
     assert len({each["left"] for each in columns(page)}) == 1  # under sentences of any length
 
 
-def test_two_methods_step_together(visit: Open):
-    page = visit()
-    compare(page, "hello", "TreeFlash", "DART")
+def test_two_methods_step_together(replay: Open):
+    page = replay("treeflash", "dart", budget=16)
     expect(page.locator(".ds-pane:visible")).to_have_count(2)
     expect(page.locator(".ds-run-name:visible")).to_have_text(["treeflash B 16", "dart B 16"])
-    expect(page.locator("#ds-c-scope .ds-cautions")).to_be_hidden()
+    expect(page.locator(".ds-cautions")).to_be_hidden()
     expect(page.locator(".ds-parted")).to_have_count(0)  # lossless: one text
     trees(page).first.focus()
     page.keyboard.press("Home")
@@ -184,13 +183,12 @@ def test_two_methods_step_together(visit: Open):
     assert shown(page) == seen[-2]
     page.keyboard.press("End")
     assert place(page) == 64
-    expect(page.locator("#ds-c-scope .ds-scrub")).to_have_value("63")
+    expect(page.locator(".ds-scrub")).to_have_value("63")
 
 
-def test_scrubber_strip_and_table_follow_the_place(visit: Open):
-    page = visit()
-    compare(page, "hello", "DDTree", "TreeFlash")
-    page.locator("#ds-c-scope .ds-scrub").fill("10")
+def test_scrubber_strip_and_table_follow_the_place(replay: Open):
+    page = replay("ddtree", "treeflash", budget=16)
+    page.locator(".ds-scrub").fill("10")
     assert place(page) == 11
     expect(page.locator(".ds-two.here")).to_have_attribute("data-place", "10")
     page.locator(".ds-two").nth(20).click()
@@ -203,9 +201,8 @@ def test_scrubber_strip_and_table_follow_the_place(visit: Open):
     expect(page.locator(".ds-two > i.begins")).not_to_have_count(0)
 
 
-def test_the_next_place_where_acceptance_differs(visit: Open):
-    page = visit()
-    compare(page, "hello", "DDTree", "Plain")
+def test_the_next_place_where_acceptance_differs(replay: Open):
+    page = replay("ddtree", "ar", budget=16)
     trees(page).first.focus()
     page.keyboard.press("Home")
     cells = page.locator(".ds-compare .ds-table td:last-child")
@@ -221,7 +218,9 @@ def test_the_next_place_where_acceptance_differs(visit: Open):
     assert place(page) == third
 
 
-COLUMNS = """() => [...document.querySelectorAll("#ds-c-scope .ds-tree")].map((tree) => {
+COLUMNS = """() => [
+  ...document.querySelectorAll(":is(#ds-c-scope, #ds-offline) .ds-tree"),
+].map((tree) => {
   const box = tree.getBoundingClientRect();
   const at = tree.querySelector(".ds-column-here").getBoundingClientRect();
   return {
@@ -237,9 +236,8 @@ def columns(page: Page) -> list[dict[str, Any]]:
     return page.evaluate(COLUMNS)
 
 
-def test_trees_stand_in_the_same_columns_of_the_text(visit: Open):
-    page = visit()
-    compare(page, "hello", "DDTree", "TreeFlash")
+def test_trees_stand_in_the_same_columns_of_the_text(replay: Open):
+    page = replay("ddtree", "treeflash", budget=16)
     trees(page).first.focus()
     page.keyboard.press("Home")
     for _ in range(8):
@@ -258,13 +256,12 @@ def test_trees_stand_in_the_same_columns_of_the_text(visit: Open):
     assert moved[0]["left"] == moved[1]["left"] == found[0]["left"] - 80
 
 
-def test_one_inspector_shows_p_beside_every_q(visit: Open):
-    page = visit()
-    compare(page, "hello", "DDTree", "TreeFlash")
+def test_one_inspector_shows_p_beside_every_q(replay: Open):
+    page = replay("ddtree", "treeflash", budget=16)
     trees(page).first.focus()
     page.keyboard.press("Home")
     page.keyboard.press("Enter")
-    boxes = page.locator("#ds-c-scope .ds-inspector:visible")
+    boxes = page.locator(".ds-inspector:visible")
     expect(boxes).to_have_count(1)
     expect(boxes.locator("h2 .ds-letter")).to_have_text("A")
     rows = boxes.locator(".ds-beside tbody tr")
@@ -285,23 +282,9 @@ def test_one_inspector_shows_p_beside_every_q(visit: Open):
     expect(boxes).to_have_count(0)
 
 
-def test_numbers_after_other_texts_are_not_put_beside_each_other(visit: Open, tmp_path: Path):
+def test_a_run_has_one_colour_everywhere_and_its_numbers_can_be_taken_away(visit: Open):
     page = visit()
-    tab(page, "compare")
-    open_file(page, trace(tmp_path / "a.jsonl", 1), "#ds-c-open")
-    expect(state(page)).to_have_text(["trace"])
-    open_file(page, trace(tmp_path / "b.jsonl", 1, "another"), "#ds-c-open")
-    expect(state(page)).to_have_text(["A: trace", "B: trace"])
-    expect(page.locator("#ds-c-scope .ds-cautions")).to_contain_text("the prompts differ")
-    page.locator("#ds-c-scope .ds-pane").first.locator(f"{NODE}:not(.root)").first.click()
-    notes = page.locator(".ds-beside-notes li")
-    expect(notes.nth(1)).to_contain_text("another prompt")
-    expect(page.locator(".ds-beside tbody tr").first.locator("td").nth(2)).to_have_text("≠")
-
-
-def test_a_run_has_one_colour_everywhere(visit: Open):
-    page = visit()
-    compare(page, "hello", "DDTree", "TreeFlash")
+    compare(page, "hello", "DDTree", "DART")
     page.locator("#ds-c-scope").get_by_role("button", name="Stats").click()
     expect(page.locator("#ds-c-scope .ds-measures tbody .ds-letter").nth(1)).to_be_visible()
     found = page.evaluate("""() => {
@@ -312,6 +295,14 @@ def test_a_run_has_one_colour_everywhere(visit: Open):
     }""")
     rgb = [tuple(int(colour(at)[i : i + 2], 16) for i in (1, 3, 5)) for at in (0, 1)]
     assert found == [[f"rgb({r}, {g}, {b})"] for r, g, b in rgb]
+    from_menu(page.locator(".ds-sums"), "Save the numbers: Runs on one text, CSV")
+    for name in ("Runs on one text", "The runs"):
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Save the numbers: {name}, CSV", exact=True).click()
+        with Path(saved.value.path()).open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [row["method"][:4] for row in rows] == ["ddtr", "dart"]
+        assert all(float(row["tau"]) >= 1 for row in rows)
 
 
 def test_both_runs_survive_a_reload_and_the_comparison_can_be_ended(visit: Open):
@@ -404,33 +395,37 @@ def test_four_methods_with_linked_nodes(visit: Open):
 # ── traces ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def trace(path: Path, seed: int, prompt: str = "hello", method: str = "ddtree") -> Path:
-    write_trace(path, Trace(make_header(prompt, method), tuple(make_run(5, seed=seed)), {}))
+def trace(
+    path: Path, seed: int, prompt: str = "hello", method: str = "ddtree", **settings: object
+) -> Path:
+    header = make_header(prompt, method, **settings)
+    write_trace(path, Trace(header, tuple(make_run(5, seed=seed)), {}))
     return path
 
 
-def test_traces_are_put_beside_what_is_shown(visit: Open, tmp_path: Path):
+def test_traces_are_put_beside_what_is_shown_and_what_cannot_be_compared_is_said(
+    visit: Open, tmp_path: Path
+):
     page = visit()
     tab(page, "compare")
-    open_file(page, trace(tmp_path / "a.jsonl", 1), "#ds-c-open")  # nothing there: shown alone
+    scope, notes = page.locator("#ds-c-scope"), page.locator("#ds-c-scope .ds-cautions")
+    first = trace(tmp_path / "a.jsonl", 1, temperature=0.0)
+    open_file(page, first, "#ds-c-open")  # nothing there: shown alone
     expect(page.locator(".ds-pane:visible")).to_have_count(1)
     expect(state(page)).to_have_text(["trace"])
-    open_file(page, trace(tmp_path / "b.jsonl", 1), "#ds-c-open")
+    open_file(page, trace(tmp_path / "b.jsonl", 1, temperature=0.0), "#ds-c-open")
     expect(state(page)).to_have_text(["A: trace", "B: trace"])
     assert place(page) == 1
-    expect(page.locator("#ds-c-scope .ds-cautions")).to_be_hidden()
+    expect(notes).to_be_hidden()
     expect(page.locator(".ds-parted")).to_have_count(0)
-    told = page.locator("#ds-c-scope .ds-titles > .ds-soft")
-    expect(told).to_have_text("≠ at 0 tokens")
+    expect(scope.locator(".ds-titles > .ds-soft")).to_have_text("≠ at 0 tokens")
 
-
-def test_what_cannot_be_compared_is_said(visit: Open, tmp_path: Path):
-    page = visit()
-    tab(page, "compare")
-    open_file(page, trace(tmp_path / "a.jsonl", 1), "#ds-c-open")
+    page.get_by_role("button", name="Take run B out").click()
     expect(state(page)).to_have_text(["trace"])
-    open_file(page, trace(tmp_path / "b.jsonl", 2, "<b>another</b>"), "#ds-c-open")
-    notes = page.locator("#ds-c-scope .ds-cautions")
+    hot = trace(tmp_path / "c.jsonl", 2, "<b>another</b>", temperature=1.0)
+    open_file(page, hot, "#ds-c-open")
+    expect(state(page)).to_have_text(["A: trace", "B: trace"])
+    expect(page.locator("#ds-c-panel .ds-about")).to_contain_text("these runs: T 0 and 1")
     expect(notes).to_contain_text("the prompts differ")
     expect(notes).to_contain_text("the texts differ from token")
     expect(page.locator(".ds-parted")).to_be_visible()
@@ -438,6 +433,11 @@ def test_what_cannot_be_compared_is_said(visit: Open, tmp_path: Path):
     page.keyboard.press("End")
     found = re.search(r"from token (\d+) on", notes.inner_text())
     assert found is not None and place(page) == int(found.group(1)) - 1
+    page.keyboard.press("Home")
+    scope.locator(".ds-pane").first.locator(f"{NODE}:not(.root)").first.click()
+    expect(page.locator(".ds-beside-notes li").nth(1)).to_contain_text("another prompt")
+    # numbers after other texts are not put beside each other
+    expect(page.locator(".ds-beside tbody tr").first.locator("td").nth(2)).to_have_text("≠")
 
 
 def test_a_hostile_trace_beside_another_stays_text(visit: Open, tmp_path: Path):
@@ -475,32 +475,28 @@ HEADS = """() => [...document.querySelectorAll("#ds-c-scope .ds-pane-head")].map
   [each.scrollWidth <= each.clientWidth, each.getBoundingClientRect().height])"""
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
-def test_the_trees_of_a_comparison_have_most_of_the_window(visit: Open, count: int):
+def test_the_trees_of_a_comparison_have_most_of_the_window_and_are_no_wider(visit: Open):
     page = visit(viewport={"width": 1280, "height": 720})
-    compare(page, "hello", *("DDTree", "TreeFlash", "DART", "Plain")[:count])
-    trees(page).first.focus()
-    page.keyboard.press("Home")
-    page.keyboard.press("ArrowRight")
-    for wide, tall in ((1280, 720), (1440, 900), (1920, 1080)):
-        page.set_viewport_size({"width": wide, "height": tall})
-        page.evaluate(FRAMES)
-        found = page.evaluate(TREES)
-        assert len(found) == count and all(each["rooted"] for each in found)
-        heads = page.locator("#ds-c-scope .ds-panes").bounding_box()
-        assert heads is not None and heads["height"] >= 0.55 * tall
-        crowded = count == 4 and tall == 720  # two rows of trees: the page scrolls a little
-        rest = page.evaluate("document.documentElement.scrollHeight") - tall
-        assert rest <= (180 if crowded else 0)
-        assert all(each["height"] >= 185 for each in found), found
-        assert all(fits and height < 40 for fits, height in page.evaluate(HEADS))
-
-
-def test_a_comparison_is_no_wider_than_the_window(visit: Open):
-    page = visit(viewport={"width": 3840, "height": 2160})
-    compare(page, "hello", "TreeFlash", "DART")
-    trees(page).first.focus()
-    page.keyboard.press("Home")
+    compare(page, "hello", "DDTree", "TreeFlash", "DART", "Plain")
+    for count in (4, 3, 2):
+        expect(page.locator(".ds-pane:visible")).to_have_count(count)
+        trees(page).first.focus()
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowRight")
+        for wide, tall in ((1280, 720), (1440, 900), (1920, 1080)):
+            page.set_viewport_size({"width": wide, "height": tall})
+            page.evaluate(FRAMES)
+            found = page.evaluate(TREES)
+            assert len(found) == count and all(each["rooted"] for each in found)
+            heads = page.locator("#ds-c-scope .ds-panes").bounding_box()
+            assert heads is not None and heads["height"] >= 0.55 * tall
+            crowded = count == 4 and tall == 720  # two rows of trees: the page scrolls a little
+            rest = page.evaluate("document.documentElement.scrollHeight") - tall
+            assert rest <= (180 if crowded else 0)
+            assert all(each["height"] >= 185 for each in found), found
+            assert all(fits and height < 40 for fits, height in page.evaluate(HEADS))
+        if count > 2:
+            page.get_by_role("button", name=f"Take run {'ABCD'[count - 1]} out").click()
     page.keyboard.press("Enter")
     expect(page.locator(".ds-inspector:visible .ds-numbers")).to_be_visible()
     for wide, tall in ((3840, 2160), (820, 1100), (360, 740)):
@@ -510,22 +506,6 @@ def test_a_comparison_is_no_wider_than_the_window(visit: Open):
         panes = [pane.bounding_box() for pane in page.locator(".ds-pane:visible").all()]
         tops = [box["y"] for box in panes if box]
         assert (tops[0] == tops[1]) == (wide > 1000)  # beside each other, or one below the other
-
-
-def test_the_runs_numbers_can_be_taken_away(visit: Open):
-    page = visit()
-    compare(page, "hello", "DDTree", "DART")
-    page.locator("#ds-c-scope").get_by_role(
-        "button", name="Stats"
-    ).click()  # measured when in sight
-    from_menu(page.locator(".ds-sums"), "Save the numbers: Runs on one text, CSV")
-    for name in ("Runs on one text", "The runs"):
-        with page.expect_download() as saved:
-            page.get_by_role("button", name=f"Save the numbers: {name}, CSV", exact=True).click()
-        with Path(saved.value.path()).open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        assert [row["method"][:4] for row in rows] == ["ddtr", "dart"]
-        assert all(float(row["tau"]) >= 1 for row in rows)
 
 
 GROWING = """async () => {

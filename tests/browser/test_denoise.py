@@ -20,6 +20,7 @@ from app.studio.runs import Runs
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests.browser.steps import (
+    FRAMES,
     Open,
     from_menu,
     open_file,
@@ -43,9 +44,8 @@ def engine() -> DenoiseEngine:
 
 
 @pytest.fixture
-def page(visit: Open) -> Page:
-    made = visit()
-    tab(made, "denoise")
+def page(visit: Open, address: str) -> Page:
+    made = visit(f"{address}/#view=denoise")  # Run, which is not seen, opens no example
     expect(heading(made)).to_contain_text("by an accepted draft")  # it opens on an example
     return made
 
@@ -104,7 +104,13 @@ def shown(page: Page, grid: int) -> list[str]:
 # ── the examples ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_example_opens_both_runs_at_the_same_step(page: Page):
+def test_it_opens_at_the_call_that_saved_most_and_an_example_opens_both_runs_at_the_same_step(
+    page: Page,
+):
+    expect(heading(page)).to_contain_text("by an accepted draft")
+    expect(page.locator(".dn-card:visible")).to_have_count(2)
+    asked = page.locator(".dn-asked").inner_text().removeprefix("Prompt: ")
+    expect(page.locator("#ds-d-prompt textarea")).to_have_value(asked)
     example(page)
     expect(page.locator(".dn-card:visible")).to_have_count(2)
     expect(page.locator(".dn-same")).to_have_text(
@@ -118,13 +124,6 @@ def test_an_example_opens_both_runs_at_the_same_step(page: Page):
     assert shown(page, 0) == shown(page, 1)
     expect(page.locator(".dn-strip")).to_contain_text("return num % 2 == 0")
     expect(page.locator(".dn-masked")).to_have_count(0)
-
-
-def test_it_opens_at_the_call_of_an_example_that_saved_most(page: Page):
-    expect(heading(page)).to_contain_text("by an accepted draft")
-    expect(page.locator(".dn-card:visible")).to_have_count(2)
-    asked = page.locator(".dn-asked").inner_text().removeprefix("Prompt: ")
-    expect(page.locator("#ds-d-prompt textarea")).to_have_value(asked)
 
 
 def test_denoising_runs_are_on_this_tab_s_shelf_alone(visit: Open):
@@ -328,13 +327,15 @@ def test_hostile_text_stays_text(page: Page):
     assert not page.locator(".dn-scope img, .dn-scope script, .dn-scope a").count()
 
 
-@pytest.mark.parametrize("width", [390, 1440])
-def test_nothing_runs_off_the_page(visit: Open, width: int):
-    page = visit(viewport={"width": width, "height": 900})
-    tab(page, "denoise")
+def test_nothing_runs_off_the_page(page: Page):
     off = "Math.max(...[...document.querySelectorAll('.dn-scope *')].filter((e) => !e.closest('svg, .ds-table, .dn-scroll, .ds-canvas')).map((e) => e.getBoundingClientRect().right)) - innerWidth"  # noqa: E501
     example(page)
-    assert page.evaluate(off) <= 0
-    page.keyboard.press("End")
-    expect(heading(page)).to_contain_text("Step 64")
-    assert page.evaluate(off) <= 0
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.evaluate(FRAMES)
+        page.keyboard.press("Home")
+        expect(heading(page)).to_contain_text("Step 1 of")
+        assert page.evaluate(off) <= 0
+        page.keyboard.press("End")
+        expect(heading(page)).to_contain_text("Step 64")
+        assert page.evaluate(off) <= 0

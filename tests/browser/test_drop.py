@@ -118,21 +118,7 @@ def test_a_fifth_run_is_listed_where_compare_has_four(visit: Open):
     expect(said(page)).to_have_text(words, timeout=60_000)
 
 
-def test_a_table_of_calibrate_and_an_engines_log_open_in_their_tabs(visit: Open):
-    page = visit()
-    settle(page)
-    name = f"{TABLE}.parquet"
-    drag(page, "drop", (name, "", table_bytes(table(), PARQUET)))
-    expect(said(page)).to_have_text(f"{name}: sent to Calibration")
-    expect(page.get_by_label("A calibrate result")).to_contain_text("anchors, seeds 0, 1")
-    drag(page, "drop", ("vllm.log", "text/plain", LOGS["vLLM, 2025"].encode()))
-    expect(said(page)).to_have_text("vllm.log: sent to Results")
-    report = page.get_by_role("region", name="An opened file")
-    expect(report).to_contain_text("[0.46, 0.63]")
-    expect(report).to_contain_text("45.7% of 129 drafts end at place 1")
-
-
-def test_why_a_table_is_refused_stays_to_be_read(visit: Open):
+def test_why_a_table_is_refused_stays_to_be_read_until_a_good_one_and_a_log_open(visit: Open):
     page = visit()
     settle(page)
     head = table_bytes(table(), CSV).splitlines()[0]
@@ -141,6 +127,16 @@ def test_why_a_table_is_refused_stays_to_be_read(visit: Open):
     shown = page.locator("#ds-view-calibration")
     expect(shown.get_by_role("region", name="Findings of A")).to_be_visible()
     expect(shown.locator(".ds-banner:visible")).to_contain_text("it lacks rows")
+    name = f"{TABLE}.parquet"
+    drag(page, "drop", (name, "", table_bytes(table(), PARQUET)))
+    expect(said(page)).to_have_text(f"{name}: sent to Calibration")
+    expect(page.get_by_label("A calibrate result")).to_contain_text("anchors, seeds 0, 1")
+    expect(shown.locator(".ds-banner:visible")).to_have_count(0)
+    drag(page, "drop", ("vllm.log", "text/plain", LOGS["vLLM, 2025"].encode()))
+    expect(said(page)).to_have_text("vllm.log: sent to Results")
+    report = page.get_by_role("region", name="An opened file")
+    expect(report).to_contain_text("[0.46, 0.63]")
+    expect(report).to_contain_text("45.7% of 129 drafts end at place 1")
 
 
 def test_a_collected_text_opens_in_what_if(visit: Open):
@@ -152,28 +148,23 @@ def test_a_collected_text_opens_in_what_if(visit: Open):
     expect(listed.locator("option:checked").first).to_have_text("fibonacci.safetensors")
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "data", "sentence"),
-    [
+def test_what_opens_nowhere_is_named_and_what_was_on_view_stays(visit: Open):
+    page = visit()
+    settle(page)
+    before = title(page).inner_text()
+    for name, kind, data, sentence in (
         ("a.pdf", "application/pdf", b"%PDF-1.7\n", "a.pdf seems to be a PDF"),
         ("<b>x.html", "text/html", b"<!doctype html><p>", "seems to be a web page"),
         ("m.bin", "", b"\x80\x04\x95K.", "seems to be a pickle"),
         ("empty.jsonl", "", b"\n", "empty.jsonl is empty"),
         ("cut.jsonl", "", b'{"format": "draftscope-trace"}\n', "cut.jsonl"),
-    ],
-)
-def test_what_opens_nowhere_is_named_and_what_was_on_view_stays(
-    name: str, kind: str, data: bytes, sentence: str, visit: Open
-):
-    page = visit()
-    settle(page)
-    before = title(page).inner_text()
-    drag(page, "drop", (name, kind, data))
-    expect(said(page)).to_contain_text(sentence)
-    expect(page.locator(".ds-drop-said")).to_have_class(re.compile("wrong"))
-    assert title(page).inner_text() == before
-    page.get_by_role("button", name="Close this message").click()
-    expect(said(page)).to_be_hidden()
+    ):
+        drag(page, "drop", (name, kind, data))
+        expect(said(page)).to_contain_text(sentence)
+        expect(page.locator(".ds-drop-said")).to_have_class(re.compile("wrong"))
+        assert title(page).inner_text() == before
+        page.get_by_role("button", name="Close this message").click()
+        expect(said(page)).to_be_hidden()
 
 
 def test_the_menu_opens_files_and_a_folder_by_the_keyboard(visit: Open, tmp_path: Path):

@@ -15,18 +15,20 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
 from analysis.numbers import number, share
+from app.export.offline import data_block
+from app.export.packs import inert
 from app.learn.course import course
 from app.learn.words import plain
 from app.page_files import css
 from app.studio.tabs import learn as tab
-from tests.browser.steps import FRAMES, MODULES, PROMPT, Open, from_menu, watch, with_modules
+from tests.browser.steps import FRAMES, PROMPT, Open, from_menu, modules_at, watch, with_modules
 from tests.timing import usually
 
 pytestmark = pytest.mark.browser
 
-OWN = (MODULES, "data:", "blob:")
-START = """async (course) => {
-  const given = { element: document.querySelector("main"), server: { course: async () => course } };
+START = """async () => {
+  const course = async () => JSON.parse(document.getElementById("course").textContent);
+  const given = { element: document.querySelector("main"), server: { course } };
   (await import("/web/present.js")).listenForPresent();
   window.learn = await (await import("/web/learn/view.js")).mount(given);
 }"""
@@ -42,15 +44,16 @@ def learn(browser: Browser, lessons: dict[str, Any]) -> Iterator[Open]:
     """Opens the course on a page of its own; afterwards nothing may have gone wrong in it."""
     faults: list[str] = []
     contexts = []
-    style = css(tab.TAB.sheets)
+    own_urls = (modules_at(), "data:", "blob:")
+    style, whole = css(tab.TAB.sheets), inert(lessons)
 
     def open_course(hash_: str = "", own: dict[str, Any] | None = None, **options: Any) -> Page:
         options.setdefault("viewport", {"width": 1400, "height": 900})
         context = browser.new_context(**options)
         contexts.append(context)
-        page = watch(context.new_page(), faults, lambda url: url.startswith(OWN))
-        with_modules(page, hash_, style)
-        page.evaluate(START, own or lessons)
+        page = watch(context.new_page(), faults, lambda url: url.startswith(own_urls))
+        with_modules(page, hash_, style, data_block("course", inert(own) if own else whole))
+        page.evaluate(START)
         return page
 
     yield open_course
@@ -331,7 +334,12 @@ def test_nodes_are_reached_by_keys_and_said(learn: Open):
     page.keyboard.press("ArrowDown")
     expect(page.locator(".ds-lesson-note")).not_to_be_empty()
     page.keyboard.press("Shift+ArrowLeft")
-    expect(page.locator(".ds-lesson-note")).to_contain_text("accepted")
+    note = page.locator(".ds-lesson-note")
+    expect(note).to_contain_text("accepted")
+    expect(note).to_have_attribute("aria-live", "polite")
+    page.locator(".ds-learn .ds-tree").first.focus()  # which says its own node
+    page.keyboard.press("ArrowDown")
+    expect(note).to_have_attribute("aria-live", "off")
 
 
 def test_before_the_verdict_no_node_is_called_rejected(learn: Open):
@@ -428,6 +436,13 @@ CUT = """async () => {
   const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)));
   const parts = [".ds-lesson-text", ".ds-lesson-side", ".ds-chapters", ".ds-side-figure .label"];
   const cut = (e) => e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1;
+  const box = (e) => e.getBoundingClientRect();
+  const isOut = {
+    ".ds-said.token": (e) => box(e).right > box(e.closest(".ds-lesson")).right + 1,
+    ".ds-lesson-words .ds-said.token": (e) =>
+      box(e).right > box(e.closest(".ds-lesson-words")).right + 1,
+    ".ds-axis text:not(.gone)": (e) => box(e).height && box(e).top < box(e.closest("svg")).top,
+  };
   const out = [];
   for (let chapter = 1; chapter <= 11; chapter++) for (let step = 1; step <= 99; step++) {
     const hash = window.location.hash = `#learn=${chapter}.${step}`;
@@ -436,6 +451,8 @@ CUT = """async () => {
     document.querySelector(".ds-option")?.click();
     if (document.documentElement.scrollHeight > innerHeight) out.push(hash);
     const bad = parts.filter((part) => [...document.querySelectorAll(part)].some(cut));
+    for (const [part, out] of Object.entries(isOut))
+      if ([...document.querySelectorAll(part)].some(out)) bad.push(part);
     out.push(...bad.map((part) => hash + part));
   }
   return out;

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 pytest.importorskip("gradio")
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from analysis.numbers import percent
 from app.export.offline import offline_page
@@ -23,7 +23,7 @@ from app.view.beside import beside_view
 from core.rounds.round import Times
 from core.traces.schema import Trace
 from tests import needs
-from tests.browser.steps import NODE, Open, at_round, from_menu, run, state, title, watch
+from tests.browser.steps import NODE, Open, at_round, from_menu, run, state, title
 from tests.fakes import make_header, make_run
 
 pytestmark = pytest.mark.browser
@@ -33,36 +33,6 @@ Put = Callable[..., Page]
 
 def trace(count: int = 6, budget: int = 24, hostile: bool = False, method: str = "ddtree") -> Trace:
     return Trace(make_header("why?", method), tuple(make_run(count, budget, hostile)), {})
-
-
-@pytest.fixture
-def put(browser: Browser, tmp_path: Path) -> Iterator[Put]:
-    """Opens a text as a page from disk; nothing may go wrong in it and nothing may be fetched."""
-    faults: list[str] = []
-    contexts = []
-
-    def open_text(text: str, hash_: str = "", **options) -> Page:
-        path = tmp_path / f"page{len(contexts)}.html"
-        path.write_text(text, encoding="utf-8")
-        options.setdefault("viewport", {"width": 1400, "height": 900})
-        context = browser.new_context(accept_downloads=True, offline=True, **options)
-        contexts.append(context)
-        page = watch(context.new_page(), faults, _is_own)
-        page.on("console", lambda said: faults.extend([said.text] * (said.type == "error")))
-        page.goto(path.as_uri() + hash_)
-        return page
-
-    yield open_text
-    pwned = [
-        frame.evaluate("window.__pwned") for c in contexts for p in c.pages for frame in p.frames
-    ]
-    for context in contexts:
-        context.close()
-    assert not faults and not any(pwned)
-
-
-def _is_own(url: str) -> bool:
-    return url.startswith(("file:///", "data:", "blob:", "about:")) and "favicon" not in url
 
 
 def inspector(page: Page) -> Locator:

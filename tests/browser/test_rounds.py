@@ -17,12 +17,12 @@ from tests.browser.steps import Open, at_round, run, title, with_modules
 pytestmark = pytest.mark.browser
 
 RUN = "/#trace=chat-ddtree-16&round=3"
+THIRD = "#round=3"
 COMPARE = "/#view=compare&trace=code-ddtree-16,code-dart&round=2"
 
 
-def opened(visit: Open, url: str, **options) -> Page:
-    """The table of a tab, with its rows."""
-    page = visit(url, **options)
+def opened(page: Page) -> Page:
+    """The same page with its table of rounds, with the table's rows."""
     part = page.get_by_role("button", name="Rounds", exact=True).locator("visible=true")
     expect(part).to_be_enabled()
     part.click()
@@ -52,8 +52,8 @@ def head(page: Page, name: str) -> Locator:
     return grid(page).locator(f"thead .of-{name}")
 
 
-def test_rows_are_filtered_sorted_and_lead_to_their_rounds(visit: Open, address: str):
-    page = opened(visit, address + RUN)
+def test_rows_are_filtered_sorted_and_lead_to_their_rounds(replay: Open):
+    page = opened(replay(budget=16, hash_=THIRD))
     count = int(grid(page).get_attribute("aria-rowcount") or 0) - 1
     assert count > 10 and column(page, "round")[:3] == ["1", "2", "3"]
     expect(rows(page).nth(2)).to_have_class("here in-hand")
@@ -94,23 +94,23 @@ def test_rows_are_filtered_sorted_and_lead_to_their_rounds(visit: Open, address:
     expect(grid(page)).to_have_attribute("aria-rowcount", str(count + 1))
 
 
-def test_matches_are_stepped_through_in_the_tree_too(visit: Open, address: str):
-    page = opened(visit, address + RUN)
+def test_matches_are_stepped_through_in_the_tree_too(replay: Open):
+    page = opened(replay(budget=16, hash_=THIRD))
     filtered(page, "accepted == 0")
     numbers = [int(each) for each in column(page, "round")]
     after = next(each for each in numbers if each > 3)
     page.get_by_role("button", name="Match after").locator("visible=true").click()
     expect(title(page)).to_have_text(at_round(after))
-    page.locator("#ds-scope").get_by_role("button", name="Tree", exact=True).click()
-    page.locator("#ds-scope .ds-tree").press("n")
+    page.get_by_role("button", name="Tree", exact=True).click()
+    page.locator(".ds-tree").press("n")
     later = numbers[(numbers.index(after) + 1) % len(numbers)]
     expect(title(page)).to_have_text(at_round(later))
-    page.locator("#ds-scope .ds-tree").press("N")
+    page.locator(".ds-tree").press("N")
     expect(title(page)).to_have_text(at_round(after))
 
 
-def test_a_range_has_its_own_numbers_and_is_copied(visit: Open, address: str):
-    page = opened(visit, address + RUN, permissions=["clipboard-read", "clipboard-write"])
+def test_a_range_has_its_own_numbers_and_is_copied(replay: Open):
+    page = opened(replay(budget=16, hash_=THIRD, permissions=["clipboard-read", "clipboard-write"]))
     rows(page).nth(1).click()
     rows(page).nth(3).click(modifiers=["Shift"])
     expect(title(page)).to_have_text(at_round(2))  # a selection leads nowhere
@@ -140,13 +140,13 @@ def test_a_range_has_its_own_numbers_and_is_copied(visit: Open, address: str):
     expect(grid(page).locator("[aria-selected=true]")).to_have_count(2)
 
 
-def test_enter_leads_to_the_tree_where_it_is_not_beside_the_table(visit: Open, address: str):
-    page = opened(visit, address + RUN, viewport={"width": 1000, "height": 800})
-    expect(page.locator("#ds-scope .ds-tree")).to_be_hidden()
+def test_enter_leads_to_the_tree_where_it_is_not_beside_the_table(replay: Open):
+    page = opened(replay(budget=16, hash_=THIRD, viewport={"width": 1000, "height": 800}))
+    expect(page.locator(".ds-tree")).to_be_hidden()
     rows(page).nth(4).click()
     expect(grid(page)).to_be_visible()
     page.keyboard.press("Enter")
-    expect(page.locator("#ds-scope .ds-tree")).to_be_focused()
+    expect(page.locator(".ds-tree")).to_be_focused()
     expect(title(page)).to_have_text(at_round(5))
 
 
@@ -166,7 +166,7 @@ def test_rows_come_while_a_run_goes_on_and_a_chosen_one_stays(visit: Open):
 
 
 def test_a_comparison_has_the_rounds_of_every_run(visit: Open, address: str):
-    page = opened(visit, address + COMPARE)
+    page = opened(visit(address + COMPARE))
     filtered(page, "run == B and round <= 4")
     expect(rows(page)).to_have_count(4)
     assert set(column(page, "run")) == {"B"}
@@ -180,7 +180,7 @@ def test_a_comparison_has_the_rounds_of_every_run(visit: Open, address: str):
 
 
 def test_the_address_has_filter_and_order(visit: Open, address: str):
-    page = opened(visit, address + RUN)
+    page = opened(visit(address + RUN))
     filtered(page, 'accepted <= 1 and not token ~ "x y"')
     head(page, "tvd").get_by_role("button").click()
     page.wait_for_function("location.hash.includes('sort=tvd')")
@@ -198,7 +198,7 @@ def test_the_address_has_filter_and_order(visit: Open, address: str):
 
 
 def test_on_a_phone_only_the_table_scrolls_sideways(visit: Open, address: str):
-    page = opened(visit, address + RUN, viewport={"width": 390, "height": 844}, has_touch=True)
+    page = opened(visit(address + RUN, viewport={"width": 390, "height": 844}, has_touch=True))
     box = page.locator(".ds-rounds-box").locator("visible=true")
     assert box.evaluate("box => box.scrollWidth > box.clientWidth")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
+from app.export.offline import offline_page
 from app.studio.runs import Runs
 from app.view.rounds import round_view
 from core.rounds.round import Times
@@ -51,6 +52,8 @@ from tests.processes import running
 
 pytestmark = pytest.mark.browser
 
+Put = Callable[..., Page]
+
 
 # ── one person ───────────────────────────────────────────────────────────────────────────────────
 
@@ -68,9 +71,8 @@ def test_a_run_shows_text_tree_and_numbers(visit: Open):
     expect(page.locator(".ds-stage-key")).to_contain_text("verify 87 ms")
 
 
-def test_stepping_by_keys_scrubber_and_token_and_playing(visit: Open):
-    page = visit()
-    run(page, "hello")
+def test_stepping_by_keys_scrubber_and_token_and_playing(replay: Open):
+    page = replay()
     page.keyboard.press("Home")
     expect(title(page)).to_have_text(at_round(1))
     page.keyboard.press("ArrowRight")
@@ -93,9 +95,8 @@ def test_stepping_by_keys_scrubber_and_token_and_playing(visit: Open):
     expect(title(page)).not_to_have_text(at_round(2))
 
 
-def test_a_click_opens_the_inspector_and_escape_closes_it(visit: Open):
-    page = visit()
-    run(page, "hello")
+def test_a_click_opens_the_inspector_and_escape_closes_it(replay: Open):
+    page = replay()
     page.keyboard.press("Home")
     page.locator(f"{NODE}.ghost").click()
     inspector = page.locator(".ds-inspector")
@@ -111,9 +112,8 @@ def test_a_click_opens_the_inspector_and_escape_closes_it(visit: Open):
     expect(page.locator(f"{NODE}.selected")).to_have_count(0)
 
 
-def test_search_help_fit_and_zoom(visit: Open):
-    page = visit()
-    run(page, "hello")
+def test_search_help_fit_and_zoom(replay: Open):
+    page = replay()
     page.locator(".ds-tree").focus()
     page.keyboard.press("/")
     page.keyboard.type("t")
@@ -134,7 +134,7 @@ def test_search_help_fit_and_zoom(visit: Open):
     fitted = scene.get_attribute("transform")
     page.locator(".ds-tree").hover()
     page.mouse.wheel(0, 200)  # scrolls the page, and leaves the tree as it is
-    page.wait_for_timeout(100)
+    page.evaluate(FRAMES)
     expect(scene).to_have_attribute("transform", fitted or "")
     page.keyboard.down("Control")
     page.mouse.wheel(0, -400)
@@ -162,9 +162,8 @@ def test_what_is_folded_opens(visit: Open):
     expect(boxes).to_have_count(few)
 
 
-def test_a_walk_s_end_is_explained(visit: Open):
-    page = visit()
-    run(page, "hello")
+def test_a_walk_s_end_is_explained(replay: Open):
+    page = replay()
     page.locator(".ds-tree").focus()
     page.keyboard.press("Home")
     line = page.locator(".ds-why-line")
@@ -216,15 +215,30 @@ def test_a_second_start_says_that_it_stopped_the_first(visit: Open):
     expect(page.locator(".ds-banner.note")).to_contain_text("The run before was stopped")
 
 
-def test_the_run_is_one_picture(visit: Open):
-    page = visit()
-    run(page, "hello")
+# Whether the bars of the run's shape reach from one end of its window to the other, and no further.
+IN_SIGHT = """() => {
+  const shape = document.querySelector(".ds-spine.shape"), box = (e) => e.getBoundingClientRect();
+  const room = box(shape.closest("svg")), bars = [...shape.querySelectorAll("path")].map(box);
+  const left = Math.min(...bars.map((b) => b.left)), right = Math.max(...bars.map((b) => b.right));
+  return left - room.left > 0 && left - room.left < 60 && right < room.right;
+}"""
+
+
+def test_the_run_is_one_picture(replay: Open):
+    page = replay()
     page.locator(".ds-tree").focus()
     page.keyboard.press("Home")
     near = page.locator(".ds-spine .box")
     expect(near.first).to_be_attached()  # the rounds after this one go on at the right
     page.keyboard.press("w")
     expect(page.locator(".ds-tree.shape .ds-spine.shape .here")).to_be_visible()
+    legend = page.locator(".ds-legend:visible")
+    expect(legend.locator(".entry:visible").nth(2)).to_have_text("above: TVD")
+    expect(legend.locator(".end").first).to_be_visible()  # what the colours of causes mean
+    page.set_viewport_size({"width": 1000, "height": 800})
+    page.wait_for_function(IN_SIGHT)  # still all of the run
+    page.set_viewport_size({"width": 1400, "height": 900})
+    page.wait_for_function(IN_SIGHT)
     tree = page.locator(".ds-tree").bounding_box()
     assert tree is not None
     tree_middle = {"x": tree["width"] * 0.5, "y": tree["height"] * 0.5}
@@ -235,20 +249,23 @@ def test_the_run_is_one_picture(visit: Open):
     expect(page.locator(f"{NODE}.root")).to_be_visible()
 
 
-@pytest.mark.parametrize("size", [(1280, 720), (1440, 900), (1920, 1080)])
-def test_the_tree_has_most_of_the_window(visit: Open, size: tuple[int, int]):
-    wide, tall = size
-    page = visit(viewport={"width": wide, "height": tall})
+def test_the_tree_has_most_of_the_window(visit: Open):
+    page = visit(viewport={"width": 1280, "height": 720})
     run(page, "hello")
     page.keyboard.press("Home")
-    picture = page.locator(".ds-picture:visible")
-    box = picture.bounding_box()
-    assert box is not None and box["height"] >= 0.6 * tall and box["width"] >= 0.95 * wide
-    page.locator(f"{NODE}.ghost").click()
-    expect(page.locator(".ds-inspector:visible .ds-numbers")).to_be_visible()
-    box = picture.bounding_box()
-    assert box is not None and box["height"] >= 0.6 * tall and box["width"] >= 0.7 * wide
-    assert page.evaluate("document.documentElement.scrollHeight") <= tall
+    picture, inspector = page.locator(".ds-picture:visible"), page.locator(".ds-inspector:visible")
+    for wide, tall in ((1280, 720), (1440, 900), (1920, 1080)):
+        page.set_viewport_size({"width": wide, "height": tall})
+        page.evaluate(FRAMES)
+        box = picture.bounding_box()
+        assert box is not None and box["height"] >= 0.6 * tall and box["width"] >= 0.95 * wide
+        page.locator(f"{NODE}.ghost").click()
+        expect(inspector.locator(".ds-numbers")).to_be_visible()
+        box = picture.bounding_box()
+        assert box is not None and box["height"] >= 0.6 * tall and box["width"] >= 0.7 * wide
+        assert page.evaluate("document.documentElement.scrollHeight") <= tall
+        page.keyboard.press("Escape")
+        expect(inspector).to_have_count(0)
 
 
 COUNT_FRAMES = """const own = window.requestAnimationFrame;
@@ -334,30 +351,25 @@ def test_keys_typed_into_the_prompt_stay_there(visit: Open):
     expect(page.locator(PROMPT)).to_have_value("f / ? a")
 
 
-def test_stop_closes_the_generator(visit: Open, engine: FakeEngine):
+def test_looking_back_while_it_runs_does_not_jump_away_and_stop_closes_the_generator(
+    visit: Open, engine: FakeEngine
+):
     page = visit()
     run(page, "slow", wait="running")
-    expect(page.locator(f"{NODE}.root")).to_be_visible()
+    bands = page.locator(".ds-band")
+    expect(bands.nth(2)).to_be_visible()
+    page.keyboard.press("Home")
+    expect(title(page)).to_have_text(at_round(1))
+    expect(bands.nth(bands.count() + 1)).to_be_attached()  # two rounds came meanwhile
+    expect(title(page)).to_have_text(at_round(1))
+    page.get_by_role("button", name="Live").click()
+    expect(title(page)).not_to_have_text(at_round(1))
     closed = engine.closed
     page.locator("#ds-stop").click()
     expect(state(page)).to_have_attribute("data-state", "stopped")
     assert engine.closed == closed + 1
     expect(page.locator("#ds-stop")).to_be_disabled()
     expect(page.locator(".ds-strip .ds-token")).not_to_have_count(0)
-
-
-def test_looking_back_while_it_runs_does_not_jump_away(visit: Open):
-    page = visit()
-    run(page, "slow", wait="running")
-    expect(page.locator(".ds-band").nth(2)).to_be_visible()
-    page.keyboard.press("Home")
-    expect(title(page)).to_have_text(at_round(1))
-    page.wait_for_timeout(700)
-    expect(title(page)).to_have_text(at_round(1))
-    page.get_by_role("button", name="Live").click()
-    expect(title(page)).not_to_have_text(at_round(1))
-    page.locator("#ds-stop").click()
-    expect(state(page)).to_have_attribute("data-state", "stopped")
 
 
 FITS = """() => {
@@ -439,14 +451,14 @@ from tests.fakes import FakeEngine
 runs = Runs(FakeEngine())
 served = launch(runs, "127.0.0.1", int(sys.argv[1]))
 runs.start()
-print("it listens", flush=True)
+print("it listens" if "torch" not in sys.modules else "it waited for torch", flush=True)
 served.wait()
 """
 
 
 @contextmanager
 def another_process(port: int) -> Iterator[None]:
-    """A studio in a process of its own, which is killed at the end."""
+    """A studio in a process of its own, which began without torch and is killed at the end."""
     command = [sys.executable, "-c", SERVER, str(port)]
     with running(command, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None and "listens" in server.stdout.readline()
@@ -481,11 +493,9 @@ def test_a_server_that_was_killed_and_started_again(browser: Browser):
     page.context.close()
 
 
-def test_the_page_s_controls_have_names_and_places(visit: Open):
-    page = visit()
+def test_the_page_s_controls_have_names_and_places(replay: Open):
+    page = replay()
     expect(page.get_by_role("button", name="Dark or light")).to_be_visible()
-    run(page, "hello")
-    page.keyboard.press("Home")
     strip = page.get_by_role("listbox", name="The text, token by token")
     current = page.locator(".ds-band.current .ds-token").first
     expect(strip).to_have_attribute("aria-activedescendant", current.get_attribute("id") or "–")
@@ -542,12 +552,9 @@ def test_a_reload_stays_at_the_round_of_a_trace(visit: Open, tmp_path: Path):
     expect(title(page)).to_have_text(at_round(4))
 
 
-def test_times_that_were_not_recorded_are_unknown(visit: Open, tmp_path: Path):
-    path = tmp_path / "t.jsonl"
+def test_times_that_were_not_recorded_are_unknown(put: Put):
     rounds = tuple(replace(record, times=Times()) for record in make_run(6))
-    write_trace(path, Trace(make_header(), rounds, {}))
-    page = visit()
-    open_file(page, path)
+    page = put(offline_page([Trace(make_header(), rounds, {})]))
     expect(title(page)).to_have_text(at_round(1))
     expect(page.locator(".ds-titles > :last-child")).to_have_text("–")
     page.get_by_role("button", name="Stages").click()
@@ -698,28 +705,22 @@ def check_hostile(page: Page) -> None:
     assert "\x1b" not in seen and "\u202e" not in seen
 
 
-@pytest.mark.parametrize(
-    ("prompt", "sentence"),
-    [
+def test_what_goes_wrong_is_said_in_a_sentence(visit: Open):
+    page = visit()
+    settle(page)
+    banner = page.locator(".ds-banner")
+    page.locator(PROMPT).fill("   ")
+    page.locator("#ds-start").click()
+    expect(banner).to_have_text("write a prompt first")
+    for prompt, sentence in (
         ("refuse", "the fake refuses this prompt"),
         ("fail", "the fake broke in round 2"),
         ("crash", "the run broke (RuntimeError)"),
-    ],
-)
-def test_what_goes_wrong_is_said_in_a_sentence(visit: Open, prompt: str, sentence: str):
-    page = visit()
-    run(page, prompt, wait="failed")
-    expect(page.locator(".ds-banner")).to_have_text(sentence)
-    run(page, "hello again")
-    expect(page.locator(".ds-banner")).to_be_hidden()
-
-
-def test_an_empty_prompt_is_said_in_a_sentence(visit: Open):
-    page = visit()
-    settle(page)
-    page.locator(PROMPT).fill("   ")
-    page.locator("#ds-start").click()
-    expect(page.locator(".ds-banner")).to_have_text("write a prompt first")
+    ):
+        run(page, prompt, wait="failed")
+        expect(banner).to_have_text(sentence)
+        run(page, "hello again")
+        expect(banner).to_be_hidden()
 
 
 # ── several people, and sizes ────────────────────────────────────────────────────────────────────
@@ -792,11 +793,6 @@ def test_a_model_that_cannot_be_loaded_is_said(browser: Browser):
         expect(page.locator(".ds-chip").first).to_have_text("model: no such model <b>")
         run(page, "anyway", wait="failed")
         expect(page.locator(".ds-banner")).to_contain_text("no such model <b>")
-
-
-def test_the_studio_starts_without_torch():
-    code = "import sys, app.studio; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # ── the real thing ───────────────────────────────────────────────────────────────────────────────

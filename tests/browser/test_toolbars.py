@@ -12,6 +12,7 @@ from tests.browser.steps import Open, at_round, title
 pytestmark = pytest.mark.browser
 
 RUN = "/#trace=code-ddtree-16&round=3"
+THIRD = "#round=3"
 COMPARE = "/#view=compare&trace=code-ddtree-16,code-dart&round=2"
 IN_HAND = "document.activeElement"
 
@@ -54,22 +55,22 @@ def test_the_tab_key_comes_to_the_tabs_first(visit: Open):
         assert tool.evaluate(follows, first.element_handle())
 
 
-def test_arrows_go_along_a_toolbar_and_leave_the_round_alone(visit: Open, address: str):
-    page = visit(address + RUN)
+def test_arrows_go_along_a_toolbar_and_leave_the_round_alone(replay: Open):
+    page = replay(budget=16, hash_=THIRD)
     expect(title(page)).to_have_text(at_round(3))
-    bar = page.locator("#ds-scope").get_by_role("toolbar", name="Steps and tools")
-    page.locator("#ds-scope .ds-tree").focus()
+    bar = page.get_by_role("toolbar", name="Steps and tools")
+    page.locator(".ds-tree").focus()
     tab_into(page, bar)
     walked(page, bar, "ArrowRight")
     walked(page, bar, "ArrowLeft")
     expect(title(page)).to_have_text(at_round(3))
 
 
-def test_a_toolbar_is_left_with_one_press_and_entered_where_it_was_left(visit: Open, address: str):
-    page = visit(address + RUN)
+def test_a_toolbar_is_left_with_one_press_and_entered_where_it_was_left(replay: Open):
+    page = replay(budget=16, hash_=THIRD)
     expect(title(page)).to_have_text(at_round(3))
-    bar = page.locator("#ds-scope").get_by_role("toolbar", name="Steps and tools")
-    page.locator("#ds-scope .ds-tree").focus()
+    bar = page.get_by_role("toolbar", name="Steps and tools")
+    page.locator(".ds-tree").focus()
     tab_into(page, bar)
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("button", name="Play").locator("visible=true")).to_be_focused()
@@ -84,11 +85,11 @@ def test_a_toolbar_is_left_with_one_press_and_entered_where_it_was_left(visit: O
     expect(bar.get_by_label("Find a token in this tree")).to_be_focused()
 
 
-def test_a_tool_that_can_no_longer_be_pressed_hands_the_focus_on(visit: Open, address: str):
-    page = visit(address + "/#trace=code-ddtree-16&round=2")
+def test_a_tool_that_can_no_longer_be_pressed_hands_the_focus_on(replay: Open):
+    page = replay(budget=16, hash_="#round=2")
     expect(title(page)).to_have_text(at_round(2))
-    bar = page.locator("#ds-scope").get_by_role("toolbar", name="Steps and tools")
-    page.locator("#ds-scope .ds-tree").focus()
+    bar = page.get_by_role("toolbar", name="Steps and tools")
+    page.locator(".ds-tree").focus()
     tab_into(page, bar)
     page.keyboard.press("Home")
     expect(bar.get_by_label("Round before")).to_be_focused()
@@ -98,10 +99,10 @@ def test_a_tool_that_can_no_longer_be_pressed_hands_the_focus_on(visit: Open, ad
     expect(bar.get_by_label("Play")).to_be_focused()
 
 
-def test_arrows_step_rounds_after_a_press_on_a_tool(visit: Open, address: str):
-    page = visit(address + RUN)
+def test_arrows_step_rounds_after_a_press_on_a_tool(replay: Open):
+    page = replay(budget=16, hash_=THIRD)
     expect(title(page)).to_have_text(at_round(3))
-    page.locator("#ds-scope").get_by_label("Round after").click()
+    page.get_by_label("Round after").click()
     expect(title(page)).to_have_text(at_round(4))
     page.keyboard.press("ArrowRight")
     expect(title(page)).to_have_text(at_round(5))
@@ -109,10 +110,10 @@ def test_arrows_step_rounds_after_a_press_on_a_tool(visit: Open, address: str):
     expect(title(page)).to_have_text(at_round(1))
 
 
-def test_a_text_is_one_stop_and_arrows_step_along_it(visit: Open, address: str):
-    page = visit(address + RUN)
+def test_a_text_is_one_stop_and_arrows_step_along_it(replay: Open):
+    page = replay(budget=16, hash_=THIRD)
     expect(title(page)).to_have_text(at_round(3))
-    text = page.locator("#ds-scope").get_by_role("listbox", name="The text, token by token")
+    text = page.get_by_role("listbox", name="The text, token by token")
     expect(text.locator("[tabindex='0']")).to_have_count(0)
     text.focus()
     page.keyboard.press("ArrowRight")
@@ -136,6 +137,9 @@ def test_each_run_of_a_comparison_has_a_toolbar(visit: Open, address: str):
         page.keyboard.press("ArrowRight")
         page.keyboard.press("Enter")  # its files
         page.keyboard.press("ArrowRight")
+        expect(bar.get_by_role("button", name="out of the comparison")).to_be_focused()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowDown")
         expect(bar.get_by_role("button", name="Save the tree as SVG")).to_be_focused()
         page.keyboard.press("Escape")
 

@@ -15,7 +15,8 @@ import sys
 import time
 from typing import Any
 
-from serve import ask, by_steps
+from draftscope_recorder.steps import paced
+from serve import by_steps
 
 
 def main() -> None:
@@ -25,28 +26,17 @@ def main() -> None:
     for turn in range(task["repeats"] + 1):
         for batch in task["batches"]:
             parts = [prompts[at : at + batch] for at in range(0, len(prompts), batch)]
-            steps = [step for part in parts for step in paced(core, part, task["tokens"])]
+            steps = [
+                step
+                for part in parts
+                for step in paced(core, part, task["tokens"], time.thread_time)
+            ]
             if turn:
                 found.setdefault(str(batch), []).append(steps)
         for listener in heard:
             listener.on = False
     with open(sys.argv[2], "w") as file:
         json.dump(found, file)
-
-
-def paced(core: Any, prompts: list[list[int]], tokens: int) -> list[tuple[int, float, int]]:
-    """Requests, seconds and new tokens of every step after the prompts'."""
-    ask(core, prompts, tokens)
-    steps, there = [], dict[str, int]()
-    while running := core.get_num_unfinished_requests():
-        before, began = sum(there.values()), time.thread_time()
-        outputs = core.step()
-        seconds = time.thread_time() - began
-        reads = len(there) < len(prompts)
-        there |= {o.request_id: len(o.outputs[0].token_ids) for o in outputs}
-        if not reads:
-            steps.append((running, seconds, sum(there.values()) - before))
-    return steps
 
 
 if __name__ == "__main__":

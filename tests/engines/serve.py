@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from itertools import count
 from typing import Any
 
 SET = {
@@ -24,7 +23,6 @@ SET = {
 }
 LONGEST = 1024  # tokens of a text
 COUNTS = "vllm:spec_decode_num_"
-NUMBERS = count()
 
 
 def main() -> None:
@@ -71,17 +69,6 @@ def by_steps(task: dict[str, Any]) -> tuple[Any, list[Any]]:
     attach = recorder.attach
     recorder.attach = lambda *args: heard.append(attach(*args))
     return engine(task, max(task["batches"])).llm_engine, heard
-
-
-def ask(core: Any, prompts: list[list[int]], tokens: int) -> list[str]:
-    """Request as many tokens after each prompt; the requests' names."""
-    from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
-
-    names = [str(next(NUMBERS)) for _ in prompts]
-    for name, ids in zip(names, prompts, strict=True):
-        sampling = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)
-        core.add_request(name, {"prompt_token_ids": ids}, sampling)
-    return names
 
 
 def mend_sampling() -> None:

@@ -15,7 +15,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from serve import ask, by_steps
+from draftscope_recorder.steps import ask
+from serve import by_steps
 
 WAYS = {"off": None, "tokens": (0, 0), "p": (10, 0), "p and q": (10, 16)}
 

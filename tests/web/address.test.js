@@ -5,6 +5,7 @@ import {
   namedNode,
   namedRow,
   readLink,
+  unmet,
   viewOf,
   visit,
   writeLink,
@@ -58,6 +59,22 @@ test("links are read strictly, and what is written reads back", () => {
     [viewOf({}), viewOf({ view: "compare" }), viewOf({ learn: "1.1" })],
     ["run", "compare", "learn"],
   );
+});
+
+test("what an address names and is not on view is one sentence", () => {
+  const shown = { trace: "a", round: 12, node: 4, budget: 0, learn: undefined };
+  const said = (hash) => unmet(hash, shown);
+  for (const hash of ["", "#round=12&node=4", "#trace=b&place=7", "#made=%5B", "#main"])
+    assert.equal(said(hash), "");
+  assert.equal(said("#round=99"), "Not found: round 99; shown instead: round 12.");
+  assert.equal(
+    said("#budget=own&node=5"),
+    "Not found: node 5, budget own; shown instead: node 4, budget 0.",
+  );
+  assert.equal(unmet("#node=5", { round: 1 }), "Not found: node 5.");
+  assert.equal(said("#round=x&rond=<b>"), "Not found: round=x, rond=<b>.");
+  assert.equal(unmet("#learn=5.9", { learn: "5.9.7.10" }), "");
+  assert.match(unmet("#learn=3.99", { learn: "3.9" }), /step 3.99; shown instead: step 3.9\.$/);
 });
 
 test("a round replaces the address; a run and a tab are new entries", () => {
@@ -117,10 +134,18 @@ test("nothing is written over a tab that the page still has to make", () => {
     ["#learn=3.3", "#trace=a&round=1"],
   );
 
+  const said = [],
+    line = { setAttribute() {} };
+  const above = { after: (words) => said.push(words) };
+  globalThis.document = { createElement: () => line, querySelector: () => above };
+  window.addEventListener = () => {};
   arrive("nowhere", () => false); // a link may name a tab that there is not: it is given up
   for (let waited = 0; waited <= 200; waited++) mock.timers.tick(50);
   visit({ learn: "1.1" });
   assert.equal(entries.at(-1).hash, "#learn=1.1");
+  assert.deepEqual(said, [line]);
+  assert.equal(line.textContent, "Not found: view nowhere.");
+  delete globalThis.document;
   mock.timers.reset();
 });
 

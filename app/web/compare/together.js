@@ -121,6 +121,12 @@ export class Together {
     return can && this.go(place);
   }
 
+  /** Whether a place, from 1, can be shown, and a run has come as far if it does. */
+  holds(place, pane) {
+    const isComing = pane.feed.active && this.sides[this.panes.indexOf(pane)].length < place;
+    return place <= this.reachable && !isComing;
+  }
+
   live() {
     this.follow = true;
     this._show(this._latest());
@@ -207,20 +213,22 @@ export class Together {
 
   /** Draw the rounds at a place. */
   _stay(place) {
-    Object.assign(this, { place, going: null });
     const asked = this.beside.pane; // what the inspector shows follows the place
-    let moved = false;
+    let moved = false,
+      isOther = place !== this.place;
+    Object.assign(this, { place, going: null });
     this.panes.forEach((pane, side) => {
       const at = roundAt(this.sides[side], this.place);
       const other = at < 0 || at !== pane.at || !pane.shown;
       if (at >= 0 && other) pane.show(at);
       if (at < 0) pane.blank(this._absence(pane));
       moved = moved || other;
+      isOther = isOther || (other && pane === asked);
     });
     if (moved) sayShared(this);
     this._stand(moved);
     this._draw();
-    if (asked?.shown) this._inspect(asked);
+    if (isOther && asked?.shown) this._inspect(asked);
   }
 
   /** The token of this place in the inspector, which may have been closed on the way. */

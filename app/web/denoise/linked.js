@@ -11,7 +11,7 @@ import { bestStep } from "./steps.js";
 /** What is on view; null: it is on its way. */
 export function stateOf(view) {
   const { runs, player, graph, ranking, row, tickets } = view;
-  if (view.wanted || (tickets.length && !view.reach)) return null;
+  if (view.wanted || view.seeking || (tickets.length && !view.reach)) return null;
   const opened = runs.filter(({ feed }) => feed.run),
     moving = player.follow && view.busy;
   return {
@@ -55,7 +55,11 @@ export function seek(view) {
     comes = runs.some(({ feed, steps }) => feed.active && steps.length < (wanted?.round ?? 1));
   if (!wanted || (comes && (player.follow || !reach))) return;
   view.wanted = null;
-  if (reach && !comes) goTo(view, wanted).then(() => view.address.moved());
+  if (!reach || comes) return;
+  view.seeking = goTo(view, wanted).finally(() => {
+    view.seeking = null;
+    view.address.moved();
+  });
 }
 
 async function goTo(view, { round, node, show, best }) {

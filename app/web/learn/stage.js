@@ -1,7 +1,7 @@
 // The figure of a step: one or two trees, or none, and what stands beside or below them. A node and
 // a row of the figure beside it point at each other.
 
-import { h } from "../dom.js";
+import { h, sayBeside } from "../dom.js";
 import { BESIDE_TREE, companion } from "./companions.js";
 import { LessonTree } from "./tree.js";
 
@@ -18,7 +18,7 @@ export class LessonStage {
     this.picked = picked;
     this.trees = ["ds-lesson-a", "ds-lesson-b"].map((name) => this._tree(name));
     this.side = h("div", { class: "ds-lesson-side" });
-    this.note = h("p", { class: "ds-lesson-note", "aria-live": "polite" });
+    this.note = h("p", { class: "ds-lesson-note" });
     const frames = this.trees.map((tree) => tree.frameBox);
     this.room = h("div", { class: "ds-lesson-trees" }, frames);
     const about = {
@@ -64,7 +64,7 @@ export class LessonStage {
     const own = tree.shownAs(row);
     tree.select(own);
     if (own >= -1 && tree.has(own))
-      this.note.textContent = tree.node(own).getAttribute("aria-label");
+      sayBeside(this.room, this.note, tree.node(own).getAttribute("aria-label"));
     this._light(row);
   }
 

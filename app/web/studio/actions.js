@@ -50,8 +50,8 @@ function runAgain({ trigger, runs, where }) {
 /** Say which runs are on view, in words: in the status line, and at each pane. */
 export function describe(status, panes) {
   const { header } = panes[0].feed,
-    several = panes.length > 1;
-  status.tell(header, several ? "" : aboutRun(header), lengthOf(header));
+    words = panes.length > 1 ? unlike(panes.map(({ feed }) => feed.header)) : aboutRun(header);
+  status.tell(header, words, lengthOf(header));
   for (const pane of panes) {
     pane.name.textContent = pane.feed.header ? pane.title : "";
     pane.name.title = aboutRun(pane.feed.header);
@@ -67,6 +67,13 @@ function aboutRun(header) {
   if (pick.has("temperature")) parts.push(`T ${Number(pick.get("temperature"))}`);
   if (pick.has("seed") && Number(pick.get("temperature"))) parts.push(`seed ${pick.get("seed")}`);
   return parts.filter(Boolean).join(" · ");
+}
+
+/** The temperatures of several runs where they differ: the form, whose are one, has the first's. */
+function unlike(headers) {
+  const all = headers.map((header) => new Map(header?.settings).get("temperature")),
+    known = [...new Set(all.filter((each) => each !== undefined).map(Number))];
+  return known.length > 1 ? `these runs: T ${known.join(" and ")}` : "";
 }
 
 function lengthOf(header) {

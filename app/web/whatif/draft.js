@@ -1,6 +1,6 @@
 // The text of the simulated run, token by token, and the draft of one of its rounds.
 
-import { button, h, tool } from "../dom.js";
+import { button, h, sayBeside, tool } from "../dom.js";
 import { card, menu } from "../parts.js";
 import { pictureButtons, saveButton } from "../save/buttons.js";
 import { fileName, takeAnswer } from "../save/files.js";
@@ -121,7 +121,8 @@ export class DraftCard {
     this.nodes.select(row);
     const known = this.tree.has(row);
     this.row = known ? row : null;
-    this.node.textContent = known ? this.tree.node(row).getAttribute("aria-label") : "";
+    const words = known ? this.tree.node(row).getAttribute("aria-label") : "";
+    sayBeside(this.tree.element.parentNode, this.node, words);
   }
 
   get tabular() {
