@@ -216,7 +216,7 @@ def chat_of(template: str, prompt: str) -> str:
 
 @pytest.fixture
 def no_weights(monkeypatch):
-    """Reading a weight is an error."""
+    """Reading a weight is an error; a head's map of tokens is none."""
     from transformers import AutoModelForCausalLM
 
     from core.models import checkpoint
@@ -224,7 +224,12 @@ def no_weights(monkeypatch):
     def refuse(*_args, **_kwargs):
         raise AssertionError("a weight was read")
 
-    monkeypatch.setattr(checkpoint, "read_tensor", refuse)
+    real = checkpoint.read_tensor
+    monkeypatch.setattr(
+        checkpoint,
+        "read_tensor",
+        lambda opened, name: real(opened, name) if name in checkpoint.MAPS else refuse(),
+    )
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", refuse)
 
 
