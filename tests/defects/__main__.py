@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import re
 import resource
@@ -104,10 +105,12 @@ class Scratch:
         function calls, so it has an empty one."""
         with TemporaryDirectory() as fresh, TemporaryFile("w+") as output:
             sys.stdout.flush()
+            gc.freeze()  # or the child copies all that is imported when it looks for garbage
             if (child := os.fork()) == 0:
                 if compiled:
                     os.environ["NUMBA_CACHE_DIR"] = fresh
                 _run_tests(self._folder, tests, output.fileno())
+            gc.unfreeze()
             status = os.waitpid(child, 0)[1]
             output.seek(0)
             said = output.read()
