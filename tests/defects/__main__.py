@@ -110,7 +110,6 @@ class Scratch:
                 if compiled:
                     os.environ["NUMBA_CACHE_DIR"] = fresh
                 _run_tests(self._folder, tests, output.fileno())
-            gc.unfreeze()
             status = os.waitpid(child, 0)[1]
             output.seek(0)
             said = output.read()
