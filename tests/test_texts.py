@@ -117,6 +117,14 @@ def test_an_interrupted_trace_does_not_part_at_its_end(tmp_path):
     assert said[0] == f"the same text: {len(cut.tokens)} tokens" and "interrupted" in said[1]
 
 
+def test_a_whole_trace_without_rounds_tells_no_text_that_could_end(tmp_path):
+    trace = run()
+    one = read_one(saved(tmp_path / "a.jsonl", trace))
+    bare = read_one(saved(tmp_path / "b.jsonl", replace(trace, rounds=())))
+    assert first_difference(one, bare) is None
+    assert sentences(None, one, bare, 0.1)[1] == "b.jsonl has no rounds: only so much is compared"
+
+
 def test_a_drawn_bonus_token_makes_a_text_a_sampled_one(tmp_path):
     trace = run()
     drawn = trace.rounds[3].verdict

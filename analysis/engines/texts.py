@@ -38,7 +38,7 @@ class Written:
     text            the new text; None: not told
     rounds          of a trace; they begin at position ``start``
     sampled         whether a trace says that its target's tokens were drawn, not its best
-    complete        False of a trace that was interrupted: its text goes on
+    complete        False of a trace that was interrupted or has no rounds: its text goes on
     tokenizer       hash of the tokenizer that the ids are of; "": not told
     """
 
@@ -237,8 +237,8 @@ def _of_trace(trace: Trace, name: str) -> Written:
         record.verdict.bonus_token is not None for record in trace.rounds
     )
     return Written(
-        name, whole[:at], whole[at:], text, trace.rounds, start, drawn, trace.complete,
-        trace.header.tokenizer_hash,
+        name, whole[:at], whole[at:], text, trace.rounds, start, drawn,
+        trace.complete and bool(trace.rounds), trace.header.tokenizer_hash,
     )  # fmt: skip
 
 
@@ -341,8 +341,9 @@ def sentences(
         size = min(len(t.tokens or ()) if known else len(t.text or "") for t in (one, other))
         what = "token ids, of two tokenizers" if one.reads_otherwise(other) else "text"
         said = [f"the same {what}: {size} {'tokens' if known else 'characters'}"]
-        cut = [t.name for t in (one, other) if not t.complete]
-        return [*said, *(f"{name} was interrupted: only so much is compared" for name in cut)]
+        cut = {t.name: bool(t.rounds) for t in (one, other) if not t.complete}
+        why = ((name, "was interrupted" if some else "has no rounds") for name, some in cut.items())
+        return [*said, *(f"{name} {words}: only so much is compared" for name, words in why)]
     where = {"prompt": "the prompt's token", "token": "new token", "character": "character"}
     said = [f"they part at {where[found.what]} {found.index + 1}"]
     if one.reads_otherwise(other):
