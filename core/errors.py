@@ -15,6 +15,8 @@ from .visible import flowing
 
 LONGEST_WORD, LONGEST = 300, 2000  # characters of a message's words, and of all of it
 _LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD},}}")
+# What transformers says of a config for whose class it has no model of the kind that is asked for.
+_NO_CLASS = re.compile(r"Unrecognized configuration class <class '[\w.]*?(\w+)'> .*")
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -70,7 +72,10 @@ def _refused(what: str) -> Iterator[None]:
 
 def first_line(error: Exception) -> str:
     """The first line of an error's message, or its type's name when the message is empty."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    line = str(error).strip().partition("\n")[0]
+    return _NO_CLASS.sub(r"transformers makes no language model of a \1", line) or (
+        type(error).__name__
+    )
 
 
 def in_one_line(error: Exception, longest: int = 300) -> str:

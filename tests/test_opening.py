@@ -92,7 +92,11 @@ def test_half_the_bytes_in_bfloat16_but_not_of_states(tmp_path):
 REFUSED = {
     "layers of an unknown kind": ({"model_type": "falcon_h1", "num_hidden_layers": 2}, "'hybrid'"),
     "layers of an unknown make": ({"model_type": "bamba", "num_hidden_layers": 2}, "not known"),
-    "no language model": ({"model_type": "vit"}, "Unrecognized configuration class"),
+    "no language model": ({"model_type": "vit"}, "makes no language model of a ViTConfig"),
+    "a part of one with pictures": (
+        {"model_type": "step3p5"},
+        "makes no language model of a Step3p7TextConfig",
+    ),
     "an unknown model": ({"model_type": "unheard"}, "unheard"),
 }
 

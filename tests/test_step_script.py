@@ -43,7 +43,7 @@ class FakeCore:
 
 @pytest.fixture
 def served(monkeypatch):
-    """What the stand-in for vLLM was begun with, and its core."""
+    """The arguments that the stand-in for vLLM was begun with, and its core."""
     told, core = {}, FakeCore()
 
     def engine(**options):

@@ -42,6 +42,10 @@ LAST_ROUND = 10.0  # seconds that a round may take to end when the studio stops
 PATIENCE = 5.0  # seconds to wait for the first visitor before the model takes every core
 LOOK_FOR_EVENTS = 0.05  # seconds; Gradio's own 0.001 takes 3 % of a core from the decoding
 
+# Gradio's own are pixels: these follow the text size that somebody set in the browser.
+TEXT = themes.sizes.Size(
+    *(f"{part}rem" for part in (0.75, 0.75, 0.75, 0.8125, 1, 1.25, 1.5)), name="text_rem"
+)
 THEME_JS = f"() => {MODULES_JS}.then((all) => all['theme.js'].toggleTheme())"
 PRESENT_JS = f"() => {MODULES_JS}.then((all) => all['present.js'].presentOnView())"
 
@@ -238,5 +242,5 @@ def _theme() -> themes.Base:
         font_mono=["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"],
         radius_size="md",
         spacing_size="sm",
-        text_size="sm",
+        text_size=TEXT,
     )

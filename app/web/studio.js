@@ -220,7 +220,10 @@ export class Studio {
   _moved(shown) {
     this.shown = shown;
     this.toolbar.folding(this.panes);
-    this.legend.explain(this.panes.flatMap((pane) => pane.rounds));
+    this.legend.explain(
+      this.panes.flatMap((pane) => pane.rounds),
+      this.panes[0].feed.header?.causes,
+    );
     if (!this.guide.follow) this.say(this.guide.words);
     this.search.refresh();
   }

@@ -264,6 +264,19 @@ def test_what_an_address_names_in_vain_is_said_until_somebody_acts(
     expect(line).to_have_count(0)
 
 
+def test_what_if_says_that_a_link_needs_its_file_until_another_text_is_chosen(
+    visit: Open, address: str
+):
+    page = visit(f"{address}/#view=whatif&method=ddtree&made=%5Bnull%5D")
+    place = page.locator("#ds-w-scope")
+    settled(page, "text=fibonacci")
+    expect(place.locator(".ds-tile").first).to_be_visible()  # every answer has come
+    expect(place.get_by_role("alert")).to_contain_text("open that file here")
+    place.get_by_role("combobox", name="Collected text").select_option(index=1)
+    settled(page, "text=(?!fibonacci)")
+    expect(place.locator(".ds-banner:visible")).to_have_count(0)
+
+
 def test_a_node_of_the_second_of_two_runs_is_still_there_once_both_have_come(
     visit: Open, address: str
 ):

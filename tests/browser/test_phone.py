@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("gradio")
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from app.studio.tabs import TABS
-from tests.browser.steps import PROMPT, Open, settle, state
+from tests.browser.steps import FRAMES, PROMPT, Open, settle, state, tab
 
 pytestmark = pytest.mark.browser
 
@@ -66,6 +66,75 @@ def test_steps_stay_at_the_bottom_and_the_inspector_is_a_sheet_above_them(phone:
         phone.locator("#ds-scope .ds-switch button", has_text=name).tap()
         expect(below).to_be_visible()
         assert below.evaluate("e => e.clientHeight > 200 && e.scrollHeight <= e.clientHeight"), name
+
+
+# [pixels on the screen, words] of all text in sight: a picture's has the scale of its picture.
+TEXT = """() => {
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = [];
+  for (let text; (text = walk.nextNode()); ) {
+    const at = text.parentElement, range = document.createRange();
+    range.selectNodeContents(text);
+    if (range.getBoundingClientRect().width < 2 || !text.data.trim()) continue;
+    if (!at.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
+    if (at.closest(".ds-unseen, .visually-hidden, script, style, option")) continue;
+    const { b, d } = at.getScreenCTM?.() ?? { b: 0, d: 1 };
+    found.push([parseFloat(getComputedStyle(at).fontSize) * Math.hypot(b, d), text.data]);
+  }
+  return found;
+}"""
+SEEN = {  # what a tab's view is drawn with
+    "run": ".ds-node",
+    "compare": "#ds-c-scope .ds-node",
+    "calibration": ".ds-findings li",
+    "whatif": ".ds-whatif-tree .ds-node",
+    "results": ".ds-scatter text",
+    "denoise": ".dn-grid text",
+    "learn": ".ds-lesson-title",
+}
+
+
+def text_of(page: Page, name: str) -> list[tuple[float, str]]:
+    """[pixels, words] of what a tab shows."""
+    tab(page, name)
+    expect(page.locator(SEEN[name]).locator("visible=true").first).to_be_visible()
+    page.evaluate(FRAMES)
+    return page.evaluate(TEXT)
+
+
+@pytest.mark.parametrize("size", [(360, 740), (768, 1024), (844, 390)])
+def test_all_text_can_be_read_and_nothing_is_wider_than_the_window(
+    visit: Open, size: tuple[int, int]
+):
+    page = visit(viewport={"width": size[0], "height": size[1]}, has_touch=True)
+    settle(page)
+    for name in (each.name for each in TABS):
+        found = text_of(page, name)
+        assert len(found) > 20
+        small = [each for each in found if each[0] < 10.99]
+        assert not small, (name, small)
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0], name
+        tabs = page.locator("#ds-views [role=tab]").locator("visible=true")
+        assert all(each["height"] >= 32 for each in map(Locator.bounding_box, tabs.all()) if each)
+
+
+def test_sizes_follow_the_text_size_of_the_browser(visit: Open):
+    page = visit(viewport={"width": 360, "height": 740}, has_touch=True)
+    settle(page)
+    usual = {name: min(text_of(page, name))[0] for name in SEEN}
+    browser = page.context.new_cdp_session(page)
+    browser.send("Page.setFontSizes", {"fontSizes": {"standard": 24}})
+    tab(page, "run")
+    page.reload()
+    settle(page)
+    size = "(e) => parseFloat(getComputedStyle(e).fontSize)"
+    for at, least in ((PROMPT, 13), ("#ds-open-settings", 12), (".ds-strip", 14)):
+        assert page.locator(at).first.evaluate(size) >= 1.5 * least, at
+    for name in SEEN:  # 16 positions beside each other, Denoise's, have room for less
+        least = 1.3 if name == "denoise" else 1.45
+        assert min(text_of(page, name))[0] >= least * usual[name], name
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+    tabs = page.locator("#ds-views [role=tab]").locator("visible=true")
+    expect(tabs).to_have_count(len(TABS))  # in two rows
 
 
 def test_a_link_is_not_replaced_by_the_example(visit: Open, address: str):

@@ -215,6 +215,15 @@ def test_a_second_start_says_that_it_stopped_the_first(visit: Open):
     expect(page.locator(".ds-banner.note")).to_contain_text("The run before was stopped")
 
 
+# Whether the bars of the run's shape reach from one end of its window to the other, and no further.
+IN_SIGHT = """() => {
+  const shape = document.querySelector(".ds-spine.shape"), box = (e) => e.getBoundingClientRect();
+  const room = box(shape.closest("svg")), bars = [...shape.querySelectorAll("path")].map(box);
+  const left = Math.min(...bars.map((b) => b.left)), right = Math.max(...bars.map((b) => b.right));
+  return left - room.left > 0 && left - room.left < 60 && right < room.right;
+}"""
+
+
 def test_the_run_is_one_picture(replay: Open):
     page = replay()
     page.locator(".ds-tree").focus()
@@ -223,6 +232,13 @@ def test_the_run_is_one_picture(replay: Open):
     expect(near.first).to_be_attached()  # the rounds after this one go on at the right
     page.keyboard.press("w")
     expect(page.locator(".ds-tree.shape .ds-spine.shape .here")).to_be_visible()
+    legend = page.locator(".ds-legend:visible")
+    expect(legend.locator(".entry:visible").nth(2)).to_have_text("above: TVD")
+    expect(legend.locator(".end").first).to_be_visible()  # what the colours of causes mean
+    page.set_viewport_size({"width": 1000, "height": 800})
+    page.wait_for_function(IN_SIGHT)  # still all of the run
+    page.set_viewport_size({"width": 1400, "height": 900})
+    page.wait_for_function(IN_SIGHT)
     tree = page.locator(".ds-tree").bounding_box()
     assert tree is not None
     tree_middle = {"x": tree["width"] * 0.5, "y": tree["height"] * 0.5}

@@ -122,11 +122,14 @@ test("names stand beside their dots and on nothing else where there is room", ()
       at("EAGLE-3", 540, 104),
       at("best-first", 520, 112),
       at("Hydra", 90, 200),
+      { ...at("Plain", 54, 300), from: 54, to: 54 }, // at the edge, without an interval
+      at("PLD", 115, 302),
     ]);
   const meet = (a, b) =>
     a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
-  placed.forEach(({ name, from, to, y }, i) => {
-    assert.ok(!meet(name, { left: from, right: to, top: y - 5, bottom: y + 5 }));
+  placed.forEach(({ name, from, at, to, y }, i) => {
+    const [left, right] = [Math.min(from, at - 5), Math.max(to, at + 5)];
+    assert.ok(!meet(name, { left, right, top: y - 5, bottom: y + 5 }));
     for (const other of placed.slice(i + 1)) assert.ok(!meet(name, other.name));
   });
   assert.equal(placed[3].name.left, 117); // at the right, where nothing is in the way

@@ -28,14 +28,12 @@ const LEGEND = [
   ["unreached", "·", "unreached"],
   ["ghost", "◇", "where the model went on"],
 ];
-const READABLE = 480; // pixels: in less, the whole graph's boxes could not be read
 
 export class GraphCard {
   /** hear: {picked(row), turned(), complain(sentence)}. */
   constructor(source, hear) {
     Object.assign(this, { source, hear, whole: null, turns: new Turns() });
     this.tree = new TreeView("dn-graph", hear.picked);
-    this.tree.window.whole = READABLE;
     this.title = h("h2", {});
     this.note = h("p", { class: "dn-note" });
     this.away = h("p", { class: "ds-away" }, NO_DRAFTS);

@@ -4,10 +4,12 @@ import { h, percent, plural, s, words } from "../dom.js";
 import { menu } from "../parts.js";
 import { pictureButtons } from "../save/buttons.js";
 import { picture } from "../save/picture.js";
+import { TYPE } from "../tree/camera.js";
 import { blockOf } from "./steps.js";
 import { saidOf } from "./words.js";
 
-const DN_CELL = 6.4; // width of a monospace character in a chip
+const LEAST = 260; // pixels of its width at the usual text size
+const DN_CELL = 7.2; // width of a monospace character in a chip
 
 export class BlockGrid {
   /** onPick(step) when a row is clicked. */
@@ -77,7 +79,9 @@ export class BlockGrid {
 
   _draw() {
     this.drawnWidth = this.element.clientWidth;
-    const width = Math.max(260, (this.drawnWidth || 500) - 20),
+    const room = (this.drawnWidth || 500) - 20,
+      scale = Math.min(TYPE, room / LEAST),
+      width = room / scale,
       rows = this.end - this.first,
       size = this.run.steps[this.first].size;
     const wide = width > 430;
@@ -88,7 +92,7 @@ export class BlockGrid {
     const top = 20,
       bottom = top + rows * this.height;
     this.svg.setAttribute("viewBox", `0 0 ${width} ${bottom + 6}`);
-    this.svg.setAttribute("height", bottom + 6);
+    this.svg.setAttribute("height", (bottom + 6) * scale);
     this.svg.replaceChildren(
       ...this._columns(size),
       words("head", width - 4, 12, "p", "end"),

@@ -3,10 +3,12 @@
 
 import { number, ratio, s, words } from "../dom.js";
 
-// Pixels of the picture, and at its right for the names of what stands there: on a narrow window
-// those go above and below.
-const WIDE = { W: 1100, H: 300, RIGHT: 176 };
-const NARROW = { W: 400, H: 420, RIGHT: 20 };
+const WIDEST = 1100; // pixels: in more room all of it is larger
+// Pixels of the picture's height, and at its right for the names of what stands there: on a narrow
+// window those go above and below.
+const WIDE = { H: 300, RIGHT: 176 };
+const NARROW = { H: 420, RIGHT: 20 };
+const PHONE = 720;
 const LEFT = 54;
 const TOP = 14;
 const BOTTOM = 40;
@@ -17,9 +19,10 @@ const RADIUS = 5; // and the dot itself
 const LONGEST = 40; // letters of a name
 
 /** rows: {title, tau, speed, low, high}; those without a speed are not drawn; low and high may be
- * null. isNarrow: for a phone. null: too few. */
-export function scatter(rows, isNarrow) {
-  const { W, H, RIGHT } = isNarrow ? NARROW : WIDE;
+ * null. width: pixels that there are for it. null: too few. */
+export function scatter(rows, width = WIDEST) {
+  const W = Math.min(width, WIDEST),
+    { H, RIGHT } = W < PHONE ? NARROW : WIDE;
   const points = rows.filter((row) => row.speed && row.tau);
   if (points.length < 2) return null;
   const most = (name) => Math.max(...points.map((row) => row[name]));
@@ -60,7 +63,7 @@ export function scatter(rows, isNarrow) {
   return s(
     "svg",
     {
-      class: `ds-scatter ${isNarrow ? "narrow" : ""}`,
+      class: "ds-scatter",
       viewBox: `0 0 ${W} ${H}`,
       role: "img",
       "aria-label": spoken(points),
@@ -77,8 +80,11 @@ export function scatter(rows, isNarrow) {
 /** The points {row, from, at, to, y} of a picture so wide, each with the box of its `name`: right
  * of its whisker where nothing is in the way, else left of it, above, below, or the place of these
  * that covers least. */
-export function named(points, width = WIDE.W) {
-  const taken = points.map(({ from, to, y }) => box(from, y - DOT, to - from, 2 * DOT));
+export function named(points, width = WIDEST) {
+  const taken = points.map(({ from, at, to, y }) => {
+    const left = Math.min(from, at - RADIUS);
+    return box(left, y - DOT, Math.max(to, at + RADIUS) - left, 2 * DOT);
+  });
   return points.map((point) => {
     const { row, from, at, to, y } = point,
       wide = shortened(row.title).length * LETTER,

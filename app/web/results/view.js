@@ -102,8 +102,6 @@ export class Results {
     this.source = source;
     this.files = new Turns();
     this.file = null; // {path, name} of the file that is on view
-    this.phone = matchMedia("(max-width: 720px)");
-    this.phone.addEventListener("change", () => this.rows && this._draw());
     this.opened = new OpenedFile(source);
     this.place = h("div", { class: "ds-scope" }, this.opened.element, awaited());
     clear(element).append(this.place);
@@ -181,6 +179,7 @@ export class Results {
     const lists = Object.entries(this.options).map((each) => [each[0], pick(each)]);
     this.picks = Object.fromEntries(lists);
     this.picture = h("div", { class: "ds-wide" });
+    new ResizeObserver(() => this._drawPicture()).observe(this.picture);
     this.head = h("tr", {});
     this.lines = h("tbody", {});
     const about = { class: "ds-results", "aria-label": "All methods" },
@@ -215,14 +214,12 @@ export class Results {
   _draw() {
     const { name, key, up } = this.order,
       rows = sorted(rowsOf(this.rows, this.chosen), key, !up),
-      most = Math.max(...rows.map((row) => row.high ?? row.tau)),
-      drawn = scatter(rows, this.phone.matches);
-    const untimed = rows.filter((row) => !row.speed).map((row) => row.title),
-      left = h("p", { class: "ds-soft ds-tell" }, `not timed: ${untimed.join(", ")}`);
+      most = Math.max(...rows.map((row) => row.high ?? row.tau));
+    this.shown = rows;
+    this._drawPicture();
     this.setting.textContent = Object.entries(this.chosen)
       .map(([name, value]) => LABELS[name](value))
       .join(" · ");
-    this.picture.replaceChildren(...(drawn ? [drawn, untimed.length ? left : ""] : []));
     const head = this.columns.map((column) => {
       if (!column.key) return h("th", {}, column.words);
       const made = sortHead(column, { name, down: !up }, () => this._sort(column));
@@ -231,6 +228,14 @@ export class Results {
     });
     setHeads(this.head, head);
     this.lines.replaceChildren(...rows.map((row) => line(row, most, this)));
+  }
+
+  _drawPicture() {
+    const rows = this.shown,
+      drawn = scatter(rows, this.picture.clientWidth || undefined),
+      untimed = rows.filter((row) => !row.speed).map((row) => row.title),
+      left = h("p", { class: "ds-soft ds-tell" }, `not timed: ${untimed.join(", ")}`);
+    this.picture.replaceChildren(...(drawn ? [drawn, untimed.length ? left : ""] : []));
   }
 
   _sort(column) {

@@ -67,6 +67,7 @@ export class Legend {
   constructor() {
     this.cues = h("span", { class: "ds-cue-key", hidden: true });
     this.lines = h("span", { class: "ds-cue-key", hidden: true });
+    this.bars = h("span", { class: "ds-run-key" });
     this.marks = h("p", { class: "ds-key ds-cue-key", hidden: true }); // again, for the help
     const entries = h(
       "footer",
@@ -77,6 +78,7 @@ export class Legend {
       entry("box ghost", "target's token where the walk stopped", "◇"),
       entry("mini q", "q drafter"),
       entry("mini p", "p target"),
+      this.bars,
       this.lines,
       this.cues,
     );
@@ -89,8 +91,17 @@ export class Legend {
     this.lines.hidden = !entries.length;
   }
 
-  /** Explain the marks in the boxes of these rounds, if their drafters have any. */
-  explain(rounds) {
+  /** Explain the marks in the boxes of these rounds, if their drafters have any, and the bars of
+   *  the run's shape. causes: code → words. */
+  explain(rounds, causes = {}) {
+    const ends = [...new Set(rounds.map(({ cause }) => cause))].filter((each) => causes[each]);
+    this.bars.replaceChildren(
+      entry("mini accepted", "accepted"),
+      entry("mini bonus", "the target's token"),
+      entry("mini tvd", "above: TVD"),
+      entry("mini rejected", "below: drafted in vain, or why the walk ended:"),
+      ...ends.map((each) => entry(`mini end ${each}`, causes[each])),
+    );
     const words = Object.assign({}, ...rounds.map((round) => round.sign_help || {}));
     const marks = Object.keys(words).sort();
     for (const place of [this.cues, this.marks]) {

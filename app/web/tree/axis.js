@@ -1,9 +1,10 @@
 // The labels above a tree: one for each depth, or for each column that it shares with others.
 
 import { number, s } from "../dom.js";
+import { TYPE } from "./camera.js";
 
-const LABEL = 64; // pixels a label needs
-const BRIEF = 150; // pixels: in a narrower column the TVD goes
+const LABEL = 64 * TYPE; // pixels a label needs
+const BRIEF = 150 * TYPE; // pixels: in a narrower column the TVD goes
 
 export class TreeAxis {
   constructor() {

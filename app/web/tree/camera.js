@@ -1,10 +1,14 @@
 // Where a tree stands in its window: pure functions of sizes. A view is {k, kx, x, y}: the scale,
 // the scale across (larger than k only where a tall tree is seen as a whole), and the shift.
 
-export const FAR = 0.72; // below: no numbers, and tokens at TOKEN pixels of the screen
-export const FARTHER = 0.32; // below: no boxes one by one
-export const TOKEN = 11; // pixels of the screen, the smallest text
-export const LARGEST = 1.5; // of a tree that is shown as a whole: small ones fill their room
+/** The text size that somebody set in the browser, by the usual one: all scales go with it. */
+export const TYPE = globalThis.document
+  ? Number.parseFloat(getComputedStyle(document.documentElement).fontSize) / 16
+  : 1;
+export const FAR = 0.8 * TYPE; // below: no numbers, and tokens are cut to their boxes
+export const FARTHER = 0.32 * TYPE; // below: no boxes one by one
+export const TOKEN = 11 * TYPE; // pixels of the screen, the smallest text
+export const LARGEST = 1.5 * TYPE; // of a tree shown as a whole: small ones fill their room
 const LETTER = 13; // pixels of a token in the plane: tree.css
 const READ_AFAR = 20 / 1920; // of a screen's width: a token's size where the tree is presented
 const CLOSEST = 2.5;
@@ -20,7 +24,7 @@ export function wholeScale([w, hgt], width, height) {
 
 /** The scale at which tokens are read from the last row, on a screen of this width. */
 export function afar(screen) {
-  return (READ_AFAR * screen) / LETTER;
+  return Math.max(FAR, (READ_AFAR * screen) / LETTER);
 }
 
 /** All of a tree, a small one up to the scale `largest`; a tall one is widened until its depths can

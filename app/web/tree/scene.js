@@ -3,9 +3,9 @@
 
 import { s } from "../dom.js";
 import { blocks, chipBox, curve, edgePaths, GHOST } from "./boxes.js";
-import { FAR, FARTHER, TOKEN } from "./camera.js";
+import { FAR, FARTHER, TOKEN, TYPE } from "./camera.js";
 
-const CHAR = 6.7; // pixels of the screen, of a character of TOKEN pixels
+const CHAR = 6.7 * TYPE; // pixels of the screen, of a character of TOKEN pixels
 const FEW_LETTERS = 6; // room for fewer: a token stands without its sign, which the box shows too
 const NEARBY = 40; // pixels around the window where boxes are made too
 const FEW = 60; // boxes that are drawn one by one however small they are

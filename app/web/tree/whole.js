@@ -3,6 +3,7 @@
 import { h } from "../dom.js";
 import { picture } from "../save/picture.js";
 import { TreeView } from "../tree.js";
+import { TYPE } from "./camera.js";
 
 const MARGIN = 24; // pixels around it
 
@@ -15,9 +16,9 @@ export function wholeTree(tree) {
   try {
     other.reshape(false); // its window is none
     other.show(tree.round);
-    host.style.width = `${other.plan.width + 2 * MARGIN}px`;
-    host.style.height = `${other.plan.height + 2 * MARGIN}px`;
-    other.window.show({ k: 1, kx: 1, x: MARGIN, y: MARGIN });
+    host.style.width = `${other.plan.width * TYPE + 2 * MARGIN}px`;
+    host.style.height = `${other.plan.height * TYPE + 2 * MARGIN}px`;
+    other.window.show({ k: TYPE, kx: TYPE, x: MARGIN, y: MARGIN });
     other.settle();
     return picture(other.svg);
   } finally {

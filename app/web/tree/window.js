@@ -14,6 +14,7 @@ import {
   kept,
   LARGEST,
   pathScale,
+  TYPE,
   wholeRun,
   wholeScale,
   zoomed,
@@ -28,9 +29,9 @@ export class TreeWindow {
     this.plan = null;
     this.columns = null; // those that the tree shares with other trees
     this.spine = null; // the run that the tree is a part of
-    this.whole = Infinity; // from this width on all of the tree is shown, however small it gets
-    this.zoom = 0.95; // what a person last chose
+    this.zoom = 0.95 * TYPE; // what a person last chose
     this.byHand = false; // whether the scale is a person's choice, and so stays
+    this.ofRun = false; // whether all of the run is shown
     this.view = { k: 1, kx: 1, x: 0, y: 0 };
   }
 
@@ -52,8 +53,7 @@ export class TreeWindow {
 
   /** Whether the whole tree can be read at once. */
   get holdsAll() {
-    const { plan, room, columns, least, whole } = this;
-    if (room[0] >= whole) return true;
+    const { plan, room, columns, least } = this;
     const [wide, tall] = columns
       ? [columns.all * plan.stepX, columns.tall]
       : [plan.width, plan.height];
@@ -62,13 +62,14 @@ export class TreeWindow {
 
   show(view) {
     cancelAnimationFrame(this.gliding);
-    this.view = view;
+    Object.assign(this, { view, ofRun: false });
     this.changed();
   }
 
   /** The whole tree when it can be read, else the accepted path, which runs straight; keep: at the
-   * scale it has. */
+   * scale it has. All of the run stays so. */
   frame(keep) {
+    if (this.spine && this.ofRun) return this.fitRun();
     const { plan, size, room, columns, zoom, least } = this;
     const [, above] = plan.at(0);
     const half = plan.boxH / 2;
@@ -93,6 +94,7 @@ export class TreeWindow {
     const [, above] = plan.at(0);
     const line = above + plan.boxH / 2;
     this.show(wholeRun(size, spine.plan.columns, -spine.columnsTo(0), plan.stepX, line));
+    this.ofRun = true;
   }
 
   /** Show all of it. */

@@ -52,6 +52,7 @@ export function fileOf(view) {
  *  server has it. isWanted(): no newer state was asked for. */
 export async function showLinked(view, state, files, isWanted) {
   view.texts.end(); // a file that was being opened is not awaited any more
+  view.unnamed = "";
   await view.list();
   if (!isWanted()) return;
   if (awaits("whatif")) return view.goTo();
@@ -64,10 +65,10 @@ export async function showLinked(view, state, files, isWanted) {
   const { tickets, said } = await ticketsOf(view.source, state, null, isWanted);
   if (!isWanted()) return;
   if (tickets.length) view.expect();
-  view.complain(said);
+  view.unnamed = said;
+  view.complain("");
   await whenEnded(view.source, tickets, isWanted);
   if (!isWanted()) return;
   if (tickets.length) await view.collecting.begin(tickets[0], state);
   else await view.settle();
-  if (said && isWanted()) view.complain(said);
 }

@@ -32,9 +32,8 @@ class WhatIf {
   /** send(route, file): what a route of the server makes of a file. */
   constructor(element, source, send) {
     Object.assign(this, { source, send, place: 0 });
-    this.texts = new Turns();
-    this.costs = new Turns();
-    this.curving = new Turns();
+    Object.assign(this, { texts: new Turns(), costs: new Turns(), curving: new Turns() });
+    this.unnamed = ""; // why what the address names is not on view
     this.knobs = new Knobs((curve) => this.turned(curve));
     this.curves = new Curves(
       source,
@@ -121,7 +120,7 @@ class WhatIf {
   }
 
   complain(sentence) {
-    say(this.said, sentence);
+    say(this.said, sentence || this.unnamed);
   }
 
   /** An answer, or null with a sentence said; null alone where nobody waits for it any more. */
@@ -150,6 +149,7 @@ class WhatIf {
   /** Somebody asks for another text than the one that is on its way. */
   leave() {
     this.address?.leave();
+    this.unnamed = "";
     this.collecting.forget();
   }
 
