@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -79,6 +80,11 @@ def call(capsys):
         return (code, *capsys.readouterr())
 
     return run
+
+
+def pytest_collection_finish() -> None:
+    """Garbage is looked for among what tests make, not among all that was imported for them."""
+    gc.freeze()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

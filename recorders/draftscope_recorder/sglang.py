@@ -248,7 +248,8 @@ class Verification(Listener):
         above = torch.where(above < 0, -1, above + begins).flatten().to(torch.int32)
         tokens = rows.of(tree.draft_token[:size]).to(torch.int32)
         arrays = self.measured(rows, logits[:size], above, tokens)
-        arrays["position"] = rows.requests(tree.positions[:size].view(-1, width)[:, 0])
+        # Copied: an engine of n-grams writes each step's positions over those of the one before.
+        arrays["position"] = rows.requests(tree.positions[:size].view(-1, width)[:, 0].clone())
         linked, self.linked = self.linked, None
         if linked is not None and linked[0] is tree.retrieve_next_token:
             arrays |= candidates(*map(rows.requests, linked[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import re
 import resource
@@ -104,6 +105,7 @@ class Scratch:
         function calls, so it has an empty one."""
         with TemporaryDirectory() as fresh, TemporaryFile("w+") as output:
             sys.stdout.flush()
+            gc.freeze()  # or the child copies all that is imported when it looks for garbage
             if (child := os.fork()) == 0:
                 if compiled:
                     os.environ["NUMBA_CACHE_DIR"] = fresh
