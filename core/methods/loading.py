@@ -48,9 +48,9 @@ def lies_inside(drafter: DrafterInfo, target: Source) -> bool:
 def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> None:
     """Check a checkpoint of this kind against the target ``name``, by configs and file headers.
 
-    No weight is read but a head's map of tokens, and of a hub's repository only its small files are fetched. Raises UserError
-    for one that is not such a checkpoint or was made for another target, TokenMapError for one that
-    could be loaded all the same.
+    No weight is read but a head's map of tokens, and of a hub's repository only its small files are
+    fetched. Raises UserError for one that is not such a checkpoint or was made for another target,
+    TokenMapError for one that could be loaded all the same.
     """
     folder = source.config_folder()
     config = read(kind, folder)
