@@ -248,10 +248,14 @@ class FakeV1(Fake):
 
 
 class FakeV2(Fake):
-    """vllm.v1.worker.gpu.model_runner.GPUModelRunner's names; q of drafters that sample."""
+    """vllm.v1.worker.gpu.model_runner.GPUModelRunner's names; q of drafters that sample.
 
-    def __init__(self, *args, **more):
+    ``adaptive``: it verifies a part of each draft, and says on the device alone which.
+    """
+
+    def __init__(self, *args, adaptive: bool = False, **more):
         super().__init__(*args, **more)
+        self.adaptive = adaptive
         self.req_states = None
         self.sampler = lambda logits, batch: self._verified(logits, batch)
         self.rejection_sampler = lambda logits, batch, q, bad: self._verified(logits, batch)
@@ -267,7 +271,10 @@ class FakeV2(Fake):
         names = [r.name for r in self.running]
         self.batch = SimpleNamespace(
             req_ids=names,
-            num_draft_tokens_per_req=np.array(drafts) if sum(drafts) else None,
+            num_draft_tokens_per_req=np.array(self.scheduled(drafts)) if sum(drafts) else None,
+            cu_num_logits=torch.tensor([0, *drafts])
+            .add(torch.arange(len(drafts) + 1) > 0)
+            .cumsum(0),
             input_ids=rows,
             logits_indices=torch.arange(len(rows), device=self.device),
             idx_mapping_np=np.array([self.states[n] for n in names]),
@@ -277,14 +284,17 @@ class FakeV2(Fake):
         kept = zip(made.sampled_token_ids.tolist(), made.num_sampled.tolist(), strict=True)
         return [out[:n] for out, n in kept]
 
+    def scheduled(self, drafts: list[int]) -> list[int]:
+        """Of each request, as the host knows it."""
+        return [self.places if n else 0 for n in drafts] if self.adaptive else drafts
+
     def sample(self, logits, batch):
         if batch.num_draft_tokens_per_req is None:
             return self.sampler(logits, batch)
         return self.rejection_sampler(logits, batch, self.speculator.draft_logits, None)
 
     def _verified(self, logits, batch):
-        drafts = batch.num_draft_tokens_per_req
-        drafts = [0] * len(batch.req_ids) if drafts is None else drafts.tolist()
+        drafts = (batch.cu_num_logits.diff() - 1).tolist()
         out = self.verify(logits, batch.input_ids, drafts)
         count = (out >= 0).sum(1) * ~torch.tensor(self.masked, device=self.device)
         return SimpleNamespace(sampled_token_ids=out.clamp_min(0), num_sampled=count)
@@ -297,6 +307,8 @@ class FakeV2(Fake):
                 self.speculator.draft_logits[self.states[r.name], d] = self.q[token]
                 token = int(self.q[token].argmax())
                 r.drafts += [] if r.left else [token]
+            if self.adaptive:
+                r.drafts = r.drafts[: len(r.text) % (self.places + 1)]
 
 
 def _ends(drafts):

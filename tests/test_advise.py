@@ -439,6 +439,10 @@ def test_rounds_of_which_no_shorter_ones_follow_are_refused():
     block = replace(run.header, method="sps", settings={"options": {"block": True}})
     with pytest.raises(UserError, match="judges a chain as a whole"):
         shorter.of_traces({"a": replace(run, header=block)}, lambda drafts: [1])
+    for rule, said in (("fly", "drafted after it"), ("synthetic", "was simulated")):
+        ruled = replace(run.header, method="vLLM eagle3", settings={"rule": rule})
+        with pytest.raises(UserError, match=said):
+            shorter.of_traces({"a": replace(run, header=ruled)}, lambda drafts: [1])
     two = {"a": run, "b": trace([1], method="pld")}
     with pytest.raises(UserError, match="several settings"):
         shorter.of_traces(two, lambda drafts: [1])

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from analysis.charts import figures
 from analysis.measures import causes, reliability
-from analysis.measures.findings import FEW, FLAT, Finding, findings, flat_from
+from analysis.measures.findings import (
+    FEW,
+    FLAT,
+    FLY,
+    LOSSY,
+    SIMULATED,
+    Finding,
+    findings,
+    flat_from,
+)
 from analysis.measures.tables import Tables
 from analysis.numbers import number, percent
 from core.rounds.causes import Cause
@@ -207,3 +216,16 @@ def test_a_q_that_tokens_were_drawn_from_is_not_judged(tmp_path, coupled):
             assert table(tables, by=by).empty, table
         assert figures.FIGURES["expected-accepted"](tables, figures.AUTO)
         assert figures.FIGURES["reliability-step"](tables, figures.AUTO)
+
+
+@pytest.mark.parametrize(("word", "others"), [(SIMULATED, False), (FLY, True), ("standard", True)])
+def test_a_rule_that_is_not_lossless_is_said(word, others):
+    """Of simulated acceptance nothing else is said. Two runs, of which one has the rule."""
+    trace = fake_trace("dflash", 3, 40)
+    header = replace(trace.header, settings={**trace.header.settings, "rule": word})
+    tables = Tables.of({"ruled": replace(trace, header=header), "plain": trace})
+    told = findings(tables, by="run")
+    ruled, plain = ([f for f in told if f.label == label] for label in ("ruled", "plain"))
+    assert [f.n for f in ruled if f.about == "rule"] == [40] * (word in LOSSY)
+    assert any(f.about != "rule" for f in ruled) == others
+    assert {f.about for f in plain} >= {"ends", "depth"} and "rule" not in {f.about for f in plain}

@@ -91,12 +91,43 @@ def test_every_round_is_there_with_p_and_q(monkeypatch, tmp_path, runner, kind, 
                 assert r.probe.rank_q[r.accepted] == (wanted > wanted[r.verdict.bonus]).sum() + 1
 
 
-@pytest.mark.parametrize(("runner", "rule"), [(fakes.FakeV1, "standard"), (fakes.FakeV2, "block")])
-def test_the_rule_that_ran_is_named(tmp_path, runner, rule):
+@pytest.mark.parametrize(
+    ("runner", "asked", "ran"),
+    [(fakes.FakeV1, "block", "standard"), (fakes.FakeV2, "block", "block"),
+     (fakes.FakeV1, "fly", "fly"), (fakes.FakeV2, "fly", "fly")],
+)  # fmt: skip
+def test_the_rule_that_ran_is_named(tmp_path, runner, asked, ran):
     """The V1 runner takes ``block`` and verifies by ``standard``."""
     fake = runner()
-    listener = vllm.attach(fake, fake.config("block"), options.parse(str(tmp_path)))
-    assert listener.header()["header"]["settings"]["rule"] == rule
+    listener = vllm.attach(fake, fake.config(asked), options.parse(str(tmp_path)))
+    assert listener.header()["header"]["settings"]["rule"] == ran
+
+
+def test_rows_are_those_that_adaptive_verification_left(monkeypatch, tmp_path):
+    """The host knows how many tokens were scheduled; the device, how many are verified."""
+    fake = fakes.FakeV2(adaptive=True)
+    requests = prompts(5)
+    traces, totals = record(monkeypatch, tmp_path, fake, requests)
+    assert {k: totals[k] for k in fake.counts} == fake.counts
+    nodes = {r.draft.nodes for trace in traces.values() for r in trace.rounds}
+    assert nodes == {0, 1, 2, 3}
+    p = fake.target.log_softmax(-1)
+    for served in requests:
+        trace = traces[served.name]
+        assert new_tokens(trace.rounds) == served.text[: served.most] and not trace.faults
+        for r in trace.rounds:
+            tokens = torch.from_numpy(r.draft.tokens)
+            np.testing.assert_allclose(
+                r.target_probs.log_p[1:], p[tokens[:-1], tokens[1:]], atol=1e-5
+            )
+
+
+def test_ranks_that_share_the_requests_are_not_recorded(tmp_path, caplog):
+    fake = fakes.FakeV2()
+    config = fake.config()
+    config.parallel_config.enable_batch_sharded_sampling = True
+    assert vllm.attach(fake, config, options.parse(str(tmp_path))) is None
+    assert "each rank samples for some of the requests" in caplog.text
 
 
 def test_recording_changes_no_token(monkeypatch, tmp_path):

@@ -19,6 +19,7 @@ from analysis.collected.whatif import SimulatedRun, Simulation
 from analysis.experiments.serving import NOTHING, UNKNOWN, Serving, of_drafter, of_engine
 from analysis.labels import SEVERAL, method_labels, prompt_key, split_by
 from analysis.measures.counts import Counts
+from analysis.measures.findings import FLY, SIMULATED
 from analysis.measures.parts import is_tree
 from analysis.numbers import plural
 from core.errors import UserError
@@ -233,6 +234,13 @@ def _check(header: Header, chain: bool) -> None:
     if "block" in rule.lower():
         raise UserError(
             "block verification judges a chain as a whole: what a shorter chain accepts does not "
+            "follow from these rounds"
+        )
+    if rule == SIMULATED:
+        raise UserError("acceptance was simulated in these rounds: no advice follows from them")
+    if rule == FLY:
+        raise UserError(
+            "FLy judges a token by those drafted after it: what a shorter chain accepts does not "
             "follow from these rounds"
         )
     if chain:

@@ -29,7 +29,18 @@ from core.rounds.draft import Array
 FEW = 5  # observations below which nothing is concluded
 FLAT = 0.02  # coverage that all further candidates add, below which the curve counts as flat
 
-OUTSTANDING = ("cliff", "slope", *KINDS)  # what findings are about that not every run has
+OUTSTANDING = ("rule", "cliff", "slope", *KINDS)  # what findings are about that not every run has
+SIMULATED, FLY = "synthetic", "fly"  # of vLLM's ``rejection_sample_method``
+LOSSY = {
+    SIMULATED: (
+        "Acceptance was simulated, at rates that somebody chose: over {rounds}, τ, the accepted "
+        "tokens and why walks ended say nothing about the drafter. p, q, TVD and coverage do."
+    ),
+    FLY: (
+        "FLy also accepts tokens that the target would not have written: over {rounds}, the text "
+        "is not plain decoding's, and τ is not that of a lossless rule."
+    ),
+}
 _KINDS = {"token_class": "Tokens of the sort", "script": "Tokens in", "tag": "Prompts tagged"}
 
 
@@ -37,7 +48,7 @@ _KINDS = {"token_class": "Tokens of the sort", "script": "Tokens in", "tag": "Pr
 class Finding:
     """One sentence about a label's rounds.
 
-    about  ends, width, depth, trust, sibling, cliff, slope, token_class, script or tag
+    about  rule, ends, width, depth, trust, sibling, cliff, slope, token_class, script or tag
     n      what the sentence counts: rounds, positions or nodes
     run    a run in which to look; ``round``: one of its rounds, from 1
     claims  what the sentence says of remedies, for programs
@@ -53,9 +64,28 @@ class Finding:
 
 
 def findings(tables: Tables, by: By = "method") -> list[Finding]:
+    """All findings, by the labels' order. Of simulated acceptance nothing else is concluded."""
+    told, simulated = [*rule(tables, by)], {str(x) for x in _ruled(tables, SIMULATED)[by].unique()}
     found = [finding for make in _MAKERS for finding in make(tables, by)]
+    told += [finding for finding in found if finding.label not in simulated]
     order = tables.rounds[by].unique().tolist()
-    return sorted(found, key=lambda finding: order.index(finding.label))
+    return sorted(told, key=lambda finding: order.index(finding.label))
+
+
+def rule(tables: Tables, by: By = "method") -> Iterator[Finding]:
+    """Say of a rule that is not lossless what its acceptance means, of however few rounds."""
+    for word, said in LOSSY.items():
+        for label, rows in _ruled(tables, word).groupby(by, observed=True):
+            n, first = len(rows), rows.iloc[0]
+            words = said.format(rounds=plural(n, "round"))
+            look = str(first["run"]), int(first["round"])
+            yield Finding(str(label), "rule", n, words, *look)
+
+
+def _ruled(tables: Tables, word: str) -> Frame:
+    """The rounds of the runs that name this rule."""
+    own = [n for n, facts in tables.about.items() if facts.header.settings.get("rule") == word]
+    return tables.rounds[tables.rounds["run"].isin(own)]
 
 
 @declared("findings")

@@ -82,6 +82,9 @@ def attach(runner: Any, config: Any, chosen: options.Options) -> Runner | None:
     if getattr(config, "speculative_config", None) is None:
         log.warning("draftscope: speculative decoding is off: nothing is recorded")
         return None
+    if getattr(config.parallel_config, "enable_batch_sharded_sampling", False):
+        log.warning("draftscope: each rank samples for some of the requests: nothing is recorded")
+        return None
     if not _writes(config):
         return None
     v2 = not hasattr(runner, "_sample")
@@ -117,7 +120,7 @@ class Runner(Listener):
              by ``standard``
     """
 
-    rules: ClassVar[tuple[str, ...]] = ("standard", "synthetic", "block")
+    rules: ClassVar[tuple[str, ...]] = ("standard", "synthetic", "fly", "block")
     runner: Any
     config: Any
     offered: dict[str, Any] = field(default_factory=dict)
@@ -257,7 +260,7 @@ class Runner(Listener):
 class V1(Runner):
     """The runner of vllm.v1.worker.gpu_model_runner, which a CPU takes too."""
 
-    rules = ("standard", "synthetic")
+    rules = ("standard", "synthetic", "fly")
 
     def listen(self) -> None:
         self.wrap("execute_model", self.execute_model)
@@ -370,9 +373,7 @@ class V2(Runner):
 
     def before(self, logits: Any, batch: Any) -> tuple[Rows, dict[str, Any]] | None:
         names = list(batch.req_ids)
-        drafts = batch.num_draft_tokens_per_req if len(logits) > len(names) else None
-        counts = [0] * len(names) if drafts is None else [int(n) for n in drafts[: len(names)]]
-        if (rows := self.rows(names, counts)) is None:
+        if (rows := self.rows(names, _verified(batch, len(logits)))) is None:
             return None
         tokens = batch.input_ids[batch.logits_indices].int()
         return rows, self.chained(rows, logits, tokens)
@@ -394,6 +395,21 @@ class V2(Runner):
             }
             arrays = self.with_q(rows, arrays, logits, out)
         self.emit(rows, arrays, out)
+
+
+def _verified(batch: Any, rows: int) -> list[int]:
+    """How many drafted tokens of each request are among the rows of logits.
+
+    Adaptive verification leaves out some of those that were scheduled, and decides on the device
+    which; then this waits for it.
+    """
+    requests, drafts = len(batch.req_ids), batch.num_draft_tokens_per_req
+    if drafts is None or rows == requests:
+        return [0] * requests
+    counts = [int(n) for n in drafts[:requests]]
+    if sum(counts) + requests == rows:
+        return counts
+    return [n - 1 for n in batch.cu_num_logits[: requests + 1].diff().tolist()]
 
 
 class Heard:

@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -34,7 +34,7 @@ from core.rounds.draft import Draft
 from core.rounds.round import Round
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
-from tests.engines.ngram import looked_up
+from tests.engines.ngram import looked_up, looked_up_last
 from tests.engines.prompts import encoded
 from tests.engines.serve import LONGEST
 
@@ -44,7 +44,6 @@ PROGRAMS = {  # by engine: its Python, and what is run there
     "sglang": (os.environ.get("DRAFTSCOPE_SGLANG", ""), "serve_sglang.py"),
 }
 DRAFTERS = os.environ.get("DRAFTSCOPE_DRAFTERS", "")
-TOKENS = 32
 LOOKED_UP = 4  # last tokens, at most, by ``ngram``
 
 
@@ -53,7 +52,8 @@ class Kind:
     """A drafter. ``ours``: its name here, with the builder; ``places``: tokens a draft;
     ``options``: of ours; ``fields``: of the engine's settings; ``beams``: how many tokens after a
     node it may draft, in ``steps``; ``unseen``: how many tokens of the prompt it is not shown;
-    ``tells_q`` and ``tells_tvd``: whether the engine does."""
+    ``runner``: which of vLLM's; ``drawn``: whether drafts are drawn from q above temperature 0;
+    ``tokens``: a text; ``tells_q`` and ``tells_tvd``: whether the engine does."""
 
     ours: str
     places: int
@@ -63,6 +63,9 @@ class Kind:
     beams: int = 1
     steps: int = 1
     unseen: int = 0
+    runner: str = "V1"
+    drawn: bool = False
+    tokens: int = 32
     tells_q: bool = True
     tells_tvd: bool = True
 
@@ -82,15 +85,29 @@ def _sglang(
     return Kind(ours, places, options, fields, "sglang", beams, steps, unseen, beams > 1, False)
 
 
+def _second(kind: Kind, drawn: bool = False) -> Kind:
+    """The same drafter in vLLM's V2 runner, which tells q of drafts that are drawn from it alone.
+    Its kernels are interpreted here, so texts are short."""
+    fields = {**kind.fields, **({"draft_sample_method": "probabilistic"} if drawn else {})}
+    return replace(
+        kind, fields=fields, runner="V2", drawn=drawn, tokens=10, tells_q=drawn, tells_tvd=drawn
+    )
+
+
+NGRAM = Kind(
+    "pld+chain", 4, {"longest": LOOKED_UP, "copied": 4, "whole": "no"},
+    {"prompt_lookup_max": LOOKED_UP, "prompt_lookup_min": 1}, tells_q=False, tells_tvd=False,
+)  # fmt: skip
+EAGLE3 = Kind("eagle3+chain", 3)
 KINDS = {
-    "ngram": Kind(
-        "pld+chain", 4, {"longest": LOOKED_UP, "copied": 4, "whole": "no"},
-        {"prompt_lookup_max": LOOKED_UP, "prompt_lookup_min": 1}, tells_q=False, tells_tvd=False,
-    ),
-    "eagle3": Kind("eagle3+chain", 3),
+    "ngram": NGRAM,
+    "eagle3": EAGLE3,
     "draft_model": Kind("sps+chain", 3, {"depth": 3}),
     "medusa": Kind("medusa+chain", 4),
     "dflash": Kind("dflash+chain", 7),
+    "V2-ngram": _second(NGRAM),
+    "V2-eagle3": _second(EAGLE3),
+    "V2-eagle3-drawn": _second(EAGLE3, drawn=True),
     "sglang-eagle3": _sglang("eagle3", "EAGLE3", beams=4, steps=3, places=7),
     "sglang-eagle3-chain": _sglang("eagle3", "EAGLE3", beams=1, steps=3, places=3),
     "sglang-standalone": _sglang(
@@ -158,6 +175,7 @@ class Computed:
     log_q  float32 [n, V], by which every drafted token was drafted
     others the paths after which the engine's q is of another text
     own    what our drafter drafts after the root
+    drawn  whether the engine drew its draft from q
     """
 
     record: Round
@@ -166,6 +184,7 @@ class Computed:
     log_q: Tensor
     others: set[tuple[int, ...]]
     own: Draft
+    drawn: bool
 
     @property
     def tokens(self) -> list[int]:
@@ -216,12 +235,12 @@ def serve(
     drafter = checkpoint(folder, method, kind.ours.partition("+")[0])
     speculative = {**kind.fields, **fields}
     if kind.engine == "vllm":
-        speculative |= {"method": method, "num_speculative_tokens": kind.places}
+        speculative |= {"method": plain(method), "num_speculative_tokens": kind.places}
     if drafter is not None:
         speculative["model" if kind.engine == "vllm" else "draft_model_path"] = str(drafter)
     task = {
         "model": str(embedded.prepare()), "speculative": speculative, "dtype": dtype,
-        "phases": phases,
+        "phases": [phase | {"tokens": kind.tokens} for phase in phases], "runner": kind.runner,
     }  # fmt: skip
     folder.mkdir(exist_ok=True)
     out = folder / "out.json"
@@ -249,24 +268,33 @@ def checkpoint(folder: Path, method: str, ours: str) -> Path | None:
     if ours == "pld":
         return None
     if DRAFTERS and KINDS[method].engine == "vllm":
-        if not (Path(DRAFTERS) / method).is_dir():
-            pytest.skip(f"DRAFTSCOPE_DRAFTERS has no folder {method}")
-        return Path(DRAFTERS) / method
+        if not (Path(DRAFTERS) / plain(method)).is_dir():
+            pytest.skip(f"DRAFTSCOPE_DRAFTERS has no folder {plain(method)}")
+        return Path(DRAFTERS) / plain(method)
     assert main(["model", "export", "--kind", ours, "--out", str(folder / method)]) == 0
     return folder / method
+
+
+def plain(name: str) -> str:
+    """vLLM's method, of a kind's name."""
+    return name.removeprefix("V2-").removesuffix("-drawn")
 
 
 def phase(batch: int, temperature: float) -> dict[str, Any]:
     return {
         "prompts": encoded()[: max(batch, 2)],
         "batch": batch,
-        "tokens": TOKENS,
         "temperature": temperature,
     }
 
 
 # SGLang's stand-in kernels compute in float32 whatever the precision.
-CASES = [(m, d) for d in BOUNDS for m, k in KINDS.items() if k.engine == "vllm" or d == "float32"]
+CASES = [
+    (method, dtype)
+    for dtype in BOUNDS
+    for method, kind in KINDS.items()
+    if (kind.engine, kind.runner) == ("vllm", "V1") or dtype == "float32"
+]
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
@@ -289,6 +317,7 @@ def computed(served: Served, trace: Trace) -> Iterator[Computed]:
     drafter.reset(room)
     features, unseen = target.prefill(prompt, room - len(prompt)).features, served.kind.unseen
     drafter.extend(prompt[unseen:], features[unseen:])
+    drawn = served.kind.drawn and trace.header.settings["sampling"]["temperature"] > 0
     for record in trace.rounds:
         assert isinstance(record.draft, Draft)
         tokens = record.draft.tokens.tolist()
@@ -301,7 +330,7 @@ def computed(served: Served, trace: Trace) -> Iterator[Computed]:
         others = crossed(session, tokens[0], beams, served.kind.steps) if beams > 1 else set()
         scores = target.score(record.draft)
         log_p = scores.logits.float().log_softmax(-1)
-        yield Computed(record, before, log_p, log_q, others, own)
+        yield Computed(record, before, log_p, log_q, others, own, drawn)
         path = target.commit(record.verdict)
         accepted = [tokens[row] for row in record.verdict.path]
         drafter.extend(accepted, scores.features[path])
@@ -386,16 +415,17 @@ def test_p_q_and_drafts_are_ours(run):
         best = each.log_p.gather(1, torch.from_numpy(probs.top_ids))
         log_p.append(np.abs(probs.top_log_p - best.numpy())[:, 0])
         same += each.same
-        if not each.others:
+        if not (each.others or each.drawn):
             judged.append(each.same)
         if served.drafter is None:
-            check_looked_up(each)
+            check_looked_up(each, served.kind.runner)
             continue
         if not len(each.drafted):
             continue
         drafted = each.log_q[places, each.drafted]
         least, own = each.log_q.topk(served.kind.beams).values[:, -1], ~each.astray
-        below.append((least - drafted).numpy()[own])
+        if not each.drawn:
+            below.append((least - drafted).numpy()[own])
         if not np.isnan(record.draft.log_q[1:]).all():
             far = np.abs(record.draft.log_q[1:] - drafted.numpy())
             log_q.append(far[own])
@@ -424,15 +454,18 @@ def test_p_q_and_drafts_are_ours(run):
     assert bool(log_q) == served.kind.tells_q and bool(tvd) == served.kind.tells_tvd
 
 
-def check_looked_up(each: Computed) -> None:
-    """A draft of ``ngram`` is what vLLM's rule copies. Ours is the same, but it ends before a stop
-    token, as transformers' does; vLLM copies that token and those after it."""
-    drafted = each.tokens[1:]
-    assert drafted == looked_up(each.text, 1, LOOKED_UP, KINDS["ngram"].places, LONGEST)
+def check_looked_up(each: Computed, runner: str) -> None:
+    """A draft of ``ngram`` is what the runner's rule copies. Ours is that of the first runner, but
+    it ends before a stop token, as transformers' does; vLLM copies that token and those after."""
+    drafted, places = each.tokens[1:], NGRAM.places
+    assert each.record.proposal is None
+    if runner == "V2":
+        assert drafted in ([], looked_up_last(each.text, 1, LOOKED_UP, places))
+        return
+    assert drafted == looked_up(each.text, 1, LOOKED_UP, places, LONGEST)
     stops = engine().prepare().stop_ids
     own = each.own.tokens[1:].tolist()
     assert own == list(takewhile(lambda token: token not in stops, drafted))
-    assert each.record.proposal is None
 
 
 @pytest.mark.parametrize("method", ["eagle3", "sglang-eagle3"])
@@ -450,8 +483,8 @@ def test_recording_changes_no_text(method, tmp_path):
     assert len(phases) == 1 or recorded[0].texts != recorded[1].texts
 
 
-def test_block_verification_is_not_this_runners(tmp_path):
-    """vLLM's V1 runner, which a CPU takes, has no ``block`` rule: it takes the option, and serves
+def test_block_verification_is_not_the_first_runners(tmp_path):
+    """vLLM's V1 runner has no ``block`` rule: it takes the option, and serves
     what ``standard`` serves. The traces say so."""
     asked, plain = (
         serve(folder, "ngram", "bfloat16", [phase(8, 1.0)], **fields).phases[0]
@@ -463,3 +496,19 @@ def test_block_verification_is_not_this_runners(tmp_path):
     assert asked.texts == plain.texts and asked.counts == plain.counts
     rules = {trace.header.settings["rule"] for trace in asked.traces.values()}
     assert rules == {"standard"}
+
+
+def test_block_verification_is_the_second_runners(tmp_path):
+    """The V2 runner verifies by it, and the traces say so: with the same seeds it takes other
+    tokens than ``standard``, from the same drafts."""
+    asked, plain = (
+        serve(folder, "V2-eagle3-drawn", "float32", [phase(2, 1.0)], **fields).phases[0]
+        for folder, fields in (
+            (tmp_path / "block", {"rejection_sample_method": "block"}),
+            (tmp_path / "standard", {}),
+        )
+    )
+    for phase_, rule in ((asked, "block"), (plain, "standard")):
+        assert {trace.header.settings["rule"] for trace in phase_.traces.values()} == {rule}
+        assert sums(phase_.traces) == phase_.counts
+    assert asked.texts != plain.texts

@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 SET = {
@@ -41,8 +43,10 @@ def main() -> None:
 
 
 def engine(task: dict[str, Any], batch: int) -> Any:
-    """vLLM with the model, dtype and drafter of a task."""
+    """vLLM with the model, dtype and drafter of a task; by its V2 runner where the task says so."""
     os.environ.update({k: os.environ.get(k, v) for k, v in SET.items()})
+    if task.get("runner") == "V2":
+        interpret()
     from vllm import LLM  # pyright: ignore[reportMissingImports]
 
     mend_sampling()
@@ -69,6 +73,37 @@ def by_steps(task: dict[str, Any]) -> tuple[Any, list[Any]]:
     attach = recorder.attach
     recorder.attach = lambda *args: heard.append(attach(*args))
     return engine(task, max(task["batches"])).llm_engine, heard
+
+
+def interpret() -> None:
+    """Take the V2 runner, whose kernels are Triton's. The index's Triton has no compiler for CPUs,
+    so its interpreter runs them; vLLM asks for no more than the name of a backend.
+
+    Triton 3.9.0's interpreter refuses masks that were computed as integers, so they are cast, and
+    knows none of the device's own functions, of which sampling takes one.
+    """
+    os.environ.update(TRITON_INTERPRET="1", VLLM_USE_V2_MODEL_RUNNER="1")
+    from triton import language  # pyright: ignore[reportMissingImports]
+    from triton.backends import backends  # pyright: ignore[reportMissingImports]
+    from triton.language.extra import libdevice  # pyright: ignore[reportMissingImports]
+    from triton.runtime import interpreter  # pyright: ignore[reportMissingImports]
+
+    driver = SimpleNamespace(is_active=lambda: False)
+    backends["cpu"] = SimpleNamespace(driver=driver)
+    libdevice.log1p = lambda x: language.log(x + 1.0)
+    builder = interpreter.InterpreterBuilder
+    for name, at in (("create_masked_load", 1), ("create_masked_store", 2)):
+        setattr(builder, name, with_mask(getattr(builder, name), at))
+
+
+def with_mask(own: Callable[..., Any], at: int) -> Callable[..., Any]:
+    """``own`` with its argument ``at`` as truth values."""
+
+    def cast(self: Any, *args: Any, **more: Any) -> Any:
+        args[at].data = args[at].data.astype(bool)
+        return own(self, *args, **more)
+
+    return cast
 
 
 def mend_sampling() -> None:
