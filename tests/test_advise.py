@@ -534,6 +534,7 @@ def test_a_recorder_s_drafter_keeps_its_engine_s_name_and_an_unknown_one_is_left
     assert served("vLLM", "medusa9").vllm == {"method": "medusa9"}
     assert served("vLLM", "ngram").vllm == {"method": "ngram"}
     assert "prompt_lookup_max" in served("vLLM", "ngram").adds
+    assert served("vLLM", "medusa").adds.endswith("vLLM 0.32 is the last that serves it")
     assert set(served("SGLang", "eagle3").flags) == {"SGLang", "llama.cpp"}
     assert served("SGLang", "ngram").vllm is None and not served("SGLang", "ngram").flags
     of = recorded(drafter={"kind": "medusa9"})

@@ -49,6 +49,8 @@ def of_drafter(info: DrafterInfo, options: Options) -> Serving:
     elif info.checkpoint is not None:
         adds = "add the drafter's model"
         adds += " unless it is inside the target" if info.checkpoint.inside else ""
+    if info.vllm_last:
+        adds += f"; vLLM {info.vllm_last} is the last that serves it"
     return Serving(fields, adds, flags)
 
 

@@ -290,6 +290,7 @@ class DrafterInfo:
     weights     whose checkpoint, by folder or hub id, where a method's name says so
     depends     what its q depends on, in a word; "": as ``states`` says
     vllm        what ``method`` of vLLM's --speculative-config calls it; "": vLLM has no such one
+    vllm_last   the last version of vLLM that has it; "": the newest has
     vllm_fields further fields of that config, by its options; None: there are none
     flags       by engine: its command line's options for drafts of K tokens, by K and its options.
                 An engine that is missing has no such drafter, or its options are not known
@@ -307,6 +308,7 @@ class DrafterInfo:
     weights: str = ""
     depends: str = ""
     vllm: str = ""
+    vllm_last: str = ""
     vllm_fields: Callable[[Options], Options] | None = None
     flags: Mapping[str, Flags] = field(default_factory=dict)
 

@@ -485,9 +485,9 @@ def test_the_trees_of_a_comparison_have_most_of_the_window_and_are_no_wider(visi
         page.keyboard.press("ArrowRight")
         for wide, tall in ((1280, 720), (1440, 900), (1920, 1080)):
             page.set_viewport_size({"width": wide, "height": tall})
-            page.evaluate(FRAMES)
+            rooted = "all => all.length === count && all.every((each) => each.rooted)"
+            page.wait_for_function(f"(count) => ({rooted})(({TREES})())", arg=count)
             found = page.evaluate(TREES)
-            assert len(found) == count and all(each["rooted"] for each in found)
             heads = page.locator("#ds-c-scope .ds-panes").bounding_box()
             assert heads is not None and heads["height"] >= 0.55 * tall
             crowded = count == 4 and tall == 720  # two rows of trees: the page scrolls a little

@@ -53,6 +53,7 @@ DRAFTER = DrafterInfo(
     ),
     training="core.methods.medusa.training:TRAINING",
     vllm="medusa",
+    vllm_last="0.32",
 )
 BUILDER = BuilderInfo(
     "static",
