@@ -278,7 +278,7 @@ def read_state(folder: Path, wanted: Callable[[str], bool] | None = None) -> dic
 def _scale(state: dict[str, Tensor], folder: Path) -> None:
     """Replace numbers in FP8 by the weights that they and their scales are. Raises UserError."""
     kinds = {name: _NAMES.get(tensor.dtype, "") for name, tensor in state.items()}
-    if scales := fp8.scales_of(kinds):
+    if scales := fp8.scales_of(kinds, folder):
         block = fp8.block_of(folder)
         fp8.check(scales, {name: tuple(each.shape) for name, each in state.items()}, block, folder)
         for name, scale in scales.items():
@@ -371,7 +371,8 @@ def read_shapes(
     UserError."""
     stored = {n: e for n, e in _stored(folder).items() if wanted is None or wanted(n)}
     found = {name: tuple(entry.shape) for name, entry in stored.items()}
-    if scales := fp8.scales_of({name: entry.dtype for name, entry in stored.items()}):
+    kinds = {name: entry.dtype for name, entry in stored.items()}
+    if scales := fp8.scales_of(kinds, folder):
         fp8.check(scales, found, fp8.block_of(folder), folder)
         found = {name: shape for name, shape in found.items() if name not in fp8.beside(scales)}
     return expanded_shapes(found)

@@ -27,8 +27,9 @@ MANY = 1 << 20  # the largest side of a block that a config may name
 Shape = tuple[int, ...]
 
 
-def scales_of(kinds: Mapping[str, str]) -> dict[str, str | None]:
-    """The scale of every weight in FP8 among tensors; None: it lacks one.
+def scales_of(kinds: Mapping[str, str], folder: Path) -> dict[str, str | None]:
+    """The scale of every weight in FP8 among a folder's tensors; None: it lacks one. Where none has
+    one and the config knows of no quantisation, the numbers are the weights: {}.
 
     kinds  of tensors, by their names: types as a file's header says them
     """
@@ -37,7 +38,7 @@ def scales_of(kinds: Mapping[str, str]) -> dict[str, str | None]:
         if kind.startswith(KINDS) and not name.endswith(OF_WEIGHTS):
             own = (name + end for end in OF_WEIGHTS)
             found[name] = next((each for each in own if each in kinds), None)
-    return found
+    return found if any(found.values()) or _quantisation(folder) else {}
 
 
 def beside(scales: Mapping[str, str | None]) -> set[str]:
@@ -49,11 +50,7 @@ def beside(scales: Mapping[str, str | None]) -> set[str]:
 
 def block_of(folder: Path) -> tuple[int, int]:
     """The sides of a block, as the config in a folder says them. Raises UserError."""
-    try:
-        raw: Any = read_json(folder / "config.json")
-    except UserError:
-        return BLOCK
-    told = _part(raw, "quantization_config")
+    told = _quantisation(folder)
     groups = _part(told, "config_groups").values()  # of compressed-tensors
     sides = (_part(group, "weights").get("block_structure") for group in groups)
     block = next(filter(None, (told.get("weight_block_size"), *sides)), BLOCK)
@@ -64,6 +61,14 @@ def block_of(folder: Path) -> tuple[int, int]:
     ):
         raise UserError(f"{folder}: blocks of {str(block)[:40]} cannot be")
     return block[0], block[1]
+
+
+def _quantisation(folder: Path) -> dict[str, Any]:
+    """What the config in a folder says of it; {}: nothing, or there is no config."""
+    try:
+        return _part(read_json(folder / "config.json"), "quantization_config")
+    except UserError:
+        return {}
 
 
 def _part(raw: Any, name: str) -> dict[str, Any]:
