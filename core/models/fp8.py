@@ -64,7 +64,7 @@ def block_of(folder: Path) -> tuple[int, int]:
 
 
 def _quantisation(folder: Path) -> dict[str, Any]:
-    """What the config in a folder says of it; {}: nothing, or there is no config."""
+    """Read what the config in a folder says of it; {}: nothing, or there is no config."""
     try:
         return _part(read_json(folder / "config.json"), "quantization_config")
     except UserError:

@@ -99,14 +99,18 @@ NGRAM = Kind(
     {"prompt_lookup_max": LOOKED_UP, "prompt_lookup_min": 1}, tells_q=False, tells_tvd=False,
 )  # fmt: skip
 EAGLE3 = Kind("eagle3+chain", 3)
+DRAFT_MODEL = Kind("sps+chain", 3, {"depth": 3})
+DFLASH = Kind("dflash+chain", 7)
 KINDS = {
     "ngram": NGRAM,
     "eagle3": EAGLE3,
-    "draft_model": Kind("sps+chain", 3, {"depth": 3}),
+    "draft_model": DRAFT_MODEL,
     "medusa": Kind("medusa+chain", 4),
-    "dflash": Kind("dflash+chain", 7),
+    "dflash": DFLASH,
     "V2-ngram": _second(NGRAM),
     "V2-eagle3": _second(EAGLE3),
+    "V2-draft_model": _second(DRAFT_MODEL),
+    "V2-dflash": _second(DFLASH),
     "V2-eagle3-drawn": _second(EAGLE3, drawn=True),
     "sglang-eagle3": _sglang("eagle3", "EAGLE3", beams=4, steps=3, places=7),
     "sglang-eagle3-chain": _sglang("eagle3", "EAGLE3", beams=1, steps=3, places=3),
