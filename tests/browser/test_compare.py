@@ -482,7 +482,7 @@ def test_the_trees_of_a_comparison_have_most_of_the_window_and_are_no_wider(visi
         expect(page.locator(".ds-pane:visible")).to_have_count(count)
         trees(page).first.focus()
         page.keyboard.press("Home")
-        page.keyboard.press("ArrowRight")
+        expect(page.locator(".ds-place")).to_contain_text("Token 1 of")
         for wide, tall in ((1280, 720), (1440, 900), (1920, 1080)):
             page.set_viewport_size({"width": wide, "height": tall})
             rooted = "all => all.length === count && all.every((each) => each.rooted)"
