@@ -250,7 +250,7 @@ class TraceReader:
 
 
 def _undrawn(record: Round) -> Round:
-    """The round of a greedy run, which draws nothing: up to 0.5.0 its rule for sampling called the
+    """The round of a greedy run, which draws nothing: before 0.7.0 its rule for sampling called the
     target's own token drawn."""
     verdict = record.verdict
     if verdict.bonus_token is None or verdict.bonus != verdict.target_tokens[verdict.path[-1]]:

@@ -239,7 +239,7 @@ def serve(
     drafter = checkpoint(folder, method, kind.ours.partition("+")[0])
     speculative = {**kind.fields, **fields}
     if kind.engine == "vllm":
-        speculative |= {"method": plain(method), "num_speculative_tokens": kind.places}
+        speculative |= {"method": vllm_method(method), "num_speculative_tokens": kind.places}
     if drafter is not None:
         speculative["model" if kind.engine == "vllm" else "draft_model_path"] = str(drafter)
     task = {
@@ -272,15 +272,15 @@ def checkpoint(folder: Path, method: str, ours: str) -> Path | None:
     if ours == "pld":
         return None
     if DRAFTERS and KINDS[method].engine == "vllm":
-        if not (Path(DRAFTERS) / plain(method)).is_dir():
-            pytest.skip(f"DRAFTSCOPE_DRAFTERS has no folder {plain(method)}")
-        return Path(DRAFTERS) / plain(method)
+        if not (Path(DRAFTERS) / vllm_method(method)).is_dir():
+            pytest.skip(f"DRAFTSCOPE_DRAFTERS has no folder {vllm_method(method)}")
+        return Path(DRAFTERS) / vllm_method(method)
     assert main(["model", "export", "--kind", ours, "--out", str(folder / method)]) == 0
     return folder / method
 
 
-def plain(name: str) -> str:
-    """vLLM's method, of a kind's name."""
+def vllm_method(name: str) -> str:
+    """What vLLM calls the drafter of a kind."""
     return name.removeprefix("V2-").removesuffix("-drawn")
 
 
@@ -505,14 +505,14 @@ def test_block_verification_is_not_the_first_runners(tmp_path):
 def test_block_verification_is_the_second_runners(tmp_path):
     """The V2 runner verifies by it, and the traces say so: with the same seeds it takes other
     tokens than ``standard``, from the same drafts."""
-    asked, plain = (
+    asked, standard = (
         serve(folder, "V2-eagle3-drawn", "float32", [phase(2, 1.0)], **fields).phases[0]
         for folder, fields in (
             (tmp_path / "block", {"rejection_sample_method": "block"}),
             (tmp_path / "standard", {}),
         )
     )
-    for phase_, rule in ((asked, "block"), (plain, "standard")):
-        assert {trace.header.settings["rule"] for trace in phase_.traces.values()} == {rule}
-        assert sums(phase_.traces) == phase_.counts
-    assert asked.texts != plain.texts
+    for said, rule in ((asked, "block"), (standard, "standard")):
+        assert {trace.header.settings["rule"] for trace in said.traces.values()} == {rule}
+        assert sums(said.traces) == said.counts
+    assert asked.texts != standard.texts
