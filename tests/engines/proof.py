@@ -280,7 +280,7 @@ def checkpoint(folder: Path, method: str, ours: str) -> Path | None:
 
 
 def vllm_method(name: str) -> str:
-    """What vLLM calls the drafter of a kind."""
+    """The name by which vLLM is asked for the drafter of a kind."""
     return name.removeprefix("V2-").removesuffix("-drawn")
 
 
