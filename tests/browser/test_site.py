@@ -182,6 +182,25 @@ def test_dark_and_a_phone(visit: Visit):
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+@pytest.mark.parametrize("wide, letters", [(360, 16), (390, 16), (360, 24), (600, 16)])
+def test_all_numbers_of_the_list_are_in_a_narrow_window(visit: Visit, wide: int, letters: int):
+    page = visit(viewport={"width": wide, "height": 740}, has_touch=True)
+    browser = page.context.new_cdp_session(page)
+    browser.send("Page.setFontSizes", {"fontSizes": {"standard": letters}})
+    page.reload()
+    expect(page.locator(".ds-site-run").first).to_be_visible()
+    table = page.locator(".ds-site-list .ds-table")
+    assert table.evaluate("(box) => box.scrollWidth <= box.clientWidth")
+    assert page.evaluate("document.documentElement.scrollWidth") <= wide
+    heads, numbers = (
+        [cell.bounding_box() for cell in page.locator(f".ds-site-runs {at}").all()]
+        for at in ("thead th[aria-sort]", "tbody tr:first-child > td:not(:first-child)")
+    )
+    for head, number_ in zip(heads, numbers, strict=False):
+        assert head and number_ and abs(head["x"] - number_["x"]) < 1
+        assert number_["x"] + number_["width"] <= wide
+
+
 def test_axe_finds_no_fault_in_the_list(visit: Visit, axe: Path):
     page = visit(bypass_csp=True, color_scheme="light")
     for name in ("ddtree", "dart"):

@@ -45,8 +45,7 @@ export class Card {
     this.element = h(
       "section",
       { class: "ds-card ds-compare", "aria-label": "Runs on one text" },
-      this.notes,
-      h("div", { class: "ds-pair" }, strip.element, lanesBox, this._table()),
+      h("div", { class: "ds-pair" }, this.notes, strip.element, lanesBox, this._table()),
     );
     this.key = this._key();
   }
