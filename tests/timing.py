@@ -28,8 +28,8 @@ BEGAN = pytest.StashKey[float]()
 ONLY_THOROUGH = pytest.mark.thorough
 T = TypeVar("T")
 _thorough = False  # the option, known before a test module is imported
-HEAD = """# Test functions that `make quick` leaves out: they take more than 0.03 s of processor time,
-# fixtures included. `make test` leaves out those that are marked long: they take more than 2.5 s.
+HEAD = """# Test functions that take more than 0.03 s of processor time, fixtures included.
+# `make quick` leaves them out; `make test` those marked long: more than 2.5 s by the clock.
 # Written by: make test PYTEST=--write-slow
 # and then by: make quick PYTEST=--write-slow
 """
