@@ -249,7 +249,9 @@ FAMILIES_TOLD = {
     "qwen3_5": "", "qwen3_5_moe": "", "qwen3_next": "", "kimi_linear": "", "glm4_moe": "",
     "deepseek_v3": "", "gemma4": "", "llama": "", "qwen3": "", "qwen3_moe": "",
     "gpt_oss": "", "gemma3": "", "mistral": "", "olmo3": "", "exaone4": "", "cohere2": "",
-    "granite_swa": "", "mimo_v2_flash": "", "llama4": "",
+    "granite_swa": "", "mimo_v2_flash": "", "llama4": "", "exaone": "", "sarvam_moe": "",
+    "sarvam_mla": "", "apertus": "", "dory": "runs a layer more than once",
+    "openai-gpt": "takes no cache",
     "glm_moe_dsa": "'indexed_attention'", "deepseek_v4": "'compressed_sparse_attention'",
 }  # fmt: skip
 

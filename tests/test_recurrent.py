@@ -31,7 +31,7 @@ def walked(tokens, family, cache):
     """Logits [V] after the last token, which transformers reads one after the other."""
     for token in tokens:
         ids = torch.tensor([[token]])
-        out = toys.reference(family)(ids, past_key_values=cache, use_cache=True)
+        out = toys.reference(family)(ids, cache=cache, use_cache=True)
     return out.logits[0, -1]
 
 
@@ -104,7 +104,7 @@ def test_what_a_state_rules_out_is_said(monkeypatch):
     model = toys.model("qwen3_next")
     assert "carry a state" in (no_graph_reason(model) or "")
     let_states_fork(model, model.config)  # wrapped already, which does no harm
-    monkeypatch.delitem(recurrent.MIXERS, "Qwen3NextGatedDeltaNet")
+    monkeypatch.setattr(recurrent, "MIXERS", recurrent.MIXERS - {"Qwen3NextGatedDeltaNet"})
     with pytest.raises(UserError, match="not known here"):
         let_states_fork(model, model.config)
     language = SimpleNamespace(name="x", model=model, tokenizer=None, stop_ids=())

@@ -236,7 +236,7 @@ def full_forward(tokens: Sequence[int], family: str = "llama", layers: Sequence[
     """Hugging Face's forward over a whole text: logits [T, V], features [T, F·h], KV per layer."""
     out = reference(family)(torch.tensor([list(tokens)]), use_cache=True, output_hidden_states=True)
     features = torch.cat([out.hidden_states[i + 1][0] for i in layers], -1)
-    kv = [(layer.keys, layer.values) for layer in out.past_key_values.layers]
+    kv = [(layer.keys, layer.values) for layer in out.cache.layers]
     return SimpleNamespace(logits=out.logits[0], features=features, kv=kv)
 
 
