@@ -91,3 +91,9 @@ def test_letters_go_on_and_colours_begin_again():
     names = [letter(at) for at in (0, 3, 25, 26, 51, 52, 701)]
     assert names == ["A", "D", "Z", "AA", "AZ", "BA", "ZZ"]
     assert colour(6) == colour(0) != colour(1)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_causes_of_the_budget_are_told_apart_without_colours(theme: Theme):
+    colours = PALETTES[theme]
+    assert contrast(colours["cause-pruned"], colours["cause-short"]) > 1.5

@@ -31,7 +31,7 @@ _PAINT = {
     Cause.OUTRANKED: ("cause-outranked", "/"),
     Cause.PRUNED: ("cause-pruned", ""),
     Cause.NOT_READ: ("cause-unread", "-"),
-    Cause.SHORT_LIST: ("cause-pruned", "|"),
+    Cause.SHORT_LIST: ("cause-short", "|"),
     Cause.OUTSIDE: ("cause-outside", "\\"),
     Cause.VOCABULARY: ("cause-vocabulary", "+"),
     Cause.BEYOND: ("cause-beyond", ""),

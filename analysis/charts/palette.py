@@ -45,6 +45,7 @@ _NAMED = {  # on light, on dark
     "cause-accepted": ("#0b67a5", "#62b5f0"),
     "cause-outranked": ("#ad4d12", "#f0a063"),
     "cause-pruned": ("#a36ca1", "#ac7aaa"),
+    "cause-short": ("#7a2f6b", "#7c4276"),
     "cause-unread": ("#6f5ca8", "#9a8ad6"),
     "cause-outside": ("#d0b4cd", "#644c69"),
     "cause-vocabulary": ("#4d2a5e", "#d6b3e6"),

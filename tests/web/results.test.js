@@ -134,3 +134,12 @@ test("names stand beside their dots and on nothing else where there is room", ()
   });
   assert.equal(placed[3].name.left, 117); // at the right, where nothing is in the way
 });
+
+test("a name keeps away from other words of the picture", () => {
+  const row = { title: "PLD" },
+    point = { row, from: 120, at: 130, to: 140, y: 200 },
+    words = { left: 150, right: 350, top: 185, bottom: 215 };
+  assert.ok(named([point], 360)[0].name.left >= 140);
+  const { name } = named([point], 360, [words])[0];
+  assert.ok(name.right <= words.left || name.bottom <= words.top || name.top >= words.bottom);
+});

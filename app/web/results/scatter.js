@@ -2,21 +2,24 @@
 // when its own cost is paid.
 
 import { number, ratio, s, words } from "../dom.js";
+import { TYPE } from "../tree/camera.js";
 
 const WIDEST = 1100; // pixels: in more room all of it is larger
 // Pixels of the picture's height, and at its right for the names of what stands there: on a narrow
 // window those go above and below.
-const WIDE = { H: 300, RIGHT: 176 };
-const NARROW = { H: 420, RIGHT: 20 };
-const PHONE = 720;
-const LEFT = 54;
-const TOP = 14;
-const BOTTOM = 40;
-const LINE = 15; // pixels of a name: its height,
-const LETTER = 7; // and the width of a letter
+const WIDE = { H: 300 * TYPE, RIGHT: 176 * TYPE };
+const NARROW = { H: 420 * TYPE, RIGHT: 20 };
+const PHONE = 720 * TYPE;
+const LEFT = 54 * TYPE;
+const TOP = 14 * TYPE;
+const BOTTOM = 40 * TYPE;
+const LINE = 15 * TYPE; // pixels of a name: its height,
+const LETTER = 7 * TYPE; // and the width of a letter
 const DOT = 7; // room around a dot,
 const RADIUS = 5; // and the dot itself
 const LONGEST = 40; // letters of a name
+const FASTER = "faster than plain decoding";
+const SLOWER = "slower";
 
 /** rows: {title, tau, speed, low, high}; those without a speed are not drawn; low and high may be
  * null. width: pixels that there are for it. null: too few. */
@@ -38,8 +41,10 @@ export function scatter(rows, width = WIDEST) {
       words(null, LEFT - 14, y(speed) + 4, ratio(speed), "end"),
     ]);
   const ticks = Array.from({ length: Math.floor(widest) }, (_, i) =>
-    words(null, x(i + 1), H - BOTTOM + 16, i + 1, "middle"),
+    words(null, x(i + 1), H - BOTTOM + 16 * TYPE, i + 1, "middle"),
   );
+  const end = W - 4,
+    said = (text, top) => box(end - text.length * LETTER, top, text.length * LETTER, LINE);
   const places = named(
     points.map((row) => ({
       row,
@@ -49,6 +54,7 @@ export function scatter(rows, width = WIDEST) {
       y: y(row.speed),
     })),
     W,
+    [said(FASTER, y(1) - LINE), said(SLOWER, y(1))],
   );
   const dots = places.map(({ row, from, at, to, y: up, name }) =>
     s(
@@ -71,20 +77,21 @@ export function scatter(rows, width = WIDEST) {
     grid,
     ticks,
     words(null, (LEFT + W - RIGHT) / 2, H - 6, "τ: tokens a forward pass of the target", "middle"),
-    words("says", W - 4, y(1) - 5, "faster than plain decoding", "end"),
-    words("says", W - 4, y(1) + 14, "slower", "end"),
+    words("says", end, y(1) - 5, FASTER, "end"),
+    words("says", end, y(1) + 14 * TYPE, SLOWER, "end"),
     dots,
   );
 }
 
 /** The points {row, from, at, to, y} of a picture so wide, each with the box of its `name`: right
  * of its whisker where nothing is in the way, else left of it, above, below, or the place of these
- * that covers least. */
-export function named(points, width = WIDEST) {
+ * that covers least. others: boxes of other words. */
+export function named(points, width = WIDEST, others = []) {
   const taken = points.map(({ from, at, to, y }) => {
     const left = Math.min(from, at - RADIUS);
     return box(left, y - DOT, Math.max(to, at + RADIUS) - left, 2 * DOT);
   });
+  taken.push(...others);
   return points.map((point) => {
     const { row, from, at, to, y } = point,
       wide = shortened(row.title).length * LETTER,
