@@ -1,5 +1,5 @@
-# Two commands: `make app` opens the studio, `make test` runs everything that decides a change.
-# `make quick` is the part of the tests that takes about a minute.
+# Two commands: `make app` opens the studio, `make test` runs the tests.
+# `make quick` is the part of them that takes about a minute.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +11,9 @@ app: setup model
 	$(BIN)/python -m app
 
 # One thread a process: the cores are taken by the processes. Browser and graphviz tests are skipped,
-# with a reason at the end, where chromium or dot is missing.
+# with a reason at the end, where chromium or dot is missing. `make test PYTEST=` runs long tests too, as CI does.
+PYTEST ?= --short
+
 test: setup model lint types web
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(PYTEST)
 

@@ -179,8 +179,8 @@ def test_a_model_on_static_kv_equals_dynamic_cache(family):
         mask[..., seen:].masked_fill_(torch.ones(size, size).triu(1).bool(), mask_value(mask.dtype))
         where = torch.arange(seen, seen + size)[None]
         with torch.inference_mode():
-            one = owner(ids, attention_mask=mask, position_ids=where, past_key_values=static).logits
-            two = owner(ids, position_ids=where, past_key_values=dynamic).logits
+            one = owner(ids, attention_mask=mask, position_ids=where, cache=static).logits
+            two = owner(ids, position_ids=where, cache=dynamic).logits
         static.commit(size)
         seen += size
         torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-9)

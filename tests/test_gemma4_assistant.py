@@ -124,7 +124,7 @@ def shared_states(owner, tokens):
     forward of the whole text."""
     kv = DynamicCache()
     out = owner(
-        torch.tensor([tokens]), past_key_values=kv, output_hidden_states=True,
+        torch.tensor([tokens]), cache=kv, output_hidden_states=True,
         return_shared_kv_states=True,
     )  # fmt: skip
     found = dict(out.shared_kv_states or {})

@@ -29,7 +29,7 @@ def walked(tokens, model, cache=None):
     """Logits [V] after the last token; ``cache``: of the tokens before these."""
     cache, logits = cache or DynamicCache(config=model.config), None
     for token in tokens:
-        logits = model(torch.tensor([[token]]), past_key_values=cache, use_cache=True).logits
+        logits = model(torch.tensor([[token]]), cache=cache, use_cache=True).logits
     return logits[0, -1]
 
 

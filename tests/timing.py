@@ -1,31 +1,36 @@
-"""The processor time of each test: the slowest are printed, and ``--quick`` leaves slow ones out.
+"""The cost of each test: the slowest are printed, and ``--quick`` and ``--short`` leave some out.
 
-Processor time hardly depends on what else a machine does, so the list in ``slow.txt`` stays true on
-other machines. It counts a test, its fixtures, and the processes that it has waited for.
+``slow.txt`` lists the functions that are left out. ``--quick`` goes by processor time, which hardly
+depends on what else a machine does; it counts a test, its fixtures, and the processes that it has
+waited for. ``--short`` goes by the clock, since browsers and servers are not among those. It keeps
+every test that catches a mistake which `tests.defects` plants.
 
 ``--thorough`` adds the cases that are marked ``thorough`` and takes the larger ``amount``: longer
-texts, more damaged files. The mistakes that `tests.defects` plants are caught without it.
+texts, more damaged files.
 """
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 SLOW_LIST = Path(__file__).with_name("slow.txt")
-SLOW = 0.03  # seconds of a test function, the mean over its parameters
+CAUGHT = Path(__file__).parent / "defects" / "caught.tsv"
+SLOW = 0.03  # seconds of processor time of a test function, the mean over its parameters
+LONG = 2.5  # seconds by the clock, likewise
 SHOWN = 20
 BEGAN = pytest.StashKey[float]()
 ONLY_THOROUGH = pytest.mark.thorough
 T = TypeVar("T")
 _thorough = False  # the option, known before a test module is imported
 HEAD = """# Test functions that take more than 0.03 s of processor time, fixtures included.
-# `make quick` leaves them out. Written by: make test PYTEST=--write-slow
+# `make quick` leaves them out; `make test` those marked long: more than 2.5 s by the clock.
+# Written by: make test PYTEST=--write-slow
 # and then by: make quick PYTEST=--write-slow
 """
 
@@ -33,6 +38,7 @@ HEAD = """# Test functions that take more than 0.03 s of processor time, fixture
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("draftscope")
     group.addoption("--quick", action="store_true", help="leave out slow tests and the browser's")
+    group.addoption("--short", action="store_true", help="leave out long tests")
     group.addoption("--thorough", action="store_true", help="more cases, each with more of it")
     group.addoption("--write-slow", action="store_true", help="write what is slow to slow.txt")
 
@@ -62,24 +68,32 @@ def function_of(nodeid: str) -> str:
     return nodeid.partition("[")[0]
 
 
-def slow_functions() -> set[str]:
+def slow_functions() -> dict[str, bool]:
+    """Every function of the list, and whether it is long."""
     lines = SLOW_LIST.read_text("utf-8").splitlines()
-    return {line for line in lines if line and not line.startswith("#")}
+    words = [line.split() for line in lines if line and not line.startswith("#")]
+    return {name: rest == ["long"] for name, *rest in words}
+
+
+def catching() -> set[str]:
+    """The functions that were the first to catch one of the planted mistakes."""
+    lines = CAUGHT.read_text("utf-8").splitlines()
+    return {function_of(line.rpartition("\t")[2]) for line in lines}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    quick = config.getoption("quick")
-    slow = slow_functions() if quick else set()
+    quick, short = map(config.getoption, ("quick", "short"))
+    gone = {name for name, long in slow_functions().items() if quick or (short and long)}
     out = [
         item
         for item in items
         if (not _thorough and item.get_closest_marker("thorough"))
-        or function_of(item.nodeid) in slow
+        or function_of(item.nodeid) in gone
         or (quick and item.get_closest_marker("browser"))
     ]
     config.hook.pytest_deselected(items=out)
-    gone = set(out)
-    items[:] = [item for item in items if item not in gone]
+    left = set(items) - set(out)
+    items[:] = [item for item in items if item in left]
 
 
 def _spent() -> float:
@@ -104,29 +118,38 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the slowest tests; write the list where it was asked for."""
-    by_test = defaultdict[str, float](float)
+    spent = defaultdict[str, float](float)
+    by_clock = defaultdict[str, float](float)
     for reports in terminalreporter.stats.values():
         for report in reports:
-            for name, value in getattr(report, "user_properties", ()):
-                if name == "cpu":
-                    by_test[report.nodeid] += value
+            if properties := getattr(report, "user_properties", ()):
+                spent[report.nodeid] += dict(properties).get("cpu", 0.0)
+                by_clock[report.nodeid] += report.duration
     quick, write = map(terminalreporter.config.getoption, ("quick", "write_slow"))
     if write:
-        write_slow(by_test, slow_functions() if quick else ())
+        write_slow(spent, {} if quick else by_clock, slow_functions() if quick else {})
     if quick:
         return
-    slow = [(seconds, nodeid) for nodeid, seconds in by_test.items() if seconds > SLOW]
+    slow = [(seconds, nodeid) for nodeid, seconds in spent.items() if seconds > SLOW]
     terminalreporter.section("slowest, in seconds of processor time")
     for seconds, nodeid in sorted(slow, reverse=True)[:SHOWN]:
         terminalreporter.write_line(f"{seconds:7.1f}  {nodeid}")
 
 
-def write_slow(by_test: dict[str, float], known: Collection[str] = ()) -> None:
-    """Replace the list by the slow functions of a run, and those that are ``known``: a quick run
-    finds functions that pay for what slow ones had made."""
-    of_function = defaultdict[str, list[float]](list)
-    for nodeid, seconds in by_test.items():
-        of_function[function_of(nodeid)].append(seconds)
-    slow = {name for name, spent in of_function.items() if sum(spent) / len(spent) > SLOW}
-    lines = (f"{name}\n" for name in sorted(slow | {*known}))
+def write_slow(
+    spent: Mapping[str, float], by_clock: Mapping[str, float], known: Mapping[str, bool]
+) -> None:
+    """Replace the list by the functions of a run that are slow or long, and those that are
+    ``known``: a quick run finds functions that pay for what slow ones had made."""
+    long = _above(LONG, by_clock) - catching()
+    found = dict.fromkeys(_above(SLOW, spent) | long, False) | dict.fromkeys(long, True) | {**known}
+    lines = (f"{name}{' long' * found[name]}\n" for name in sorted(found))
     SLOW_LIST.write_text(HEAD + "".join(lines), "utf-8")
+
+
+def _above(limit: float, seconds: Mapping[str, float]) -> set[str]:
+    """The functions whose mean over their parameters is above a limit."""
+    of_function = defaultdict[str, list[float]](list)
+    for nodeid, value in seconds.items():
+        of_function[function_of(nodeid)].append(value)
+    return {name for name, values in of_function.items() if sum(values) / len(values) > limit}

@@ -27,6 +27,7 @@ export class TreeView {
   constructor(name, onSelect, onPoint, onOpen, onRound) {
     Object.assign(this, { name, onSelect, onPoint: onPoint || (() => {}), onOpen, onRound });
     this.onMove = null; // called when a person moved it
+    this.onSize = null; // stands it, and those in the same columns, in a window of another size
     this.onFold = null; // called when other nodes of the same round are drawn
     this.folded = !!onOpen; // what a person last chose
     this.opened = new Set(); // rows whose folded children are drawn
@@ -104,6 +105,7 @@ export class TreeView {
     this.call(this.owner);
     if (this.selected !== null && !this.plan.place.has(this.selected)) this.selected = null;
     if (this.selected !== null) this.select(this.selected);
+    if (this.marked !== null) this.mark(this.marked);
   }
 
   /** Name the tree, of several on the page by its owner. */
@@ -196,12 +198,13 @@ export class TreeView {
     this.window.columns = columns;
     if (!this.plan) return;
     this.axis.draw(this.plan, columns);
-    this.frame(false);
+    this._again();
   }
 
-  /** Another tree of the same columns was moved: show the same ones. */
-  follow(other) {
-    if (this.plan) this.window.follow(other.window);
+  /** Frame it anew, with what is selected in sight. */
+  _again() {
+    this.frame(false);
+    if (this.selected !== null) this.window.reveal(this.selected);
   }
 
   frame(keep) {
@@ -252,19 +255,17 @@ export class TreeView {
     return rows.filter((row) => this.plan.place.has(row));
   }
 
-  /** A window of another size, and those in the same columns, show the same, or all as before. */
+  /** A window of another size shows the same, or all as before. */
   _resized() {
     if (!this.plan) return;
-    const { zoom, view, least } = this.window,
-      hidden = !this.svg.getClientRects().length,
+    const hidden = !this.svg.getClientRects().length,
       size = this.window.size.join();
-    if (!hidden && (this.unseen || (size !== this.size && (zoom !== view.k || view.k < least)))) {
+    if (!hidden && (this.unseen || (size !== this.size && !this.window.isKept))) {
       this.reshape(this.slim);
-      for (const tree of this.columns?.trees ?? [this]) tree.frame(false);
-      if (this.selected !== null) this.window.reveal(this.selected);
+      if (this.onSize) this.onSize();
+      else this._again();
     }
-    this.size = size;
-    this.unseen = hidden;
+    Object.assign(this, { size, unseen: hidden });
     this._apply();
   }
 
@@ -305,10 +306,9 @@ export class TreeView {
   /** Mark the nodes whose token holds the text; returns their rows in the order of the plan. */
   search(text) {
     if (!this.plan) return [];
-    const wanted = text.toLowerCase(),
-      rows = this.plan.holding(wanted);
+    const rows = this.plan.holding(text.toLowerCase());
     this.scene.hit(rows);
-    this.svg.classList.toggle("searching", wanted !== "");
+    this.svg.classList.toggle("searching", text !== "");
     this._apply();
     return rows;
   }

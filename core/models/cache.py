@@ -17,10 +17,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
+from inspect import signature
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+
+CACHES = ("cache", "cache_params", "past_key_values")  # transformers has the first since 5.24
+
+
+@lru_cache  # by class: reading a signature takes some 50 µs
+def cache_argument(reader: type[torch.nn.Module]) -> str:
+    """The argument of a model's or a layer's forward that is its cache. Raises ValueError where
+    there is none."""
+    known = signature(reader.forward).parameters
+    if found := next((name for name in CACHES if name in known), None):
+        return found
+    raise ValueError("it takes no cache")
 
 
 class Memory:

@@ -64,7 +64,7 @@ class HuggingFaceLayer(StaticLayer, CacheLayerMixin):
 
 
 class HuggingFaceKV(StaticKV, Cache):
-    """``StaticKV`` as ``past_key_values``.
+    """``StaticKV`` as a cache of Hugging Face's models.
 
     attending  for each layer, whether it has keys and values (None: all have). Memory is allocated
                for these alone

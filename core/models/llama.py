@@ -150,7 +150,7 @@ class Llama(nn.Module):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        past_key_values: StaticKV | None = None,
+        cache: StaticKV | None = None,
         use_cache: bool = False,
         output_hidden_states: Collection[int] = (),
         logits_to_keep: int = 0,
@@ -164,7 +164,7 @@ class Llama(nn.Module):
         """
         x = self.model.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         wanted = frozenset(output_hidden_states)
-        seen = past_key_values.length if past_key_values is not None else 0
+        seen = cache.length if cache is not None else 0
         count = x.shape[1]
         if attention_mask is None:
             closed = x.new_full((1, 1, count, seen + count), mask_value(x.dtype))
@@ -173,7 +173,7 @@ class Llama(nn.Module):
             position_ids = torch.arange(seen, seen + count, device=x.device)[None]
         rotary, kept = self._rotary(position_ids), {0: x} if 0 in wanted else {}
         for number, layer in enumerate(self.model.layers, 1):
-            x = layer(x, rotary, attention_mask, past_key_values)
+            x = layer(x, rotary, attention_mask, cache)
             if number == len(self.model.layers):
                 x = self.model.norm(x)
             if number in wanted:

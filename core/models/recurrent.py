@@ -23,22 +23,31 @@ import torch
 from torch import Tensor, nn
 
 from core.errors import UserError
+from core.models.cache import cache_argument
 from core.models.hugging_face import HuggingFaceKV
 from core.models.layer_kinds import ATTENDING, CARRYING, layer_kinds
 
 KEPT = 256 << 20  # bytes of all states of a draft that are kept rather than made again
 
-# Mixers whose one-token step is tested to continue a state, and the argument that is the cache.
-MIXERS = {
-    "KimiLinearDeltaAttention": "cache_params",
-    "Lfm2MoeShortConv": "past_key_values",
-    "Lfm2ShortConv": "past_key_values",
-    "NemotronHMamba2Mixer": "cache_params",
-    "OlmoHybridGatedDeltaNet": "cache_params",
-    "Qwen3NextGatedDeltaNet": "cache_params",
-    "Qwen3_5GatedDeltaNet": "cache_params",
-    "Qwen3_5MoeGatedDeltaNet": "cache_params",
-}
+# Mixers whose one-token step is tested to continue a state.
+MIXERS = frozenset(
+    {
+        "BailingHybridDeltaAttention",
+        "BambaMixer",
+        "FalconH1Mixer",
+        "GraniteMoeHybridMambaLayer",
+        "KimiLinearDeltaAttention",
+        "LaraMiniGatedDeltaNet",
+        "Lfm2MoeShortConv",
+        "Lfm2ShortConv",
+        "Lfm3ShortConv",
+        "NemotronHMamba2Mixer",
+        "OlmoHybridGatedDeltaNet",
+        "Qwen3NextGatedDeltaNet",
+        "Qwen3_5GatedDeltaNet",
+        "Qwen3_5MoeGatedDeltaNet",
+    }
+)
 
 
 @dataclass
@@ -109,9 +118,10 @@ class Drafted:
 class ForkingMixer(nn.Module):
     """A mixer that can run a tree, when the cache is a ``RecurrentKV`` that branches."""
 
-    def __init__(self, inner: nn.Module, argument: str, layer: int):
+    def __init__(self, inner: nn.Module, layer: int):
         super().__init__()
-        self.inner, self.argument, self.layer = inner, argument, layer
+        self.inner, self.layer = inner, layer
+        self.argument = cache_argument(type(inner))
 
     def forward(self, hidden_states: Tensor, **options: Any) -> Tensor:
         cache = options.get(self.argument)
@@ -238,11 +248,11 @@ def let_states_fork(model: nn.Module, config: Any) -> None:
     found = []
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if argument := MIXERS.get(type(child).__name__):
+            if type(child).__name__ in MIXERS:
                 layer: Any = child.layer_idx
                 found.append(layer)
                 if not isinstance(module, ForkingMixer):
-                    setattr(module, name, ForkingMixer(child, argument, layer))
+                    setattr(module, name, ForkingMixer(child, layer))
     if sorted(found) != wanted:
         raise UserError(
             f"the layers of {type(model).__name__} that carry a state are of a make that is not "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from core.errors import UserError
-from core.models.cache import StaticKV, mask_value
+from core.models.cache import StaticKV, cache_argument, mask_value
 from core.models.cuda_graphs import CaptureError, PaddedForward, bucket
 from core.models.layer_kinds import carries_state, layer_kinds
 from core.models.layer_masks import layer_masks
@@ -251,22 +252,42 @@ def run_rows(
     [N] counts the rows after it that each sees; ``inputs`` are the model's own."""
     return model(
         **inputs,
+        **{cache_argument(type(model)): kv},
         attention_mask=layer_masks(model.config, mask[None, None], after),
         position_ids=positions[None],
-        past_key_values=kv,
         use_cache=True,
     )
 
 
 @torch.inference_mode()
 def read_one_token(model: PreTrainedModel) -> StaticKV:
-    """The cache of a text of one token, which the model reads as it does every other. Raises what a
-    model raises that does not run here."""
+    """The cache of a text of one token, which the model reads as it does every other.
+
+    Raises what a model raises that does not run here, and ValueError for one whose keys the cache
+    cannot hold: it keeps none, or runs a layer more than once for a token.
+    """
     kv, where = make_kv(model, 1), input_device(model)
+    layers, written = len(kv.layers), list[int]()
+    kv.update = _noting(kv.update, written)
     token = torch.zeros(1, dtype=torch.long, device=where)
     mask = torch.zeros(1, 1, device=where, dtype=model.dtype)
     run_rows(model, token, mask, kv, input_ids=token[None])
+    del kv.update
+    if len(written) > len({*written}) or len(kv.layers) > layers:
+        raise ValueError("it runs a layer more than once for a token")
+    if not written and not kv.state_bytes:
+        raise ValueError("it keeps no keys of the tokens before")
     return kv
+
+
+def _noting(update: Callable[..., Any], layers: list[int]) -> Callable[..., Any]:
+    """``update`` of a cache, which adds the number of the layer that calls it to ``layers``."""
+
+    def noted(keys: Tensor, values: Tensor, layer_idx: int, *args: Any, **more: Any) -> Any:
+        layers.append(layer_idx)
+        return update(keys, values, layer_idx, *args, **more)
+
+    return noted
 
 
 def reads_static_kv(model: PreTrainedModel) -> bool:

@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 from core.errors import UserError
 from core.journal import alone
 from core.learning.shards import TOP_K, Document, write_shard
-from core.models.cache import StaticKV, additive_mask
+from core.models.cache import StaticKV, additive_mask, cache_argument
 from core.models.chat_template import render_turn
 from core.models.language import MARKER, Language
 from core.models.layer_kinds import carries_state
@@ -211,11 +211,12 @@ class Collector:
     def _forward(
         self, ids: Tensor, mask: Tensor, position: Tensor, cache: StaticKV
     ) -> tuple[_StoredColumns, _Best]:
-        out = self.model.model(
+        body = self.model.model
+        out = body(
             ids,
+            **{cache_argument(type(body)): cache},
             attention_mask=layer_masks(self.model.config, mask),
             position_ids=position,
-            past_key_values=cache,
             output_hidden_states=True,
         )
         cache.commit(ids.shape[1])

@@ -31,6 +31,7 @@ from app.commands.options import POSITIVE, Model
 from app.terminal import ProgressBar, console, table
 from core.decoding.engine import Engine
 from core.errors import UserError, as_script
+from core.models.cache import cache_argument
 from core.models.target import PREFILL_CHUNK, Target
 from core.models.tree_mask import ancestor_mask
 from core.rounds.draft import Draft
@@ -44,6 +45,7 @@ class Theirs:
 
     def __init__(self, model: PreTrainedModel, text: list[int]):
         self._model, self._text, self._cache = model, len(text), DynamicCache()
+        self._argument = cache_argument(type(model))
         for low in range(0, len(text), PREFILL_CHUNK):
             ids = torch.tensor([text[low : low + PREFILL_CHUNK]], device=model.device)
             self._forward(input_ids=ids, logits_to_keep=1)
@@ -59,7 +61,7 @@ class Theirs:
 
     @torch.inference_mode()
     def _forward(self, **inputs: Any) -> Tensor:
-        return self._model(**inputs, past_key_values=self._cache, use_cache=True).logits[0]
+        return self._model(**inputs, **{self._argument: self._cache}, use_cache=True).logits[0]
 
     def crop(self) -> None:
         """Drop the rows of the last forward."""

@@ -507,6 +507,29 @@ def test_the_trees_of_a_comparison_have_most_of_the_window_and_are_no_wider(visi
         assert (tops[0] == tops[1]) == (wide > 1000)  # beside each other, or one below the other
 
 
+STANDING = """() => [...document.querySelectorAll("#ds-c-scope .ds-tree")].every((tree) => {
+  const box = tree.getBoundingClientRect();
+  const [root, here] = [".ds-node.root", ".ds-column-here"].map((name) =>
+    tree.querySelector(name)?.getBoundingClientRect());
+  const across = (at) => at && at.left >= box.left && at.right <= box.right;
+  return across(root) && across(here) && root.top >= box.top && root.bottom <= box.bottom;
+})"""
+
+
+def test_roots_and_the_token_s_column_stay_in_a_window_that_gets_smaller(visit: Open, address: str):
+    names = "chat-dflash,chat-ddtree-16,chat-treeflash"
+    page = visit(f"{address}/#view=compare&trace={names}")
+    expect(page.locator(".ds-why-line:visible")).to_have_count(3)
+    for place in (27, 30, 31, 34, 37):  # small trees in a large window, wide ones in a narrow one
+        page.set_viewport_size({"width": 1920, "height": 1080})
+        page.locator("#ds-c-scope .ds-two").nth(place - 1).click()
+        expect(page.locator(".ds-place")).to_contain_text(f"Token {place} of")
+        page.evaluate(FRAMES)
+        assert page.evaluate(STANDING), place
+        page.set_viewport_size({"width": 1280, "height": 720})
+        page.wait_for_function(STANDING, timeout=5000)
+
+
 BOTTOMS = """() => [...document.querySelectorAll(
   "#ds-c-scope :is(.ds-why-line:not([hidden]), .ds-picture, .ds-transport)"
 )].map((each) => each.getBoundingClientRect().bottom)"""

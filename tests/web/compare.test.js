@@ -149,6 +149,12 @@ test("trees in the same columns stand at the same place of the window", () => {
   assert.equal(whole[0].k, whole[1].k);
 });
 
+test("a path that just fits a narrow window has its root in sight, and its last column", () => {
+  const columns = { lead: 0, wide: 6, all: 6, here: 5, tall: 300 };
+  const view = columned([420, 400], [420, 400], columns, { stepX: 80, height: 300 }, 0.95, 100, 20);
+  assert.ok(view.x >= 0 && view.x + 6 * 80 * view.k <= 420, JSON.stringify(view));
+});
+
 test("a tree that follows another keeps its middle line", () => {
   const view = following(
     { k: 1, kx: 1, x: 0, y: 50 },

@@ -42,6 +42,7 @@ export class Together {
     for (const pane of panes) {
       pane.spined = false;
       pane.tree.onMove = () => this._follow(pane);
+      pane.tree.onSize = () => this._stand(true);
     }
     // The place that was looked at before stays: the round shown begins there.
     this.place = Math.max(
@@ -262,7 +263,8 @@ export class Together {
 
   /** A tree was moved or zoomed: the others show the same columns. */
   _follow(moved) {
-    for (const pane of this.panes) if (pane !== moved && pane.shown) pane.tree.follow(moved.tree);
+    for (const pane of this.panes)
+      if (pane !== moved && pane.shown) pane.tree.window.follow(moved.tree.window);
   }
 
   _absence(pane) {

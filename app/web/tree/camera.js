@@ -15,6 +15,7 @@ const CLOSEST = 2.5;
 const FARTHEST = 0.02;
 const EDGE = 110; // pixels from the window's edge, where its map and its legend are
 const PAD = 26; // around the tree: the key stands below it
+const TIGHT = 6; // the same where a path is wider than the window
 const AXIS = 8; // all is so much lower, for the labels of the depths
 
 /** The scale at which all of a tree is in sight. */
@@ -104,7 +105,7 @@ export function kept({ k, kx, x, y }, [w, hgt], points) {
 export function columned(size, room, columns, { stepX: step, height }, zoom, above, half, least) {
   const { lead, wide, here, tall } = columns;
   const k = pathScale(room, wide * step, Math.min(zoom, wholeScale(room, 1, tall)), least);
-  const over = Math.max(0, 2 * PAD + (here + 1) * step * k - room[0]);
+  const over = Math.max(0, PAD + (here + 1) * step * k + TIGHT - room[0]);
   return { ...centred(size, k, above, height, half), x: PAD + lead * step * k - over };
 }
 

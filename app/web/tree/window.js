@@ -33,6 +33,7 @@ export class TreeWindow {
     this.byHand = false; // whether the scale is a person's choice, and so stays
     this.ofRun = false; // whether all of the run is shown
     this.view = { k: 1, kx: 1, x: 0, y: 0 };
+    this.framed = null; // the view that `frame` gave
   }
 
   get size() {
@@ -49,6 +50,12 @@ export class TreeWindow {
   /** The smallest scale that nobody chose: while the tree is presented, 0 else. */
   get least() {
     return this.svg.closest(".ds-presenting") ? afar(window.innerWidth) : 0;
+  }
+
+  /** Whether a person moved it at a scale of their choice: then another size leaves it as it is. */
+  get isKept() {
+    const { view, framed, zoom, least } = this;
+    return view !== framed && view.k === zoom && view.k >= least;
   }
 
   /** Whether the whole tree can be read at once. */
@@ -69,6 +76,11 @@ export class TreeWindow {
   /** The whole tree when it can be read, else the accepted path, which runs straight; keep: at the
    * scale it has. All of the run stays so. */
   frame(keep) {
+    this._frame(keep);
+    this.framed = this.view;
+  }
+
+  _frame(keep) {
     if (this.spine && this.ofRun) return this.fitRun();
     const { plan, size, room, columns, zoom, least } = this;
     const [, above] = plan.at(0);
@@ -167,8 +179,9 @@ export class TreeWindow {
       const eased = 1 - (1 - share) ** 3;
       const between = (name) => start[name] + (to[name] - start[name]) * eased;
       this.view = { k: between("k"), kx: between("kx"), x: between("x"), y: between("y") };
-      this.changed();
       if (share < 1) this.gliding = requestAnimationFrame(move);
+      else this.view = to;
+      this.changed();
     };
     move(began);
   }
