@@ -206,7 +206,8 @@ def test_only_listed_files_open_by_their_names(folder: Path):
     other = find([folder / "later.jsonl"]).files[0].name
     paths = [str(folder / "good.jsonl.gz"), "good.jsonl.gz", "../good", str(found.files[0].path)]
     for name in (*paths, other, "", None, "file-0"):
-        assert ask["example"]({"name": name}) == {"error": "there is no such example"}
+        called = f" called {name}" if name else ""
+        assert ask["example"]({"name": name}) == {"error": f"there is no example{called}"}
 
 
 def test_a_listed_file_that_is_gone_or_broken_is_a_sentence(folder: Path):

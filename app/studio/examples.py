@@ -127,7 +127,8 @@ class Examples:
         listed = self.files.find(name)
         path = self._paths.get(name) if isinstance(name, str) else None
         if listed is None and path is None:
-            raise UserError("there is no such example")
+            called = f" called {visible(name, MAX_LABEL)}" if name and isinstance(name, str) else ""
+            raise UserError(f"there is no example{called}")
         return listed.path if listed is not None else cast(Path, path)
 
     def open(self, name: object) -> TraceReader:

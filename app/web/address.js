@@ -53,7 +53,9 @@ const CALLED = {
   temperature: "temperature",
   source: "prompts",
   sort: "order",
+  rows: "rows",
 };
+const KEPT = ["node", "rows"]; // which the view leaves out only where they are not there
 const TOLD = ["trace", "made", "run", "other", "third", "fourth"], // by the tabs themselves
   MOST_TOLD = 40; // characters of a part that cannot be read
 const LONGEST = 8000; // characters of a hash
@@ -76,12 +78,12 @@ export function readLink(hash) {
 }
 
 /** What a hash names and `written`, what is on view, is not, in a sentence; "": nothing. What the
- *  view leaves out is as good as met, but for a node. */
+ *  view leaves out is as good as met, but for KEPT. */
 export function unmet(hash, written) {
   const asked = readLink(hash),
     isMet = (name) => {
       const [wanted, shown] = [asked, written].map((state) => `${state[name] ?? ""}.`);
-      return shown.startsWith(wanted) || (shown === "." && name !== "node");
+      return shown.startsWith(wanted) || (shown === "." && !KEPT.includes(name));
     };
   const lost = Object.keys(CALLED).filter((name) => name in asked && !isMet(name)),
     parts = hash.replace(/^#/, "").split("&"),

@@ -140,9 +140,9 @@ export class Permalink {
 
   /** The state to write; null: what a link named is on its way, or did not come. */
   _written() {
-    const { guide, panes, runs } = this.studio,
+    const { guide, panes, runs, rounds } = this.studio,
       isAbout = viewOf(readAddress()) === this.view && window.location.hash.length > 1;
-    if (this.wanted) return null;
+    if (this.wanted || this.look?.rows || (rounds.wanted && rounds.isSeen)) return null;
     if (!runs.tickets.length && panes[0].at < 0 && isAbout) return null;
     // The place where a run is now changes, so a link does not name it.
     const following = guide.follow && panes.some(({ feed }) => feed.active);

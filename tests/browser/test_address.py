@@ -252,6 +252,7 @@ def test_an_address_of_another_kind_of_value_leaves_the_tab_alive(visit: Open, a
         ("trace=chat-dart&round=9999&rond=1", "round 9999, rond=1; shown instead: round 1"),
         ("learn=3.99", "step 3.99; shown instead: step 3.15"),
         ("view=whatif&text=zzz", "text zzz; shown instead: text fibonacci"),
+        ("trace=chat-dart&show=rounds&rows=30-95", "rows 30-95"),
     ],
 )
 def test_what_an_address_names_in_vain_is_said_until_somebody_acts(
@@ -267,11 +268,13 @@ def test_what_an_address_names_in_vain_is_said_until_somebody_acts(
 def test_what_if_says_that_a_link_needs_its_file_until_another_text_is_chosen(
     visit: Open, address: str
 ):
-    page = visit(f"{address}/#view=whatif&method=ddtree&made=%5Bnull%5D")
+    page = visit(f"{address}/#view=whatif&method=ddtree&budget=32&made=%5Bnull%5D")
     place = page.locator("#ds-w-scope")
-    settled(page, "text=fibonacci")
-    expect(place.locator(".ds-tile").first).to_be_visible()  # every answer has come
-    expect(place.get_by_role("alert")).to_contain_text("open that file here")
+    for _ in range(2):
+        settled(page, "made=%5Bnull%5D", "method=ddtree", "budget=32")
+        expect(place.locator(".ds-tile").first).to_be_visible()  # every answer has come
+        expect(place.get_by_role("alert")).to_contain_text("open that file here")
+        page.reload()  # the address has kept the file and the setting
     place.get_by_role("combobox", name="Collected text").select_option(index=1)
     settled(page, "text=(?!fibonacci)")
     expect(place.locator(".ds-banner:visible")).to_have_count(0)

@@ -439,7 +439,7 @@ def test_a_run_that_is_gone_is_said(browser: Browser):
         expect(banner).to_have_text("this run is no longer on the server")
         page.goto(address + "/#trace=no-such-example")
         page.reload()
-        expect(banner).to_have_text("there is no such example")
+        expect(banner).to_have_text("there is no example called no-such-example")
         page.context.close()
 
 

@@ -115,13 +115,14 @@ export class RoundsTable {
     this._describe();
   }
 
-  /** Select the lines that an address names, once they are there. */
+  /** Select the lines that an address names, once they are there, or none will come. */
   _select() {
-    if (!this.wanted || !this.isSeen || this.rows.length <= Math.max(...this.wanted)) return;
-    const [first, last] = this.wanted;
+    if (!this.wanted || !this.isSeen || !this.all.length) return;
+    const isThere = this.rows.length > Math.max(...this.wanted);
+    if (!isThere && this.hear.panes().some(({ feed }) => feed.active)) return;
+    if (isThere) this.wanted.forEach((at, end) => this.grid.hand(at, end > 0));
     this.wanted = null;
-    this.grid.hand(first);
-    this.grid.hand(last, true);
+    this.hear.changed();
   }
 
   /** Read the filter. One that cannot be read leaves the rows as they are, and says why. */

@@ -3,7 +3,7 @@
 
 import { namedNode } from "../address.js";
 import { awaits } from "../goto.js";
-import { namesOf, ticketsOf, whenEnded } from "../named.js";
+import { NEEDS_FILE, namesOf, ticketsOf, whenEnded } from "../named.js";
 import { changedOf } from "./knobs.js";
 
 /** What is on view, or is being collected; null: it is on its way. */
@@ -22,8 +22,9 @@ export function stateOf(view) {
     method: each.method,
     options: changedOf(find(each.method), each.options),
   }));
+  const isOfFile = !view.ships || view.unnamed === NEEDS_FILE; // until another text is chosen
   return {
-    ...(view.ships ? { text: file } : namesOf([view.made.get(file) ?? null])),
+    ...(isOfFile ? namesOf([view.made.get(file) ?? null]) : { text: file }),
     method: method.name,
     budget: knobs.budget,
     options: Object.keys(changed).length ? changed : undefined,
@@ -62,7 +63,7 @@ export async function showLinked(view, state, files, isWanted) {
   if (file && (await view.open(file, "the opened file", own ?? {}))) return;
   if (!isWanted()) return;
   if (named) return view.open(named, null, state);
-  const { tickets, said } = await ticketsOf(view.source, state, null, isWanted);
+  const { tickets, said, lacks } = await ticketsOf(view.source, state, null, isWanted);
   if (!isWanted()) return;
   if (tickets.length) view.expect();
   view.unnamed = said;
@@ -70,5 +71,5 @@ export async function showLinked(view, state, files, isWanted) {
   await whenEnded(view.source, tickets, isWanted);
   if (!isWanted()) return;
   if (tickets.length) await view.collecting.begin(tickets[0], state);
-  else await view.settle();
+  else await view.settle(lacks ? { ...state, node: undefined, made: undefined } : {});
 }

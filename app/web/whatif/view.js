@@ -162,9 +162,9 @@ class WhatIf {
   }
 
   /** None comes: the one before is shown, or one to begin with. */
-  settle() {
+  settle(setting = {}) {
     this._kept();
-    if (!this.file && this.listed?.length) return this.open(this.listed[0]);
+    if (!this.file && this.listed?.length) return this.open(this.listed[0], null, setting);
   }
 
   /** Show the words about the text on view. */
