@@ -58,6 +58,9 @@ class Journal:
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
     def get(self, key: str) -> Any:
         """Return the value that is kept under ``key``, or None."""
         return self._values.get(key)

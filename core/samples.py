@@ -18,7 +18,7 @@ from core.errors import UserError, reading
 from core.json_input import MAX_BYTES, parse_json, read_json
 from core.lines import open_regular
 
-QUESTION_FIELDS = ("user", "prompt", "question", "instruction")
+QUESTION_FIELDS = ("prompt", "question", "instruction", "user")
 ANSWER_FIELDS = ("assistant", "answer", "response", "output")
 
 
@@ -78,25 +78,43 @@ def json_values(path: Path) -> Iterator[tuple[Any, str]]:
         yield each, f"{path}, response {n}" if isinstance(value, list) else str(path)
 
 
-def read_samples(path: Path) -> list[Sample]:
-    """Samples from a ``.jsonl`` file: {user|prompt|question…, assistant|answer…?} a line.
+def read_samples(path: Path, most: float = math.inf) -> list[Sample]:
+    """Samples of a .jsonl file, an object a line with a prompt (``QUESTION_FIELDS``) and perhaps an
+    answer and its source, or of a text file, a prompt a line; blank lines are left out.
 
-    Raises UserError for a file that cannot be read or is empty, and for a line without a user turn.
+    Raises UserError for a file that is empty or that ``read_lines`` refuses, and for a line without
+    a prompt, which it names.
     """
-    samples = []
-    for number, line in read_lines(path):
-        try:
-            row = parse_json(line, "the line")
-            user = next(row[f] for f in QUESTION_FIELDS if isinstance(row.get(f), str))
-        except (UserError, AttributeError, StopIteration):
-            raise UserError(f"{path}:{number} is not a JSON object with a prompt") from None
-        answer = next((row[f] for f in ANSWER_FIELDS if isinstance(row.get(f), str)), None)
-        if answer is not None:
-            answer = without_marks(answer)
-        samples.append(Sample(user, answer, str(row.get("source", ""))))
-    if not samples:
+    lines = read_lines(path, most)
+    if not lines:
         raise UserError(f"{path} holds no prompt")
-    return samples
+    if path.suffix != ".jsonl":
+        return [Sample(checked(line, f"{path}, line {n}")) for n, line in lines]
+    return [_sample(line, f"{path}, line {n}") for n, line in lines]
+
+
+def _sample(line: str, where: str) -> Sample:
+    row = parse_json(line, where)
+    if not isinstance(row, dict) or (prompt := _first(row, QUESTION_FIELDS)) is None:
+        raise UserError(f'{where} has no text in a field "prompt"')
+    answer, source = _first(row, ANSWER_FIELDS), row.get("source")
+    source = source.encode("utf-8", "replace").decode() if isinstance(source, str) else ""
+    return Sample(checked(prompt, where), answer and without_marks(answer), source)
+
+
+def _first(row: dict[str, Any], names: Iterable[str]) -> str | None:
+    return next((row[name] for name in names if isinstance(row.get(name), str)), None)
+
+
+def checked(prompt: str, where: str) -> str:
+    """Raises UserError for a prompt that is empty or holds bytes that are not text."""
+    if not prompt.strip():
+        raise UserError(f"{where} is empty")
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(f"{where} is not valid Unicode text") from None
+    return prompt
 
 
 def digest(samples: Iterable[Sample]) -> str:

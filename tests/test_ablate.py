@@ -10,6 +10,7 @@ import torch
 from app import cli, command_line
 from app.maintainers import ablate
 from core.errors import UserError
+from core.journal import Journal
 from core.learning.corpus import Blocks, Corpus
 from core.learning.shards import shard_paths
 from core.learning.student import TrainingRun
@@ -57,7 +58,7 @@ VARIANTS = ablate.variants(TRAINING, (0, 1, 2), [])
 def test_variants_are_trained_judged_alike_and_not_trained_again(folder, command, capsys):
     table = folder / "work" / "table.jsonl"
     command("--only", *SOME)
-    rows = ablate.read_rows(table)
+    rows = ablate.rows_of(Journal(table))
     assert tuple(rows) == SOME
     for name, row in rows.items():
         assert row.steps > 0 and row.kl > 0
@@ -74,22 +75,6 @@ def test_variants_are_trained_judged_alike_and_not_trained_again(folder, command
     command("--only", *SOME)
     assert table.read_bytes() == before
     assert capsys.readouterr().out == printed
-
-
-def test_a_row_that_was_cut_short_is_made_again(tmp_path):
-    rows = [
-        ablate.VariantResult(name, 1.0, 2, 3, 0.5, ["new"], {ablate.CHAIN: [[1, 2]]})
-        for name in "abc"
-    ]
-    table = tmp_path / "table.jsonl"
-    assert ablate.read_rows(table) == {}
-    for row in rows[:2]:
-        ablate.add_row(table, row)
-    table.write_text(table.read_text()[:-20])  # as a kill leaves it
-    assert list(ablate.read_rows(table)) == ["a"]
-    ablate.add_row(table, rows[2])
-    assert ablate.read_rows(table) == {"a": rows[0], "c": rows[2]}
-    assert [path.name for path in tmp_path.iterdir()] == ["table.jsonl"]
 
 
 def test_what_cannot_be_is_said(command, folder):
@@ -157,7 +142,7 @@ def test_a_mixture_is_a_folder_of_shards_and_leaves_out_what_is_held_out(folder,
     assert prompts(mixed.train) == there - held_out and there & held_out
     assert [len(d) for d in mixed.test] == [len(d) for d in corpus.test]
     command("--texts", str(few), "--only", "base", "text: few")
-    assert ablate.read_rows(folder / "work" / "table.jsonl")["text: few"].steps > 0
+    assert ablate.rows_of(Journal(folder / "work" / "table.jsonl"))["text: few"].steps > 0
     with pytest.raises(UserError, match="have the same name"):
         command("--texts", str(few), str(few))
 

@@ -90,8 +90,8 @@ def test_half_the_bytes_in_bfloat16_but_not_of_states(tmp_path):
 
 
 REFUSED = {
-    "layers of an unknown kind": ({"model_type": "falcon_h1", "num_hidden_layers": 2}, "'hybrid'"),
-    "layers of an unknown make": ({"model_type": "bamba", "num_hidden_layers": 2}, "not known"),
+    "layers of an unknown kind": ({"model_type": "glm_moe_dsa"}, "'indexed_attention'"),
+    "layers of an unknown make": ({"model_type": "jamba", "num_hidden_layers": 2}, "not known"),
     "no language model": ({"model_type": "vit"}, "makes no language model of a ViTConfig"),
     "a part of one with pictures": (
         {"model_type": "step3p5"},
@@ -118,10 +118,10 @@ def test_a_target_is_refused_with_the_sentence_of_loading(what, tmp_path, doctor
 
 def test_a_target_of_an_unknown_make_is_refused_when_it_is_loaded(tmp_path):
     small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 259,
-             "mamba_n_heads": 4, "mamba_d_head": 16, "num_attention_heads": 4}  # fmt: skip
+             "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.for_model("bamba", **small)
+    config = AutoConfig.for_model("jamba", **small)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     toys.tokenizer().save_pretrained(tmp_path)
     sentences = []

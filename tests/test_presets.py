@@ -299,10 +299,10 @@ def test_a_presets_template_fits_its_drafters():
 
 
 def test_a_target_with_layers_of_an_unknown_kind_is_refused(tmp_path, no_weights):
-    about = {"model_type": "falcon_h1", "num_hidden_layers": 2}
+    about = {"model_type": "glm_moe_dsa"}
     (tmp_path / "config.json").write_text(json.dumps(about))
     toys.tokenizer().save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="'hybrid'") as error:
+    with pytest.raises(UserError, match="'indexed_attention'") as error:
         load_language(str(tmp_path), "cpu")
     assert one_sentence(error)
 

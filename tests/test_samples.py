@@ -28,8 +28,10 @@ def test_only_a_newline_ends_a_line(tmp_path):
         (None, "cannot be read: No such file"),
         (b"\xff\xfe", "is not UTF-8"),
         (b"\n \n", "holds no prompt"),
-        (b'{"prompt": "x"}\n\n[1]', "a.jsonl:3 is not a JSON object with a prompt"),
-        (b"[" * 100_000, "a.jsonl:1 is not a JSON object with a prompt"),
+        (b'{"prompt": "x"}\n\n[1]', 'a.jsonl, line 3 has no text in a field "prompt"'),
+        (b'{"prompt": 1}', 'a.jsonl, line 1 has no text in a field "prompt"'),
+        (b'{"prompt": " "}', "a.jsonl, line 1 is empty"),
+        (b"[" * 100_000, "a.jsonl, line 1"),
     ],
 )
 def test_a_file_without_prompts_is_one_sentence(tmp_path, content, why):

@@ -117,6 +117,7 @@ def reference(family: str = "llama", seed: int = 0, vocabulary: int = VOCABULARY
     return _make(family, seed, vocabulary, "eager").double()
 
 
+_MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8}
 HYBRIDS = {
     "qwen3_next": {"full_attention_interval": 2, "mlp_only_layers": [1]},
     "qwen3_5_text": {"full_attention_interval": 2},
@@ -149,6 +150,39 @@ HYBRIDS = {
             "kda_layers": [1, 3],
             "full_attn_layers": [2, 4],
         },
+    },
+    "granitemoehybrid": {
+        "layer_types": ["linear_attention", "full_attention"] * 2,
+        "num_local_experts": 4,
+        "shared_intermediate_size": 24,
+        **_MAMBA,
+    },
+    "bamba": {"attn_layer_indices": [1, 3], **_MAMBA},
+    "falcon_h1": {"mamba_d_ssm": 64, **_MAMBA},
+    "lfm3": {
+        "layer_types": ["conv", "full_attention", "conv", "sliding_attention"],
+        "sliding_window": 6,
+    },
+    "lara_mini": {
+        "layer_types": [
+            "linear_attention",
+            "full_attention",
+            "linear_attention",
+            "sliding_attention",
+        ],
+        "sliding_window": 6,
+    },
+    "bailing_hybrid": {
+        "layer_types": ["linear_attention", "full_attention"] * 2,
+        "mlp_layer_types": ["dense", "sparse"] * 2,
+        "num_local_experts": 4,
+        "num_key_value_heads": 4,
+        "kv_lora_rank": 16,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8,
+        "v_head_dim": 16,
+        "n_group": 2,
+        "topk_group": 1,
     },
 }
 """What a tiny model of each family with recurrent state needs beside ``_SHAPE``."""

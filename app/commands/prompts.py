@@ -9,8 +9,7 @@ from pathlib import Path
 from analysis.experiments.prompts import Prompt
 from app.commands.options import Prompts
 from core.errors import UserError
-from core.json_input import parse_json
-from core.samples import read_lines
+from core.samples import checked, read_samples
 
 MAX_FILE = 64 << 20  # bytes
 
@@ -34,7 +33,7 @@ def prompts_of(args: Prompts, default: Sequence[str] | None = None) -> list[str]
         text = sys.stdin.read() if args.prompt == "-" else args.prompt
     except UnicodeDecodeError:
         raise UserError("what stdin brings is not text in UTF-8") from None
-    return [_checked(text, "the prompt")]
+    return [checked(text, "the prompt")]
 
 
 def read_prompts(path: Path) -> list[str]:
@@ -43,35 +42,5 @@ def read_prompts(path: Path) -> list[str]:
 
 
 def read_prompt_file(path: Path) -> list[Prompt]:
-    """Prompts of a .jsonl file (field "prompt", and "source" where it has one) or of a text file,
-    one a line; blank lines are left out.
-
-    Raises UserError naming the file and the line.
-    """
-    lines = read_lines(path, MAX_FILE)
-    if not lines:
-        raise UserError(f"{path} holds no prompt")
-    if path.suffix != ".jsonl":
-        return [Prompt(_checked(line, f"{path}, line {n}")) for n, line in lines]
-    return [_json_prompt(line, f"{path}, line {n}") for n, line in lines]
-
-
-def _json_prompt(line: str, where: str) -> Prompt:
-    value = parse_json(line, where)
-    prompt = value.get("prompt") if isinstance(value, dict) else None
-    if not isinstance(prompt, str):
-        raise UserError(f'{where} has no text in a field "prompt"')
-    source = value.get("source")
-    source = source.encode("utf-8", "replace").decode() if isinstance(source, str) else ""
-    return Prompt(_checked(prompt, where), source)
-
-
-def _checked(text: str, where: str) -> str:
-    """Raises UserError for a prompt that is empty or holds bytes that are not text."""
-    if not text.strip():
-        raise UserError(f"{where} is empty")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise UserError(f"{where} is not valid Unicode text") from None
-    return text
+    """The prompts of a file, with their sources. Raises UserError as ``read_samples`` does."""
+    return [Prompt(sample.user, sample.source) for sample in read_samples(path, MAX_FILE)]

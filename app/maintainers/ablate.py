@@ -12,7 +12,6 @@ is printed with 95 % paired bootstrap intervals of the differences to the base, 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -27,7 +26,7 @@ from app.command_line import REQUIRED, CommandOptions, one_of, option, run, word
 from core.decoding.along import Setup
 from core.drafting.builders import Chain, best_first
 from core.errors import UserError, as_script
-from core.files import replacing
+from core.journal import Journal
 from core.learning.corpus import Blocks, Corpus
 from core.learning.shards import TOP_K, Document, folder_layers
 from core.learning.student import DrafterTraining, Student, TrainingRun
@@ -201,18 +200,9 @@ def held_out_kl(student: Student, documents: Sequence[Document]) -> float:
     return sum(means) / max(1, len(means))
 
 
-def read_rows(path: Path) -> dict[str, VariantResult]:
-    """The rows of a table by name. A last line without its newline was cut short: no row."""
-    lines = path.read_text().split("\n")[:-1] if path.exists() else []
-    rows = [VariantResult(**json.loads(line)) for line in lines]
-    return {row.name: row for row in rows}
-
-
-def add_row(path: Path, row: VariantResult) -> None:
-    """Write the whole table with one row more; a line that was cut short is dropped."""
-    rows = [*read_rows(path).values(), row]
-    with replacing(path) as partial:
-        partial.write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
+def rows_of(table: Journal) -> dict[str, VariantResult]:
+    """The results that are kept, by name."""
+    return {name: VariantResult(**table.get(name)) for name in table}
 
 
 def print_table(rows: Sequence[VariantResult], base: VariantResult | None) -> None:
@@ -256,7 +246,7 @@ class Options(CommandOptions):
 
 
 def main(args: Options) -> int:
-    training, table = drafter_trainings()[args.kind], args.out / "table.jsonl"
+    training = drafter_trainings()[args.kind]
     prompts = read_samples(args.prompts)
     layers, *_ = [folder_layers(folder) for folder in (args.shards, *args.texts)]
     known = variants(training, layers, args.texts)
@@ -265,16 +255,17 @@ def main(args: Options) -> int:
     language = load_language(args.model, args.device, fast=False)
     texts = evaluation_texts(language, layers, prompts, args.out / "evaluation", ("greedy",))
     texts = texts[:: args.every]
-    if not all(row.comparable(args.minutes, len(texts)) for row in read_rows(table).values()):
-        raise UserError(f"{table} is of other minutes or prompts: name another --out")
+    table = Journal(args.out / "table.jsonl")
+    if not all(row.comparable(args.minutes, len(texts)) for row in rows_of(table).values()):
+        raise UserError(f"{table.path} is of other minutes or prompts: name another --out")
     settings = FitSettings(minutes=args.minutes)
     ablation = Ablation(training, language, args.shards, settings, texts)
     for name in args.only or known:
-        if name not in read_rows(table):
+        if name not in table:
             print(name, file=sys.stderr, flush=True)
             fit = ablation.train(known[name], args.out / known[name].folder)
-            add_row(table, ablation.judge(known[name], fit))
-    rows = read_rows(table)
+            table.add(name, asdict(ablation.judge(known[name], fit)))
+    rows = rows_of(table)
     in_order = [name for name in known if name in rows]
     shown = [rows[name] for name in dict.fromkeys([*in_order, *rows])]
     print_table(shown, rows.get(next(iter(known))))

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
-ATTENDING = frozenset({FULL, SLIDING, CHUNKED})  # keep the keys of every token
-CARRYING = frozenset({"linear_attention", "conv"})  # keep one state, whatever the text's length
+BOTH = "hybrid"  # attention and a state, side by side
+ATTENDING = frozenset({FULL, SLIDING, CHUNKED, BOTH})  # keep the keys of every token
+CARRYING = frozenset({"linear_attention", "conv", BOTH})  # keep one state, whatever the length
 STATELESS = frozenset({"mlp", "moe"})  # keep nothing
 
 

@@ -32,9 +32,15 @@ KEPT = 256 << 20  # bytes of all states of a draft that are kept rather than mad
 # Mixers whose one-token step is tested to continue a state.
 MIXERS = frozenset(
     {
+        "BailingHybridDeltaAttention",
+        "BambaMixer",
+        "FalconH1Mixer",
+        "GraniteMoeHybridMambaLayer",
         "KimiLinearDeltaAttention",
+        "LaraMiniGatedDeltaNet",
         "Lfm2MoeShortConv",
         "Lfm2ShortConv",
+        "Lfm3ShortConv",
         "NemotronHMamba2Mixer",
         "OlmoHybridGatedDeltaNet",
         "Qwen3NextGatedDeltaNet",

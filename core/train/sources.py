@@ -38,7 +38,7 @@ class Sources:
 
     prompts: tuple[Path, ...] = option(
         (),
-        ".jsonl files with a prompt a line; lines that carry an answer are read, others answered",
+        ".jsonl or .txt files, a prompt a line; lines with an answer are read, others answered",
     )
     code: tuple[Path, ...] = option(
         (), "folders of Python sources: documented functions become 'complete this' prompts"

@@ -537,6 +537,56 @@ def test_the_whole_tree_is_in_sight_once_a_phone_presents(learn: Open):
     assert page.evaluate(UNSEEN) == []
 
 
+# How far a tree's uppermost box is below the labels, how far it is from the middle, and how much
+# of a letter there is between q and its bar.
+PLACED = """() => {
+  const tree = document.querySelector(".ds-lesson-tree:not([hidden])"), room = at(tree);
+  function at(e) { return e.getBoundingClientRect(); }
+  const boxes = [...tree.querySelectorAll(".ds-node:not(.out) .box")].map(at);
+  const labels = [...tree.querySelectorAll(".ds-axis text:not(.gone)")].map(at);
+  const odds = tree.querySelector(".large .odds"), bar = tree.querySelector(".large .bar.q");
+  return {
+    below: Math.min(...boxes.map((b) => b.top)) - Math.max(...labels.map((b) => b.bottom)),
+    aside: Math.min(...boxes.map((b) => b.left)) - room.left -
+      (room.right - Math.max(...boxes.map((b) => b.right))),
+    tail: bar ? (bar.getAttribute("y") - odds.getAttribute("y")) / 17 : null,
+  };
+}"""
+
+
+@pytest.mark.parametrize("width, height", usually([(1280, 720)], [(1280, 720), (1920, 1080)]))
+def test_a_presented_tree_stands_in_the_middle_and_below_its_labels(
+    learn: Open, width: int, height: int
+):
+    page = learn("#learn=2.8", viewport={"width": width, "height": height}, reduced_motion="reduce")
+    page.keyboard.press("p")
+    for chapter, step in ((1, 1), (1, 7), (4, 0), (4, 2), (4, 9), (5, 3)):
+        page.evaluate(f"learn.go({chapter}, {step})")
+        page.evaluate(FRAMES)
+        placed = page.evaluate(PLACED)
+        assert placed["below"] >= 0, (chapter, step)
+        if chapter > 1 and step:  # the whole tree
+            assert abs(placed["aside"]) < 4, (chapter, step)
+        assert placed["tail"] is None or placed["tail"] > 0.27, (chapter, step)
+    page.evaluate("learn.go(9, 1)")
+    blanks = page.locator(".ds-blank").evaluate_all(
+        "all => all.map((e) => e.getBoundingClientRect().top)"
+    )
+    assert len(blanks) == 4 and len(set(blanks)) == 1
+
+
+def test_on_a_phone_on_its_side_no_tree_stands_on_what_is_below_it(learn: Open):
+    size = {"width": 844, "height": 390}
+    page = learn("#learn=5.10", viewport=size, has_touch=True, reduced_motion="reduce")
+    page.keyboard.press("p")
+    expect(page.locator(".ds-learn.ds-presenting")).to_be_visible()
+    page.evaluate(FRAMES)
+    assert page.evaluate(UNSEEN) == []
+    tree, side = (page.locator(f".ds-lesson-{part}").bounding_box() for part in ("trees", "side"))
+    assert tree is not None and side is not None
+    assert tree["y"] + tree["height"] <= side["y"] + 1
+
+
 def test_tables_bars_and_words_are_seen_in_small_windows_and_in_forced_colours(learn: Open):
     # a window that fills the screen takes no other size: a page for each
     page = learn("#learn=5.10", viewport={"width": 1024, "height": 768})

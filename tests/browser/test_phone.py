@@ -44,6 +44,21 @@ def test_it_opens_on_an_example_with_the_form_closed(phone: Page):
     expect(phone.locator("#ds-views [role=tab]").locator("visible=true")).to_have_count(len(TABS))
 
 
+def test_a_lesson_s_steps_stay_in_sight_on_a_phone_on_its_side(visit: Open, address: str):
+    page = visit(viewport={"width": 844, "height": 390}, has_touch=True)
+    page.goto(address + "#learn=5.10")
+    page.reload()
+    text = page.locator(".ds-lesson-text").bounding_box
+    for name in ("Step before", "Step after", "Present"):
+        button = page.locator(".ds-lesson-controls").get_by_role("button", name=name)
+        expect(button).to_be_in_viewport(ratio=1)
+        box, around = button.bounding_box(), text()
+        assert box is not None and around is not None
+        assert box["height"] >= 44 and box["x"] + box["width"] <= around["x"] + around["width"]
+    page.get_by_role("button", name="Step after").tap()
+    expect(page.locator(".ds-count")).to_have_text("11 / 12")
+
+
 def test_steps_stay_at_the_bottom_and_the_inspector_is_a_sheet_above_them(phone: Page):
     steps = phone.locator("#ds-scope .ds-transport")
     box = steps.bounding_box()

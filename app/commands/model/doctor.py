@@ -220,7 +220,7 @@ def _presets() -> Iterator[str]:
     for preset in presets.shipped().values():
         parts = [*preset.drafters, *(["ngram"] if preset.ngram else [])]
         yield f"{preset.name} · {preset.about}" + (f" · {', '.join(parts)}" if parts else "")
-    yield "doctor NAME says what one needs; fetch NAME gets it"
+    yield "model doctor NAME says what one needs; model fetch NAME gets it"
 
 
 def _methods() -> Iterator[str]:

@@ -14,10 +14,10 @@ const LEAST_SCALE = 0.42,
   READ_SCALE = 0.85, // below: boxes of one line, if they are larger then
   NOTE = 7, // of the plane: as wide a letter of a note is
   LARGE_SCALE = 1.5; // below: narrow ones, if they are larger then
-// Pixels around a tree; lower, for the labels of the depths; and below it, for its buttons, which
-// are not there when it is presented.
-const ROOM = { around: 22, axis: 10, tools: 28 },
-  PRESENTED = { around: 14, axis: 8, tools: 0 };
+// Pixels around a tree; lower, for the labels of the depths; and below it, for its buttons.
+const ROOM = { around: 22, axis: 10, tools: 28 };
+const ABOVE = 12,
+  BELOW = 6; // pixels above and below a presented tree, besides a line of the labels
 // Pixels, and presented a share of the window: a tree in less may have slim boxes.
 const SLIM_ROOM = 420,
   SLIM_SHARE = 1 / 3;
@@ -158,7 +158,9 @@ export class LessonTree extends TreeView {
   reframe() {
     this.frame();
     const row = this.spec.select === null ? -2 : this.shownAs(this.spec.select);
-    if (this.has(row)) this.select(row);
+    if (!this.has(row)) return;
+    this.select(row);
+    if (this._whole(this.plan) >= LEAST_SCALE) this.frame(); // all is in sight: nothing moves
   }
 
   /** On a phone all of it is in sight: nothing has to move. */
@@ -172,17 +174,21 @@ export class LessonTree extends TreeView {
       plan = new LessonPlan(round, fold, { shape: this.narrow ? slim : "" });
     if (this.narrow || this._whole(plan) >= LARGE_SCALE) return plan;
     const shapes = round.notes || this._whole(plan) >= READ_SCALE ? ["narrow"] : ["flat", "narrow"];
-    const room = this._room === PRESENTED ? SLIM_SHARE * window.innerWidth : SLIM_ROOM;
+    const presented = !this._room.tools,
+      room = presented ? SLIM_SHARE * window.innerWidth : SLIM_ROOM;
     if (this.frameBox.clientWidth < room && !round.sources) shapes.push("slim");
-    if (this._room === PRESENTED && !round.notes && !round.lines) shapes.push("large");
+    if (presented && !round.notes && !round.lines) shapes.push("large");
     const others = shapes.map((shape) => new LessonPlan(round, fold, { shape })),
       type = (each) => this._whole(each) * (each.large ?? 1),
       larger = (best, other) => (type(other) > type(best) ? other : best);
     return others.reduce(larger, plan);
   }
 
+  /** Presented there are no buttons, and the labels are as large as the words. */
   get _room() {
-    return this.frameBox.closest(".ds-presenting") ? PRESENTED : ROOM;
+    if (!this.frameBox.closest(".ds-presenting")) return ROOM;
+    const above = Number.parseFloat(getComputedStyle(this.svg).fontSize) + ABOVE;
+    return { around: (above + BELOW) / 2, axis: (above - BELOW) / 2, tools: 0 };
   }
 
   /** The scale at which the shown part of a plan fills the window. */

@@ -35,7 +35,7 @@ export function sizes(lines, shape, told) {
   if (shape === "large") {
     const boxW = told ? 144 : 122;
     const more = { letters: (boxW - 8) / 11, narrow: true, large: LARGE };
-    return { boxW, boxH: 42, stepX: boxW + 14, stepY: 45, ...more };
+    return { boxW, boxH: 44, stepX: boxW + 14, stepY: 47, ...more };
   }
   if (shape === "slim") {
     const boxH = told ? 60 : BOX_H;
@@ -111,7 +111,7 @@ function lookOf({ large }, status) {
 
 /** The line of a box's token. */
 function tokenY({ flat, large }) {
-  return flat ? 15 : large ? 16 : TOKEN_Y;
+  return flat ? 15 : large ? 15.5 : TOKEN_Y;
 }
 
 /** A token as its box has room for it: what is left out is in the node's name and tip. */
@@ -176,7 +176,7 @@ function bar(size, name, chance, place, start = left(size)) {
   const x = flat ? boxW - 100 + 48 * beside : start + (6 + full) * beside;
   const y = flat ? 14 : large ? 34 : slim ? 29 + 20 * place : 29;
   const width = Math.max(1, (flat ? 42 : full) * chance).toFixed(1);
-  const under = y + (flat ? 3.5 : 4);
+  const under = y + (flat ? 3.5 : large ? 5.5 : 4); // below the tail of a q
   const words = s("text", { class: "odds", x, y }, `${name} ${percent(chance)}`),
     look = { class: `bar ${name}`, x, y: under, width, height: flat ? 2.5 : 3.5 };
   return typeof chance === "number" ? [" ", words, s("rect", look)] : [" ", words];
