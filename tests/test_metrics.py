@@ -336,6 +336,7 @@ def test_nothing_to_measure_gives_empty_tables(case):
         assert draw(tables, figures.Style("dark")).to_json()
     if case == "denoising":
         assert tables.runs["left_out"].tolist() == [1] and tables.rounds.empty
+        assert tables.runs["tokens"].tolist() == [0]
     if case == "plain decoding":
         assert acceptance.tau(tables)["tau"].tolist() == [1.0]
 

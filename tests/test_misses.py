@@ -123,6 +123,7 @@ def test_a_token_beyond_the_list_needs_no_fewer_nodes_than_are_counted(seed):
     probe = Probe(none, np.zeros((2, 16), np.float32), none, np.array([1, 23], np.int32))
     record = replace(record, draft=replace(record.draft, proposal=proposal), probe=probe)
     found, enough = miss(record), least(text, seed, accepted=1)
+    assert found is not None and "(p " not in sentence(replace(found, p=None), str, 1)
     assert found is not None and (found.accepted, found.exact) == (None, False)
     assert 24 <= found.nodes <= enough
     assert sentence(found, str, 1).endswith(f"it needs at least B = {found.nodes}")

@@ -91,7 +91,9 @@ def miss(record: Round, after: Sequence[int] = ()) -> Miss | None:
 def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
     """The miss in words; ``piece`` gives a token's text, ``accepted`` what the round did accept."""
     ended = "the round ended with" if found.reason is Cause.REFUSED else "the target wanted"
-    told = f"{ended} {piece(found.token)} (p {percent(found.p)})"
+    told = f"{ended} {piece(found.token)}"
+    if found.p is not None:
+        told += f" (p {percent(found.p)})"
     if found.rank is None:
         return f"{told}, {found.reason.words}"
     told += f", {_ordinal(found.rank)} in q"

@@ -201,7 +201,8 @@ def _runs(tables: Tables) -> pd.DataFrame:
     frame["ended"] = _text(list(map(_ended, runs)))
     frame["rounds"] = by.size().to_numpy()
     frame["left_out"] = [run.rounds for run in runs] - frame["rounds"]
-    frame["tokens"] = [run.tokens for run in runs]
+    none = (frame["rounds"] == 0) & (frame["left_out"] > 0)  # nor is its first token counted
+    frame["tokens"] = np.where(none, 0, [run.tokens for run in runs])
     for name in ("committed", "accepted"):
         frame[name] = by[name].sum().to_numpy()
     frame["cut"] = frame["accepted"] + frame["rounds"] - frame["committed"]

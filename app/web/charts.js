@@ -52,15 +52,15 @@ export class LengthChart {
       if (tall) accepted.push(`M${x} ${HIGH}v${-tall.toFixed(2)}h${w}V${HIGH}z`);
       bonus.push(`M${x} ${(HIGH - tall).toFixed(2)}v${-unit.toFixed(2)}h${w}v${unit.toFixed(2)}z`);
     });
-    const line = HIGH - tau * unit;
+    const line = HIGH - (tau ?? 0) * unit;
     this.here.setAttribute("width", String(step));
     this.svg.replaceChildren(
       this.here,
       s("path", { class: "accepted", d: accepted.join("") }),
       s("path", { class: "bonus", d: bonus.join("") }),
-      s("path", { class: "tau", d: rounds.length ? `M0 ${line.toFixed(2)}H${WIDE}` : "" }),
+      s("path", { class: "tau", d: tau ? `M0 ${line.toFixed(2)}H${WIDE}` : "" }),
     );
-    this.label.textContent = rounds.length ? `τ ${number(tau)}` : "";
+    this.label.textContent = tau ? `τ ${number(tau)}` : "";
     this.label.style.top = `${Math.max(0, (line / HIGH) * 100)}%`;
   }
 }
@@ -109,7 +109,7 @@ export function summarise(all) {
   return {
     tokens: sum(rounds.map((round) => round.text.length)),
     rounds: ran.length,
-    tau: ran.length ? 1 + accepted / ran.length : 1,
+    tau: ran.length ? 1 + accepted / ran.length : null,
     timed: timed.length,
     speed: timed.length ? sum(timed.map(committed)) / sum(timed.map(took)) : null,
     accepted,
@@ -137,7 +137,7 @@ export class Tiles {
 
   draw(sum) {
     this.element.replaceChildren(
-      tile(number(sum.rounds ? sum.tau : null), "τ", TAU),
+      tile(number(sum.tau), "τ", TAU),
       tile(sum.tokens, "tokens", "new tokens so far"),
       tile(sum.rounds, "rounds", "rounds so far: one forward pass of the target each"),
       tile(number(sum.speed, 1), PACE.name + timedOf(sum), PACE.title),

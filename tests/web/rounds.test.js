@@ -99,6 +99,12 @@ test("τ has two decimals with and without an interval, times of zero are unknow
   assert.deepEqual([speed, timed], [summarise(ROUNDS.slice(0, 2)).speed, 2]);
 });
 
+test("without a round that counts there is no τ", () => {
+  assert.equal(summarise([]).tau, null);
+  assert.equal(summarise([{ ...ROUNDS[0], faults: ["its order is not right"] }]).tau, null);
+  assert.ok(summarise(ROUNDS).tau >= 1);
+});
+
 test("a search says how many of its matches are not drawn", () => {
   assert.deepEqual(
     [countOf(1, 0), countOf(8, 6), countOf(0, 0)],

@@ -108,7 +108,7 @@ export class Card {
     const sum = summarise(pane.rounds);
     return [
       [sign(pane.letter), pane.title],
-      number(sum.rounds ? sum.tau : null),
+      number(sum.tau),
       number(sum.speed, 1) + timedOf(sum),
       sum.drafted ? `${percent(sum.accepted / sum.drafted)} of ${sum.drafted}` : "–",
       String(sum.rounds),

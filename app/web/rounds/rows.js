@@ -138,7 +138,7 @@ export function together(rows) {
   return {
     rows: rows.length,
     marked: rows.length - sound.length,
-    tau: { value: sum.rounds ? sum.tau : null, n: sum.rounds },
+    tau: { value: sum.tau, n: sum.rounds },
     tvd: { value: mean(tvd), n: tvd.length },
     ms: { value: mean(ms), n: ms.length, total: ms.length ? ms.reduce((a, b) => a + b, 0) : null },
     causes: [...counts].sort((a, b) => b[1] - a[1]),
