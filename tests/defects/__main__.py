@@ -28,7 +28,7 @@ TOO_LONG = 120  # CPU seconds of tests: an endless loop is noticed by whoever ru
 # imported once, not for every defect: with them a run of tests begins some four seconds sooner
 LARGE = ("pandas", "torch", "numba", "hypothesis", "pytest", "transformers", "plotly",
          "transformers.models.llama.modeling_llama")  # fmt: skip
-PYTEST = ("-x", "-n0", "-q", "--no-header", "--tb=no", "--short", "-p", "no:cacheprovider",
+PYTEST = ("-x", "-n0", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider",
           "-m", "not embedded and not browser")  # fmt: skip
 
 
