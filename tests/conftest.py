@@ -50,6 +50,12 @@ def dot() -> str:
     return needs.dot()
 
 
+@pytest.fixture(scope="session")
+def librsvg() -> None:
+    """The library that draws PDF; a test that asks for it is skipped where it is missing."""
+    needs.librsvg()
+
+
 @pytest.fixture
 def ray_home():
     """Ray's folder, which goes with the test; a short path, for its sockets' sake."""

@@ -125,6 +125,16 @@ def test_damaged_questions_are_answered_in_a_sentence(asked: Asked):
             assert asked.ask(name, good | {field: {"x": 1}}).status_code == 400
 
 
+def test_a_picture_that_cannot_be_a_pdf_is_answered_in_a_sentence(asked: Asked):
+    for body in (b"", b"words", b"<svg><image/></svg>", b"\0" * 999):
+        answer = asked.client.post("/pdf", content=body)
+        assert answer.status_code == 400
+        assert answer.text == "this is not a picture that the page saves\n"
+    assert asked.client.post("/pdf", content=b" " * ((8 << 20) + 1)).status_code == 413
+    away = asked.client.post("/pdf", content=b"", headers={"sec-fetch-site": "cross-site"})
+    assert away.status_code == 403
+
+
 def test_events_with_damaged_data_are_answered_in_a_sentence(asked: Asked):
     rng, statuses = random.Random(6), []
     for number, event in asked.page.fns.items():

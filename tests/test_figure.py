@@ -1,19 +1,17 @@
-"""A tree as a figure for a paper: PDF and outlines by graphviz, grounds, widths and the legend."""
+"""Figures for a paper: PDF and outlines by librsvg, grounds, widths and the legend."""
 
 from __future__ import annotations
 
 import re
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
-import graphviz
 import pytest
 
 from app.cli import main
 from app.commands.trace.export import points
 from app.export import figure as figures
+from app.export.cairo_file import ABSENT, BROKEN
 from app.export.figure import figure
 from app.view.drawing import MEANINGS, Drawing, Group, Paper, Words, tree_drawing
 from app.view.explanation import Explainer
@@ -23,6 +21,7 @@ from core.rounds.round import ACCEPTED, SIDE
 from core.traces.reader import read_trace
 from core.traces.writer import write_trace
 from tests.fakes import make_round
+from tests.pdfs import whole
 from tests.test_documents import ROOT
 from tests.test_offline import made
 from tests.test_render import side_round, small_round
@@ -30,43 +29,30 @@ from tests.test_render import side_round, small_round
 SPACE = "{http://www.w3.org/2000/svg}"
 
 
-def streams(data: bytes) -> Iterator[bytes]:
-    """The contents of a PDF's streams."""
-    for found in re.findall(rb"stream\r?\n(.*?)endstream", data, re.S):
-        try:
-            yield zlib.decompressobj().decompress(found)
-        except zlib.error:
-            yield found
-
-
-def objects(data: bytes) -> str:
-    """A PDF's objects as text, those in streams too."""
-    return b"\n".join([data, *streams(data)]).decode("latin-1")
-
-
 def page_of(data: bytes) -> tuple[float, float]:
     """The size of a PDF's page in points."""
-    box = re.search(r"/MediaBox \[ ?0 0 (\S+) (\S+?) ?\]", objects(data))
-    assert box
-    return float(box[1]), float(box[2])
+    box = whole(data).mediabox
+    return float(box.width), float(box.height)
 
 
-@pytest.mark.usefixtures("dot")
+@pytest.mark.usefixtures("librsvg")
 @pytest.mark.parametrize("hostile", [False, True])
 def test_a_pdf_embeds_the_letters_of_every_font(hostile: bool):
     drawing = tree_drawing(make_round(1, 24, hostile), legend=True)
-    data = figure(drawing, Paper(), "pdf")
-    assert data.startswith(b"%PDF-")
-    told = objects(data)
-    described = re.findall(r"/Type /FontDescriptor(.*?)>>", told, re.S)
-    assert described and all(re.search(r"/FontFile[23]? \d+ 0 R", each) for each in described)
-    # "ABCDEF+Name": a part of the font, embedded
-    names = set(re.findall(r"/BaseFont /(\S+)", told))
-    assert names and all(re.match(r"[A-Z]{6}\+", name) for name in names)
-    assert not re.search(r"/(JavaScript|OpenAction|URI|Launch)\b", told)
+    page = whole(figure(drawing, Paper(), "pdf"))
+    assert MEANINGS[ACCEPTED][1] in page.extract_text()
+    assert not {"/AA", "/Annots"} & set(page)
 
 
-@pytest.mark.usefixtures("dot")
+@pytest.mark.usefixtures("librsvg")
+def test_spaces_and_signs_are_words_of_a_pdf():
+    drawing = Drawing(400, 60, "", (Group(10, 10, (Words("a  b <é> ✓", 0, 20),)),))
+    assert whole(figure(drawing, Paper(), "pdf")).extract_text().split() == ["a", "b", "<é>", "✓"]
+    one, two = (Drawing(90, 60, "", (Group(9, 9, (Words(f"a{n}b", 0, 20),)),)) for n in (" ", "  "))
+    assert figure(one, Paper(), "svg") != figure(two, Paper(), "svg")
+
+
+@pytest.mark.usefixtures("librsvg")
 def test_a_figure_is_as_wide_as_its_column():
     drawing = tree_drawing(small_round(), legend=True)
     for width in (234.0, 500.0):
@@ -81,7 +67,7 @@ def test_a_figure_is_as_wide_as_its_column():
     assert paper.letters(drawing) == pytest.approx(13 * 500 / drawing.width)
 
 
-@pytest.mark.usefixtures("dot")
+@pytest.mark.usefixtures("librsvg")
 @pytest.mark.parametrize(
     "text",
     [
@@ -98,16 +84,15 @@ def test_a_figure_is_as_wide_as_its_column():
         "<b>&amp;",
     ],
 )
-def test_every_letter_of_a_text_is_drawn_and_none_is_read_by_dot(text: str):
-    """A letter of outlines is one use of its glyph."""
+def test_every_letter_of_a_text_is_drawn_and_none_is_markup(text: str):
     drawing = Drawing(400, 60, "", (Group(10, 10, (Words(text, 0, 20),)),))
+    page = whole(figure(drawing, Paper(ground="transparent"), "pdf"))
+    assert "".join(page.extract_text().split()) == text.replace(" ", "")
     root = ElementTree.fromstring(figure(drawing, Paper(ground="transparent"), "svg"))
-    used = len(root.findall(f".//{SPACE}use"))
-    assert used - text.count('\\"') <= len(text) <= used + text.count(" ")
-    assert not root.findall(f".//{SPACE}text")
+    assert list(root.iter(f"{SPACE}path")) and not list(root.iter(f"{SPACE}text"))
 
 
-@pytest.mark.usefixtures("dot")
+@pytest.mark.usefixtures("librsvg")
 def test_outlines_are_those_of_large_letters_at_any_width():
     """At the size of print cairo would fit them to pixels."""
     drawing = Drawing(400, 60, "", (Group(10, 10, (Words("a", 0, 20),)),))
@@ -117,7 +102,7 @@ def test_outlines_are_those_of_large_letters_at_any_width():
     assert b'width="40.00pt" height="6.00pt"' in small
 
 
-@pytest.mark.usefixtures("dot")
+@pytest.mark.usefixtures("librsvg")
 def test_a_transparent_ground_is_no_ground():
     drawing = tree_drawing(small_round())
     for ground, colour in (("page", "#f5f4ef"), ("white", "#ffffff"), ("transparent", None)):
@@ -128,7 +113,7 @@ def test_a_transparent_ground_is_no_ground():
     filled, none = (
         figure(drawing, Paper(ground=ground), "pdf") for ground in ("white", "transparent")
     )
-    shapes = [b"".join(streams(data)).count(b" c B\n") for data in (filled, none)]
+    shapes = [whole(data).get_contents().get_data().count(b" re") for data in (filled, none)]
     assert shapes[0] == shapes[1] + 1
 
 
@@ -154,12 +139,70 @@ def test_the_legend_says_what_is_there_and_nothing_else():
             assert 0 <= group.x < whole.width and 0 <= group.y < whole.height
 
 
-def test_without_the_dot_program_a_sentence_says_what_is_left(monkeypatch):
-    def missing(*args: object, **more: object) -> None:
-        raise graphviz.ExecutableNotFound(["dot"])
+# ── pictures of the page ─────────────────────────────────────────────────────────────────────────
 
-    monkeypatch.setattr(figures.graphviz, "pipe", missing)
-    with pytest.raises(UserError, match=r"^[^\n]*dot program is not installed[^\n]*$"):
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20">{}</svg>'
+
+
+@pytest.mark.usefixtures("librsvg")
+def test_a_pixel_of_a_picture_is_three_quarters_of_a_point():
+    words = '<text y="12" font-size="9px" fill="rgba(0, 0, 0, 0.5)">ab</text>'
+    page = whole(figures.pdf(SVG.format(words).encode()))
+    assert page.mediabox[2:] == [30, 15] and page.extract_text().strip() == "ab"
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "",
+        "words",
+        "<html/>",
+        SVG.format("<g>"),
+        SVG.format('<image href="file:///etc/hostname"/>'),
+        SVG.format('<image href="data:image/png;base64,AAAA"/>'),
+        SVG.format('<use href="#a"/>'),
+        SVG.format('<linearGradient href="http://127.0.0.1/x.svg#a"/>'),
+        SVG.format('<pattern xmlns:x="http://www.w3.org/1999/xlink" x:href="other.svg#a"/>'),
+        SVG.format("<script>1</script>"),
+        SVG.format('<s:image xmlns:s="http://www.w3.org/2000/svg" href="a.png"/>'),
+        SVG.format("<foreignObject/>"),
+        SVG.format("&lol;"),
+        '<!DOCTYPE svg [<!ENTITY a SYSTEM "file:///etc/hostname">]>' + SVG.format("&a;"),
+        '<?xml-stylesheet href="http://127.0.0.1/a.css"?>' + SVG.format(""),
+        '<?xml version="1.0" encoding="UTF-7"?>' + SVG.format(""),
+    ],
+)
+def test_what_no_page_saves_is_refused_unread(hostile: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(figures, "_by_cairo", None)
+    for data in (hostile.encode(), hostile.encode("utf-16")):
+        with pytest.raises(UserError, match=r"^this is not a picture that the page saves$"):
+            figures.pdf(data)
+
+
+@pytest.mark.usefixtures("librsvg")
+def test_a_style_fetches_nothing(tmp_path: Path):
+    """Else it would hide the letters."""
+    (tmp_path / "a.css").write_text("text { display: none }")
+    style = f'<style>@import url("{(tmp_path / "a.css").as_uri()}");</style><text y="9">seen</text>'
+    assert "seen" in whole(figures.pdf(SVG.format(style).encode())).extract_text()
+
+
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        (f"raise SystemExit({ABSENT})", "the library librsvg is not installed"),
+        (f"raise SystemExit({BROKEN})", "librsvg could not draw this figure"),
+        ("import os; os.abort()", "librsvg could not draw this figure"),
+        ("while True: pass", "drawing the figure was stopped after 0.5 seconds"),
+    ],
+)
+def test_why_there_is_no_figure_is_one_sentence(
+    script: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "script.py").write_text(script)
+    monkeypatch.setattr(figures, "SCRIPT", tmp_path / "script.py")
+    monkeypatch.setattr(figures, "SECONDS", 0.5 if "while" in script else 30)
+    with pytest.raises(UserError, match=rf"^{sentence}[^\n]*$"):
         figure(tree_drawing(small_round()), Paper(), "pdf")
 
 
@@ -177,7 +220,7 @@ def export(*words: object) -> int:
     return main(["trace", "export", *map(str, words)])
 
 
-@pytest.mark.usefixtures("dot")
+@pytest.mark.usefixtures("librsvg")
 def test_a_round_becomes_a_figure_of_a_column(trace_file: Path, tmp_path: Path, capsys):
     words = ("--round", 2, "--column", "3.25in", "--ground", "white", "--legend")
     assert export(trace_file, "--to", "pdf", *words) == 0

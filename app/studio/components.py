@@ -40,7 +40,7 @@ HEAD = f'<link rel="stylesheet" href="{SHEET}">'
 MODULES_JS = f"import(new URL('{SCRIPT}', document.baseURI)).then(({{modules}}) => modules)"
 NO_TABS = (
     "early.js", "theme.js", "present.js", "goto.js", "memory.js", "form.js", "feed.js",
-    "options/view.js",
+    "options/view.js", "save/pdf.js",
 )  # fmt: skip
 
 # Constant, but for the name. Gradio knows a component's events by these calls of `trigger`.

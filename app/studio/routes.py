@@ -14,7 +14,7 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from analysis.charts.palette import LETTERS
 from analysis.labels import sampling
@@ -256,6 +256,17 @@ def named(name: str, route: Route) -> Route:
 def parquet(question: Question) -> Any:
     """The numbers of a figure, sent back as a Parquet file."""
     return parquet_file(question.name, question.records)
+
+
+async def pdf_of_picture(request: Request) -> Response:
+    """``POST /pdf``: a picture that the page saves as SVG, as PDF; or a sentence, why not."""
+    from app.export.figure import pdf
+
+    try:
+        made = await run_in_threadpool(pdf, await request.body())
+    except UserError as error:
+        return PlainTextResponse(f"{error}\n", 400)
+    return Response(made, media_type="application/pdf")
 
 
 # ── news as server-sent events ────────────────────────────────────────────────────────────────────

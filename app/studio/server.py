@@ -29,7 +29,7 @@ from app.studio.files import MAX_UPLOAD, MAX_UPLOADS, UPLOAD_SECONDS
 from app.studio.guard import Guard
 from app.studio.methods import Methods
 from app.studio.page import Page
-from app.studio.routes import Events
+from app.studio.routes import Events, pdf_of_picture
 from app.studio.runs import Runs
 from app.studio.served import ServedPage, listening
 from app.studio.tabs import TABS
@@ -121,12 +121,14 @@ def application(page: gr.Blocks, runs: Runs, access: Access) -> Guard:
 
 
 def own_routes(runs: Runs) -> list[BaseRoute]:
-    """List the routes that the server answers beside Gradio: the page's files, and news of runs."""
+    """List the routes that the server answers beside Gradio: the page's files, news of runs, and
+    PDF of pictures."""
     return [
         Route(f"/web/{PLOTLY.name}", plotly_script),
         Route(f"/{SCRIPT}", PageFile(partial(script, TABS), "text/javascript")),
         Route(f"/{SHEET}", PageFile(partial(sheet, TABS), "text/css")),
         Route("/events", Events(runs).answer),
+        Route("/pdf", pdf_of_picture, methods=["POST"]),
     ]
 
 

@@ -31,8 +31,8 @@ def svg(drawing: Drawing, paper: Paper = SCREEN) -> str:
     width, height = f"{drawing.width:.0f}", f"{drawing.height:.0f}"
     ground = f'<rect width="{width}" height="{height}" class="ground"/>'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'{_size(drawing, paper)} role="img" aria-label={quoteattr(drawing.title)}>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" {_size(drawing, paper)} '
+        f'viewBox="0 0 {width} {height}" role="img" aria-label={quoteattr(drawing.title)}>'
         f"<style>{_style(paper)}</style>{'' if paper.ground == 'transparent' else ground}"
         + "".join(map(_shape, drawing.shapes))
         + "</svg>\n"

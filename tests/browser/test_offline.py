@@ -259,9 +259,11 @@ def test_every_file_of_a_studio_s_run(visit: Open, put: Put):
     assert b"<graphml" in saved(page, "This round's draft", "GraphML")[1]
     figure = saved(page, "This round for a paper", "SVG")[1]
     assert b"<svg" in figure and b"accepted</text>" in figure
-    if needs.DOT:
+    if needs.has_librsvg():
         name, data = saved(page, "This round for a paper", "PDF")
         assert name.endswith("round-2-figure.pdf") and data.startswith(b"%PDF-")
+        for line in ("Whole tree", "Tree as shown"):
+            assert saved(page, line, "PDF")[1].startswith(b"%PDF-")
     lines = list(csv.reader(io.StringIO(saved(page, "Table of rounds", "CSV")[1].decode())))
     assert lines[0][:2] == ["round", "index"] and len(lines) > 3
     assert saved(page, "Table of nodes", "Parquet")[1][:4] == b"PAR1"

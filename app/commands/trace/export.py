@@ -62,7 +62,7 @@ class Options(Large):
     html: one file that replays the run offline; of two traces, side by side. site: many runs, from
     files and folders, as one folder for any web host that also opens from disk: a list, the viewer
     of each run, comparisons, the course. svg, pdf: one round's tree as a figure; pdf and --outlined
-    are written by graphviz's dot program, which embeds the letters.
+    are drawn by the library librsvg, which embeds the letters.
     dot, graphml: one round's draft as a graph. csv, parquet: a table, its rounds or every node.
     perfetto: stage times and τ for ui.perfetto.dev or chrome://tracing. profile: of all runs of a
     drafter, speculation_profile.json, acceptance by place for a checkpoint's folder.

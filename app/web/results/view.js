@@ -5,7 +5,10 @@ import { ViewInAddress } from "../address.js";
 import { clear, estimate, h, number, ratio, unbroken } from "../dom.js";
 import { answered } from "../feed.js";
 import { awaits, onGoTo, taken } from "../goto.js";
-import { awaited, banner, card, choice } from "../parts.js";
+import { awaited, banner, card, choice, menu } from "../parts.js";
+import { pictureButtons } from "../save/buttons.js";
+import { fileName } from "../save/files.js";
+import { picture } from "../save/picture.js";
 import { setHeads, sorted, sortHead } from "../sorting.js";
 import { keptTickets } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
@@ -180,6 +183,9 @@ export class Results {
     this.picks = Object.fromEntries(lists);
     this.picture = h("div", { class: "ds-wide" });
     new ResizeObserver(() => this._drawPicture()).observe(this.picture);
+    const draw = () => picture(this.picture.querySelector("svg")),
+      called = () => fileName(`methods ${this.setting.textContent}`);
+    this.save = menu("Save the picture", pictureButtons("this picture", draw, called, "ds-small"));
     this.head = h("tr", {});
     this.lines = h("tbody", {});
     const about = { class: "ds-results", "aria-label": "All methods" },
@@ -188,7 +194,7 @@ export class Results {
     const title = [h("h2", {}, "All methods, the same prompts"), h("span", {}, name), this.setting],
       shown = card(
         "All methods",
-        [...title, ...Object.values(this.picks)],
+        [...title, ...Object.values(this.picks), this.save],
         h("p", { class: "ds-soft ds-tell" }, unbroken(aboutOf(answer))),
         this.picture,
         h("div", { class: "ds-wide" }, table),
@@ -235,6 +241,7 @@ export class Results {
       drawn = scatter(rows, this.picture.clientWidth || undefined),
       untimed = rows.filter((row) => !row.speed).map((row) => row.title),
       left = h("p", { class: "ds-soft ds-tell" }, `not timed: ${untimed.join(", ")}`);
+    this.save.hidden = !drawn;
     this.picture.replaceChildren(...(drawn ? [drawn, untimed.length ? left : ""] : []));
   }
 

@@ -3,7 +3,7 @@
 import { button, h } from "../dom.js";
 import { csvOf } from "./csv.js";
 import { fileName, handOut, takeAnswer, whyNot } from "./files.js";
-import { savePng, saveSvg } from "./picture.js";
+import { FORMS, savePicture } from "./picture.js";
 
 /** A button that saves something; when it cannot, it says why until the next try, beside the menu
  * that it stands in. */
@@ -21,16 +21,16 @@ export function saveButton(words, attributes, save) {
   return made;
 }
 
-/** Both buttons for a picture: draw() makes it, at once or later, name() calls it, `what` says it:
- * "this grid". */
+/** A button for each form of a picture: draw() makes it, at once or later, name() calls it, `what`
+ * says it: "this grid". */
 export function pictureButtons(what, draw, name, look = "ds-button") {
-  const made = (form, save) =>
+  return Object.keys(FORMS).map((form) =>
     saveButton(
       form,
       { class: look, title: `Save ${what} as ${form}`, "aria-label": `Save ${what} as ${form}` },
-      async () => save(await draw(), name()),
-    );
-  return [made("SVG", saveSvg), made("PNG", savePng)];
+      async () => savePicture(form, await draw(), name()),
+    ),
+  );
 }
 
 /** Buttons that save numbers as files, in a row. records() gives the numbers; `source` is the

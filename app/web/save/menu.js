@@ -4,7 +4,7 @@ import { button, h } from "../dom.js";
 import { dialog } from "../parts.js";
 import { wholeTree } from "../tree/whole.js";
 import { takeAnswer, whyNot } from "./files.js";
-import { picture, savePng, saveSvg } from "./picture.js";
+import { FORMS, picture, savePicture } from "./picture.js";
 
 /** words → form of a file → its button */
 const FILES = {
@@ -71,10 +71,9 @@ export class SaveMenu {
 
   _pictures(draw, what) {
     const name = () => `draftscope-round-${this.pane.at + 1}-${what}`;
-    return [
-      this._act("SVG", () => saveSvg(draw(), name())),
-      this._act("PNG", () => savePng(draw(), name())),
-    ];
+    return Object.keys(FORMS).map((form) =>
+      this._act(form, () => savePicture(form, draw(), name())),
+    );
   }
 
   _file(form, words) {

@@ -12,14 +12,15 @@ const PAINT = [
   "stroke-width",
   "stroke-dasharray",
   "stroke-opacity",
-  "opacity",
   "font-family",
   "font-size",
+  "font-style",
   "font-weight",
   "text-anchor",
   "vector-effect",
   "paint-order",
 ];
+const LETTERS = new Set(["text", "tspan"]);
 const FINE = 2; // pixels of a PNG for one of the page
 const SIDE = 16000; // pixels a canvas is sure to have, and below those of its area
 const AREA = 1.2e8;
@@ -55,22 +56,29 @@ export function picture(svg) {
 
 const isSeen = ({ display, visibility }) => display !== "none" && visibility !== "hidden";
 
-/** A copy with the look of each element as attributes; what is not seen is left out. */
-function styledCopy(element) {
+/** A copy with the look of each element as attributes; what is not seen is left out. `share`: the
+ * opacity of what it stands in, which each shape gets itself, and letters as that of their paint: a
+ * PDF has no letters, but paths, where a group or a text is drawn with an opacity. */
+function styledCopy(element, share = 1) {
   const look = getComputedStyle(element),
-    copy = document.createElementNS(SVG_NS, element.localName);
+    copy = document.createElementNS(SVG_NS, element.localName),
+    opacity = share * Number(look.opacity);
   for (const { name, value } of element.attributes)
     if (SVG_ATTRIBUTES.has(name)) copy.setAttribute(name, value);
   for (const name of PAINT) {
     const value = look.getPropertyValue(name);
     if (value) copy.setAttribute(name, value.replaceAll('"', "'"));
   }
+  if (LETTERS.has(element.localName))
+    for (const name of ["fill-opacity", "stroke-opacity"])
+      copy.setAttribute(name, opacity * Number.parseFloat(look.getPropertyValue(name)));
+  else if (!element.childElementCount) copy.setAttribute("opacity", opacity);
   if (element.localName === "text")
     copy.setAttributeNS("http://www.w3.org/XML/1998/namespace", "xml:space", "preserve");
   for (const child of element.childNodes) {
     if (child.nodeType === Node.TEXT_NODE) copy.append(child.data);
     else if (child.nodeType === Node.ELEMENT_NODE && isSeen(getComputedStyle(child)))
-      copy.append(styledCopy(child));
+      copy.append(styledCopy(child, opacity));
   }
   return copy;
 }
@@ -97,11 +105,13 @@ function base64(bytes) {
   return btoa(text);
 }
 
-/** Save a picture {text, width, height} as a file of either form. */
-export function saveSvg({ text }, name) {
-  handOut(`${name}.svg`, new Blob([text], { type: "image/svg+xml" }));
-}
+/** form → what makes a file of a picture {text, width, height}; the studio adds PDF (pdf.js). */
+export const FORMS = {
+  SVG: ({ text }) => new Blob([text], { type: "image/svg+xml" }),
+  PNG: rastered,
+};
 
-export async function savePng(drawn, name) {
-  handOut(`${name}.png`, await rastered(drawn));
+/** Save a picture {text, width, height} as a file of one of those forms. */
+export async function savePicture(form, drawn, name) {
+  handOut(`${name}.${form.toLowerCase()}`, await FORMS[form](drawn));
 }

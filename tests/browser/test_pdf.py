@@ -1,0 +1,62 @@
+"""Every figure of every tab as PDF: as large as its SVG, its fonts embedded, its words as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("gradio")
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.steps import Open
+from tests.pdfs import whole
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("librsvg")]
+
+TEXT = "{http://www.w3.org/2000/svg}text"
+PLACES = {  # what an address shows, and how many figures at least
+    "view=calibration&trace=chat-dart,chat-treeflash": (".ds-below figure .main-svg", 9),
+    "view=denoise": (".dn-graph .ds-node", 3),
+    "view=results": (".ds-scatter", 1),
+    "view=whatif&text=fibonacci": (".ds-figure .main-svg", 3),
+    "learn=4.6": (".ds-mask", 2),
+}
+
+
+def saved(page: Page, button: Locator) -> bytes:
+    with page.expect_download() as made:
+        button.evaluate("button => button.click()")  # it may be behind a "⋯"
+    return Path(made.value.path()).read_bytes()
+
+
+def letters(text: str) -> list[str]:
+    """All that is to be seen of a text, in whatever order its lines are read."""
+    return sorted("".join(text.split()))
+
+
+def drawn(button: Locator) -> bool:
+    """Whether what a button saves is to be seen."""
+    return button.evaluate(
+        """button => Boolean(button.closest("figure, section, .ds-lesson-tree, .ds-card")
+          ?.checkVisibility()) && !button.closest("details[hidden], .ds-menu[hidden]")"""
+    )
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_figure_is_a_pdf(visit: Open, address: str, place: str):
+    page = visit(f"{address}/#{place}")
+    look, least = PLACES[place]
+    expect(page.locator(look).first).to_be_visible()
+    buttons = page.get_by_role("button", name="as PDF", include_hidden=True).all()
+    found = [button for button in buttons if drawn(button)]
+    for button in found:
+        beside = button.locator("xpath=preceding-sibling::button[text()='SVG']")
+        root = ElementTree.fromstring(saved(page, beside))
+        words = "".join("".join(text.itertext()) for text in root.iter(TEXT))
+        made = whole(saved(page, button))
+        width, height = (float(root.attrib[name]) for name in ("width", "height"))
+        assert made.mediabox[2:] == pytest.approx([0.75 * width, 0.75 * height], abs=0.1)
+        assert letters(made.extract_text()) == letters(words)
+    assert len(found) >= least
