@@ -22,14 +22,14 @@ import pytest
 SLOW_LIST = Path(__file__).with_name("slow.txt")
 CAUGHT = Path(__file__).parent / "defects" / "caught.tsv"
 SLOW = 0.03  # seconds of processor time of a test function, the mean over its parameters
-LONG = 2.5  # seconds by the clock, likewise
+LONG = 1.5  # seconds by the clock, likewise
 SHOWN = 20
 BEGAN = pytest.StashKey[float]()
 ONLY_THOROUGH = pytest.mark.thorough
 T = TypeVar("T")
 _thorough = False  # the option, known before a test module is imported
 HEAD = """# Test functions that take more than 0.03 s of processor time, fixtures included.
-# `make quick` leaves them out; `make test` those marked long: more than 2.5 s by the clock.
+# `make quick` leaves them out; `make test` those marked long: more than 1.5 s by the clock.
 # Written by: make test PYTEST=--write-slow
 # and then by: make quick PYTEST=--write-slow
 """
