@@ -134,6 +134,17 @@ def test_all_text_can_be_read_and_nothing_is_wider_than_the_window(
         assert all(each["height"] >= 32 for each in map(Locator.bounding_box, tabs.all()) if each)
 
 
+def test_results_show_the_first_columns_without_scrolling_and_the_rest_when_asked(visit: Open):
+    page = visit(viewport={"width": 360, "height": 740}, has_touch=True)
+    tab(page, "results")
+    around = page.locator(".ds-wide:has(> .ds-results)")
+    shown = page.locator(".ds-results thead th").locator("visible=true")
+    expect(shown).to_have_count(3)
+    assert around.evaluate("box => box.scrollWidth <= box.clientWidth")
+    page.get_by_role("button", name="All columns").tap()
+    expect(shown).to_have_count(page.locator(".ds-results thead th").count())
+
+
 def test_sizes_follow_the_text_size_of_the_browser(visit: Open):
     page = visit(viewport={"width": 360, "height": 740}, has_touch=True)
     settle(page)

@@ -1,4 +1,4 @@
-// Which rows of the one table are shown, and in which order.
+// Which rows of the one table are shown, and what they are of.
 
 export const OWN = "own"; // a method's own budget; a chain has no other, at any choice
 
@@ -35,4 +35,17 @@ export function rowsOf(rows, { temperature, source, budget }) {
   return some
     .filter((r) => r.budget === budget || !having.has(r.method))
     .map((r) => ({ ...r, size: r.budget === budget ? budget : OWN }));
+}
+
+/** Which prompts and machine the numbers are of. */
+export function aboutOf({ model, max_new_tokens: tokens, rows, hardware, threads }) {
+  const most = (name) => Math.max(...rows.map((row) => row[name])),
+    how = rows.every((row) => row.ran) ? "in real runs" : "from the target's own texts",
+    where = hardware ? `on one machine (${hardware}, threads: ${threads})` : "on one machine";
+  return (
+    `${model}, up to ${tokens} new tokens a prompt. τ, TVD and top 16 are of ` +
+    `${most("texts")} prompts, ${how}; times of ${most("timed")}, ${where}: ` +
+    "speed is their median, and not τ ÷ round. " +
+    "Make yours: python -m app grid table --out FOLDER --prompts FILE"
+  );
 }

@@ -2,7 +2,7 @@
 // heading sorts them.
 
 import { ViewInAddress } from "../address.js";
-import { clear, estimate, h, number, ratio, unbroken } from "../dom.js";
+import { button, clear, estimate, h, number, ratio, unbroken } from "../dom.js";
 import { answered } from "../feed.js";
 import { awaits, onGoTo, taken } from "../goto.js";
 import { awaited, banner, card, choice, menu } from "../parts.js";
@@ -13,7 +13,7 @@ import { setHeads, sorted, sortHead } from "../sorting.js";
 import { keptTickets } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
 import { OpenedFile } from "./opened.js";
-import { choicesOf, OWN, rowsOf } from "./rows.js";
+import { aboutOf, choicesOf, OWN, rowsOf } from "./rows.js";
 import { scatter } from "./scatter.js";
 
 const SHOWN_DEPTHS = 5;
@@ -87,7 +87,7 @@ const COLUMNS = [
 ];
 
 const BLANK = "  \u2007\u2008\u2007\u2007"; // as wide as the two spaces and digits of a depth
-
+const FIRST = ["tau", "speed"]; // columns of a phone, until all are wanted: view.css
 const BY_SPEED = COLUMNS.find(({ name }) => name === "speed");
 
 function costOf(row) {
@@ -188,8 +188,11 @@ export class Results {
     this.save = menu("Save the picture", pictureButtons("this picture", draw, called, "ds-small"));
     this.head = h("tr", {});
     this.lines = h("tbody", {});
-    const about = { class: "ds-results", "aria-label": "All methods" },
-      table = h("table", about, h("thead", {}, this.head), this.lines);
+    const about = { class: "ds-results", "aria-label": "All methods" };
+    this.table = h("table", about, h("thead", {}, this.head), this.lines);
+    const turn = () => this._widen(!this.table.matches(".whole"));
+    this.whole = button("All columns", { class: "ds-small ds-columns" }, turn);
+    this._widen(false);
     this.setting = h("span", { class: "ds-setting" }); // where the lists are not to be seen
     const title = [h("h2", {}, "All methods, the same prompts"), h("span", {}, name), this.setting],
       shown = card(
@@ -197,9 +200,16 @@ export class Results {
         [...title, ...Object.values(this.picks), this.save],
         h("p", { class: "ds-soft ds-tell" }, unbroken(aboutOf(answer))),
         this.picture,
-        h("div", { class: "ds-wide" }, table),
+        this.whole,
+        h("div", { class: "ds-wide" }, this.table),
       );
     this._place(shown);
+  }
+
+  /** On a phone: all columns, or the first. */
+  _widen(on) {
+    this.table.classList.toggle("whole", on);
+    this.whole.setAttribute("aria-pressed", String(on));
   }
 
   /** Put what the server answered below an opened file. */
@@ -232,6 +242,7 @@ export class Results {
       made.append(h("small", {}, column.says));
       return made;
     });
+    if (!FIRST.includes(name)) this._widen(true);
     setHeads(this.head, head);
     this.lines.replaceChildren(...rows.map((row) => line(row, most, this)));
   }
@@ -296,17 +307,4 @@ function depths(values) {
   const told = values.slice(0, SHOWN_DEPTHS).map((value) => number(value)),
     blank = BLANK.repeat(SHOWN_DEPTHS - told.length);
   return h("td", {}, told.length ? told.join("  ") + blank : "–");
-}
-
-/** Which prompts and machine the numbers are of. */
-function aboutOf({ model, max_new_tokens: tokens, rows, hardware, threads }) {
-  const most = (name) => Math.max(...rows.map((row) => row[name])),
-    how = rows.every((row) => row.ran) ? "in real runs" : "from the target's own texts",
-    where = hardware ? `on one machine (${hardware}, threads: ${threads})` : "on one machine";
-  return (
-    `${model}, up to ${tokens} new tokens a prompt. τ, TVD and top 16 are of ` +
-    `${most("texts")} prompts, ${how}; times of ${most("timed")}, ${where}: ` +
-    "speed is their median, and not τ ÷ round. " +
-    "Make yours: python -m app grid table --out FOLDER --prompts FILE"
-  );
 }
