@@ -79,6 +79,8 @@ def test_every_view_is_presented(visit: Open, address: str, end: str, picture: s
     box = shown.bounding_box()
     assert box is not None and box["width"] > 300
     expect(page.locator(".ds-presenting .ds-top-line:visible")).to_have_count(0)
+    for letter in page.locator(".ds-presenting .dn-grid .head").all()[:1]:
+        assert letter.evaluate("e => 12 * e.getScreenCTM().d") > 19
     page.keyboard.press("Escape")
     expect(page.locator(".ds-presenting")).to_have_count(0)
 

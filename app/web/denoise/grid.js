@@ -9,6 +9,8 @@ import { blockOf } from "./steps.js";
 import { saidOf } from "./words.js";
 
 const LEAST = 260; // pixels of its width at the usual text size
+const WIDE = 560; // the same where it is presented
+const ROUND = 60; // pixels below it there
 const DN_CELL = 7.2; // width of a monospace character in a chip
 
 export class BlockGrid {
@@ -80,9 +82,9 @@ export class BlockGrid {
   _draw() {
     this.drawnWidth = this.element.clientWidth;
     const room = (this.drawnWidth || 500) - 20,
-      scale = Math.min(TYPE, room / LEAST),
-      width = room / scale,
       rows = this.end - this.first,
+      scale = Math.min(this._largest(rows), room / LEAST),
+      width = room / scale,
       size = this.run.steps[this.first].size;
     const wide = width > 430;
     this.left = wide ? 92 : 74;
@@ -102,6 +104,14 @@ export class BlockGrid {
       ...this._rows(top, width, size),
     );
     this._reveal();
+  }
+
+  /** Presented, so many rows fill the window as far as their positions have room. */
+  _largest(rows) {
+    if (!this.element.closest(".ds-presenting")) return TYPE;
+    const high = window.innerHeight - this.element.getBoundingClientRect().top - ROUND,
+      all = 26 + rows * Math.max(15, Math.min(24, Math.round(344 / rows)));
+    return Math.max(TYPE, Math.min(high / all, (this.drawnWidth - 20) / WIDE));
   }
 
   _x(position) {
