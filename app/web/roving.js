@@ -1,4 +1,4 @@
-// One Tab stop for a row of tools, as the ARIA authoring practices have it for a toolbar: left and
+// One Tab stop for a row of tools or tabs, as the ARIA authoring practices have it: left and
 // right move within it, Home and End go to its ends. The page has uses of its own for these keys,
 // so here they move only a focus that came by a key, not by a press.
 
@@ -22,7 +22,14 @@ export function toolbar(label, element) {
   return element;
 }
 
-const isCurrent = (tool) => (tool.getAttribute("aria-current") ?? "false") !== "false";
+/** The same for a list of tabs, which Gradio draws; without one the page works as before. Enter
+ * opens the tab in hand. */
+export function tabs(list) {
+  if (list) new RovingStop(list);
+}
+
+const isCurrent = (tool) =>
+  (tool.getAttribute("aria-current") ?? tool.ariaSelected ?? "false") !== "false";
 
 class RovingStop {
   constructor(element) {
@@ -34,7 +41,7 @@ class RovingStop {
     element.addEventListener("pointerdown", () => (this.byKey = false));
     element.addEventListener("keydown", (event) => this._key(event));
     const later = () => this._later();
-    const attributeFilter = ["disabled", "hidden", "aria-current"];
+    const attributeFilter = ["disabled", "hidden", "aria-current", "aria-selected"];
     const change = { subtree: true, childList: true, attributes: true, attributeFilter };
     new MutationObserver(later).observe(element, change);
     new ResizeObserver(later).observe(element); // a window of another width may show other tools

@@ -55,6 +55,24 @@ def test_the_tab_key_comes_to_the_tabs_first(visit: Open):
         assert tool.evaluate(follows, first.element_handle())
 
 
+def test_the_tabs_are_one_stop_with_arrows_and_enter_opens_one(visit: Open):
+    page = visit()
+    tabs = page.locator("#ds-views [role=tablist]")
+    stop = tabs.locator("[role=tab][tabindex='0']")
+    page.locator(".ds-skip").focus()
+    page.keyboard.press("Tab")
+    expect(stop).to_have_text("Run")
+    page.keyboard.press("ArrowLeft")
+    expect(tabs.get_by_role("tab", name="Learn")).to_be_focused()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(tabs.locator("[aria-selected=true]")).to_have_text("Compare")
+    page.keyboard.press("Tab")
+    assert not tabs.evaluate(f"tabs => tabs.contains({IN_HAND})")
+    expect(stop).to_have_text("Compare")
+
+
 def test_arrows_go_along_a_toolbar_and_leave_the_round_alone(replay: Open):
     page = replay(budget=16, hash_=THIRD)
     expect(title(page)).to_have_text(at_round(3))

@@ -5,6 +5,7 @@ import { followHistory } from "../address.js";
 import { takeFiles } from "../drop.js";
 import { isOnView, onGoTo, wantTab } from "../goto.js";
 import { listenForPresent } from "../present.js";
+import { tabs } from "../roving.js";
 import { addSkip } from "../skip.js";
 import { mountStudio } from "../studio/mount.js";
 import { restoreTheme } from "../theme.js";
@@ -18,6 +19,7 @@ export function mount(page) {
   };
   restoreTheme();
   addSkip();
+  tabs(document.querySelector("#ds-views [role=tablist]"));
   listenForPresent();
   mountStudio(page, { view: "run", places: 1, stop: "ds" });
   onGoTo(page.element, ({ view }) => openTab(view));
