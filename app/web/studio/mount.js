@@ -16,9 +16,9 @@ export async function mountStudio(page, setting) {
     studio = new Studio(page.element, source, trigger, { ...setting, bar });
   recallForm(setting.stop, trigger);
   studio.link.listen(async (atStart) => {
-    const asked = atStart && restore(studio),
+    const isRestored = atStart && restore(studio),
       unseen = setting.view === "run" && viewOf(readAddress()) !== "run"; // made from the start
-    if (!asked && !unseen) await showFirst(studio, page.server);
+    if (!isRestored && !unseen) await showFirst(studio, page.server);
   });
   page.watch("value", () => {
     const value = page.props.value || {};
