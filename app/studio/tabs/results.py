@@ -41,7 +41,7 @@ def table(path: Path = SHIPPED) -> dict[str, Any]:
 
 def opened(file: Path, on_view: Callable[[], Mapping[str, Trace]] = dict) -> dict[str, Any]:
     """An uploaded file in words: {title, about, sheets, strips, lines, figure, flags}, or {table}
-    of methods. ``on_view``: the runs whose drafts step times are asked about, by what they are called.
+    of methods. ``on_view``: the runs whose drafts step times are asked about, by their names.
 
     Raises UserError for a file that says nothing here.
     """
