@@ -77,9 +77,13 @@ def declared(
 def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """A table's lines for JSON; what is not known is None."""
     return [
-        {str(k): None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
+        {str(k): None if _missing(v) else v for k, v in row.items()}
         for row in frame.to_dict("records")
     ]
+
+
+def _missing(value: Any) -> bool:
+    return value is pd.NA or (isinstance(value, float) and math.isnan(value))
 
 
 def _meanings(table: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ from app.export.report_page import html_page, write_table
 from app.report.sections import _left_at
 from core import ASSETS
 from core.traces.reader import read_trace
+from core.traces.record import Recorder
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests import fakes
@@ -156,6 +157,7 @@ def test_every_engines_name_is_computed_as_it_says(folder):
     drafts = sum(r.draft.nodes > 0 for r in rounds)
     found = engine_metrics(Tables.of(traces)).set_index("metric")["value"].to_dict()
     accepted, drafted = sum(r.accepted for r in rounds), sum(r.draft.nodes for r in rounds)
+    deepest = max(r.max_depth for r in rounds)
     tokens = sum(1 + sum(len(r.committed) for r in trace.rounds) for trace in traces)
 
     def reached(depth):
@@ -165,18 +167,45 @@ def test_every_engines_name_is_computed_as_it_says(folder):
     assert found == pytest.approx({
         "τ, average acceptance length": 1 + accepted / count,
         "τ without the bonus token": accepted / count,
-        "0-α": reached(1) / count,
-        "1-α": reached(2) / reached(1),
-        "2-α": reached(3) / reached(2),
+        **{
+            f"{n}-α": reached(n + 1) / reached(n) if reached(n) else float("nan")
+            for n in range(deepest)
+        },
         "mean acceptance length": 1 + accepted / drafts,
         "draft acceptance rate": accepted / drafted,
-        "acceptance at 0": reached(1) / drafts,
-        "acceptance at 1": reached(2) / drafts,
-        "acceptance at 2": reached(3) / drafts,
+        **{f"acceptance at {n}": reached(n + 1) / drafts for n in range(deepest)},
         "spec_accept_length": tokens / count,
         "draft_n_accepted ÷ draft_n": accepted / drafted,
         "matches per candidate": accepted / drafts,
-    })  # fmt: skip
+    }, nan_ok=True)  # fmt: skip
+
+
+def test_places_are_told_as_deep_as_drafts_went(call, tmp_path):
+    """A chain of 40, a chain of 2 that says it is endless, and what vLLM's log would list."""
+    _chains(tmp_path / "long.jsonl", "long", 40, [40, 3, 0, 40])
+    _chains(tmp_path / "short.jsonl", "short", 2, [2, 0])
+    lines = (tmp_path / "short.jsonl").read_text().replace(
+        '"kind":"round",', '"kind":"round","max_depth":2147483647,'
+    )  # fmt: skip
+    (tmp_path / "short.jsonl").write_text(lines)
+    code, out, _ = call("report", tmp_path, "--json")
+    rows = [row for row in json.loads(out)["engine-metrics"] if row["place"] is not None]
+    told = {(row["method"], row["engine"]): [] for row in rows}
+    for row in rows:
+        told[row["method"], row["engine"]].append(row["value"])
+    assert told["long", "vLLM"] == [0.75] * 3 + [0.5] * 37
+    assert told["long", "EAGLE"] == pytest.approx([0.75, 1, 1, 2 / 3] + [1] * 36)
+    assert told["short", "vLLM"] == [0.5, 0.5] and told["short", "EAGLE"] == [0.5, 1]
+    code, out, err = call("report", tmp_path)
+    (line,) = [x for x in out.splitlines() if x.startswith("acceptance at 31 ")]
+    assert code == 0 and line.split()[-2:] == ["0.50", "–"], err
+    assert "acceptance at 32" not in out and "show the first 32" in out
+
+
+def _chains(path: Path, method: str, drafted: int, accepted: list[int]) -> None:
+    with Recorder(path, method, [1, 2]) as record:
+        for taken in accepted:
+            record.round([9, *range(10, 10 + drafted)], [-1, *range(drafted)], range(taken + 1), 9)
 
 
 def test_a_gate_that_is_missed_is_exit_code_1(call, folder):

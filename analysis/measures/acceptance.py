@@ -29,7 +29,8 @@ def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.
         positions = (part[part["in_text"]] for part in positions)
     frame = grouped(positions, [by, "depth"], counted[:2], [*known, "best"], ["tvd"])
     frame = frame.rename(columns={"size": "observed", "tvd_count": "probed"})
-    frame["rounds"] = _drafted_this_deep(tables, by).reindex(frame.index).fillna(0).astype(int)
+    drafted = _drafted_this_deep(tables, by, frame.index.get_level_values("depth"))
+    frame["rounds"] = drafted.reindex(frame.index).fillna(0).astype(int)
     share_columns(frame, "acceptance", frame["accepted"], frame["observed"])
     share_columns(frame, "tested", frame["accepted"], frame["tested"], "tested_acceptance")
     share_columns(frame, "marginal", frame["accepted"], frame["rounds"])
@@ -65,12 +66,11 @@ def tvd_columns(frame: Frame) -> None:
     frame["tvd_high"] = (frame["tvd"] + error).clip(0, 1)
 
 
-def _drafted_this_deep(tables: Tables, by: By) -> Frame:
-    """Rounds with L ≥ depth, by method and depth."""
-    count = tables.rounds.groupby([by, "depths"], observed=True).size()
-    wide = count.unstack("depths", fill_value=0)
-    deepest = max(wide.columns, default=0)
-    wide = wide.reindex(columns=range(1, int(deepest) + 1), fill_value=0)
+def _drafted_this_deep(tables: Tables, by: By, depths: Frame) -> Frame:
+    """Rounds with L ≥ depth, by method and depth, as far as the deepest of some depths."""
+    last = tables.rounds["depths"].clip(upper=max(depths, default=0))  # a trace may say any L
+    wide = tables.rounds.groupby([by, last], observed=True).size().unstack(fill_value=0)
+    wide = wide.reindex(columns=range(1, max(wide.columns, default=0) + 1), fill_value=0)
     return wide.loc[:, ::-1].cumsum(axis=1).stack().rename_axis([by, "depth"])
 
 

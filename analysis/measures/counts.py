@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,8 @@ def by_length(counts: Mapping[int, int]) -> tuple[int, ...]:
 
 def reached(histogram: Sequence[int], places: int) -> tuple[int, ...]:
     """Rounds that accepted place 1, 2, … of so many, by how many tokens each accepted."""
-    return tuple(sum(histogram[n:]) for n in range(1, places + 1))
+    longer = [*accumulate(reversed(histogram))][::-1]
+    return tuple(longer[n] if n < len(longer) else 0 for n in range(1, places + 1))
 
 
 @dataclass(frozen=True)

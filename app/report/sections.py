@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.labels import split_by
-from analysis.numbers import plural
+from analysis.numbers import UNKNOWN, number, plural
 from core.stats import FEW
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Section:
     above    a sentence above the table; ``below`` makes sentences below it
     keep     the lines and columns that are shown
     each     columns whose values each have a table of their own, named in the title
+    absent   a cell that has no line
     """
 
     title: str
@@ -51,6 +52,7 @@ class Section:
     each: tuple[str, ...] = ()
     across: str = ""
     cell: str = ""
+    absent: str = number(0.0)
 
 
 # ── lines that are shown, and sentences below ────────────────────────────────────────────────────
@@ -73,6 +75,14 @@ def _several(column: str) -> Callable[[Frame], Frame]:
 
 def _first_depths(frame: Frame) -> Frame:
     return frame[frame["depth"] <= MAX_DEPTHS]
+
+
+def _of_all_places(frame: Frame) -> Frame:
+    return frame[frame["place"].isna()]
+
+
+def _first_places(frame: Frame) -> Frame:
+    return frame[(frame["place"] < MAX_DEPTHS).fillna(False)]
 
 
 def _timed(frame: Frame) -> Frame:
@@ -186,7 +196,11 @@ REPORT = (
     Section("What stands out", "findings", words=_FOUND, keep=_outstanding),
     Section(
         "The same by other names", "engine-metrics", "engine metric formula *",
-        across="method", cell="value",
+        across="method", cell="value", keep=_of_all_places,
+    ),
+    Section(
+        "The same by place of the draft", "engine-metrics", "metric formula *",
+        across="method", cell="value", keep=_first_places, each=("engine",), absent=UNKNOWN,
     ),
     PAIRED,
     BEGINS,
@@ -285,6 +299,10 @@ def notes(tables: Tables) -> Iterator[str]:
         yield (
             f"{left_out} rounds are left out: denoising rounds, texts that ended at once, or "
             "rounds that hold what cannot be."
+        )
+    if len(tables.rounds) and tables.rounds["accepted"].max() >= MAX_DEPTHS:
+        yield (
+            f"Tables by depth and by place show the first {MAX_DEPTHS}; --json and --out have all."
         )
     if len(tables.rounds) and all(p["tvd"].isna().all() for p in tables.each("positions", ["tvd"])):
         yield "No trace holds probe numbers: TVD and coverage are not known."

@@ -107,7 +107,7 @@ def _lines(frame: Any, names: Sequence[str]) -> dict[Any, list[Any]]:
 def _across(
     section: Section, frame: Any, lines: Mapping[Any, Any], own: Mapping[str, Column]
 ) -> Iterator[tuple[str, list[str]]]:
-    """A column per value of ``across``: its title and its cells. What has no line is 0."""
+    """A column per value of ``across``: its title and its cells."""
     first, *more = section.cell.split()
     over = frame[section.across]
     known = over.cat.categories if over.dtype.name == "category" else over.unique()
@@ -121,7 +121,7 @@ def _across(
             found = some.loc[some.index.isin(entries)]
             assert len(found) < 2, f"{section.title}: a cell has one line"
             inside = [_cells(found, name, "%")[0] for name in more if len(found)]
-            cell = _cells(found, first, "")[0] if len(found) else number(0.0)
+            cell = _cells(found, first, "")[0] if len(found) else section.absent
             cells.append(" ".join([cell, *(f"({each})" for each in inside)]))
         yield form(value), cells
 

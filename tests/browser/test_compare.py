@@ -248,12 +248,20 @@ def test_trees_stand_in_the_same_columns_of_the_text(replay: Open):
         assert all(each["seen"] for each in found)
     box = trees(page).first.bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + 200, box["y"] + 150)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 120, box["y"] + 150, steps=4)
-    page.mouse.up()
+
+    def drag(left: int) -> None:
+        page.mouse.move(box["x"] + 640, box["y"] + 150)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 640 - left, box["y"] + 150, steps=4)
+        page.mouse.up()
+
+    outside = page.locator(".ds-axis text", has_text="‹ root").locator("visible=true")
+    expect(outside).to_have_count(0)
+    drag(80)
     moved = columns(page)
     assert moved[0]["left"] == moved[1]["left"] == found[0]["left"] - 80
+    drag(600)
+    expect(outside).to_have_count(2)
 
 
 def test_one_inspector_shows_p_beside_every_q(replay: Open):

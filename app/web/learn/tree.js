@@ -260,10 +260,10 @@ export class LessonTree extends TreeView {
   _note(node, said) {
     node.querySelectorAll(".odds, .bar").forEach((part) => part.remove());
     node.querySelector(".token").setAttribute("y", said ? 17 : 24);
-    const x = this.plan.slim ? 4 : 8;
     if (!said) return;
-    const note = words("odds note", x, 32, said),
-      room = this.plan.boxW - 2 * x;
+    const { left, boxW } = this.plan,
+      note = words("odds note", left, 32, said),
+      room = boxW - 2 * left;
     node.append(" ", note);
     if (said.length * NOTE <= room) return;
     note.setAttribute("textLength", room); // its letters a little narrower

@@ -9,7 +9,7 @@ import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
 import { setHeads, sorted, sortHead } from "../sorting.js";
-import { keptTickets } from "../studio/shelf.js";
+import { lookedAt } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
 import { OpenedFile } from "./opened.js";
 import { choicesOf, OWN, rowsOf } from "./rows.js";
@@ -143,7 +143,7 @@ export class Results {
     const isWanted = this.files.take();
     if (!this.rows || file?.path !== this.file?.path) {
       if (file) this.opened.wait(file.name);
-      const of = { path: file?.path, tickets: keptTickets("run") }, // which step times are asked of
+      const of = { path: file?.path, tickets: lookedAt() }, // which step times are asked of
         asked = file ? answered(this.source.open(of)) : {},
         [told, shipped] = await Promise.all([asked, this.shipped]);
       if (!isWanted()) return;

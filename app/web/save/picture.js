@@ -17,6 +17,8 @@ const PAINT = [
   "font-style",
   "font-weight",
   "text-anchor",
+  "letter-spacing",
+  "word-spacing",
   "vector-effect",
   "paint-order",
 ];

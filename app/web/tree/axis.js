@@ -4,12 +4,14 @@ import { number, s } from "../dom.js";
 import { TYPE } from "./camera.js";
 
 const LABEL = 64 * TYPE; // pixels a label needs
+const SEEN = 12; // pixels of the root's box: with less of it in sight a label says where it is
 const BRIEF = 150 * TYPE; // pixels: in a narrower column the TVD goes
 
 export class TreeAxis {
   constructor() {
     this.band = s("rect", { class: "ds-column-here", y: 0, height: "100%", hidden: true });
     this.labels = s("g", { class: "ds-axis", "aria-hidden": "true" });
+    this.back = s("text", { x: 5, y: 15 }, "‹ root");
     this.ground = s("rect", { class: "ds-axis-ground", width: "100%", height: 21 });
   }
 
@@ -32,11 +34,12 @@ export class TreeAxis {
         label.append(s("tspan", { class: "tvd" }, `  TVD ${number(tvd)}`));
       return label;
     });
-    this.labels.replaceChildren(...labels);
+    this.labels.replaceChildren(...labels, this.back);
   }
 
-  /** Put the labels above their columns; those that would overlap go. */
-  place({ stepX }, { kx, x }, columns) {
+  /** Put the labels above their columns; those that would overlap go, also at the left edge where
+   * the root is further left. */
+  place({ stepX, boxW }, { kx, x }, columns) {
     const { lead, here } = columns ?? { lead: 0, here: 0 };
     const step = stepX * kx;
     const every = Math.ceil(LABEL / step);
@@ -46,9 +49,12 @@ export class TreeAxis {
       this.band.setAttribute("x", from(here - 0.08));
       this.band.setAttribute("width", (step * 0.92).toFixed(1));
     }
-    [...this.labels.children].forEach((label, at) => {
-      label.setAttribute("x", from(at));
-      label.classList.toggle("gone", (at - here) % every !== 0);
+    const isBack = x + boxW * kx < SEEN;
+    this.back.classList.toggle("gone", !isBack);
+    [...this.labels.children].slice(0, -1).forEach((label, at) => {
+      const left = from(at);
+      label.setAttribute("x", left);
+      label.classList.toggle("gone", (at - here) % every !== 0 || (isBack && left < LABEL));
       label.classList.toggle("brief", step < BRIEF);
     });
   }

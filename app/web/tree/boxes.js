@@ -1,5 +1,6 @@
 // The boxes, edges and chips of a draft tree as SVG. Positions come from Python: app/view, where
-// tree.py draws the same boxes into a file.
+// drawing.py draws the same boxes into a file. Words keep clear of each other and of a box's edge
+// at every scale that shows numbers, where letters are larger the smaller the scale: camera.js.
 
 import { fill, percent, plural, s, tiny } from "../dom.js";
 
@@ -7,44 +8,48 @@ const BOX_W = 128;
 const BOX_H = 40;
 export const STEP_X = 168;
 const STEP_Y = 46;
-const BAR = 50; // a bar for probability 1
 export const TOKEN_Y = 14; // the line of a token above its odds, which its "_" is not to touch
 export const INSET = 13; // of the words of a box with round ends
 const EDIT_W = 126; // a draft graph's box, and a line in it
 const EDIT_H = 16;
 const EDIT_GAP = 34;
 const LARGE = 18 / 13; // the type of a large box by that of others, as in tree.css
-const BEFORE_CUE = 4; // pixels that p stands nearer to q where a mark stands behind it
 const FLAT_WORDS = 12; // characters of a chip that has its sums beside them
 export const MARK = { a: "✓", r: "×", u: "·", s: "○" };
 export const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" };
 export const GHOST = -1; // in place of a row: the target's token where the walk stopped
 const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
 
-/** {boxW, boxH, stepX, stepY}. A draft graph's boxes list edits, a line each, and so are larger;
- * flat boxes say token, q and p on one line, so that a tall tree is read as a whole. Narrow and
- * slim ones are for a long tree, slim ones with a line for each; large ones have little in them
- * but their words, in type of another size; letters: of a token that they have room for. told: p is
- * known. */
+/** {boxW, boxH, stepX, stepY, left: where words begin, pitch: from q to p, full: a bar for
+ * probability 1, letters: of a token that it has room for}. A draft graph's boxes list edits, a
+ * line each, and so are larger; flat boxes say token, q and p on one line, so that a tall tree is
+ * read as a whole. Narrow and slim ones are for a long tree, slim ones with a line for each; large
+ * ones have little in them but their words, in type of another size. told: p is known. */
 export function sizes(lines, shape, told) {
-  if (shape === "flat") return { boxW: 212, boxH: 22, stepX: 232, stepY: 26, flat: true };
+  if (shape === "flat") {
+    const sides = { left: 8, pitch: 55, full: 46, letters: FLAT_WORDS };
+    return { boxW: 224, boxH: 22, stepX: 242, stepY: 26, ...sides, flat: true };
+  }
   if (shape === "narrow") {
-    const boxW = told ? 118 : 104;
-    return { boxW, boxH: BOX_H, stepX: boxW + 14, stepY: STEP_Y, letters: boxW / 9, narrow: true };
+    const boxW = told ? 118 : 104,
+      sides = { left: 6, pitch: 54, full: 47, letters: boxW / 9 };
+    return { boxW, boxH: BOX_H, stepX: boxW + 14, stepY: STEP_Y, ...sides };
   }
   if (shape === "large") {
-    const boxW = told ? 144 : 122;
-    const more = { letters: (boxW - 8) / 11, narrow: true, large: LARGE };
-    return { boxW, boxH: 44, stepX: boxW + 14, stepY: 47, ...more };
+    const boxW = told ? 146 : 122,
+      sides = { left: 6, pitch: 70, full: 60, letters: (boxW - 8) / 11 };
+    return { boxW, boxH: 44, stepX: boxW + 14, stepY: 47, ...sides, large: LARGE };
   }
   if (shape === "slim") {
-    const boxH = told ? 60 : BOX_H;
-    return { boxW: 70, boxH, stepX: 79, stepY: boxH + 6, letters: 8, slim: true };
+    const boxH = told ? 60 : BOX_H,
+      sides = { left: 3, pitch: 0, full: 50, letters: 8 };
+    return { boxW: 73, boxH, stepX: 79, stepY: boxH + 6, ...sides, slim: true };
   }
-  if (!lines) return { boxW: BOX_W, boxH: BOX_H, stepX: STEP_X, stepY: STEP_Y };
+  const sides = { left: 8, pitch: 58, full: 50, letters: 14 };
+  if (!lines) return { boxW: BOX_W, boxH: BOX_H, stepX: STEP_X, stepY: STEP_Y, ...sides };
   const most = Math.max(1, ...lines.map((edits) => edits.length));
   const boxH = 25 + EDIT_H * most;
-  return { boxW: EDIT_W, boxH, stepX: EDIT_W + EDIT_GAP, stepY: boxH + 12 };
+  return { boxW: EDIT_W, boxH, stepX: EDIT_W + EDIT_GAP, stepY: boxH + 12, ...sides };
 }
 
 export function curve({ boxW, boxH }, [x0, y0], [x1, y1]) {
@@ -100,11 +105,6 @@ function editWords([position, token, p]) {
   return [String(position), token, p === null ? "" : percent(p)];
 }
 
-/** Where the words of a box begin. */
-function left({ slim, large }) {
-  return slim ? 4 : large ? 6 : 8;
-}
-
 function lookOf({ large }, status) {
   return `ds-node ${status}${large ? " large" : ""}`;
 }
@@ -119,10 +119,9 @@ export function cutWords({ letters }, words) {
   return words.length > letters ? `${words.slice(0, letters - 1)}…` : words;
 }
 
-/** {letters}: of a row's words; its sign stands beside them. */
-export function roomFor({ letters, narrow, flat }, round, row) {
-  const sign = (narrow || flat) && signOf(round, row) ? 2 : 0;
-  return { letters: (flat ? FLAT_WORDS : letters) - sign };
+/** {letters}: of a row's words; its sign stands beside them, but where they have few. */
+export function roomFor({ letters, slim }, round, row) {
+  return { letters: letters - (!slim && signOf(round, row) ? 2 : 0) };
 }
 
 export function nodeBox(size, round, row, id, [x, y]) {
@@ -144,7 +143,7 @@ export function nodeBox(size, round, row, id, [x, y]) {
   const words = cutWords(roomFor(size, round, row), `${mark} ${round.short[token] || label}`);
   const top = size.flat || row ? tokenY(size) : size.boxH / 2 + 5;
   const bare = words.slice(mark.length + 1); // where there is room for a few letters only
-  node.append(tokenText({ x: left(size), y: top, "data-bare": bare }, words));
+  node.append(tokenText({ x: size.left, y: top, "data-bare": bare }, words));
   if (row) node.append(...odds(size, round, row));
   return node;
 }
@@ -157,29 +156,25 @@ function tokenText(more, words) {
 function odds(size, round, row) {
   const p = round.p ? round.p[row] : null;
   const help = signOf(round, row);
-  const line = size.flat ? 15 : size.narrow ? 16 : 29;
-  const end = size.flat ? size.boxW - 104 : size.boxW - 4; // flat: the numbers stand at the end
-  const cue = { class: "odds cue", x: end, y: line, "text-anchor": "end" };
-  const start = left(size) - (help && line === 29 && !size.slim ? BEFORE_CUE : 0);
+  const end = size.flat ? size.boxW - 114 : size.boxW - (size.slim ? 2 : 4);
+  const cue = { class: "odds cue", x: end, y: size.slim ? 29 : tokenY(size), "text-anchor": "end" };
   return [
     ...bar(size, "q", round.q[row], 0),
-    ...(p === null ? [] : bar(size, "p", p, 1, start)),
+    ...(p === null ? [] : bar(size, "p", p, 1)),
     ...(help ? [" ", s("text", cue, round.signs[row])] : []),
   ];
 }
 
-/** A chance in words, and as a bar: the first or second of a box. */
-function bar(size, name, chance, place, start = left(size)) {
-  const { flat, slim, narrow, large, boxW } = size;
-  const beside = slim ? 0 : place;
-  const full = large ? BAR + 9 : narrow ? BAR - 6 : BAR;
-  const x = flat ? boxW - 100 + 48 * beside : start + (6 + full) * beside;
+/** A chance in words, and as a bar: the first or second of a box. Flat: at its end. */
+function bar({ flat, slim, large, boxW, pitch, full, left }, name, chance, place, start = left) {
+  const x = (flat ? boxW - 110 : start) + pitch * place;
   const y = flat ? 14 : large ? 34 : slim ? 29 + 20 * place : 29;
-  const width = Math.max(1, (flat ? 42 : full) * chance).toFixed(1);
   const under = y + (flat ? 3.5 : large ? 5.5 : 4); // below the tail of a q
-  const words = s("text", { class: "odds", x, y }, `${name} ${percent(chance)}`),
+  const words = s("text", { class: "odds", x, y }, `${name} ${percent(chance)}`);
+  if (typeof chance !== "number") return [" ", words];
+  const width = Math.max(1, full * chance).toFixed(1),
     look = { class: `bar ${name}`, x, y: under, width, height: flat ? 2.5 : 3.5 };
-  return typeof chance === "number" ? [" ", words, s("rect", look)] : [" ", words];
+  return [" ", words, s("rect", look)];
 }
 
 /** A draft of a block state: its formula, then its edits. */
@@ -208,7 +203,7 @@ export function ghostBox(size, round, id, [x, y]) {
     stop = `the target's ${what} where the walk stopped, ${ghost.why}`;
   const words = cutWords(size, `◇ ${ghost.short}`);
   const top = !size.flat && ghost.p === null ? size.boxH / 2 + 5 : tokenY(size),
-    start = size.slim ? left(size) : INSET;
+    start = size.slim ? size.left : INSET;
   return s(
     "g",
     {
@@ -234,9 +229,10 @@ export function ghostBox(size, round, id, [x, y]) {
 
 /** The children of a node that are not drawn. */
 export function chipBox(size, chip, [x, y]) {
-  const odds = [`Σq ${percent(chip.q)}`, ...(chip.p === null ? [] : [`Σp ${percent(chip.p)}`])];
-  const sums = odds.join("  ");
+  const [q, p] = [chip.q, chip.p].map(percent);
+  const odds = chip.p === null ? [`Σq ${q}`] : q === p ? [`Σq, Σp ${q}`] : [`Σq ${q}`, `Σp ${p}`];
   const [count] = chip.words.split(" "),
+    start = size.slim ? size.left : 8,
     long = size.slim || (size.flat && chip.words.length > FLAT_WORDS),
     words = long ? count : chip.words;
   const told = `${words} ${odds.join(" ")}: ${long ? `${chip.words}, ` : ""}`,
@@ -251,13 +247,10 @@ export function chipBox(size, chip, [x, y]) {
       role: "treeitem",
     },
     s("rect", { class: "pill", width: size.boxW, height: size.boxH - 6, y: 3, rx: 17 }),
-    tokenText(
-      { x: size.slim ? left(size) : 10, y: size.flat ? 15 : 17, "data-brief": count },
-      words,
-    ),
-    ...(size.slim ? odds : [sums]).flatMap((told, line) => {
-      const x = size.flat ? 108 : size.slim ? left(size) : 10;
-      return [" ", s("text", { class: "odds", x, y: size.flat ? 14 : 30 + 15 * line }, told)];
+    tokenText({ x: start, y: size.flat ? 15 : 17, "data-brief": count }, words),
+    ...(size.slim ? odds : [odds.join("  ")]).flatMap((told, line) => {
+      const at = { x: size.flat ? size.boxW - 112 : start, y: size.flat ? 14 : 30 + 15 * line };
+      return [" ", s("text", { class: "odds", ...at }, told)];
     }),
   );
 }

@@ -101,7 +101,7 @@ export class Spine {
       const size = { width: tree.boxW, height: tree.boxH, rx: token.row < 0 ? tree.boxH / 2 : 7 };
       const said = oddsOf(token);
       const lines = tree.slim ? said : [said.join("   ")];
-      const inset = left + (tree.slim ? 4 : token.row < 0 ? INSET : 9);
+      const inset = left + (token.row < 0 && !tree.slim ? INSET : tree.left);
       parts.push(
         s("rect", { class: `box ${token.came}`, x: left, y: top, ...size }),
         s("text", { class: "token", x: inset, y: top + TOKEN_Y }, cut(token.short)),

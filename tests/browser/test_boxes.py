@@ -1,0 +1,59 @@
+"""The words of a tree's boxes keep clear of each other and of the boxes' edges."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("playwright")
+from playwright.sync_api import Browser
+
+from app.page_files import css
+from tests.browser.steps import with_modules
+
+pytestmark = pytest.mark.browser
+
+# [words that are too near] of boxes of every shape, at the scales that show numbers: the gaps of
+# words to the right, in pixels of the screen.
+NEAR = """async ({ scales, least }) => {
+  const { nodeBox, sizes } = await import("/web/tree/boxes.js"),
+    { TOKEN } = await import("/web/tree/camera.js"),
+    { s } = await import("/web/dom.js");
+  const odds = [1, 0.99, 0.084, 0.0004],
+    pairs = odds.flatMap((q) => odds.map((p) => [q, p])),
+    found = [];
+  const measure = (size, k, sign) => {
+    const round = {
+      tokens: pairs.map(() => 0), labels: ["a token of many letters"], short: ["essential-ly…"],
+      depths: pairs.map(() => 1), status: "r".repeat(pairs.length),
+      q: pairs.map(([q]) => q), p: pairs.map(([, p]) => p),
+      signs: sign && pairs.map(() => sign), sign_help: { [sign]: "what it means" },
+    };
+    const svg = s("svg", { class: "ds-tree" });
+    svg.style.setProperty("--token", `${TOKEN / k}px`);
+    svg.append(...pairs.slice(1).map((_, i) => nodeBox(size, round, i + 1, `n${i}`, [0, 0])));
+    document.querySelector("main").replaceChildren(svg);
+    for (const node of svg.children) {
+      const texts = [...node.querySelectorAll("text")].map((text) => [text, text.getBBox()]),
+        right = ({ x, width }) => x + width;
+      for (const [text, box] of texts) {
+        const level = ([other, { x, y }]) =>
+            other !== text && x > box.x && Math.abs(y - box.y) < 7,
+          ends = texts.filter(level).map(([, { x }]) => x);
+        const gap = (Math.min(size.boxW, ...ends) - right(box)) * k;
+        if (gap < least) found.push([node.textContent, text.textContent, k, size.boxW, gap]);
+      }
+    }
+  };
+  for (const shape of ["", "flat", "narrow", "large", "slim"])
+    for (const k of scales)
+      for (const sign of [null, "n2"]) measure(sizes(null, shape, true), k, sign);
+  return found;
+}"""
+
+
+def test_words_keep_clear_of_each_other_and_of_the_edge(browser: Browser):
+    page = with_modules(browser.new_page(), style=css())
+    page.locator("main").evaluate("main => main.classList.add('ds-scope')")
+    found = page.evaluate(NEAR, {"scales": [0.82, 0.95, 1.5], "least": 0.5})
+    page.close()
+    assert not found
