@@ -4,7 +4,6 @@
 import { ViewInAddress } from "../address.js";
 import { clear, estimate, h, number, ratio, unbroken } from "../dom.js";
 import { answered } from "../feed.js";
-import { awaits, onGoTo, taken } from "../goto.js";
 import { awaited, banner, card, choice, menu } from "../parts.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
@@ -109,15 +108,14 @@ export class Results {
     this.place = h("div", { class: "ds-scope" }, this.opened.element, awaited());
     clear(element).append(this.place);
     this.shipped = answered(source.table({}));
-    onGoTo(element, () => this._take());
     this.address = new ViewInAddress("results", this.place, {
       state: () => this.rows && this._state(),
       runs: () => (this.file ? [this.file.path, this.file.name] : []),
       show: async (state, runs) => {
-        if (awaits("results")) return this._take();
         const [path, name] = runs ?? [];
         await this._turnTo(path ? { path, name } : null, state ?? {});
       },
+      go: (file) => this._take(file),
     });
   }
 
@@ -208,9 +206,7 @@ export class Results {
   }
 
   /** A file was opened on the page. */
-  async _take() {
-    const { path, name } = taken("results") ?? {};
-    if (!path) return;
+  async _take({ path, name }) {
     this.address?.leave();
     this.file = null; // the same one may be opened again
     await this._turnTo({ path, name });

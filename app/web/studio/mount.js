@@ -18,9 +18,9 @@ export async function mountStudio(page, setting) {
   recallForm(setting.stop, trigger);
   onShown(studio.scope, () => lookAt(setting.view));
   studio.link.listen(async (atStart) => {
-    const asked = atStart && restore(studio),
+    const isRestored = atStart && restore(studio),
       unseen = setting.view === "run" && viewOf(readAddress()) !== "run"; // made from the start
-    if (!asked && !unseen) await showFirst(studio, page.server);
+    if (!isRestored && !unseen) await showFirst(studio, page.server);
   });
   page.watch("value", () => {
     const value = page.props.value || {};
