@@ -20,7 +20,10 @@ from analysis.table_files import CSV, PARQUET, table_bytes
 from app.page_files import WEB
 from app.studio.files import MAX_UPLOAD
 from core import ASSETS
-from tests.browser.steps import NODE, Open, from_menu, settle, tab, title
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
+from tests.browser.steps import NODE, PROMPT, Open, from_menu, settle, tab, title
+from tests.fakes import make_header
 from tests.test_calibration_files import table
 from tests.test_lines import LOGS
 
@@ -95,6 +98,25 @@ def test_several_traces_open_side_by_side_and_one_more_beside_them(visit: Open):
     words = "chat-dflash.jsonl.gz: opened in Compare"
     expect(said(page)).to_have_text(words, timeout=60_000)  # two trees were just drawn
     expect(panes).to_have_count(3)
+
+
+def test_a_trace_without_rounds_is_said_to_have_none(visit: Open, tmp_path: Path):
+    trace = Trace(make_header("Say nothing."), (), {"text": "<b>Ok."})
+    write_trace(tmp_path / "t.jsonl", trace)
+    page = visit()
+    settle(page)
+    drag(page, "drop", tmp_path / "t.jsonl")
+    words = "This run has no rounds: it ended before the first one; its text is “<b>Ok.”."
+    expect(page.locator("#ds-view-run .ds-away")).to_have_text(words)
+    expect(page.locator("#ds-view-run .ds-empty")).to_be_hidden()
+    expect(page.locator(PROMPT)).to_have_value("Say nothing.")
+    tab(page, "calibration")
+    said_there = page.locator("#ds-view-calibration .ds-banner:visible")
+    expect(said_there).to_have_text("without rounds so far, and left out: t.jsonl")
+    tab(page, "compare")
+    settle(page)
+    drag(page, "drop", tmp_path / "t.jsonl", TRACES / "chat-dflash.jsonl.gz")
+    expect(page.locator("#ds-view-compare .ds-away").first).to_have_text(words)
 
 
 def test_files_that_one_tab_does_not_take_are_named(visit: Open):
