@@ -223,6 +223,12 @@ def test_spiffy_s_example_accepts_by_any_order_of_a_drafted_set():
     assert len(graph.EXAMPLE.draft.links[both]) == 2
 
 
+def test_every_formula_of_spiffy_s_graph_is_marked_where_calibration_is_told(made: dict):
+    marked = [step["trees"][0]["marks"] for step in made["chapters"][9]["steps"] if step["trees"]]
+    hot = [marks for marks in marked if graph.HOT in marks.values()]
+    assert [set(marks) for marks in hot] == [{str(n + 1) for n in range(len(graph.GRAPH))}]
+
+
 # ── the course ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -443,6 +449,17 @@ def test_the_last_chapter_shows_the_reports_numbers(made: dict):
         }  # fmt: skip
         shown = [p["y"] for p in group["points"]]
         assert shown == [tau[f"{method} 64", source] for source in measured.SOURCES]
+
+
+def test_what_more_nodes_bring_is_the_ratio_of_the_line_s_ends(made: dict):
+    step = made["chapters"][-1]["steps"][0]
+    lines = [
+        each["meta"] for each in step["side"]["figures"][0]["data"] if "points" in each["meta"]
+    ]
+    points = lines[0]["points"]
+    first, last = points[0], points[-1]
+    times = f"{last['x'] / first['x']:g} times the nodes for {last['y'] / first['y']:.2f} times"
+    assert times in plain([span for spans in step["text"] for span in spans])
 
 
 def test_what_the_intervals_of_tvd_leave_open_is_not_said(made: dict):

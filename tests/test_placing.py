@@ -102,7 +102,8 @@ def test_an_engines_counts_are_words_and_a_damaged_file_is_a_sentence(tmp_path: 
 
 def test_step_times_are_advice_on_the_run_on_view_as_the_command_gives_it(call, tmp_path: Path):
     steps, run = write(tmp_path, "s.csv", STEPS), ASSETS / "traces" / "chat-dflash.jsonl.gz"
-    told = opened(steps, lambda: {"A": read_trace(run)})
+    told = opened(steps, lambda: {"mine.jsonl": read_trace(run)})
+    assert "the rounds of mine.jsonl, with" in told["about"]
     code, out, _ = call("advise", run, "--cost", steps, "--json")
     facts = json.loads(out)
     assert code == 0 and facts["flags"] and facts["sentences"] == told["lines"]
@@ -117,6 +118,9 @@ def test_step_times_are_advice_on_the_run_on_view_as_the_command_gives_it(call, 
     json.dumps(told, allow_nan=False)
     with pytest.raises(UserError, match="open a run in Run first"):
         opened(steps)
+    other = read_trace(ASSETS / "traces" / "chat-hydra.jsonl.gz")
+    with pytest.raises(UserError, match="Compare shows 2: open the run whose drafts they time"):
+        opened(steps, lambda: {"A, mine": read_trace(run), "B, other": other})
 
 
 @pytest.mark.parametrize("tab", [calibrate_result, Simulations(Examples()).add_cost, opened])

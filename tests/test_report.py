@@ -208,6 +208,19 @@ def _chains(path: Path, method: str, drafted: int, accepted: list[int]) -> None:
             record.round([9, *range(10, 10 + drafted)], [-1, *range(drafted)], range(taken + 1), 9)
 
 
+def test_a_run_without_rounds_is_said_to_have_none(call, folder, tmp_path):
+    empty = tmp_path / "empty.jsonl"
+    write_trace(empty, Trace(fakes.make_header(), (), {"text": "Ok\x1b."}))
+    code, out, _ = call("trace", "show", empty)
+    said = "this run has no rounds: it ended before the first one; its text is “Ok␛.”"
+    assert code == 0 and said in out
+    code, out, _ = call("report", empty, folder)
+    assert code == 0 and "1 of 7 runs has no rounds: only the numbers of runs and of" in out
+    assert "no rounds" not in call("report", folder)[1]
+    _, out, _ = call("report", empty)
+    assert out.splitlines()[-1].startswith("1 of 1 run has no rounds"), out
+
+
 def test_a_gate_that_is_missed_is_exit_code_1(call, folder):
     low, high = sorted(tau(Tables.of(list(map(read_trace, folder.iterdir()))))["tau"])
     code, _, err = call("report", folder, "--gate", f"tau>={low}", "rounds > 1")

@@ -105,7 +105,8 @@ def test_logs_of_other_trainers_are_read_and_their_last_value_counts(tmp_path):
     "value",
     [
         "{", "[]", "{}", "[1]", {"acc_0": 7}, {"acc_0": "x"}, {"acc_0": True}, {"acc_0": [1]},
-        {"acc_999": 0.5}, {f"t{n}/acc_0": 0.5 for n in range(99)}, {"acc_0": "nan"},
+        {"acc_999": 0.5}, {"acc_0": 0.5, "acc_999": 0.5}, {"acc_0": "nan"},
+        {f"t{n}/acc_0": 0.5 for n in range(99)},
         {"format": "draftscope-accuracy"}, {"format": "draftscope-accuracy", "texts": [3]},
         {"format": "draftscope-accuracy", "texts": [{"text": "a", "right": [2], "seen": [1],
          "right_after": [], "seen_after": []}]},

@@ -20,7 +20,7 @@ from torch import nn
 from transformers import DynamicCache
 
 from analysis.drafters import measuring, wiring
-from analysis.drafters.expected import Expected, reported
+from analysis.drafters.expected import Expected, errors, reported
 from analysis.drafters.measuring import Kept, Measured, measure, passage_of, unheard
 from analysis.drafters.mistakes import MISTAKES, NO_FEATURES, _frames
 from analysis.drafters.signatures import BAD, BETTER, GOOD, NAMED, NOTHING, Signature, Wiring
@@ -359,6 +359,14 @@ def test_a_healthy_drafter_is_not_accused(kind):
     assert found.configured.tau > 2  # or nothing would be tested
     assert found.faults == ()
     assert len(found.mistakes) > 8
+
+
+@pytest.mark.parametrize(
+    ("chance", "free", "quantile"),  # of printed tables
+    [(0.05, 5, 2.015), (0.025, 10, 2.228), (0.005, 10, 3.169), (0.001, 30, 3.385)],
+)
+def test_a_chance_is_student_s_of_as_many_stretches(chance, free, quantile):
+    assert errors(chance, np.arange(free + 1).repeat(3)) == pytest.approx(quantile, rel=2e-3)
 
 
 def test_a_drafter_that_knows_nothing_is_not_accused_either():

@@ -67,7 +67,7 @@ class Profile(Struct):
         if any(abs(a - b) > ROUNDED for a, b in zip(shares, rates, strict=False)):
             raise BadField("its shares by place are not those of its histogram")
         own = sum(length * count for length, count in lengths.items()) / rounds
-        if mean is not None and abs(mean - own) > ROUNDED * max(1.0, own):
+        if mean is not None and abs(mean - own) > ROUNDED * own:
             raise BadField("its mean_accept_length is not that of its histogram")
         accepted = sum((length - 1) * count for length, count in lengths.items())
         return Served(NAME, rounds, None, accepted, histogram=histogram, places=kept)

@@ -295,6 +295,12 @@ def notes(tables: Tables) -> Iterator[str]:
             f"{broken} of {plural(len(runs), 'run')} {'was' if broken == 1 else 'were'} "
             "interrupted: their whole rounds count, and they are compared with none."
         )
+    if empty := int((runs["rounds"] + runs["left_out"] == 0).sum()):
+        has, it = ("has", "it") if empty == 1 else ("have", "them")
+        yield (
+            f"{empty} of {plural(len(runs), 'run')} {has} no rounds: only the numbers of runs and "
+            f"of prompts count {it}."
+        )
     if left_out := int(runs["left_out"].sum()):
         yield (
             f"{left_out} rounds are left out: denoising rounds, texts that ended at once, or "

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from analysis.labels import sampling
 from app.studio import shipped
-from app.studio.engine import CollectRequest, DiagnoseRequest, Request
+from app.studio.engine import ELSEWHERE, CollectRequest, DiagnoseRequest, Request
 from app.studio.methods import Methods
 from app.studio.questions import Question
 from app.studio.routes import GONE, Route
@@ -108,10 +108,13 @@ class Collecting:
         if not header.model.get("name"):
             raise UserError(
                 "this trace does not tell which target wrote it, and What-if needs that very "
-                "target: open its text as a collected one (collect --answer)"
+                f"target: {ELSEWHERE}"
             )
         if not (header.prompt_ids or header.prompt_text):
-            raise UserError("this trace does not hold its prompt, and What-if begins with it")
+            raise UserError(
+                "this trace does not hold its prompt, and What-if begins with it: "
+                f"{ELSEWHERE}; add --prompt"
+            )
         rule = sampling(header)
         tokens = min(MOST_TOKENS, max(2, header.stated("max_new_tokens", int) or MOST_TOKENS))
         methods = tuple(_listable([header.method, *shipped.COLLECTED], self._methods))

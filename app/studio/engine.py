@@ -22,6 +22,12 @@ from core.progress import Progress, Report, silent
 from core.rounds.round import GREEDY, Round, Sampling
 from core.traces.schema import Header
 
+# How a text becomes one for What-if without the target that wrote it.
+ELSEWHERE = (
+    "`python -m app collect --model TARGET --answer TRACE --out FILE.safetensors` drafts its text "
+    "with a target that you name, and What-if opens the file"
+)
+
 if TYPE_CHECKING:
     from analysis.drafters.measuring import Kept
     from core.decoding.engine import Engine, Run
@@ -191,7 +197,7 @@ def _collect(engine: Engine, asked: CollectRequest, report: Report) -> None:
         return
     language = engine.prepare()
     if other := other_target(asked.of, language):
-        raise UserError(f"{other}: What-if needs the run's own target")
+        raise UserError(f"{other}, and What-if needs the run's own target: {ELSEWHERE}")
     source = source_of(engine, asked.methods, widest(asked.methods))
     ids = list(asked.of.prompt_ids) or language.encode_chat(asked.prompt)
     plan = CollectionPlan(asked.new_tokens, sampling=asked.sampling)

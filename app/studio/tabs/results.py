@@ -24,7 +24,7 @@ def build(studio: Studio) -> None:
     made, routes = cache(table), studio.routes
 
     def opens(question: Question) -> Any:
-        return for_upload(lambda file: opened(file, lambda: routes.traces(question)))(question)
+        return for_upload(lambda file: opened(file, lambda: routes.on_view(question)))(question)
 
     view("results", "ds-results", {"table": lambda _: made(), "open": opens, "parquet": parquet})
 
@@ -41,7 +41,7 @@ def table(path: Path = SHIPPED) -> dict[str, Any]:
 
 def opened(file: Path, on_view: Callable[[], Mapping[str, Trace]] = dict) -> dict[str, Any]:
     """An uploaded file in words: {title, about, sheets, strips, lines, figure, flags}, or {table}
-    of methods. ``on_view``: the runs whose drafts step times are asked about.
+    of methods. ``on_view``: the runs whose drafts step times are asked about, by their names.
 
     Raises UserError for a file that says nothing here.
     """

@@ -59,24 +59,32 @@ def grid(file: Path) -> dict[str, Any]:
 def advice(file: Path, traces: Mapping[str, Trace]) -> dict[str, Any]:
     """The words of ``advise`` on recorded rounds, with the step times in a file.
 
-    Raises UserError where no run is on view, or it says nothing of shorter drafts.
+    ``traces``: those on view, by what a sentence calls them. Raises UserError where there is none,
+    where they are not of one setting, or say nothing of shorter drafts.
     """
     from analysis.charts.chart import as_json
     from analysis.charts.figures import PAGE, worth_by_size
     from analysis.experiments.advise import advise, choices, flags, sentences, sizes_of
     from analysis.experiments.shorter import of_traces
     from analysis.experiments.step_times import read_step_times
+    from analysis.labels import method_labels
 
     if not traces:
         raise UserError("these are step times: open a run in Run first, whose drafts they time")
+    settings = set(method_labels({name: trace.header for name, trace in traces.items()}).values())
+    if len(settings) > 1:
+        raise UserError(
+            f"these are step times of one setting, and Compare shows {len(settings)}: open the run "
+            "whose drafts they time in Run, then this file once more"
+        )
     times = read_step_times(file)
     shorter = of_traces(traces, sizes_of(times, ()))
     found = advise(shorter, times)
     chosen, what = choices(found), size_words(shorter.drafts)
     told = _told(
         "Which draft pays",
-        f"Which {what} pays at which batch: the rounds of {shorter.name}, which is on view in Run, "
-        "with the step times of this file. `advise` says the same.",
+        f"Which {what} pays at which batch, of {shorter.name}: the rounds of "
+        f"{' and of '.join(traces)}, with the step times of this file. `advise` says the same.",
         list(advice_sheets(found, chosen, shorter)),
         list(sentences(chosen, shorter, times)),
     )

@@ -2,7 +2,6 @@
 // names; and the setting.
 
 import { namedNode } from "../address.js";
-import { awaits } from "../goto.js";
 import { NEEDS_FILE, namesOf, ticketsOf, whenEnded } from "../named.js";
 import { changedOf } from "./knobs.js";
 
@@ -56,7 +55,6 @@ export async function showLinked(view, state, files, isWanted) {
   view.unnamed = "";
   await view.list();
   if (!isWanted()) return;
-  if (awaits("whatif")) return view.goTo();
   const [file] = files ?? [],
     named = view.listed?.includes(state?.text) ? state.text : null;
   const own = state && { ...state, made: state.made?.[0] ?? state.trace };
