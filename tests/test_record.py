@@ -102,7 +102,7 @@ def test_a_chain_without_q_holds_the_best_tokens_only_where_nothing_was_drawn(
 ):
     settings = {"sampling": {"temperature": temperature}}
     with Recorder(tmp_path / "t.jsonl", "theirs", [1], 2, settings=settings) as record:
-        for taken in (2, 1, 0, 1, 0, 2):
+        for taken in (2, 1, 0, 1, 0, 1, 0):
             record.round([9, 4, 5], [-1, 0, 1], [*range(taken + 1)], 9)
     tables = Tables.of(read_trace(tmp_path / "t.jsonl"))
     told = [row for row in findings(tables) if "best token" in row.words]
