@@ -19,8 +19,9 @@ from msgspec import Meta, Struct, structs
 
 from analysis.experiments.family import Entry
 from app.report.advised import advice_sheets, size_words
-from app.report.counted import Sheet, sheets, strips
+from app.report.counted import sheets, strips
 from app.report.scored import score_sheet
+from app.report.shown import TextTable
 from core.declared import Count, convert
 from core.errors import UserError
 from core.json_input import read_json
@@ -93,7 +94,7 @@ def advice(file: Path, traces: Mapping[str, Trace]) -> dict[str, Any]:
     return told | {"figure": as_json(worth_by_size(found, what, PAGE)), "flags": shown}
 
 
-def _told(title: str, about: str, found: list[Sheet], lines: list[str]) -> dict[str, Any]:
+def _told(title: str, about: str, found: list[TextTable], lines: list[str]) -> dict[str, Any]:
     return {
         "title": flowing(title, MAX_CELL),
         "about": about,
