@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ from msgspec import Meta, Struct, structs
 from analysis.experiments.family import Entry
 from analysis.numbers import plural
 from app.report.advised import advice_sheets, size_words
-from app.report.counted import Sheet, sheets, strips
+from app.report.counted import sheets, strips
 from app.report.scored import score_sheet
 from app.report.sections import REPORT, cautions, notes
 from app.report.shown import TextTable, parts
@@ -140,12 +140,12 @@ def pooled(files: Sequence[Path], gone: int = 0) -> dict[str, Any]:
     return _told(
         "Traces together",
         f"The rounds of {plural(len(traces), 'trace')} together. `report` says the same, and more.",
-        [Sheet(title, g.titles, g.rows) for title, g in grids if isinstance(g, TextTable)],
+        [replace(each, title=title) for title, each in grids if isinstance(each, TextTable)],
         [*cautions(tables), *words, *notes(tables), *left[:MAX_LEFT], *more],
     )
 
 
-def _told(title: str, about: str, found: list[Sheet], lines: list[str]) -> dict[str, Any]:
+def _told(title: str, about: str, found: list[TextTable], lines: list[str]) -> dict[str, Any]:
     return {
         "title": flowing(title, MAX_CELL),
         "about": about,
