@@ -200,6 +200,7 @@ def test_places_are_told_as_deep_as_drafts_went(call, tmp_path):
     (line,) = [x for x in out.splitlines() if x.startswith("acceptance at 31 ")]
     assert code == 0 and line.split()[-2:] == ["0.50", "–"], err
     assert "acceptance at 32" not in out and "show the first 32" in out
+    assert "best chain" not in out and "not the drafter's best" not in out  # nothing tells it
 
 
 def _chains(path: Path, method: str, drafted: int, accepted: list[int]) -> None:
