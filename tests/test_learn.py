@@ -432,10 +432,12 @@ def test_every_section_of_every_chapter_is_told(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_last_chapter_shows_the_reports_numbers(made: dict):
     rows = [
-        row for file in measured.FOLDER.glob("tau-*.json") for row in json.loads(file.read_text())
+        row
+        for file in measured.FOLDER.glob("tau-*.json")
+        for row in json.loads(file.read_text())["rows"]
     ]
-    plain = [row for row in rows if not row["options"] and row["sampling"] == "greedy"]
-    tau = {(row["method"], row["source"]): row["tau"] for row in plain}
+    plain = [row for row in rows if not row["options"] and row["temperature"] == 0]
+    tau = {(f"{row['method']} {row['budget']}", row["source"]): row["tau"] for row in plain}
     budgets, sources = (
         [each["meta"] for each in s["side"]["figures"][0]["data"] if "points" in each["meta"]]
         for s in made["chapters"][-1]["steps"][:2]
@@ -474,8 +476,9 @@ def test_what_the_intervals_of_tvd_leave_open_is_not_said(made: dict):
 def test_every_method_was_judged_at_two_budgets_and_both_temperatures():
     found = measured.CourseMeasurements()
     for method in measured.TREES:
-        for sampling in ("greedy", "T=1"):
-            assert {16, 64} <= {rate.budget for rate in found.some(method, sampling=sampling)}
+        for temperature in (0, 1):
+            rates = found.some(method, temperature=temperature)
+            assert {16, 64} <= {rate.budget for rate in rates}
         for rate in found.some(method):
             counted = sum(n * many for n, many in enumerate(rate.lengths, 1))
             assert counted / sum(rate.lengths) == pytest.approx(rate.tau)
