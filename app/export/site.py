@@ -122,7 +122,7 @@ def _line(name: str, file: TraceFile, trace: Trace) -> dict[str, Any]:
         "method": visible(method_name(header.method)),
         "budget": None if header.method == PLAIN else header.stated("budget", int),
         "temperature": sampling(header).temperature if knows else None,
-        "tau": numbers["tau"] if numbers["rounds"] else None,
+        "tau": numbers["tau"],
         "tokens": numbers["tokens"],
         "rounds": numbers["rounds"],
         "prompt": flowing(header.prompt_text, PROMPT),
