@@ -70,15 +70,10 @@ COLLIDE = """async ({ step, presents }) => {
   const main = document.querySelector("main");
   main.className = presents ? "ds-scope ds-presenting" : "ds-scope";
   main.replaceChildren(svg);
-<<<<<<< HEAD
-  const round = { tvd: [0.35, 0.81, 0.75, 0.9] };
-  axis.draw({ round, width: 500, boxW: 80, stepX: step }, columns);
-=======
   axis.draw(
     { round: { tvd: [0.35, 0.81, 0.75, 0.9] }, width: 500, boxW: 80, stepX: step },
     columns,
   );
->>>>>>> main
   axis.place({ stepX: step, boxW: 80 }, { kx: 1, x: 40 }, columns);
   const boxes = [...axis.labels.children].map((label) => label.getBoundingClientRect());
   const seen = boxes.filter(({ width }) => width);
