@@ -29,7 +29,7 @@ from core.rounds.blocks import Block
 from core.rounds.causes import Cause
 from core.rounds.draft import Candidates, Draft, Proposal
 from core.rounds.round import Round, TargetProbs, Times, Verdict
-from core.stats import FEW, bootstrap, interval, resample, wilson
+from core.stats import FEW, bootstrap, interval, resample, tau, wilson
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import TraceWriter, write_trace
@@ -397,6 +397,13 @@ def test_wilson_against_known_values():
         assert found[1] == pytest.approx(high, abs=6e-5)
     assert np.isnan(wilson(0, 0)).all()
     assert wilson(7, 7)[1] == 1
+
+
+def test_a_single_text_is_drawn_anew_by_its_rounds_and_several_as_wholes():
+    texts = [[1, 4, 2, 7, 1, 3], [2, 2], [5], [1, 1, 6], [3, 8]]
+    assert tau(texts[:1]) == (3.0, *bootstrap([[length] for length in texts[0]]))
+    assert tau(texts) == (46 / 14, *bootstrap(texts))
+    assert tau([])[0] is None
 
 
 def test_bootstrap_is_the_same_every_time_and_pairs():

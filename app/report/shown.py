@@ -20,7 +20,6 @@ from core.rounds.causes import Cause
 if TYPE_CHECKING:
     from analysis.measures.tables import Tables
 
-Row = Mapping[Any, Any]
 # Formats that columns.toml may name. Of one that ends with "low" the interval is shown.
 FORMATS: Mapping[str, Callable[[Any], str]] = {
     "0.0": lambda value: number(value, 1),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from core.decoding.request import RunRequest
 from core.diffusion.request import DenoiseRequest
 from core.errors import UserError
-from core.files import replacing
+from core.files import write_json
 from core.methods.names import DEFAULT, PLAIN
 from core.models import presets
 from core.models.embedded import NAME
@@ -153,8 +152,7 @@ class LiveEngine:
             )
         finally:
             kept.passages.clear()
-        with replacing(asked.path) as unfinished:
-            unfinished.write_text(json.dumps(found.to_json()), encoding="utf-8")
+        write_json(asked.path, found.to_json())
 
     def _loaded_denoiser(self, report: Report = silent) -> DiffusionLanguage:
         """The embedded denoiser is loaded when the first run needs it."""

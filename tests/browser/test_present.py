@@ -42,6 +42,11 @@ def test_a_run_is_presented_and_stepped_through(visit: Open):
     sizes = page.evaluate(SIZES)
     assert len(sizes) > 3 and min(sizes) >= 19.99
     assert seen(page) == {"ds-why-line"}
+    places = []
+    for said in ("…", "a word " * 30):  # while it is asked for, and a long one
+        page.locator(".ds-why-line").evaluate("(line, said) => (line.textContent = said)", said)
+        places.append(page.locator(".ds-presenting .ds-tree").bounding_box())
+    assert places[0] == places[1]
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Escape")
     page.wait_for_function("() => !document.fullscreenElement")
