@@ -73,7 +73,7 @@ export function weights(side) {
     [bar(q, "", "hot"), number(q)],
     [bar(ngram, "", "new"), number(ngram)],
   ]);
-  return [captioned("what a term counts", ["", "weight", "drafter's term", "n-gram term"], rows)];
+  return [captioned("what a term counts", ["", "weight", "drafter", "n-gram"], rows)];
 }
 
 /** A table whose title can be seen. */
