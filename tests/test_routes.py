@@ -22,6 +22,7 @@ pytest.importorskip("gradio")
 
 from gradio.utils import get_upload_folder
 
+from analysis.collected.collection import Collection
 from app.commands.collect import Options
 from app.studio import background, files
 from app.studio.background import Collecting, Diagnosing
@@ -325,6 +326,11 @@ def test_a_run_s_text_is_collected_once_and_only_from_a_finished_ticket(runs: Ru
         answer = ask["collected"]({"ticket": each["ticket"]})
         assert (answer["file"], answer["title"]) == (requests[0].path.stem, "why?")
         assert "leaves the run's at new token 1." in answer["apart"]  # a fake writes another text
+    made = Collection.load(requests[0].path)
+    mine = tuple(made.tokens[made.answer : made.end].tolist())
+    assert background._apart(replace(requests[0], text=mine)) == ""
+    said = background._apart(replace(requests[0], text=(*mine, 5)))
+    assert f"the first {len(mine)} of the run's {len(mine) + 1} new tokens" in said
     assert opened == [requests[0].path] * 2 and requests[0].path.is_file()
     assert ask["collect"]({"ticket": "nobody"}) == GONE
     runs.close()

@@ -136,16 +136,24 @@ class Collecting:
 
 
 def _apart(request: CollectRequest) -> str:
-    """Where the collected text leaves the run's, in words; "": nowhere."""
+    """What of the run's text the collected one is, in words; "": all of it."""
     from analysis.collected.collection import Collection
 
     made = Collection.load(request.path)
-    pairs = zip(made.tokens[made.answer : made.end].tolist(), request.text, strict=False)
-    at = next((at for at, (mine, its) in enumerate(pairs, 1) if mine != its), None)
-    return "" if at is None else (
-        f"The text written here leaves the run's at new token {at}. From there on, what is shown "
-        "holds for the text written here only."
-    )  # fmt: skip
+    mine, its = made.tokens[made.answer : made.end].tolist(), request.text
+    pairs = zip(mine, its, strict=False)
+    at = next((at for at, (own, its_own) in enumerate(pairs, 1) if own != its_own), None)
+    if at is not None:
+        return (
+            f"The text written here leaves the run's at new token {at}. From there on, what is "
+            "shown holds for the text written here only."
+        )
+    if len(mine) >= len(its):
+        return ""
+    return (
+        f"These are the first {len(mine)} of the run's {len(its)} new tokens. τ and all below is "
+        "of these alone."
+    )
 
 
 def _listable(names: Iterable[str], methods: Methods) -> Iterable[str]:
