@@ -111,6 +111,11 @@ def test_a_figure_shows_the_weights_that_its_text_names_and_explains_only_marks_
         assert ("▪" in each["note"]) == any(item["mark"] == "hot" for item in each["items"])
 
 
+def test_no_tree_of_a_step_is_a_root_alone(made: dict):
+    trees = [tree for ch in made["chapters"] for step in ch["steps"] for tree in step["trees"]]
+    assert trees and all(tree["rows"] is None or len(tree["rows"]) > 1 for tree in trees)
+
+
 def test_the_runs_are_small_and_of_one_text(shipped: Material):
     assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 300_000
     texts = set()
