@@ -96,6 +96,26 @@ def made() -> dict:
     return course()
 
 
+def test_a_figure_shows_the_weights_that_its_text_names_and_explains_only_marks_it_has(made: dict):
+    sides = [(step, step.get("side") or {}) for ch in made["chapters"] for step in ch["steps"]]
+    (step, side), *others = [each for each in sides if each[1].get("kind") == "weights"]
+    named = next(span["num"] for line in step["text"] for span in line if "num" in span)
+    assert named.split(", ") == [f"{row['weight']:.2f}" for row in side["rows"]][:4] and not others
+    lists = [
+        each
+        for _, side in sides
+        for each in side.get("lists", ())
+        if "◆ the" in each.get("note", "")
+    ]
+    for each in lists:
+        assert ("▪" in each["note"]) == any(item["mark"] == "hot" for item in each["items"])
+
+
+def test_no_tree_of_a_step_is_a_root_alone(made: dict):
+    trees = [tree for ch in made["chapters"] for step in ch["steps"] for tree in step["trees"]]
+    assert trees and all(tree["rows"] is None or len(tree["rows"]) > 1 for tree in trees)
+
+
 def test_the_runs_are_small_and_of_one_text(shipped: Material):
     assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 300_000
     texts = set()

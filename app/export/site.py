@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.labels import set_apart, temperature
-from app.export.offline import STYLES, data_block, frame, page
+from app.export.offline import STYLES, TOOLS, data_block, frame, page
 from app.export.packs import DETAILED, inert, pack, weight
 from app.page_files import LEARN, css, enclosed
 from app.trace_files import TraceFile
@@ -135,8 +135,7 @@ def _write_pages(made: Path, lines: Sequence[dict[str, Any]]) -> None:
         "Runs",
         enclosed("offline/site.js"),
         css(SITE),
-        '<nav aria-label="Parts of this site"></nav><p>recorded runs</p>'
-        '<button type="button" id="ds-theme" aria-label="Dark or light"></button>',
+        f'<nav aria-label="Parts of this site"></nav><p>recorded runs</p>{TOOLS}',
         "<main></main>",
         # The data's files: 'self' is this host, and "file:" this folder opened from disk.
         scripts=" 'self' file:",

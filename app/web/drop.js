@@ -29,9 +29,9 @@ const TEXTS = /\.(json|log)$/; // of anything, so they are looked at last
 const LARGEST = 64; // MB of a file, as the server takes it
 const MOST = 24; // files that are opened at once, as many as the shelf holds
 const SIDE_BY_SIDE = 4;
-const POOLED = 1000; // traces that are measured together at once
+const POOLED = 500; // traces that are measured together at once
 const LOOKED = 2000; // files of a folder
-const SAID_EVERY = 10; // traces that are sent
+const AT_ONCE = 10; // traces that are sent
 const STAYS = 8000; // milliseconds of a sentence without a complaint
 const READ = { every: 200, most: 30 }; // looks at runs that are being read
 
@@ -188,14 +188,15 @@ class FileTaker {
 
   /** Measure more traces together than are listed; `left`: how many files are beside them. */
   async _pool(traces, left, more) {
-    const [sent, opened] = [[], []];
-    for (const [at, file] of traces.slice(0, POOLED).entries()) {
-      if (at % SAID_EVERY === 0)
-        this._say(`sending ${at} of ${traces.length} traces…`, false, true);
-      const { path, ticket, view } = await this._place(file, at < MOST);
-      if (path) sent.push(path);
-      if (view === "run") opened.push(ticket);
+    const some = traces.slice(0, POOLED),
+      answers = [];
+    while (answers.length < some.length) {
+      this._say(`sending ${answers.length} of ${traces.length} traces…`, false, true);
+      const next = some.slice(answers.length, answers.length + AT_ONCE);
+      answers.push(...(await Promise.all(next.map((f) => this._place(f, some.indexOf(f) < MOST)))));
     }
+    const sent = answers.map(({ path }) => path).filter(Boolean),
+      opened = answers.filter(({ view }) => view === "run").map(({ ticket }) => ticket);
     shelve(opened);
     const what = plural(sent.length, "trace"),
       lost = traces.length - sent.length + left;

@@ -17,7 +17,7 @@ pytest.importorskip("pandas")
 import pandas as pd
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from analysis.charts.palette import SERIES, colour
+from analysis.charts.palette import PALETTES, SERIES, series_colour
 from analysis.charts.parts import FEW
 from analysis.frames import COVERAGE
 from analysis.measures.acceptance import per_depth
@@ -136,7 +136,10 @@ def test_a_run_keeps_the_letter_and_colour_that_it_has_in_compare(visit: Open, a
     expect(labels).to_have_count(2)
     look = "each => [each.textContent[0], getComputedStyle(each).fill]"
     drawn = dict(labels.evaluate_all(f"all => all.map({look})"))
-    rgb = [tuple(int(colour(at)[i : i + 2], 16) for i in (1, 3, 5)) for at in (1, 2)]
+    rgb = [
+        tuple(int(PALETTES["light"][series_colour(at)][i : i + 2], 16) for i in (1, 3, 5))
+        for at in (1, 2)
+    ]
     assert drawn == {
         letter: f"rgb({r}, {g}, {b})" for letter, (r, g, b) in zip("BC", rgb, strict=True)
     }

@@ -832,3 +832,11 @@ def test_the_embedded_model_in_the_browser(browser: Browser, tmp_path: Path):
             assert all(r.draft.nodes == 64 and r.probe is not None for r in trace.rounds)
         finally:
             server.terminate()
+
+
+def test_tau_stands_beside_its_bars_in_large_type(replay: Open):
+    page = replay("ddtree")
+    page.evaluate("document.documentElement.style.fontSize = '20px'")
+    bars = page.locator(".ds-lengths:visible").bounding_box()
+    label = page.locator(".ds-lengths-label:visible").bounding_box()
+    assert bars and label and label["x"] >= bars["x"] + bars["width"]
