@@ -302,6 +302,12 @@ def test_a_profile_tells_how_drafts_were_verified(settings, rule):
     assert profile.made([trace])["verification_method"] == rule
 
 
+@pytest.mark.parametrize(("rule", "said"), [("synthetic", "simulated"), ("fly", "FLy accepted")])
+def test_a_profile_is_measured_and_of_a_rule_that_it_names(rule, said):
+    with pytest.raises(UserError, match=said):
+        profile.made([Trace(make_header(rule=rule), tuple(make_run(4, 16)), {})])
+
+
 def test_a_profile_of_different_drafters_is_refused(tmp_path, capsys):
     write_trace(tmp_path / "a.jsonl", made(4, 16))
     write_trace(tmp_path / "b.jsonl", made(4, 16, method="treeflash"))

@@ -19,7 +19,7 @@ from analysis.experiments.variants import Variant
 from core.methods.names import PLAIN
 from core.methods.registry import find
 from core.rounds.round import Probe
-from core.stats import tau
+from core.stats import rounds_by_length, tau
 
 ALL = "all"  # the source of rows over all prompts
 KEPT = 16  # K of the coverage
@@ -98,6 +98,7 @@ class Entry:
                  the same prompt: the median over prompts
     same         timed runs whose tokens are plain decoding's
     agree        timed runs whose rounds are those that τ is of; None where τ is of runs
+    lengths      rounds of 1, 2, … tokens (accepted + 1); empty: not known
     """
 
     method: str
@@ -121,6 +122,7 @@ class Entry:
     generate: float | None
     same: int
     agree: int | None
+    lengths: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Numbers at four digits: more is noise."""
@@ -185,6 +187,7 @@ def _entry(
         coverage=_means(some, "coverage"),
         **_times(found, own),
         agree=None if ran else sum(_agree(cell) for cell in own.values()),
+        lengths=rounds_by_length(units),
     )
 
 

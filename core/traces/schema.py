@@ -143,7 +143,7 @@ class Totals:
         return {
             "tokens": self.tokens + (not self.denoised),  # the first one is prefill's
             "rounds": len(lengths),
-            "tau": sum(lengths) / len(lengths) if lengths else 1.0,
+            "tau": sum(lengths) / len(lengths) if lengths else None,
             "acceptance_lengths": lengths,
             "seconds": dict.fromkeys(STAGES, 0.0) | dict(zip(STAGES, self.seconds, strict=False)),
         }

@@ -131,6 +131,18 @@ def test_files_that_one_tab_does_not_take_are_named(visit: Open):
     expect(said(page)).to_have_text(words)
 
 
+def test_more_traces_than_are_listed_are_measured_together(visit: Open):
+    page = visit()
+    settle(page)
+    trace = (TRACES / "chat-dflash.jsonl.gz").read_bytes()
+    drag(page, "drop", ("notes.txt", "", b""), *((f"{n}.jsonl.gz", "", trace) for n in range(26)))
+    words = "26 traces: together in Results; 24 are listed under Examples; 1 file left out"
+    expect(said(page)).to_have_text(words)
+    report = page.get_by_role("region", name="An opened file")
+    expect(report).to_contain_text("The rounds of 26 traces together")
+    expect(report.get_by_role("row", name="acceptance at 6")).to_contain_text("≥ 7 ÷ drafts")
+
+
 def test_a_fifth_run_is_listed_where_compare_has_four(visit: Open):
     page = visit()
     settle(page)

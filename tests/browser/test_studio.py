@@ -193,7 +193,13 @@ def test_settings_float_over_the_page_and_enter_starts(visit: Open):
     prompt.press("Enter")
     expect(page.locator(".ds-about q")).to_contain_text("lines")
     expect(state(page)).to_have_attribute("data-state", "done")
-    expect(prompt).to_be_focused()
+    page.keyboard.press("Home")  # keys are the picture's once it is asked
+    page.keyboard.press("ArrowRight")
+    expect(title(page)).to_have_text(at_round(2))
+    expect(prompt).to_have_value("two\nlines")
+    prompt.focus()
+    prompt.press("Escape")
+    expect(prompt).not_to_be_focused()
 
 
 def test_the_page_opens_on_a_good_round_with_its_settings_in_the_form(visit: Open):

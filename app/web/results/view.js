@@ -103,14 +103,14 @@ export class Results {
     this.order = BY_SPEED;
     this.source = source;
     this.files = new Turns();
-    this.file = null; // {path, name} of the file that is on view
+    this.file = null; // {path, name} of the file that is on view, {paths, name} of several
     this.opened = new OpenedFile(source);
     this.place = h("div", { class: "ds-scope" }, this.opened.element, awaited());
     clear(element).append(this.place);
     this.shipped = answered(source.table({}));
     this.address = new ViewInAddress("results", this.place, {
       state: () => this.rows && this._state(),
-      runs: () => (this.file ? [this.file.path, this.file.name] : []),
+      runs: () => (this.file?.path ? [this.file.path, this.file.name] : []),
       show: async (state, runs) => {
         const [path, name] = runs ?? [];
         await this._turnTo(path ? { path, name } : null, state ?? {});
@@ -141,9 +141,9 @@ export class Results {
    *  file that table alone. `state` of the table: as it is, unless given. */
   async _turnTo(file, state) {
     const isWanted = this.files.take();
-    if (!this.rows || file?.path !== this.file?.path) {
+    if (!this.rows || file?.paths || file?.path !== this.file?.path) {
       if (file) this.opened.wait(file.name);
-      const of = { path: file?.path, tickets: lookedAt() }, // which step times are asked of
+      const of = { ...file, tickets: lookedAt() }, // which step times are asked of
         asked = file ? answered(this.source.open(of)) : {},
         [told, shipped] = await Promise.all([asked, this.shipped]);
       if (!isWanted()) return;
@@ -206,10 +206,10 @@ export class Results {
   }
 
   /** A file was opened on the page. */
-  async _take({ path, name }) {
+  async _take({ path, paths, name }) {
     this.address?.leave();
     this.file = null; // the same one may be opened again
-    await this._turnTo({ path, name });
+    await this._turnTo({ path, paths, name });
     this.address?.moved();
   }
 

@@ -2,6 +2,7 @@
 // names; and the setting.
 
 import { namedNode } from "../address.js";
+import { h } from "../dom.js";
 import { NEEDS_FILE, namesOf, ticketsOf, whenEnded } from "../named.js";
 import { changedOf } from "./knobs.js";
 
@@ -66,8 +67,18 @@ export async function showLinked(view, state, files, isWanted) {
   if (tickets.length) view.expect();
   view.unnamed = said;
   view.complain("");
-  await whenEnded(view.source, tickets, isWanted);
+  await waitFor(view, tickets, isWanted);
   if (!isWanted()) return;
   if (tickets.length) await view.collecting.begin(tickets[0], state);
   else await view.settle(lacks ? { ...state, node: undefined, made: undefined } : {});
+}
+
+/** Wait for the run of a link, which may have to be decoded again, and say so where the cards will
+ *  stand. */
+async function waitFor(view, tickets, isWanted) {
+  const words = "The run that the link names is decoded first; then its text is collected.",
+    told = h("p", { class: "ds-soft ds-tell", role: "status" }, words);
+  if (tickets.length) view.coming.firstChild.append(told);
+  await whenEnded(view.source, tickets, isWanted);
+  told.remove();
 }

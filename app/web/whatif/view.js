@@ -63,12 +63,12 @@ class WhatIf {
     });
   }
 
-  /** A run was asked about: its text is collected, and then shown. Or a file was opened. */
+  /** A run is asked about: its text is collected, and shown at the round on view. Or a file is. */
   async _go(asked) {
     await this.list();
     if (asked.path) return showPlaced(this, asked);
     this.leave();
-    this.collecting.begin(asked.ticket);
+    this.collecting.begin(asked.ticket, { place: asked.place });
   }
 
   /** Whether the text on view is one that ships. */
