@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from analysis.charts import palette
-from analysis.charts.palette import LETTERS, PALETTES, SERIES, Theme, colour, letter
+from analysis.charts.palette import LETTERS, PALETTES, SERIES, Theme, letter, series_colour
 from app.page_files import WEB, css
 from core import ASSETS
 
@@ -90,7 +90,7 @@ def test_no_other_file_has_a_colour_of_the_palette_and_every_named_one_is_define
 def test_letters_go_on_and_colours_begin_again():
     names = [letter(at) for at in (0, 3, 25, 26, 51, 52, 701)]
     assert names == ["A", "D", "Z", "AA", "AZ", "BA", "ZZ"]
-    assert colour(6) == colour(0) != colour(1)
+    assert series_colour(6) == series_colour(0) != series_colour(1)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

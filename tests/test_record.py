@@ -96,6 +96,13 @@ def test_what_is_no_round_is_one_sentence(tmp_path, said):
     assert not read_trace(tmp_path / "a.jsonl").complete  # and what was written is kept
 
 
+def test_siblings_without_lists_are_ranked_by_q_or_by_their_order(tmp_path):
+    with Recorder(tmp_path / "t.jsonl", "theirs", [1]) as record:
+        told = record.round([9, 4, 5], [-1, 0, 0], [0], 9, log_q=[0, -2, -1])
+        untold = record.round([9, 4, 5], [-1, 0, 0], [0], 9)
+    assert told.draft.ranks.tolist() == [0, 2, 1] and untold.draft.ranks.tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_chain_without_q_holds_the_best_tokens_only_where_nothing_was_drawn(
     tmp_path, temperature

@@ -26,6 +26,7 @@ SERIES: Mapping[str, tuple[str, ...]] = {
     # readable on white and on black
     "auto": ("#2a7ab8", "#c2610c", "#a45bbf", "#1f8a5c", "#857300", "#d0486f"),
 }
+SLOTS = len(SERIES["light"])  # colours and signs of series
 _NAMED = {  # on light, on dark
     "ground": ("#f5f4ef", "#12151b"),
     "card": ("#fffefb", "#1a1e26"),
@@ -99,9 +100,9 @@ def letter(at: int) -> str:
     return (letter(first - 1) if first else "") + chr(ord("A") + last)
 
 
-def colour(at: int, theme: str = "light") -> str:
-    """The colour of number ``at``; after the last they begin again, and the letter tells."""
-    return SERIES[theme][at % len(SERIES[theme])]
+def series_colour(at: int) -> str:
+    """The name of number ``at``'s colour; after the last they begin again, and the letter tells."""
+    return f"series-{at % SLOTS + 1}"
 
 
 def variables(theme: Theme) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from analysis.charts.palette import SERIES, letter
+from analysis.charts.palette import letter, series_colour
 from analysis.frames import Column, columns
 from analysis.numbers import interval, number, share, signed
 from app.report.sections import Section
@@ -202,6 +202,5 @@ def _sign(method: str, order: Sequence[str]) -> str:
     if method not in order:
         return ""
     at = order.index(method)
-    slot = at % len(SERIES["light"]) + 1
-    colour = f"background: var(--ds-series-{slot})"
+    colour = f"background: var(--ds-{series_colour(at)})"
     return f'<i class="ds-letter" style="{colour}">{letter(at)}</i> '

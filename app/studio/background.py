@@ -136,7 +136,7 @@ class Collecting:
 
 
 def _apart(request: CollectRequest) -> str:
-    """What of the run's text the collected one is, in words; "": all of it."""
+    """How much of the run's text the collected one has, in words; "": all of it."""
     from analysis.collected.collection import Collection
 
     made = Collection.load(request.path)

@@ -90,3 +90,27 @@ def test_no_label_above_a_tree_runs_into_the_next(browser: Browser):
     }
     page.close()
     assert not any(found.values()), found
+
+
+# Parts of a band in the text that are narrower than a letter: a space alone at a line's end.
+SLIVERS = """async (width) => {
+  const { Strip } = await import("/web/strip.js");
+  const words = "Drinking enough water is essential for maintaining optimal health . It helps us";
+  const tokens = words.split(" ").map((word, at) => [at ? ` ${word}` : word, "a", at]);
+  const strip = new Strip(() => {}),
+    text = (at) => tokens.slice(at, at + 3);
+  strip.append([0, 3, 6, 9, 12].map((at) => ({ text: text(at) })), 0);
+  const main = document.querySelector("main");
+  main.className = "ds-scope";
+  main.style.width = `${width}px`;
+  main.replaceChildren(strip.element);
+  const parts = strip.bands.flatMap((band) => [...band.getClientRects()]);
+  return [strip.bands.length, parts.filter((part) => part.width < 6).length];
+}"""
+
+
+def test_no_space_alone_stands_at_a_line_s_end(browser: Browser):
+    page = with_modules(browser.new_page(), style=css())
+    found = [page.evaluate(SLIVERS, width) for width in range(120, 420, 7)]
+    page.close()
+    assert found == [[5, 0]] * len(found), found

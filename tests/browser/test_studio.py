@@ -832,3 +832,12 @@ def test_the_embedded_model_in_the_browser(browser: Browser, tmp_path: Path):
             assert all(r.draft.nodes == 64 and r.probe is not None for r in trace.rounds)
         finally:
             server.terminate()
+
+
+def test_tau_stands_beside_its_bars_in_large_type(replay: Open):
+    page = replay("ddtree")
+    page.evaluate("document.documentElement.style.fontSize = '20px'")
+    page.evaluate(FRAMES)
+    gap = """() => document.querySelector(".ds-lengths-label").getBoundingClientRect().left -
+      document.querySelector(".ds-lengths").getBoundingClientRect().right"""
+    assert page.evaluate(gap) >= 0

@@ -2,7 +2,7 @@
 
 import { button, h } from "../dom.js";
 import { answered } from "../feed.js";
-import { differ, firstOf, Gallery, shelve, shelved } from "../gallery.js";
+import { firstOf, Gallery, shelve, shelved } from "../gallery.js";
 import { sign } from "../parts.js";
 import { keptTickets, lettersFor, UNASKED } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
@@ -120,7 +120,6 @@ export class RunChooser {
       title: run.method + (run.budget ? ` B ${run.budget}` : ""),
       letter: letters[at],
       prompt: run.prompt,
-      heat: differ(runs) ? ` T ${run.temperature}` : "",
       made: run.made,
     }));
     this.runs.sort((one, other) => (one.letter < other.letter ? -1 : 1));
@@ -131,17 +130,27 @@ export class RunChooser {
     return this.hear.chosen(this.runs, missing);
   }
 
+  /** Call the runs as figures do, with what sets each apart from the others. `names`: by letter,
+   *  which begins them. */
+  name(names) {
+    for (const run of this.runs) {
+      run.title = names[run.letter].slice(2);
+      run.called.textContent = run.title;
+    }
+  }
+
   _entry(run) {
     const leaveOut = () => {
       this.hear.leave();
       return this._choose(this.asked.filter((ticket) => ticket !== run.ticket));
     };
     const about = { "aria-label": `Leave ${run.letter} out`, title: "Leave this run out" };
+    run.called = h("span", {}, run.title);
     return h(
       "span",
       { title: run.prompt },
       sign(run.letter),
-      run.title + run.heat,
+      run.called,
       h("small", { class: "ds-soft" }, firstOf(run.prompt, PROMPT)),
       button("×", { class: "ds-small", ...about }, leaveOut),
     );

@@ -184,6 +184,7 @@ export class Calibration {
 
   _draw(found) {
     const { runs, source } = this;
+    this.chooser.name(found.names);
     this.findings.replaceChildren(...findingsOf(runs, found));
     this.numbers.replaceChildren(...numbersOf(runs, found, source));
     this.errors.replaceChildren(...errorsOf(runs, found, source));
