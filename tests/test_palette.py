@@ -10,9 +10,20 @@ import numpy as np
 import pytest
 
 from analysis.charts import palette
-from analysis.charts.palette import LETTERS, PALETTES, SERIES, Theme, letter, series_colour
+from analysis.charts.palette import (
+    CAUSE_COLOURS,
+    LETTERS,
+    PALETTES,
+    SERIES,
+    Theme,
+    causes,
+    letter,
+    series_colour,
+)
+from analysis.measures.tables import CAUSES
 from app.page_files import WEB, css
 from core import ASSETS
+from core.rounds.causes import Cause
 
 ROOT = ASSETS.parent
 
@@ -97,3 +108,10 @@ def test_letters_go_on_and_colours_begin_again():
 def test_causes_of_the_budget_are_told_apart_without_colours(theme: Theme):
     colours = PALETTES[theme]
     assert contrast(colours["cause-pruned"], colours["cause-short"]) > 1.5
+
+
+def test_every_cause_of_a_figure_has_its_colour_in_the_page_too():
+    rules = causes()
+    for cause in CAUSES:
+        name = CAUSE_COLOURS[Cause(cause)]
+        assert f".end.{cause}{{--ds-end:var(--ds-{name})}}" in rules and name in PALETTES["light"]

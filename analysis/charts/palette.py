@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from core.rounds.causes import Cause
+
 Theme = Literal["auto", "light", "dark", "page"]
 
 LETTERS = "ABCD"  # runs that a view shows at once
@@ -56,6 +58,22 @@ _NAMED = {  # on light, on dark
     "cause-unknown": ("#b4ad98", "#5a5f55"),
     "cause-unreached": ("#e9e5d8", "#2e3644"),
 }
+CAUSE_COLOURS: Mapping[Cause, str] = {  # its colour's name; those that are not here are unknown
+    Cause.ACCEPTED: "cause-accepted",
+    Cause.OUTRANKED: "cause-outranked",
+    Cause.PRUNED: "cause-pruned",
+    Cause.NOT_READ: "cause-unread",
+    Cause.SHORT_LIST: "cause-short",
+    Cause.OUTSIDE: "cause-outside",
+    Cause.VOCABULARY: "cause-vocabulary",
+    Cause.BEYOND: "cause-beyond",
+    Cause.NO_DRAFT: "cause-nothing",
+    Cause.REFUSED: "cause-refused",
+    Cause.NOT_TAKEN: "cause-unknown",
+    Cause.UNKNOWN: "cause-unknown",
+    Cause.TEXT_ENDED: "cause-nothing",
+    Cause.UNREACHED: "cause-unreached",
+}
 # greys that can be read on white and on black alike; the paper is see-through
 _AUTO = {
     "ink": "#767676", "soft": "#767676", "line": "rgba(128,128,128,0.25)", "faint": "#8a8a8a",
@@ -90,6 +108,12 @@ def series_colour(at: int) -> str:
 def variables(theme: Theme) -> str:
     """The theme's colours as declarations of a stylesheet."""
     return "".join(f"--ds-{name}:{code};" for name, code in PALETTES[theme].items())
+
+
+def causes() -> str:
+    """Rules of a stylesheet that give what is of a cause (``.end.CODE``) its colour, --ds-end."""
+    rules = (f".end.{cause}{{--ds-end:var(--ds-{name})}}" for cause, name in CAUSE_COLOURS.items())
+    return "\n".join(rules)
 
 
 _WORDS = ("meta", "text", "name", "hovertext", "ticktext", "label", "legendgroup")

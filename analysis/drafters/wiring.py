@@ -45,14 +45,15 @@ class ProbePlan:
     new_tokens: int = 96
     stride: int = 3
 
-    def check(self, texts: int = LEAST) -> None:
+    def check(self, texts: int = LEAST, depth: int = 1) -> None:
         """Raises UserError with one sentence when a value is out of range, and for so few texts
-        that a verdict cannot follow, however long their answers are."""
+        that a verdict cannot follow, however long their answers are. ``depth``: of the drafter; no
+        place is so near an answer's end."""
         for name, least, most in (("new_tokens", 8, 4096), ("stride", 1, 64)):
             if not least <= (value := getattr(self, name)) <= most:
                 word = name.replace("_", " ")
                 raise UserError(f"the {word} must be {least} to {most}, not {value}")
-        _enough(texts * -(-self.new_tokens // UNIT), "are at most")
+        _enough(texts * -(-max(0, self.new_tokens - depth) // UNIT), "are at most")
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +112,7 @@ class WiringProbe:
         Raises UserError for a plan out of range, prompts whose answers are too short, or a drafter
         that does not tell q.
         """
-        self.plan.check(len(self.prompts))
+        self.plan.check(len(self.prompts), self.drafter.max_depth)
         bench, units = self._bench(_part(report, 0.0, TEXTS_DONE))
         longest = max(len(text.frame) + len(text.answer) for text in bench.texts)
         subject = Subject(self.drafter, self.language, longest, bench.kept.layers)

@@ -76,9 +76,10 @@ export async function showLinked(view, state, files, isWanted) {
 /** Wait for the run of a link, which may have to be decoded again, and say so where the cards will
  *  stand. */
 async function waitFor(view, tickets, isWanted) {
+  if (!tickets.length) return;
   const words = "The run that the link names is decoded first; then its text is collected.",
     told = h("p", { class: "ds-soft ds-tell", role: "status" }, words);
-  if (tickets.length) view.coming.firstChild.append(told);
+  view.coming.firstChild.append(told);
   await whenEnded(view.source, tickets, isWanted);
   told.remove();
 }
