@@ -474,6 +474,7 @@ def test_requests_of_one_server_count_together_however_they_sampled():
     assert found.tau[-1] == pytest.approx(1 + np.mean(lengths)) and found.method == "vLLM eagle3"
     (said,) = (note for note in found.notes if "as they were served" in note)
     assert "6 texts at T = 0, 3 texts at T = 1" in said
+    assert shorter.labels_of(of) == ["vLLM eagle3"]  # so the page takes them, too
 
 
 # ── what one pastes, and the command ─────────────────────────────────────────────────────────────

@@ -770,6 +770,18 @@ def test_a_mask_that_is_zero_already_is_told(kind):
     assert [each.trial.name for each in run(made).moot] == ["mask embedding zero"]
 
 
+def test_texts_too_short_for_a_verdict_are_known_before_they_are_written():
+    def report(done, what):
+        raise AssertionError("nothing is to be written")
+
+    for most, error, words in (
+        (56 + DEPTH, UserError, "at most 7 stretches"),
+        (57 + DEPTH, AssertionError, "written"),
+    ):
+        with pytest.raises(error, match=words):
+            run(dflash(), plan=ProbePlan(new_tokens=most, stride=1), report=report)
+
+
 def test_only_what_leaves_q_as_it_is_changes_nothing():
     """A q that is nowhere near p, or flat, is as far from p after any change."""
     for right in (np.zeros((200, 3), bool), np.random.default_rng(0).random((200, 3)) < 0.5):

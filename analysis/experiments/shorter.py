@@ -158,12 +158,11 @@ def few(units: int, rounds: int, name: str = "texts") -> list[str]:
 def of_traces(traces: Mapping[str, Trace], choose: Choose) -> Shorter:
     """Requests of one server that sampled otherwise count together. Raises UserError for several
     methods, for rounds without drafts, and for trees of which no smaller ones follow."""
-    headers = {name: _unasked(trace.header) for name, trace in traces.items()}
-    labels = list(dict.fromkeys(method_labels(headers).values()))
+    labels = labels_of(traces)
     if len(labels) > 1:
         some = ", ".join(labels[:SEVERAL]) + (" …" if labels[SEVERAL:] else "")
         several = f"these traces are of several settings ({some}): give those of one"
-        raise UserError("; ".join([several, *split_by(headers)]))
+        raise UserError("; ".join([several, *split_by({n: t.header for n, t in traces.items()})]))
     header = next(iter(traces.values())).header
     prompts: dict[str, list[Round]] = {}  # whose texts are alike: several seeds count together
     for trace in traces.values():
@@ -204,6 +203,12 @@ def _over(prompts: int, rounds: int, interval: bool) -> str:
         return f"Over {plural(prompts, 'prompt')}, {plural(rounds, 'round')}."
     alone = ": the interval holds for it alone" if interval else ""
     return f"Over {plural(rounds, 'round')} of one prompt{alone}."
+
+
+def labels_of(traces: Mapping[str, Trace]) -> list[str]:
+    """The labels of traces, each once, whatever sampling their requests asked for."""
+    headers = {name: _unasked(trace.header) for name, trace in traces.items()}
+    return list(dict.fromkeys(method_labels(headers).values()))
 
 
 def _unasked(header: Header) -> Header:

@@ -82,13 +82,12 @@ def advice(file: Path, traces: Mapping[str, Trace]) -> dict[str, Any]:
     from analysis.charts.chart import as_json
     from analysis.charts.figures import PAGE, worth_by_size
     from analysis.experiments.advise import advise, choices, flags, sentences, sizes_of
-    from analysis.experiments.shorter import of_traces
+    from analysis.experiments.shorter import labels_of, of_traces
     from analysis.experiments.step_times import read_step_times
-    from analysis.labels import method_labels
 
     if not traces:
         raise UserError("these are step times: open a run in Run first, whose drafts they time")
-    settings = set(method_labels({name: trace.header for name, trace in traces.items()}).values())
+    settings = labels_of(traces)
     if len(settings) > 1:
         raise UserError(
             f"these are step times of one setting, and Compare shows {len(settings)}: open the run "
