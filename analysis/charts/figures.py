@@ -20,6 +20,7 @@ from analysis.measures import acceptance, causes, reliability
 from analysis.measures.tables import CAUSES, Tables
 from analysis.numbers import plural
 from core.rounds.causes import Cause
+from core.rounds.node import known
 
 USUAL_K, FEW_K = 8, (1, 4, 16)  # of coverage: shown first for several runs, and for one
 _POWERS = (1, 2, 4, 8, 16)
@@ -388,8 +389,3 @@ def points(
         )
         for row in rows
     )  # fmt: skip
-
-
-def known(value: float | None) -> float | None:
-    """The number, or None where it is NaN."""
-    return None if value is None or value != value else float(value)

@@ -28,6 +28,7 @@ from core.drafting.session import Drafter
 from core.errors import UserError
 from core.models.language import Language
 from core.rounds.draft import Array
+from core.rounds.node import known
 
 UNIT = 8  # tokens of text that are resampled together
 LEAST = 8  # such stretches, or the text is too short for a verdict
@@ -255,8 +256,8 @@ def to_json(wiring: Wiring) -> dict[str, Any]:
             "name": each.trial.name,
             "tau": each.tau,
             "acceptance": _known(each.acceptance),
-            "ratio": _finite(wiring.ratio(each)),
-            "gain": _finite(float(wiring.gain(each).mean())),
+            "ratio": known(wiring.ratio(each)),
+            "gain": known(float(wiring.gain(each).mean())),
             "right": each.right.mean(0).tolist(),
             "tvd": _known(each.tvd.mean(0)),
             "better": each is not wiring.configured and wiring.better(each),
@@ -274,7 +275,7 @@ def to_json(wiring: Wiring) -> dict[str, Any]:
         if healthy is None
         else {
             "source": healthy.source,
-            "tau": _finite(healthy.tau),
+            "tau": known(healthy.tau),
             "right": _known(healthy.right.mean(0)),
         },
         "configured": signature(wiring.configured),
@@ -283,8 +284,4 @@ def to_json(wiring: Wiring) -> dict[str, Any]:
 
 
 def _known(values: Array) -> list[float | None]:
-    return [_finite(float(value)) for value in values]
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+    return [known(value) for value in values]

@@ -6,7 +6,6 @@ was accepted is known for every prompt, times for some of them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
@@ -18,6 +17,7 @@ from analysis.experiments.sweep import label
 from analysis.experiments.variants import Variant
 from core.methods.names import PLAIN
 from core.methods.registry import find
+from core.rounds.node import known
 from core.rounds.round import Probe
 from core.stats import rounds_by_length, tau
 
@@ -168,7 +168,7 @@ def _entry(
     units = [cell.accepted.lengths for cell in own.values() if cell.accepted.lengths]
     value, *span = tau(units)
     assert value is not None, "a row is made of cells with rounds"
-    low, high = (None if math.isnan(end) else end for end in span)
+    low, high = map(known, span)
     some = [cell.accepted for cell in own.values()]
     ran = variant in found.ran
     return Entry(

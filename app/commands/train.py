@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
@@ -219,8 +218,8 @@ def print_rows(found: Iterable[Row]) -> list[Row]:
     return made
 
 
-def _interval(low: float, high: float) -> str:
-    return TOO_FEW if math.isnan(low) else f"[{low:.2f}, {high:.2f}]"
+def _interval(low: float | None, high: float | None) -> str:
+    return TOO_FEW if low is None else f"[{low:.2f}, {high:.2f}]"
 
 
 def report_denoiser(folder: Path, args: Options, texts: Sequence[HeldOutText]) -> list[Row]:

@@ -20,6 +20,7 @@ from core.methods import loading
 from core.methods.method import lazy
 from core.methods.registry import find_builder, find_drafter
 from core.models.language import Language
+from core.rounds.node import known
 from core.stats import bootstrap, difference, rounds_by_length
 from core.train.bars import progress_bar
 from core.train.evaluation import NEW_TOKENS, HeldOutText
@@ -140,6 +141,6 @@ def score_by_source(
 
 def _row(name: str, result: Score) -> Row:
     """τ with its 95 % bootstrap interval over texts, and ``lengths``: rounds of length 1, 2, …"""
-    low, high = bootstrap(result.runs[name])
+    low, high = map(known, bootstrap(result.runs[name]))
     lengths = rounds_by_length(result.runs[name])
     return {"method": name, "tau": result.tau(name), "low": low, "high": high, "lengths": lengths}
