@@ -10,8 +10,8 @@ BIN := $(VENV)/bin
 app: setup model
 	$(BIN)/python -m app
 
-# One thread a process: the cores are taken by the processes. Browser and graphviz tests are skipped,
-# with a reason at the end, where chromium or dot is missing. `make test PYTEST=` runs long tests too, as CI does.
+# One thread a process: the cores are taken by the processes. Tests that need chromium, dot or librsvg are skipped,
+# with a reason at the end, where these are missing. `make test PYTEST=` runs long tests too, as CI does.
 PYTEST ?= --short
 
 test: setup model lint types web

@@ -203,6 +203,13 @@ def sampling(header: Header) -> Sampling:
     )
 
 
+def temperature(header: Header) -> float | None:
+    """Of the sampling of the target's own tokens; None where the header does not tell it."""
+    told = header.settings.get("sampling", header.settings)
+    knows = isinstance(told, Mapping) and "temperature" in told
+    return sampling(header).temperature if knows else None
+
+
 def number(value: Any) -> float:
     """A number that a trace holds; 0 for anything else."""
     known = isinstance(value, (int, float)) and not isinstance(value, bool)

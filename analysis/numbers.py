@@ -157,3 +157,9 @@ def plural(count: int, noun: str) -> str:
 
 def _unknown(value: float | None) -> bool:
     return value is None or math.isnan(value)
+
+
+def ordinal(count: int) -> str:
+    """1st, 2nd, 3rd, 4th."""
+    teen = 10 < count % 100 < 14
+    return f"{count}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(count % 10, 'th')}"

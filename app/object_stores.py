@@ -8,7 +8,6 @@ s3fs, its name is said; who may read is that package's business.
 from __future__ import annotations
 
 import errno
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from typing import Any
 
 from app.terminal import ProgressBar
 from core.errors import UserError, first_line, writing
-from core.files import cache_root, replacing
+from core.files import cache_root, replacing, write_json
 from core.journal import alone
 from core.json_input import read_json
 
@@ -114,8 +113,7 @@ def _bring(
                 known[each.name] = each.state
                 done += each.size
         finally:
-            with replacing(note) as unfinished:
-                unfinished.write_text(json.dumps(known))
+            write_json(note, known)
 
 
 def _noted(note: Path) -> dict[str, str]:

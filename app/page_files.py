@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from analysis.charts.palette import variables
+from analysis.charts.palette import causes, variables
 
 WEB = Path(__file__).resolve().parent / "web"
 # plotly.py ships the script that draws its figures
@@ -89,7 +89,7 @@ def css(more: Sequence[str] = ()) -> str:
 
 def palette() -> str:
     """Define the colours that the stylesheets name."""
-    return f":root{{{variables('light')}}}\n.dark{{{variables('dark')}}}"
+    return f":root{{{variables('light')}}}\n.dark{{{variables('dark')}}}\n{causes()}"
 
 
 def _read(name: str) -> str:

@@ -92,7 +92,7 @@ def find(paths: Sequence[Path], empty: bool = False) -> TraceFiles:
 
 
 def read_all(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) -> dict[str, Trace]:
-    """The traces by name: the file's, or its whole path where two files share one.
+    """The traces by name: the file's, with enough of its folders where two files share one.
 
     Raises UserError for a path that is not a trace, or a folder without any.
     """
@@ -149,11 +149,9 @@ def _read(files: Sequence[Path], report: Report, limits: Limits) -> Iterator[Tra
 
 
 def _names(files: Iterable[str]) -> list[str]:
-    """A name of each file: without its folders, where no other has the same. Bytes that are not
-    UTF-8 are written as escapes: a name is also a cell of tables."""
-    paths = {file: Path(file).name for file in files}
-    often = Counter(paths.values())
-    names = (name if often[name] == 1 else file for file, name in paths.items())
+    """A name of each file. Bytes that are not UTF-8 are written as escapes: a name is also a cell
+    of tables."""
+    names = _distinct({path: path.name for path in map(Path, files)}).values()
     return [name.encode("utf-8", "backslashreplace").decode() for name in names]
 
 

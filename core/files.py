@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from core.errors import UserError
 from core.lines import open_regular
@@ -56,6 +57,12 @@ def replacing(path: Path) -> Iterator[Path]:
         except BaseException:  # after the rename the path may be another process's
             unfinished.unlink(missing_ok=True)
             raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write plain data as a JSON file, as ``replacing`` does."""
+    with replacing(path) as file:
+        file.write_text(json.dumps(value, indent=1), "utf-8")
 
 
 @contextmanager

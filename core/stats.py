@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import NormalDist
 
 import numpy as np
@@ -143,6 +145,12 @@ def tau(texts: Sequence[Sequence[int]]) -> tuple[float | None, float, float]:
     rounds = sum(map(len, texts))
     units = [[length] for length in texts[0]] if len(texts) == 1 else texts
     return sum(map(sum, texts)) / rounds if rounds else None, *bootstrap(units)
+
+
+def rounds_by_length(texts: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    """The number of rounds of length 1, 2, … over texts, each the lengths of its rounds."""
+    counts = Counter(chain.from_iterable(texts))
+    return tuple(counts[length] for length in range(1, max(counts, default=0) + 1))
 
 
 LEVEL = 0.001  # a smaller p-value refutes probabilities

@@ -452,12 +452,30 @@ def test_rounds_of_which_no_shorter_ones_follow_are_refused():
               for n, each in enumerate(told)}  # fmt: skip
         assert bool(split_by({n: each.header for n, each in of.items()})) == splits
         if splits:
-            with pytest.raises(UserError, match=r"…\): name one's; max_running has 6 values"):
+            with pytest.raises(
+                UserError, match=r"…\): give those of one; max_running has 6 values"
+            ):
                 shorter.of_traces(of, lambda drafts: [1])
         else:
             assert shorter.of_traces(of, lambda drafts: [1]).rounds
     with pytest.raises(UserError, match="drafted anything"):
         shorter.of_traces({"a": trace([0], places=0)}, lambda drafts: [1])
+
+
+def test_requests_of_one_server_count_together_however_they_sampled():
+    rng = np.random.default_rng(0)
+    asked = [{}, *({"temperature": float(n % 3 == 0)} for n in range(1, 10))]
+    of = {
+        str(n): trace(rng.integers(0, 6, 20), method="vLLM eagle3",
+                      prompt_ids=(n,), settings={"sampling": each})
+        for n, each in enumerate(asked)
+    }  # fmt: skip
+    found = shorter.of_traces(of, sizes_of(StepTimes(TOY), ()))
+    lengths = [r.accepted for each in of.values() for r in each.rounds]
+    assert found.tau[-1] == pytest.approx(1 + np.mean(lengths)) and found.method == "vLLM eagle3"
+    (said,) = (note for note in found.notes if "as they were served" in note)
+    assert "6 texts at T = 0, 3 texts at T = 1, 1 text at a T that is not told" in said
+    assert shorter.labels_of(of) == ["vLLM eagle3"]  # so the page takes them, too
 
 
 # ── what one pastes, and the command ─────────────────────────────────────────────────────────────

@@ -18,6 +18,13 @@ from core.traces.schema import Trace
 from tests.fakes import FakeEngine, make_header, make_run
 
 
+def test_behind_the_likeliest_only_what_was_asked_for_or_chosen_is_told():
+    places = [(make_run(2, seed=seed)[1], 0) for seed in range(1, 5)]
+    view = beside_view(places, int(places[0][0].draft.tokens[-1]))
+    behind = view["tokens"][MOST:]
+    assert behind and all(line["own"] or line["chosen"] for line in behind)
+
+
 def test_every_number_is_the_round_s_own():
     one, other = make_run(2, seed=1)[1], make_run(2, seed=2)[1]
     places = [(one, 0), None, (other, other.verdict.path[-1])]

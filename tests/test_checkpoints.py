@@ -169,6 +169,10 @@ def test_two_draft_lengths_are_compared_where_rounds_of_both_begin():
     assert row["others_share"] == pytest.approx(np.mean([*others.values()]))
     assert row["own_share"] != row["others_share"] and row["depth"] == 1
     assert row["value"] == row["other_value"] == pytest.approx(np.mean([ones[at] for at in both]))
+    three = begins.begins(Tables.of(made | {"middle": chained(2)})).to_dict("records")
+    least = [min(int(r[n].rpartition("B=")[2]) for n in ("method", "other")) for r in three]
+    assert all(row["depth"] <= most for row, most in zip(three, least, strict=True))
+    assert sorted(least) == [1, 1, 2, 2]
     # Behind the place where texts part nothing is compared.
     parted = made["long"].rounds[:5]
     texts = {"short": made["short"], "long": replace(made["long"], rounds=parted)}

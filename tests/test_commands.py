@@ -16,7 +16,7 @@ from app.command_line import RENAMED, REQUIRED, CommandOptions, option, parse, w
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ("README.md", "RESULTS.md", "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"))
-SCRIPTS = ("ablate", "overfit", "picture", "recording", "report", "ship")
+SCRIPTS = ("ablate", "overfit", "picture", "recording", "ship")
 
 
 def options_of(name: str) -> type[CommandOptions]:

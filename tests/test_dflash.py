@@ -381,3 +381,9 @@ def test_a_low_temperature_sharpens_q():
     drafter = toys.dflash_drafter()
     drafter.temperature = 0.5
     assert torch.equal(drafter.log_softmax(logits), (logits * 2).log_softmax(-1))
+
+
+def test_logits_are_multiplied_by_the_checkpoint_s_scale():
+    logits = torch.tensor([[1.0, 3.0, 2.0]])
+    drafter = toys.dflash_drafter(logit_scale=0.25)
+    assert torch.equal(drafter.log_softmax(logits), (logits * 0.25).log_softmax(-1))

@@ -231,6 +231,9 @@ def test_a_trace_is_never_overwritten(trace_file: Path, capsys):
     before = trace_file.read_bytes()
     assert export(trace_file, "--to", "csv", "--out", trace_file) == 2
     assert export(trace_file, trace_file, "--to", "csv") == 2
+    other = trace_file.with_name("other.jsonl")
+    other.write_bytes(before)
+    assert export(other, trace_file, "--to", "html", "--out", trace_file) == 2
     assert trace_file.read_bytes() == before
     capsys.readouterr()
 
@@ -288,6 +291,21 @@ def test_a_profile_counts_no_places_of_rows_scored_for_the_drafter_alone():
     for each in (record, more):
         told = profile.made([Trace(make_header(), (each,), {})])
         assert told["num_speculative_tokens"] == int(record.draft.depths.max())
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [({}, "longest_prefix"), ({"rule": "block"}, "block"), ({"options": {"block": True}}, "block")],
+)
+def test_a_profile_tells_how_drafts_were_verified(settings, rule):
+    trace = Trace(make_header(**settings), tuple(make_run(4, 16)), {})
+    assert profile.made([trace])["verification_method"] == rule
+
+
+@pytest.mark.parametrize(("rule", "said"), [("synthetic", "simulated"), ("fly", "FLy accepted")])
+def test_a_profile_is_measured_and_of_a_rule_that_it_names(rule, said):
+    with pytest.raises(UserError, match=said):
+        profile.made([Trace(make_header(rule=rule), tuple(make_run(4, 16)), {})])
 
 
 def test_a_profile_of_different_drafters_is_refused(tmp_path, capsys):

@@ -100,6 +100,8 @@ def test_accepted_tvd_and_coverage_are_those_of_real_runs(
             request = RunRequest(prompt, method, row["budget"], TOKENS, temperature)
             real += [r for r in engine.start(request, observe).rounds if r.committed]
         assert row["tau"] == pytest.approx(np.mean([r.accepted + 1 for r in real]), rel=1e-3)
+        lengths = [r.accepted + 1 for r in real]
+        assert row["lengths"] == [lengths.count(n) for n in range(1, max(lengths) + 1)]
         for depth in range(1, len(row["tvd"]) + 1):
             seen = [each for r in real if (each := probed(r, depth)) is not None]
             tvd, coverage = np.mean(seen, 0)

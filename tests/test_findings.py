@@ -21,6 +21,7 @@ from analysis.measures.findings import (
     LOSSY,
     SIMULATED,
     Finding,
+    _kept_promise,
     findings,
     flat_from,
 )
@@ -121,6 +122,13 @@ def test_trust_compares_path_q_with_what_was_accepted(told):
     verdict = "much" if low > 0 else "little"
     off = f"they promise too {verdict}" if low > 0 or high < 0 else "not shown to be off"
     assert off in said
+
+
+@pytest.mark.parametrize(("bias", "said"), [(0.3, "too much"), (-0.3, "too little"),
+                                            (0.002, "less than 0.01 tokens")])  # fmt: skip
+def test_what_is_off_by_next_to_nothing_promises_neither_too_much_nor_too_little(bias, said):
+    row = {"bias": bias, "bias_low": bias - 0.001, "bias_high": bias + 0.001, "over": "rounds"}
+    assert said in _kept_promise(row)
 
 
 def test_siblings_are_the_first_mismatches(told):

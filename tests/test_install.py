@@ -54,6 +54,8 @@ def test_the_constraints_repeat_the_requirements():
 
 def test_every_install_reads_the_constraints_and_asks_no_index_by_name():
     assert "\n-c constraints.txt\n" in (ROOT / "requirements.txt").read_text()
+    for name in ("README.md", "CONTRIBUTING.md", "Makefile"):
+        assert "-r requirements.txt -c" not in (ROOT / name).read_text("utf-8")
     for name in ("requirements.txt", "constraints.txt"):
         assert not re.search(r"://|--(extra-)?index|--find-links|--hash", (ROOT / name).read_text())
 

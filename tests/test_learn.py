@@ -96,6 +96,26 @@ def made() -> dict:
     return course()
 
 
+def test_a_figure_shows_the_weights_that_its_text_names_and_explains_only_marks_it_has(made: dict):
+    sides = [(step, step.get("side") or {}) for ch in made["chapters"] for step in ch["steps"]]
+    (step, side), *others = [each for each in sides if each[1].get("kind") == "weights"]
+    named = next(span["num"] for line in step["text"] for span in line if "num" in span)
+    assert named.split(", ") == [f"{row['weight']:.2f}" for row in side["rows"]][:4] and not others
+    lists = [
+        each
+        for _, side in sides
+        for each in side.get("lists", ())
+        if "◆ the" in each.get("note", "")
+    ]
+    for each in lists:
+        assert ("▪" in each["note"]) == any(item["mark"] == "hot" for item in each["items"])
+
+
+def test_no_tree_of_a_step_is_a_root_alone(made: dict):
+    trees = [tree for ch in made["chapters"] for step in ch["steps"] for tree in step["trees"]]
+    assert trees and all(tree["rows"] is None or len(tree["rows"]) > 1 for tree in trees)
+
+
 def test_the_runs_are_small_and_of_one_text(shipped: Material):
     assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 300_000
     texts = set()
@@ -221,6 +241,12 @@ def test_spiffy_s_example_accepts_by_any_order_of_a_drafted_set():
     both = graph.EXAMPLE.accepted(graph.USUAL)[1]
     assert both == graph.EXAMPLE.accepted(graph.OTHER)[1]
     assert len(graph.EXAMPLE.draft.links[both]) == 2
+
+
+def test_every_formula_of_spiffy_s_graph_is_marked_where_calibration_is_told(made: dict):
+    marked = [step["trees"][0]["marks"] for step in made["chapters"][9]["steps"] if step["trees"]]
+    hot = [marks for marks in marked if graph.HOT in marks.values()]
+    assert [set(marks) for marks in hot] == [{str(n + 1) for n in range(len(graph.GRAPH))}]
 
 
 # ── the course ───────────────────────────────────────────────────────────────────────────────────
@@ -426,10 +452,12 @@ def test_every_section_of_every_chapter_is_told(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_last_chapter_shows_the_reports_numbers(made: dict):
     rows = [
-        row for file in measured.FOLDER.glob("tau-*.json") for row in json.loads(file.read_text())
+        row
+        for file in measured.FOLDER.glob("tau-*.json")
+        for row in json.loads(file.read_text())["rows"]
     ]
-    plain = [row for row in rows if not row["options"] and row["sampling"] == "greedy"]
-    tau = {(row["method"], row["source"]): row["tau"] for row in plain}
+    plain = [row for row in rows if not row["options"] and row["temperature"] == 0]
+    tau = {(f"{row['method']} {row['budget']}", row["source"]): row["tau"] for row in plain}
     budgets, sources = (
         [each["meta"] for each in s["side"]["figures"][0]["data"] if "points" in each["meta"]]
         for s in made["chapters"][-1]["steps"][:2]
@@ -441,6 +469,17 @@ def test_the_last_chapter_shows_the_reports_numbers(made: dict):
         }  # fmt: skip
         shown = [p["y"] for p in group["points"]]
         assert shown == [tau[f"{method} 64", source] for source in measured.SOURCES]
+
+
+def test_what_more_nodes_bring_is_the_ratio_of_the_line_s_ends(made: dict):
+    step = made["chapters"][-1]["steps"][0]
+    lines = [
+        each["meta"] for each in step["side"]["figures"][0]["data"] if "points" in each["meta"]
+    ]
+    points = lines[0]["points"]
+    first, last = points[0], points[-1]
+    times = f"{last['x'] / first['x']:g} times the nodes for {last['y'] / first['y']:.2f} times"
+    assert times in plain([span for spans in step["text"] for span in spans])
 
 
 def test_what_the_intervals_of_tvd_leave_open_is_not_said(made: dict):
@@ -457,8 +496,9 @@ def test_what_the_intervals_of_tvd_leave_open_is_not_said(made: dict):
 def test_every_method_was_judged_at_two_budgets_and_both_temperatures():
     found = measured.CourseMeasurements()
     for method in measured.TREES:
-        for sampling in ("greedy", "T=1"):
-            assert {16, 64} <= {rate.budget for rate in found.some(method, sampling=sampling)}
+        for temperature in (0, 1):
+            rates = found.some(method, temperature=temperature)
+            assert {16, 64} <= {rate.budget for rate in rates}
         for rate in found.some(method):
             counted = sum(n * many for n, many in enumerate(rate.lengths, 1))
             assert counted / sum(rate.lengths) == pytest.approx(rate.tau)

@@ -290,6 +290,7 @@ def test_no_command_says_of_rounds_that_none_counts_what_was_drafted(tmp_path, c
     for path, count in ((marked, 1), (empty, 0)):
         code, said, _ = call("trace", "show", path)
         assert code == 0 and f"rounds    {count} · complete" in said and "τ" not in said
+    assert "target    " in said and "unknown" not in said
     code, _, error = call("trace", "show", empty, "--round", 1)
     assert code == 2 and "holds no round" in error and "stopped" not in error
     (tmp_path / "t.csv").write_text("tokens,ms\n1,10\n6,12\n", "utf-8")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice, product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,7 @@ from core.rounds.blocks import Block
 from core.rounds.causes import Cause
 from core.rounds.draft import Candidates, Draft, Proposal
 from core.rounds.round import Round, TargetProbs, Times, Verdict
-from core.stats import FEW, bootstrap, interval, resample, wilson
+from core.stats import FEW, bootstrap, interval, resample, tau, wilson
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import TraceWriter, write_trace
@@ -380,8 +380,7 @@ def test_a_cut_end_counts_in_tau_and_can_be_left_out():
     last = replace(trace.rounds[at], committed=trace.rounds[at].committed[:1])
     tables = Tables.of(Trace(trace.header, (*trace.rounds[:at], last), {}))
     assert tables.runs["cut"].tolist() == [last.accepted]
-    whole, text = acceptance.per_depth(tables), acceptance.per_depth(tables, text_only=True)
-    assert whole["observed"].sum() - text["observed"].sum() == last.accepted
+    assert (~tables.positions["in_text"]).sum() == last.accepted
     (row,) = acceptance.tau(tables).itertuples()
     assert (row.tau - row.committed_per_round) * row.rounds == pytest.approx(last.accepted)
 
@@ -398,6 +397,13 @@ def test_wilson_against_known_values():
         assert found[1] == pytest.approx(high, abs=6e-5)
     assert np.isnan(wilson(0, 0)).all()
     assert wilson(7, 7)[1] == 1
+
+
+def test_a_single_text_is_drawn_anew_by_its_rounds_and_several_as_wholes():
+    texts = [[1, 4, 2, 7, 1, 3], [2, 2], [5], [1, 1, 6], [3, 8]]
+    assert tau(texts[:1]) == (3.0, *bootstrap([[length] for length in texts[0]]))
+    assert tau(texts) == (46 / 14, *bootstrap(texts))
+    assert tau([])[0] is None
 
 
 def test_bootstrap_is_the_same_every_time_and_pairs():
@@ -537,12 +543,26 @@ def test_the_interval_of_seeded_runs_holds_as_often_as_it_says():
     rng, held = np.random.default_rng(0), 0
     for _ in range(150):
         prompts = rng.normal(2.5, 0.5, 12)
-        frame = pd.DataFrame({"run": pd.Categorical(np.repeat(np.arange(36), 4))})
+        run = pd.Categorical(np.repeat(np.arange(36), 4))
+        frame = pd.DataFrame({"run": run, "nodes": 0, "accepted": 0})
         values = np.repeat(np.repeat(prompts, 3), 4) + rng.normal(0, 0.3, 144)
         tables: Any = SimpleNamespace(prompt_numbers=np.repeat(np.arange(12), 3))
         found = mean_interval(tables, frame, values, draws=300)
         held += found.low <= 2.5 <= found.high
     assert held >= 0.85 * 150  # by text it is some 70 %
+
+
+@pytest.mark.parametrize(("accepted", "low"), [(0, 1), (3, 3.91)])
+def test_rounds_that_are_all_alike_still_have_an_interval(accepted, low):
+    """39 rounds show nothing of what 9 % of rounds do, 1 − 0.025^(1/39)."""
+    rows = {"run": pd.Categorical(["a"] * 39), "nodes": 5, "accepted": accepted}
+    frame, tables = pd.DataFrame(rows), cast(Any, SimpleNamespace(prompt_numbers=np.zeros(1, int)))
+    found = mean_interval(tables, frame, np.full(39, accepted + 1.0))
+    assert (found.low, found.high) == pytest.approx((low, accepted + 1.09), abs=0.002)
+    promised = mean_interval(tables, frame, np.full(39, 0.03), each=-1.0)
+    assert promised.low == pytest.approx(0.03 - 0.09, abs=0.002)
+    plain = mean_interval(tables, frame.assign(nodes=0), np.full(39, 1.0))
+    assert (plain.low, plain.high) == (1, 1)
 
 
 def test_methods_that_write_other_texts_are_told():

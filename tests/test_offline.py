@@ -21,10 +21,11 @@ from app.export.packs import EACH, Packer
 from app.notebook import View, show
 from app.page_files import WEB, modules
 from app.view.explanation import Explainer
-from app.view.rounds import GHOST, has_stop, node_view, round_view, why_view
+from app.view.rounds import GHOST, has_stop, node_view, round_view, tree_view, why_view
 from core.errors import UserError
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
+from tests import denoise_fakes
 from tests.fakes import HOSTILE, make_header, make_run
 
 ENTRIES = (
@@ -109,6 +110,16 @@ def test_the_file_holds_exactly_what_the_server_would_answer(plain: bool, hostil
         rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]
         told = [unfold(packed, place) for place in packed["rounds"][at % EACH]]
         assert told == plain_json([node_view(record, row, explainer) for row in rows])
+
+
+def test_the_calls_of_a_denoising_hold_what_the_server_would_answer():
+    trace = denoise_fakes.traces()[0]
+    held = block(Page(offline_page([trace])), "ds-run-0")
+    trees = [tree for some in held["trees"] for tree in unpacked(some)]
+    explainer = Explainer.of(trace.header)
+    for at, (record, tree) in enumerate(zip(trace.rounds, trees, strict=True)):
+        before = trace.rounds[at - 1] if at else None
+        assert tree == plain_json(tree_view(record, explainer, before) | why_view(trace.rounds, at))
 
 
 json_values = st.recursive(

@@ -10,9 +10,20 @@ import numpy as np
 import pytest
 
 from analysis.charts import palette
-from analysis.charts.palette import LETTERS, PALETTES, SERIES, Theme, colour, letter
+from analysis.charts.palette import (
+    CAUSE_COLOURS,
+    LETTERS,
+    PALETTES,
+    SERIES,
+    Theme,
+    causes,
+    letter,
+    series_colour,
+)
+from analysis.measures.tables import CAUSES
 from app.page_files import WEB, css
 from core import ASSETS
+from core.rounds.causes import Cause
 
 ROOT = ASSETS.parent
 
@@ -90,10 +101,17 @@ def test_no_other_file_has_a_colour_of_the_palette_and_every_named_one_is_define
 def test_letters_go_on_and_colours_begin_again():
     names = [letter(at) for at in (0, 3, 25, 26, 51, 52, 701)]
     assert names == ["A", "D", "Z", "AA", "AZ", "BA", "ZZ"]
-    assert colour(6) == colour(0) != colour(1)
+    assert series_colour(6) == series_colour(0) != series_colour(1)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_causes_of_the_budget_are_told_apart_without_colours(theme: Theme):
     colours = PALETTES[theme]
     assert contrast(colours["cause-pruned"], colours["cause-short"]) > 1.5
+
+
+def test_every_cause_of_a_figure_has_its_colour_in_the_page_too():
+    rules = causes()
+    for cause in CAUSES:
+        name = CAUSE_COLOURS[Cause(cause)]
+        assert f".end.{cause}{{--ds-end:var(--ds-{name})}}" in rules and name in PALETTES["light"]

@@ -262,6 +262,20 @@ def test_sampled_texts_are_not_judged(tmp_path):
     assert one.sampled and not read_one(saved(tmp_path / "b.jsonl", run((1,)))).sampled
 
 
+def test_of_several_pairs_those_with_a_sampled_text_are_left_out(tmp_path, capsys):
+    drawn = {"sampling": {"temperature": 1.0, "seed": 3}}
+    for side in ("one", "other"):
+        for n, settings in ((1, {}), (2, drawn), (3, {})):
+            saved(nth_path(tmp_path / side / "run.jsonl", n), run((n,), settings=settings))
+    line = ["trace", "compare", str(tmp_path / "one"), str(tmp_path / "other")]
+    assert cli.main(line) == 0
+    out = capsys.readouterr().out
+    assert "2 of 2 pairs agree" in out and "Left out: 1 pair with a sampled text" in out
+    for n in (1, 3):
+        saved(nth_path(tmp_path / "one" / "run.jsonl", n), run((n,), settings=drawn))
+    assert cli.main(line) == 2
+
+
 # ── the command ──────────────────────────────────────────────────────────────────────────────────
 
 

@@ -63,6 +63,7 @@ def test_a_planted_cliff_is_named_with_its_place():
     found = findings(Tables.of(run(lambda at: 0.9 if at < 500 else 0.2)))
     (row,) = found.to_dict("records")
     assert row["finding"] == "cliff" and "falls" in row["sentence"]
+    assert row["sentence"].endswith(f", over {row['n']} rounds.")
     place = int(row["sentence"].split("at token ")[1].split(":")[0])
     assert abs(place - 500) <= 15
     assert row["run"] == "run 1" and abs(row["round"] - place / 5 - 1) < 1

@@ -12,19 +12,22 @@ from pyarrow import parquet
 pytest.importorskip("gradio")
 
 from analysis.experiments.sweep import SCHEMA, results
+from analysis.numbers import number
 from analysis.table_files import CSV, PARQUET, table_bytes
 from app.studio.components import for_upload
 from app.studio.examples import Examples
 from app.studio.placing import PLACES, place
 from app.studio.routes import named, run_line
 from app.studio.runs import Runs
-from app.studio.tabs import TABS
+from app.studio.tabs import TABS, results_answers
 from app.studio.tabs.calibration import calibrate_result
 from app.studio.tabs.results import SHIPPED, opened
+from app.studio.tabs.results_answers import pooled
 from app.studio.tabs.whatif import Simulations
 from core import ASSETS
 from core.errors import UserError
 from core.traces.reader import read_trace
+from core.traces.record import Recorder
 from tests.fakes import FakeEngine
 from tests.test_calibration_files import table
 from tests.test_kinds import FOREIGN, SAVED, write
@@ -102,7 +105,8 @@ def test_an_engines_counts_are_words_and_a_damaged_file_is_a_sentence(tmp_path: 
 
 def test_step_times_are_advice_on_the_run_on_view_as_the_command_gives_it(call, tmp_path: Path):
     steps, run = write(tmp_path, "s.csv", STEPS), ASSETS / "traces" / "chat-dflash.jsonl.gz"
-    told = opened(steps, lambda: {"A": read_trace(run)})
+    told = opened(steps, lambda: {"mine.jsonl": read_trace(run)})
+    assert "the rounds of mine.jsonl, with" in told["about"]
     code, out, _ = call("advise", run, "--cost", steps, "--json")
     facts = json.loads(out)
     assert code == 0 and facts["flags"] and facts["sentences"] == told["lines"]
@@ -117,6 +121,38 @@ def test_step_times_are_advice_on_the_run_on_view_as_the_command_gives_it(call, 
     json.dumps(told, allow_nan=False)
     with pytest.raises(UserError, match="open a run in Run first"):
         opened(steps)
+    other = read_trace(ASSETS / "traces" / "chat-hydra.jsonl.gz")
+    with pytest.raises(UserError, match="Compare shows 2: open the run whose drafts they time"):
+        opened(steps, lambda: {"A, mine": read_trace(run), "B, other": other})
+
+
+def test_many_traces_are_measured_together_as_the_command_does(call, tmp_path: Path):
+    made = tmp_path / "served"
+    made.mkdir()
+    for at, accepted in enumerate(((4, 1), (0,), (2, 2, 3))):
+        with Recorder(made / f"{at}.jsonl", "mine", [at], budget=4) as record:
+            for taken in accepted:
+                record.round([9, 1, 2, 3, 4], [-1, 0, 1, 2, 3], range(taken + 1), 9)
+    code, out, _ = call("report", made, "--json")
+    metrics = {row["metric"]: row["value"] for row in json.loads(out)["engine-metrics"]}
+    bad = write(tmp_path, "notes.jsonl", "hello")
+    told = pooled([*sorted(made.iterdir()), bad], gone=2)
+    json.dumps(told, allow_nan=False)
+    assert code == 0 and "The rounds of 3 traces together" in told["about"]
+    rows = {row[0]: row[-1] for each in told["sheets"] for row in each["rows"]}
+    assert [rows[f"acceptance at {n}"] for n in range(4)] == ["0.83", "0.67", "0.33", "0.17"]
+    assert all(rows[f"{n}-α"] == number(metrics[f"{n}-α"]) for n in range(4))
+    first, second = told["lines"][-2:]
+    assert first.startswith("Left out: notes.jsonl, line 1") and str(tmp_path) not in first
+    assert second.startswith("Left out: 2 files that the server had no more")
+    with pytest.raises(UserError, match=r"notes\.jsonl, line 1"):
+        pooled([bad])
+
+
+def test_too_much_for_the_page_is_for_the_command(monkeypatch):
+    monkeypatch.setattr(results_answers, "MAX_NODES", 100)
+    with pytest.raises(UserError, match="more than 100 nodes: `python -m app report FOLDER`"):
+        pooled([ASSETS / "traces" / "chat-dflash.jsonl.gz"])
 
 
 @pytest.mark.parametrize("tab", [calibrate_result, Simulations(Examples()).add_cost, opened])

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.measures.acceptance import tau
+from analysis.measures.acceptance import per_depth, tau
+from analysis.measures.findings import findings
 from analysis.measures.oracle import oracle
 from analysis.measures.tables import Tables
 from core.errors import UserError
@@ -93,6 +94,27 @@ def test_what_is_no_round_is_one_sentence(tmp_path, said):
     ):
         WRONG[said](record)
     assert not read_trace(tmp_path / "a.jsonl").complete  # and what was written is kept
+
+
+def test_siblings_without_lists_are_ranked_by_q_or_by_their_order(tmp_path):
+    with Recorder(tmp_path / "t.jsonl", "theirs", [1]) as record:
+        told = record.round([9, 4, 5], [-1, 0, 0], [0], 9, log_q=[0, -2, -1])
+        untold = record.round([9, 4, 5], [-1, 0, 0], [0], 9)
+    assert told.draft.ranks.tolist() == [0, 2, 1] and untold.draft.ranks.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_chain_without_q_holds_the_best_tokens_only_where_nothing_was_drawn(
+    tmp_path, temperature
+):
+    settings = {"sampling": {"temperature": temperature}}
+    with Recorder(tmp_path / "t.jsonl", "theirs", [1], 2, settings=settings) as record:
+        for taken in (2, 1, 0, 1, 0, 1, 0):
+            record.round([9, 4, 5], [-1, 0, 1], [*range(taken + 1)], 9)
+    tables = Tables.of(read_trace(tmp_path / "t.jsonl"))
+    told = [row for row in findings(tables) if "best token" in row.words]
+    first = per_depth(tables).iloc[0]
+    assert bool(told) == (temperature == 0) == (first["top1"] == first["acceptance"])
 
 
 def test_a_round_begins_with_the_bonus_token_before_it(tmp_path):

@@ -46,11 +46,11 @@ SOUNDS = {
     (Remedy.WIDER, Claim.NOT): "a wider tree of the same lists would help none",
     (
         Remedy.LISTS,
-        Claim.HELPS,
-    ): "longer lists that the builder reads, or a better drafter, would help",
+        Claim.COULD,
+    ): "longer lists that the builder reads, or a better drafter, could help",
     (Remedy.LISTS, Claim.UNKNOWN): NOT_KNOWN,
-    (Remedy.VOCABULARY, Claim.HELPS): "a larger draft vocabulary would help",
-    (Remedy.DEEPER, Claim.HELPS): "more depths would help(?! none)",
+    (Remedy.VOCABULARY, Claim.COULD): "a larger draft vocabulary could help",
+    (Remedy.DEEPER, Claim.COULD): "more depths could help",
     (Remedy.DEEPER, Claim.UNKNOWN): "whether the drafter goes deeper was not recorded",
     (Remedy.DEEPER, Claim.NOT): "more depths would help none",
     (Remedy.DRAFT, Claim.UNKNOWN): "whether a draft there would help is not known",
@@ -68,7 +68,7 @@ def check(found: list[Finding]) -> dict[str, dict[Remedy, Claim]]:
         heard = {key for key, words in SOUNDS.items() if re.search(words, each.words)}
         claimed = set(each.claims.items())
         assert claimed <= heard, each
-        helped = {remedy for remedy, claim in claimed if claim is Claim.HELPS}
+        helped = {remedy for remedy, claim in claimed if claim in (Claim.HELPS, Claim.COULD)}
         assert {key for key in heard - claimed if key[0] not in helped} == set(), each
     for label, remedies in said.items():
         assert all(len(claims) == 1 for claims in remedies.values()), (label, found)
@@ -80,7 +80,7 @@ def test_no_two_findings_on_a_shipped_trace_contradict_each_other():
     claims = check(findings(Tables.of(traces), by="run"))
     chain = claims["traces/chat-dflash.jsonl.gz"]
     assert chain[Remedy.WIDER] is Claim.HELPS and Remedy.NODES not in chain
-    assert claims["traces/chat-eagle3.jsonl.gz"][Remedy.VOCABULARY] is Claim.HELPS
+    assert claims["traces/chat-eagle3.jsonl.gz"][Remedy.VOCABULARY] is Claim.COULD
 
 
 def test_a_token_beyond_this_budget_s_lists_is_told_alike_by_round_and_in_the_report():
@@ -225,7 +225,7 @@ def test_made_up_traces_get_no_cause_that_was_not_recorded(seed, chain, listed, 
             assert claims[Remedy.DEEPER] is (Claim.UNKNOWN if deepest else Claim.NOT)
             assert f"{deepest} of {len(drafted)} walks" in said["depth"].words
     elif len(drafted) >= FEW:
-        assert claims[Remedy.DEEPER] is (Claim.HELPS if ended["beyond"] else Claim.NOT)
+        assert claims[Remedy.DEEPER] is (Claim.COULD if ended["beyond"] else Claim.NOT)
 
 
 @pytest.mark.parametrize("listed", [True, False])

@@ -18,8 +18,9 @@ from analysis.measures.tables import Tables
 from analysis.numbers import number
 from app.export.report_page import html_page, write_table
 from app.report.sections import _left_at
+from app.studio.examples import result_of
 from core import ASSETS
-from core.traces.reader import read_trace
+from core.traces.reader import read_ends, read_trace
 from core.traces.record import Recorder
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -200,12 +201,26 @@ def test_places_are_told_as_deep_as_drafts_went(call, tmp_path):
     (line,) = [x for x in out.splitlines() if x.startswith("acceptance at 31 ")]
     assert code == 0 and line.split()[-2:] == ["0.50", "–"], err
     assert "acceptance at 32" not in out and "show the first 32" in out
+    assert "best chain" not in out and "not the drafter's best" not in out  # nothing tells it
 
 
 def _chains(path: Path, method: str, drafted: int, accepted: list[int]) -> None:
     with Recorder(path, method, [1, 2]) as record:
         for taken in accepted:
             record.round([9, *range(10, 10 + drafted)], [-1, *range(drafted)], range(taken + 1), 9)
+
+
+def test_a_run_without_rounds_is_said_to_have_none(call, folder, tmp_path):
+    empty = tmp_path / "empty.jsonl"
+    write_trace(empty, Trace(fakes.make_header(), (), {"text": "Ok\x1b."}))
+    code, out, _ = call("trace", "show", empty)
+    said = "this run has no rounds: it ended before the first one; its text is “Ok␛.”"
+    assert code == 0 and said in out and result_of(read_ends(empty)) == "no rounds"
+    code, out, _ = call("report", empty, folder)
+    assert code == 0 and "1 of 7 runs has no rounds: only the numbers of runs and of" in out
+    assert "no rounds" not in call("report", folder)[1]
+    _, out, _ = call("report", empty)
+    assert out.splitlines()[-1].startswith("1 of 1 run has no rounds"), out
 
 
 def test_a_gate_that_is_missed_is_exit_code_1(call, folder):

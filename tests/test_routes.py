@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,10 +22,12 @@ pytest.importorskip("gradio")
 
 from gradio.utils import get_upload_folder
 
+from analysis.collected.collection import Collection
+from app.commands.collect import Options
 from app.studio import background, files
 from app.studio.background import Collecting, Diagnosing
 from app.studio.components import for_upload
-from app.studio.engine import CollectRequest
+from app.studio.engine import CollectRequest, _collect
 from app.studio.examples import Examples
 from app.studio.files import remove_leftovers
 from app.studio.methods import Methods
@@ -40,6 +43,7 @@ from app.temporary import temporary_files
 from core.decoding.engine import other_target
 from core.errors import UserError
 from core.lines import Limits
+from core.progress import silent
 from core.traces.schema import Header, Trace
 from core.traces.writer import write_trace
 from tests.fakes import FakeEngine, diagnosis, make_header, make_run
@@ -322,6 +326,11 @@ def test_a_run_s_text_is_collected_once_and_only_from_a_finished_ticket(runs: Ru
         answer = ask["collected"]({"ticket": each["ticket"]})
         assert (answer["file"], answer["title"]) == (requests[0].path.stem, "why?")
         assert "leaves the run's at new token 1." in answer["apart"]  # a fake writes another text
+    made = Collection.load(requests[0].path)
+    mine = tuple(made.tokens[made.answer : made.end].tolist())
+    assert background._apart(replace(requests[0], text=mine)) == ""
+    said = background._apart(replace(requests[0], text=(*mine, 5)))
+    assert f"the first {len(mine)} of the run's {len(mine) + 1} new tokens" in said
     assert opened == [requests[0].path] * 2 and requests[0].path.is_file()
     assert ask["collect"]({"ticket": "nobody"}) == GONE
     runs.close()
@@ -374,8 +383,11 @@ def finished(ask: dict[str, Route], ticket: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("known", "said"),
     [
-        ({"model": {}, "prompt_text": "why?", "prompt_ids": (1,)}, "which target wrote it"),
-        ({"model": {"name": "fake"}, "prompt_text": "", "prompt_ids": ()}, "hold its prompt"),
+        (
+            {"model": {}, "prompt_text": "why?", "prompt_ids": (1,)},
+            "which target wrote it.*--answer",
+        ),
+        ({"model": {"name": "fake"}, "prompt_text": "", "prompt_ids": ()}, "its prompt.*--answer"),
     ],
 )
 def test_a_run_that_nobody_can_write_again_is_refused(runs: Runs, known: dict, said: str):
@@ -402,6 +414,19 @@ def test_only_the_run_s_own_target_writes_its_text():
     ):
         found = other_target(replace(own, **more), model)
         assert says in found and bool(found) == bool(says)
+
+
+def test_a_run_of_another_target_is_refused_with_what_would_answer_it(tmp_path: Path):
+    """Whose command is one that there is."""
+    target = SimpleNamespace(name="own", template={}, tokenizer_hash="12", model=None)
+    target.model = SimpleNamespace(config=SimpleNamespace())
+    engine: Any = SimpleNamespace(prepare=lambda: target)
+    of = replace(make_header(), model={"name": "org/large"})
+    asked = CollectRequest(of, tmp_path / "f.safetensors", ("ddtree",), 8)
+    with pytest.raises(UserError, match="target is org/large, and here own is loaded") as told:
+        _collect(engine, asked, silent)
+    (words,) = re.findall(r"`python -m app collect (.*)`", str(told.value))
+    assert {f"--{field.name}" for field in fields(Options)} >= {*words.split()[::2]}
 
 
 def test_a_method_whose_drafter_cannot_be_listed_leaves_the_others(runs: Runs):

@@ -20,6 +20,7 @@ from core.drafting.session import Drafter, FactorisedSession
 from core.errors import UserError
 from core.learning.shards import Document
 from core.learning.student import TrainingRun
+from core.methods.mtp.model import MtpConfig
 from core.methods.registry import choose, find
 from core.methods.sps import drafter as sps_drafter
 from core.methods.sps.model import (
@@ -338,3 +339,17 @@ def test_other_sizes_are_refused(folder, tmp_path):
         engine(folder, tmp_path).method("sps")
     with pytest.raises(UserError, match="no sps drafter ships"):
         engine(folder, None).method("sps")
+
+
+WRONG_SIZES = (
+    {"rank": -1}, {"rank": True}, {"parts": {"x": (1, 1)}}, {"parts": {"q_proj": (32, -1)}},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", [*WRONG_SIZES, {"layers": -1}, {"layers": 1.5}])
+def test_the_sizes_of_a_change_are_whole_numbers_of_known_parts(fields):
+    with pytest.raises(ValueError, match="whole numbers of known parts"):
+        DraftConfig(**fields)
+    if fields in WRONG_SIZES:  # an MTP head's change is told alike
+        with pytest.raises(ValueError, match="whole numbers of known parts"):
+            MtpConfig(8, 8, 1e-6, **fields)

@@ -224,7 +224,7 @@ def test_a_greedy_run_drew_nothing_though_older_traces_say_so(temperature, bonus
 def test_a_text_that_ended_with_its_first_token_reads_back():
     record = Round(0, 4, Draft.root_only(3), Verdict((0,), np.array([-1])), ())
     assert_same(round_from_json(as_json(record)), record)
-    assert summary([record])["tokens"] == 1 and summary([record])["tau"] == 1.0
+    assert summary([record])["tokens"] == 1 and summary([record])["tau"] is None
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -242,7 +242,14 @@ def test_summary_counts_the_first_token_and_every_committed_one():
     assert found["tokens"] == 1 + 3 * 2 and found["rounds"] == 3
     assert found["acceptance_lengths"] == [2, 2, 2] and found["tau"] == 2
     assert found["seconds"]["verify"] == pytest.approx(0.9)
-    assert summary([])["tau"] == 1.0
+    assert summary([])["tau"] is None
+
+
+def test_a_footer_without_rounds_from_before_tau_was_null_is_sound():
+    footer = {**summary([]), "tau": 1.0}
+    data = as_file(replace(small_trace(), rounds=(), footer=footer))
+    read = parse(data.replace(b'"tau":null', b'"tau":1.0'))
+    assert b'"tau":null' in data and not read.lies and read.footer["tau"] is None
 
 
 # ── cut files ────────────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ import pytest
 from app import cli
 from app.command_line import parse, run
 from app.commands import train
-from app.maintainers import report, ship
+from app.maintainers import ship
 from core.errors import UserError
 from core.learning.shards import RECORD, check_record, read_record, read_shard, shard_paths
 from core.learning.student import TrainingRun
@@ -247,12 +247,10 @@ def test_train_says_what_is_missing_before_it_loads(place, no_model, tmp_path, w
     assert str(tmp_path / "gone") in error and len(error.splitlines()) == 1
 
 
-@pytest.mark.parametrize("script", [report, ship])
-def test_the_scripts_say_what_is_missing_before_they_load(made, no_model, script, tmp_path):
-    where = {report: "--out", ship: "--run"}[script]
-    words = [where, str(made.parent), "--prompts", str(tmp_path / "gone.jsonl")]
+def test_shipping_says_what_is_missing_before_it_loads(made, no_model, tmp_path):
+    words = ["--run", str(made.parent), "--prompts", str(tmp_path / "gone.jsonl")]
     with pytest.raises(UserError, match="cannot be read"):
-        run(script.Options, script.main, "script", words=words)
+        run(ship.Options, ship.main, "ship", words=words)
 
 
 def test_no_training_text_is_said(place, language, tmp_path):

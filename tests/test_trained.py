@@ -105,7 +105,8 @@ def test_logs_of_other_trainers_are_read_and_their_last_value_counts(tmp_path):
     "value",
     [
         "{", "[]", "{}", "[1]", {"acc_0": 7}, {"acc_0": "x"}, {"acc_0": True}, {"acc_0": [1]},
-        {"acc_999": 0.5}, {f"t{n}/acc_0": 0.5 for n in range(99)}, {"acc_0": "nan"},
+        {"acc_999": 0.5}, {"acc_0": 0.5, "acc_999": 0.5}, {"acc_0": "nan"},
+        {f"t{n}/acc_0": 0.5 for n in range(99)},
         {"format": "draftscope-accuracy"}, {"format": "draftscope-accuracy", "texts": [3]},
         {"format": "draftscope-accuracy", "texts": [{"text": "a", "right": [2], "seen": [1],
          "right_after": [], "seen_after": []}]},
@@ -189,7 +190,9 @@ def test_the_wiring_is_not_accused_of_what_sampling_does():
     warm = replace(served(), header=replace(served().header, settings={"temperature": 1.0}))
     curve = Curve("held out", AFTER, (0.99,))
     assert "the temperature 1 lowers it, too" in said(curve, trace=warm)
-    assert "temperature" not in said(curve)
+    assert "a temperature above 0 lowers it, too" in said(curve)  # it tells none
+    greedy = replace(served(), header=replace(served().header, settings={"temperature": 0.0}))
+    assert "temperature" not in said(curve, trace=greedy)
 
 
 def said(*curves: Curve, trace: Trace | None = None) -> str:
@@ -201,10 +204,12 @@ def test_what_the_difference_means_is_said():
     rows = trained_and_served([], tables)
     true = rows[rows["measure"] == AFTER].sort_values("depth")["value"].tolist()[:4]
     good = Curve("held out", AFTER, tuple(true))
-    assert "served is not below trained up to depth" in said(good)
+    assert "served is not shown to be below trained up to depth" in said(good)
     assert "already the first token is worse" in said(replace(good, values=(0.99,)))
     later = replace(good, values=(true[0], min(1.0, true[1] * 2.5)))
-    assert "at depth 2" in said(later) and "up to depth 1 served is not below" in said(later)
+    assert "at depth 2" in said(later) and "up to depth 1 served is not shown to be below" in said(
+        later
+    )
     # at all places a deeper number is not comparable with what serving sees
     assert "depth 2" not in said(replace(later, kind=ALL))
     heart = Curve("train", AFTER, (0.99,))
@@ -250,7 +255,7 @@ def test_shares_without_counts_have_no_interval_and_say_so(tmp_path):
     assert "at depth 3" in words and "served 0.33 (over how many is not told)" in words
     assert "or drafts were shorter, which is not told" in words
     (words,) = sentences(trained_and_served([replace(trained, values=(0.7,))], None, {"a": counts}))
-    assert "not below trained up to depth 1 (over how many is not told)" in words
+    assert "not shown to be below trained up to depth 1 (over how many is not told)" in words
 
 
 def test_a_lower_bound_is_not_compared(tmp_path):
@@ -262,7 +267,7 @@ def test_a_lower_bound_is_not_compared(tmp_path):
         f"{COUNTED}1", "survival1", "survival2", "survival3",
     ]  # fmt: skip
     (words,) = sentences(found)
-    assert "not below trained up to depth 1" in words
+    assert "not shown to be below trained up to depth 1" in words
 
 
 @pytest.mark.parametrize(("share", "below"), [(0.39, True), (0.7, False)])

@@ -20,7 +20,7 @@ from torch import nn
 from transformers import DynamicCache
 
 from analysis.drafters import measuring, wiring
-from analysis.drafters.expected import Expected, reported
+from analysis.drafters.expected import Expected, errors, reported
 from analysis.drafters.measuring import Kept, Measured, measure, passage_of, unheard
 from analysis.drafters.mistakes import MISTAKES, NO_FEATURES, _frames
 from analysis.drafters.signatures import BAD, BETTER, GOOD, NAMED, NOTHING, Signature, Wiring
@@ -359,6 +359,14 @@ def test_a_healthy_drafter_is_not_accused(kind):
     assert found.configured.tau > 2  # or nothing would be tested
     assert found.faults == ()
     assert len(found.mistakes) > 8
+
+
+@pytest.mark.parametrize(
+    ("chance", "free", "quantile"),  # of printed tables
+    [(0.05, 5, 2.015), (0.025, 10, 2.228), (0.005, 10, 3.169), (0.001, 30, 3.385)],
+)
+def test_a_chance_is_student_s_of_as_many_stretches(chance, free, quantile):
+    assert errors(chance, np.arange(free + 1).repeat(3)) == pytest.approx(quantile, rel=2e-3)
 
 
 def test_a_drafter_that_knows_nothing_is_not_accused_either():
@@ -762,12 +770,35 @@ def test_a_mask_that_is_zero_already_is_told(kind):
     assert [each.trial.name for each in run(made).moot] == ["mask embedding zero"]
 
 
-def test_nothing_is_called_moot_where_q_is_nowhere_near_p():
-    """Any change is as far from p as before: that does not show that nothing changed."""
-    far = seen(np.zeros((200, 3), bool))
-    assert not far.unchanged(far.mistakes[0])
-    near = seen(np.random.default_rng(0).random((200, 3)) < 0.5)
-    assert near.unchanged(near.mistakes[0])
+def test_texts_too_short_for_a_verdict_are_known_before_they_are_written():
+    def report(done, what):
+        raise AssertionError("nothing is to be written")
+
+    for most, error, words in (
+        (56 + DEPTH, UserError, "at most 7 stretches"),
+        (57 + DEPTH, AssertionError, "written"),
+    ):
+        with pytest.raises(error, match=words):
+            run(dflash(), plan=ProbePlan(new_tokens=most, stride=1), report=report)
+
+
+def test_only_what_leaves_q_as_it_is_changes_nothing():
+    """A q that is nowhere near p, or flat, is as far from p after any change."""
+    for right in (np.zeros((200, 3), bool), np.random.default_rng(0).random((200, 3)) < 0.5):
+        found = seen(right)
+        (other,) = found.mistakes
+        assert found.unchanged(other)
+        for name in ("best", "sure"):
+            assert not found.unchanged(replace(other, **{name: getattr(other, name) + 0.01}))
+
+
+def test_features_that_a_flat_q_hardly_shows_are_not_called_lost(monkeypatch):
+    some = [mistake for mistake in wiring.MISTAKES if mistake.name == "features unused"]
+    monkeypatch.setattr(wiring, "MISTAKES", some)
+    made = other(dflash())
+    made.head = copy.deepcopy(made.head)
+    made.head.weight.data *= 1e-4
+    assert run(made).moot == ()
 
 
 def test_features_that_never_arrive_are_told():
@@ -792,7 +823,8 @@ def seen(right, features=None):
     """A configuration whose best tokens are right [P, L], beside zero features."""
     right, at = np.array(right, bool), np.arange(len(right))
     none = np.array(right if features is None else features, bool)
-    parts = [Measured(at, each, 1 - each.astype(np.float32)) for each in (right, none)]
+    same = np.zeros(right.shape)
+    parts = [Measured(at, each, 1 - each.astype(np.float32), same, same) for each in (right, none)]
     trial = Trial(NO_FEATURES, "they are wrong")
     own = Signature(**vars(parts[0]), mistake="", trial=CONFIGURED)
     other = Signature(**vars(parts[1]), mistake="features unused", trial=trial)
@@ -876,7 +908,7 @@ def test_every_number_is_that_of_a_slow_independent_reading():
     drafter = dflash()
     passage = passages()[0]
     places = np.arange(1, 9)
-    right, far = measure(drafter, passage, CONFIGURED, places)
+    right, far, best, sure = measure(drafter, passage, CONFIGURED, places)
     tokens = passage.tokens.tolist()
     with torch.inference_mode():
         out = language().model(passage.tokens[None], output_hidden_states=True, use_cache=False)
@@ -891,6 +923,8 @@ def test_every_number_is_that_of_a_slow_independent_reading():
             assert right[n, depth] == (q[depth].argmax() == tokens[root + 1 + depth])
             distance = np.abs(q[depth].astype(float) - p[root + depth]).sum() / 2
             assert far[n, depth] == pytest.approx(distance, abs=1e-4)
+            assert best[n, depth] == q[depth].argmax()
+            assert sure[n, depth] == pytest.approx(np.log(q[depth].max()), abs=1e-3)
 
 
 def test_two_texts_are_measured_as_each_alone(monkeypatch):

@@ -13,34 +13,30 @@ from dataclasses import dataclass, field
 import plotly.graph_objects as go
 
 from analysis.charts.chart import chart
-from analysis.charts.palette import Theme
+from analysis.charts.palette import CAUSE_COLOURS, Theme
 from analysis.charts.parts import About, Axis, Point, Series
 from analysis.frames import COVERAGE, By, Frame
 from analysis.measures import acceptance, causes, reliability
 from analysis.measures.tables import CAUSES, Tables
 from analysis.numbers import plural
 from core.rounds.causes import Cause
+from core.rounds.node import known
 
 USUAL_K, FEW_K = 8, (1, 4, 16)  # of coverage: shown first for several runs, and for one
 _POWERS = (1, 2, 4, 8, 16)
 _SHARE = (0.0, 1.0)
 
-# cause → its colour and its hatch
-_PAINT = {
-    Cause.ACCEPTED: ("cause-accepted", ""),
-    Cause.OUTRANKED: ("cause-outranked", "/"),
-    Cause.PRUNED: ("cause-pruned", ""),
-    Cause.NOT_READ: ("cause-unread", "-"),
-    Cause.SHORT_LIST: ("cause-short", "|"),
-    Cause.OUTSIDE: ("cause-outside", "\\"),
-    Cause.VOCABULARY: ("cause-vocabulary", "+"),
-    Cause.BEYOND: ("cause-beyond", ""),
-    Cause.NO_DRAFT: ("cause-nothing", ""),
-    Cause.REFUSED: ("cause-refused", "x"),
-    Cause.NOT_TAKEN: ("cause-unknown", "x"),
-    Cause.UNKNOWN: ("cause-unknown", "."),
-    Cause.TEXT_ENDED: ("cause-nothing", "/"),
-    Cause.UNREACHED: ("cause-unreached", ""),
+# of causes whose colours alone do not tell them apart
+_HATCHES = {
+    Cause.OUTRANKED: "/",
+    Cause.NOT_READ: "-",
+    Cause.SHORT_LIST: "|",
+    Cause.OUTSIDE: "\\",
+    Cause.VOCABULARY: "+",
+    Cause.REFUSED: "x",
+    Cause.NOT_TAKEN: "x",
+    Cause.UNKNOWN: ".",
+    Cause.TEXT_ENDED: "/",
 }
 
 
@@ -324,7 +320,8 @@ def _stacked(shares: Frame, style: Style, title: str, says: str, x: Axis, y: str
                 )
                 for row in part[part["cause"] == cause].to_dict("records")
             ),
-            "stack", paint=_PAINT[cause], choice=name if several else "", key=cause.value,
+            "stack", paint=(CAUSE_COLOURS[cause], _HATCHES.get(cause, "")),
+            choice=name if several else "", key=cause.value,
         )
         for name, part in style.parts(shares)
         for cause in map(Cause, CAUSES)
@@ -392,8 +389,3 @@ def points(
         )
         for row in rows
     )  # fmt: skip
-
-
-def known(value: float | None) -> float | None:
-    """The number, or None where it is NaN."""
-    return None if value is None or value != value else float(value)

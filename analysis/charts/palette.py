@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from core.rounds.causes import Cause
+
 Theme = Literal["auto", "light", "dark", "page"]
 
 LETTERS = "ABCD"  # runs that a view shows at once
@@ -24,6 +26,7 @@ SERIES: Mapping[str, tuple[str, ...]] = {
     # readable on white and on black
     "auto": ("#2a7ab8", "#c2610c", "#a45bbf", "#1f8a5c", "#857300", "#d0486f"),
 }
+SLOTS = len(SERIES["light"])  # colours and signs of series
 _NAMED = {  # on light, on dark
     "ground": ("#f5f4ef", "#12151b"),
     "card": ("#fffefb", "#1a1e26"),
@@ -55,6 +58,22 @@ _NAMED = {  # on light, on dark
     "cause-unknown": ("#b4ad98", "#5a5f55"),
     "cause-unreached": ("#e9e5d8", "#2e3644"),
 }
+CAUSE_COLOURS: Mapping[Cause, str] = {  # its colour's name; those that are not here are unknown
+    Cause.ACCEPTED: "cause-accepted",
+    Cause.OUTRANKED: "cause-outranked",
+    Cause.PRUNED: "cause-pruned",
+    Cause.NOT_READ: "cause-unread",
+    Cause.SHORT_LIST: "cause-short",
+    Cause.OUTSIDE: "cause-outside",
+    Cause.VOCABULARY: "cause-vocabulary",
+    Cause.BEYOND: "cause-beyond",
+    Cause.NO_DRAFT: "cause-nothing",
+    Cause.REFUSED: "cause-refused",
+    Cause.NOT_TAKEN: "cause-unknown",
+    Cause.UNKNOWN: "cause-unknown",
+    Cause.TEXT_ENDED: "cause-nothing",
+    Cause.UNREACHED: "cause-unreached",
+}
 # greys that can be read on white and on black alike; the paper is see-through
 _AUTO = {
     "ink": "#767676", "soft": "#767676", "line": "rgba(128,128,128,0.25)", "faint": "#8a8a8a",
@@ -81,14 +100,20 @@ def letter(at: int) -> str:
     return (letter(first - 1) if first else "") + chr(ord("A") + last)
 
 
-def colour(at: int, theme: str = "light") -> str:
-    """The colour of number ``at``; after the last they begin again, and the letter tells."""
-    return SERIES[theme][at % len(SERIES[theme])]
+def series_colour(at: int) -> str:
+    """The name of number ``at``'s colour; after the last they begin again, and the letter tells."""
+    return f"series-{at % SLOTS + 1}"
 
 
 def variables(theme: Theme) -> str:
     """The theme's colours as declarations of a stylesheet."""
     return "".join(f"--ds-{name}:{code};" for name, code in PALETTES[theme].items())
+
+
+def causes() -> str:
+    """Rules of a stylesheet that give what is of a cause (``.end.CODE``) its colour, --ds-end."""
+    rules = (f".end.{cause}{{--ds-end:var(--ds-{name})}}" for cause, name in CAUSE_COLOURS.items())
+    return "\n".join(rules)
 
 
 _WORDS = ("meta", "text", "name", "hovertext", "ticktext", "label", "legendgroup")

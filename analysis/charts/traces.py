@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from analysis.charts.palette import SERIES
+from analysis.charts.palette import SLOTS, series_colour
 from analysis.charts.parts import FEW, About, Point, Series
 from analysis.numbers import estimate, short
 
 Json = dict[str, Any]
 
-SLOTS = len(SERIES["light"])  # colours and signs of series
 _FAINT = 0.3
 _ASIDE = 0.05  # of a step of x, between two series whose intervals would hide each other
 _CROWDED = 80  # points of a line that are too many to mark each
@@ -33,7 +32,7 @@ class Placed:
     @property
     def colour(self) -> str:
         paint = self.series.paint
-        return f"@{paint[0]}" if paint else f"@series-{self.slot % SLOTS + 1}"
+        return f"@{paint[0]}" if paint else f"@{series_colour(self.slot)}"
 
     @property
     def _group(self) -> str:

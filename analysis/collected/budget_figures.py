@@ -26,10 +26,8 @@ def doubt(exact: bool) -> str:
     return "" if exact else "not exact"
 
 
-def tau_by_budget(
-    curves: Mapping[str, Sequence[SimulatedRun]], style: Style = AUTO, *, ring: bool = False
-) -> go.Figure:
-    """τ by draft budget, a line for each setting by its name. ``ring``: a page marks a budget."""
+def tau_by_budget(curves: Mapping[str, Sequence[SimulatedRun]], style: Style = AUTO) -> go.Figure:
+    """τ by draft budget, a line for each setting by its name."""
     lines = [
         Series(name, tuple(
             Point(run.budget, run.tau, doubt=doubt(run.exact)) for run in runs
@@ -40,12 +38,10 @@ def tau_by_budget(
         "Tokens per forward pass of the target over the whole text, simulated: where the curve is "
         "flat, more nodes buy nothing."
     )
-    return _taus(lines, says, " The ring is this setting." if ring else "", style)
+    return _taus(lines, says + " The ring is this setting.", style)
 
 
-def tau_over_texts(
-    curves: Mapping[str, Frame], style: Style = AUTO, *, ring: bool = False
-) -> go.Figure:
+def tau_over_texts(curves: Mapping[str, Frame], style: Style = AUTO) -> go.Figure:
     """The same over several texts: a table of ``many_texts.whatif_texts`` for each setting. A point
     says which text differs most."""
     lines = [
@@ -65,19 +61,14 @@ def tau_over_texts(
     says = f"Tokens per forward pass of the target over {plural(count, 'text')}, simulated. " + (
         "The band is the 95 % interval across texts." if count >= FEW else TOO_FEW
     )
-    return _taus(lines, says, " The ring is this setting on the text shown." if ring else "", style)
+    return _taus(lines, says + " The ring is this setting on the text shown.", style)
 
 
-def _taus(lines: Sequence[Series], says: str, ring: str, style: Style) -> go.Figure:
-    """``ring``: what the ring is that a page moves; "": none."""
-    about = About(
-        "τ by budget",
-        says + ring + HOLLOW,
-        _budgets(lines),
-        Axis("τ", (1.0, _highest(lines, 1.5))),
-    )
-    live = [Series("this setting", (), live=True)] if ring else []
-    return style.chart(about, [*lines, *live])
+def _taus(lines: Sequence[Series], says: str, style: Style) -> go.Figure:
+    """With a ring that a page moves."""
+    highest = Axis("τ", (1.0, _highest(lines, 1.5)))
+    about = About("τ by budget", says + HOLLOW, _budgets(lines), highest)
+    return style.chart(about, [*lines, Series("this setting", (), live=True)])
 
 
 def speed_by_budget(

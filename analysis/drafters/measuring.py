@@ -55,21 +55,24 @@ class Measured:
     right  bool [P, L]: the drafter's best token at that depth is the target's; as configured that
            is the text's, in another frame it need not be
     tvd    float32 [P, L]: ½ Σ_v |q − p|; NaN at a depth that the trial leaves without a row
+    best   float64 [P, L]: the drafter's best token; ``sure``: its log q, in nats; NaN as ``tvd``
     """
 
     at: Array
     right: Array
     tvd: Array
+    best: Array
+    sure: Array
 
     @staticmethod
     def joined(parts: Sequence[Measured]) -> Measured:
         """The same of all their places. Raises ValueError for no parts."""
-        at, right, far = (
+        at, *found = (
             np.concatenate([getattr(part, name) for part in parts])
-            for name in ("at", "right", "tvd")
+            for name in ("at", "right", "tvd", "best", "sure")
         )
         order = np.argsort(at)
-        return Measured(at[order], right[order], far[order])
+        return Measured(at[order], *(each[order] for each in found))
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class Kept:
     texts     the target's answers, by prompt and length
     passages  its passes over the last few of them: large, ``clear`` them when they have served
     mean_p    [V], the mean of p over a text's places
-    measured  (right, tvd) of trials, by drafter, trial, text and places
+    measured  ``measure`` of trials, by drafter, trial, text and places
     kept      reads a text's hidden states that were kept (``dumped``); None: the target reads it
     layers    whose states it has; None: all
     """
@@ -87,7 +90,7 @@ class Kept:
     texts: dict[tuple[str, int], AnsweredPrompt] = field(default_factory=dict)
     passages: dict[AnsweredPrompt, Reading] = field(default_factory=dict)
     mean_p: dict[AnsweredPrompt, Array] = field(default_factory=dict)
-    measured: dict[Hashable, tuple[Array, Array]] = field(default_factory=dict)
+    measured: dict[Hashable, tuple[Array, ...]] = field(default_factory=dict)
     kept: Callable[[AnsweredPrompt], Reading] | None = None
     layers: frozenset[int] | None = None
 
@@ -183,7 +186,7 @@ class Bench:
 
     def _on_text(
         self, text: AnsweredPrompt, trials: Sequence[Trial], places: Array, report: Report
-    ) -> Iterator[tuple[Array, Array]]:
+    ) -> Iterator[tuple[Array, ...]]:
         """Every trial at some places of one text."""
         for n, trial in enumerate(trials):
 
@@ -197,10 +200,10 @@ class Bench:
 
     def _measured(
         self, text: AnsweredPrompt, trial: Trial, places: Array, tick: Tick
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, ...]:
         if not len(places):
             none = np.zeros((0, self.drafter.max_depth), np.float32)
-            return none.astype(bool), none
+            return none.astype(bool), none, none, none
         passage = self._passage(text, trial, tick)
         return measure(self.drafter, passage, trial, places, tick)
 
@@ -233,13 +236,13 @@ def measure(
     trial: Trial,
     places: Array,
     tick: Tick = unheard,
-) -> tuple[Array, Array]:
-    """Whether the best token is right, bool [P, L], and TVD [P, L], with roots at the answer's
+) -> tuple[Array, ...]:
+    """``right``, ``tvd``, ``best`` and ``sure`` as in ``Measured``, with roots at the answer's
     tokens ``places``; of depths past the text's end they say nothing. ``tick`` hears before every
     forward how much is done."""
     given, depths = trial.features and trial.features(passage), drafter.max_depth
     right = np.zeros((len(places), depths), bool)
-    far = np.full((len(places), depths), np.nan, np.float32)
+    far, ids, sure = np.full((3, len(places), depths), np.nan)
     late, skipped = max(0, trial.reach), max(0, -trial.reach)
     with trial.change():
         reach = min(depths, drafter.max_depth)  # the trial may draft fewer, or more
@@ -249,10 +252,12 @@ def measure(
             some, count = slice(done, done + len(log_q)), log_q.shape[1]
             at = np.minimum(places[some, None] + np.arange(count), len(passage.p) - 1)
             rows = torch.from_numpy(at).to(log_q.device)
-            best, q = log_q.argmax(-1), log_q.exp().flatten(0, 1)
+            (top, best), q = log_q.max(-1), log_q.exp().flatten(0, 1)
             right[some, :count] = (best == passage.best[rows]).cpu().numpy()
             # some mistakes let numbers overflow: nothing is proposed then
             found = tvd(q, passage.p[rows.flatten()]).nan_to_num(1.0)
             far[some, :count] = found.view(rows.shape).cpu().numpy()
+            ids[some, :count] = best.cpu().numpy()
+            sure[some, :count] = top.nan_to_num(0.0, neginf=0.0).cpu().numpy()
             done = some.stop
-    return right, far
+    return right, far.astype(np.float32), ids, sure

@@ -22,8 +22,7 @@ LIVES = 0.1  # accepted tokens a place, or nothing says that it would work so
 HARDLY = 0.1  # share of places at depth 1, below which q does not follow p
 GENTLE, CLIFF = 0.6, 0.4  # of what is right one depth before
 LITTLE = 0.9  # of what is accepted, that is left without features
-SEEN = 0.02  # overlap of q and p from which on a change of q shows
-UNCHANGED = 1e-3  # mean change of TVD
+UNCHANGED = 1e-3  # mean change of TVD, of the best token's number and of its log q
 LOST = 1e-3  # chance that a pass rules out a mistake that deserves a name, or the best one
 
 # verdicts
@@ -119,10 +118,11 @@ class Wiring:
         return best is not None and self._beyond(LOST, self.gain(best) - gain, other.at)
 
     def unchanged(self, other: Signature) -> bool:
-        """Whether the trial made no difference to q. Where q is nowhere near p, TVD cannot tell."""
-        own = self.configured.tvd[self._places(other)]
-        change = np.nanmean(np.abs(own - other.tvd))
-        return bool(change < UNCHANGED and 1 - own.mean() >= SEEN)
+        """Whether the trial made no difference to q. TVD alone cannot tell: a q that is nowhere
+        near p, or flat, is as far from it after any change."""
+        rows, own = self._places(other), self.configured
+        pairs = ((own.tvd, other.tvd), (own.best, other.best), (own.sure, other.sure))
+        return all(bool(np.nanmean(np.abs(a[rows] - b)) < UNCHANGED) for a, b in pairs)
 
     def _places(self, other: Signature) -> Array:
         """The configuration's rows at the places of another."""

@@ -251,7 +251,10 @@ def _parts(trained: Frame, served: Frame) -> Iterator[str]:
         compared = depth
     if compared:
         known = "" if np.isfinite(served["over"]).all() else f" {UNTOLD}"
-        yield f"served is not below trained up to depth {compared}{known}, as far as both tell."
+        yield (
+            f"served is not shown to be below trained up to depth {compared}{known}, as far as "
+            "both tell."
+        )
     else:
         yield (
             f"too little in common to compare: fewer than {FEW} positions of either, no depth that "
@@ -282,8 +285,8 @@ def _below(one: Frame, other: Frame, depth: int) -> str:
         )
     else:
         why = (
-            f"up to depth {depth - 1} served is not below: deeper, decoding reads what the drafter "
-            "made itself, and training what the text has"
+            f"up to depth {depth - 1} served is not shown to be below: deeper, decoding reads what "
+            "the drafter made itself, and training what the text has"
         )
     if other["measure"] == AT_LEAST:
         why += "; or drafts were shorter, which is not told"

@@ -28,6 +28,7 @@ from core.drafting.session import Drafter
 from core.errors import UserError
 from core.models.language import Language
 from core.rounds.draft import Array
+from core.rounds.node import known
 
 UNIT = 8  # tokens of text that are resampled together
 LEAST = 8  # such stretches, or the text is too short for a verdict
@@ -44,14 +45,15 @@ class ProbePlan:
     new_tokens: int = 96
     stride: int = 3
 
-    def check(self, texts: int = LEAST) -> None:
+    def check(self, texts: int = LEAST, depth: int = 1) -> None:
         """Raises UserError with one sentence when a value is out of range, and for so few texts
-        that a verdict cannot follow, however long their answers are."""
+        that a verdict cannot follow, however long their answers are. ``depth``: of the drafter; no
+        place is so near an answer's end."""
         for name, least, most in (("new_tokens", 8, 4096), ("stride", 1, 64)):
             if not least <= (value := getattr(self, name)) <= most:
                 word = name.replace("_", " ")
                 raise UserError(f"the {word} must be {least} to {most}, not {value}")
-        _enough(texts * -(-self.new_tokens // UNIT), "are at most")
+        _enough(texts * -(-max(0, self.new_tokens - depth) // UNIT), "are at most")
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +112,7 @@ class WiringProbe:
         Raises UserError for a plan out of range, prompts whose answers are too short, or a drafter
         that does not tell q.
         """
-        self.plan.check(len(self.prompts))
+        self.plan.check(len(self.prompts), self.drafter.max_depth)
         bench, units = self._bench(_part(report, 0.0, TEXTS_DONE))
         longest = max(len(text.frame) + len(text.answer) for text in bench.texts)
         subject = Subject(self.drafter, self.language, longest, bench.kept.layers)
@@ -254,8 +256,8 @@ def to_json(wiring: Wiring) -> dict[str, Any]:
             "name": each.trial.name,
             "tau": each.tau,
             "acceptance": _known(each.acceptance),
-            "ratio": _finite(wiring.ratio(each)),
-            "gain": _finite(float(wiring.gain(each).mean())),
+            "ratio": known(wiring.ratio(each)),
+            "gain": known(float(wiring.gain(each).mean())),
             "right": each.right.mean(0).tolist(),
             "tvd": _known(each.tvd.mean(0)),
             "better": each is not wiring.configured and wiring.better(each),
@@ -273,7 +275,7 @@ def to_json(wiring: Wiring) -> dict[str, Any]:
         if healthy is None
         else {
             "source": healthy.source,
-            "tau": _finite(healthy.tau),
+            "tau": known(healthy.tau),
             "right": _known(healthy.right.mean(0)),
         },
         "configured": signature(wiring.configured),
@@ -282,8 +284,4 @@ def to_json(wiring: Wiring) -> dict[str, Any]:
 
 
 def _known(values: Array) -> list[float | None]:
-    return [_finite(float(value)) for value in values]
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+    return [known(value) for value in values]

@@ -99,14 +99,15 @@ def paired(ones: Sequence[Written], others: Sequence[Written]) -> list[tuple[Wri
 
 
 def compared(pairs: Sequence[tuple[Written, Written]]) -> list[TextPair]:
-    """Each pair with its first difference. Raises UserError for sampled texts that part or are
-    several: of these a tie says nothing."""
-    found = [TextPair(one, other, first_difference(one, other)) for one, other in pairs]
-    for pair in found:
-        parted = pair.difference is not None and pair.difference.what != "prompt"
-        for text in (pair.one, pair.other):
-            if text.sampled and (parted or len(pairs) > 1):
-                raise UserError(f"{text.name} was sampled: only greedy texts part at ties alone")
+    """Each pair with its first difference; of several, those of greedy texts alone, for of others
+    a tie says nothing. Raises UserError where no pair is left, and for a single one that parts."""
+    greedy = [pair for pair in pairs if not any(text.sampled for text in pair)]
+    chosen = pairs if len(pairs) == 1 else greedy
+    found = [TextPair(one, other, first_difference(one, other)) for one, other in chosen]
+    parted = any(p.difference is not None and p.difference.what != "prompt" for p in found)
+    if not greedy and (parted or not found):
+        name = next(text.name for text in pairs[0] if text.sampled)
+        raise UserError(f"{name} was sampled: only greedy texts part at ties alone")
     return found
 
 
@@ -130,7 +131,8 @@ class Partings:
     """How many pairs are of each kind, and which engine's token its own p does not support.
 
     disputed   partings that are a tie by one p and none by another
-    unmatched  texts without a partner; ``off``: by side, texts whose token where they part is
+    unmatched  texts without a partner; ``sampled``: pairs that were left out, for a text of theirs
+               was sampled; ``off``: by side, texts whose token where they part is
                more than the bound below the best of its own p
     in_order   whether several were paired in their order, as not all tell their prompt
     foreign    pairs of which the tokenizers differ
@@ -149,6 +151,7 @@ class Partings:
     off: tuple[int, int]
     in_order: bool = False
     foreign: int = 0
+    sampled: int = 0
 
     @property
     def parted(self) -> int:
@@ -158,7 +161,9 @@ class Partings:
         return asdict(self) | {"parted": self.parted, "verdict": verdict(self)}
 
 
-def counted(pairs: Sequence[TextPair], bound: float, unmatched: int = 0) -> Partings:
+def counted(
+    pairs: Sequence[TextPair], bound: float, unmatched: int = 0, sampled: int = 0
+) -> Partings:
     kinds = [pair.kind(bound) for pair in pairs]
     known = (TIE, NO_TIE, DISPUTED)
     judged = [p.difference for p, k in zip(pairs, kinds, strict=True) if k in known]
@@ -167,7 +172,7 @@ def counted(pairs: Sequence[TextPair], bound: float, unmatched: int = 0) -> Part
     return Partings(
         bound, len(pairs), kinds.count(SAME), kinds.count(SHORTER), kinds.count(PROMPT),
         kinds.count(TIE), kinds.count(NO_TIE), kinds.count(DISPUTED), kinds.count(UNKNOWN),
-        unmatched, (off[0], off[1]), in_order=untold and len(pairs) > 1,
+        unmatched, (off[0], off[1]), in_order=untold and len(pairs) > 1, sampled=sampled,
         foreign=sum(pair.one.reads_otherwise(pair.other) for pair in pairs),
     )  # fmt: skip
 
@@ -231,6 +236,11 @@ def remarks(found: Partings, names: tuple[str, str]) -> list[str]:
         said.append(f"In {plural(found.shorter, 'pair')} one text is the beginning of the other.")
     if found.prompts:
         said.append(f"The prompts of {plural(found.prompts, 'pair')} differ: nothing is judged.")
+    if found.sampled:
+        said.append(
+            f"Left out: {plural(found.sampled, 'pair')} with a sampled text. Only greedy texts "
+            "part at ties alone."
+        )
     if found.unmatched:
         said.append(f"{plural(found.unmatched, 'text')} had no partner on the same prompt.")
     return said

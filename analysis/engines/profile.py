@@ -67,7 +67,7 @@ class Profile(Struct):
         if any(abs(a - b) > ROUNDED for a, b in zip(shares, rates, strict=False)):
             raise BadField("its shares by place are not those of its histogram")
         own = sum(length * count for length, count in lengths.items()) / rounds
-        if mean is not None and abs(mean - own) > ROUNDED * max(1.0, own):
+        if mean is not None and abs(mean - own) > ROUNDED * own:
             raise BadField("its mean_accept_length is not that of its histogram")
         accepted = sum((length - 1) * count for length, count in lengths.items())
         return Served(NAME, rounds, None, accepted, histogram=histogram, places=kept)
@@ -77,7 +77,7 @@ def made(traces: Sequence[Trace]) -> dict[str, Any]:
     """The profile of some runs of one drafter on one target.
 
     A step of it is a sound round that committed something. Raises UserError, one sentence, where
-    the runs are not of one drafter, or none drafted.
+    the runs are not of one drafter, none drafted, or a rule accepted that no profile names.
     """
     _check_one_drafter([trace.header for trace in traces])
     runs = [[r for r in trace.sound if r.committed] for trace in traces]
@@ -99,18 +99,26 @@ def made(traces: Sequence[Trace]) -> dict[str, Any]:
 
 
 def _check_one_drafter(headers: Sequence[Header]) -> None:
-    """Raises UserError where runs differ in what a profile is of."""
+    """Raises UserError where runs differ in what a profile is of, or it cannot name their rule."""
+    from analysis.measures.findings import FLY, SIMULATED  # pandas loads with it
+
+    rules = [str(each.settings.get("rule", "")) for each in headers]
     for what, values in (
         ("methods", [each.method for each in headers]),
         ("targets", [str(each.model.get("name", "")) for each in headers]),
         ("drafters", [str(each.drafter.get("checkpoint", "")) for each in headers]),
         ("budgets", [str(each.settings.get("budget")) for each in headers]),
         ("ways of sampling", [str(_sampling(each.settings)) for each in headers]),
+        ("rules", rules),
     ):
         if len(set(values)) > 1:
             raise UserError(
                 f"a profile is of one drafter: these runs have {len(set(values))} {what}"
             )
+    if SIMULATED in rules:
+        raise UserError("acceptance was simulated in these runs: a profile tells what was measured")
+    if FLY in rules:
+        raise UserError("FLy accepted in these runs: a profile tells of longest prefix and block")
 
 
 def _depth(record: Round) -> int:

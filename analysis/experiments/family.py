@@ -6,7 +6,6 @@ was accepted is known for every prompt, times for some of them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
@@ -18,8 +17,9 @@ from analysis.experiments.sweep import label
 from analysis.experiments.variants import Variant
 from core.methods.names import PLAIN
 from core.methods.registry import find
+from core.rounds.node import known
 from core.rounds.round import Probe
-from core.stats import tau
+from core.stats import rounds_by_length, tau
 
 ALL = "all"  # the source of rows over all prompts
 KEPT = 16  # K of the coverage
@@ -98,6 +98,7 @@ class Entry:
                  the same prompt: the median over prompts
     same         timed runs whose tokens are plain decoding's
     agree        timed runs whose rounds are those that τ is of; None where τ is of runs
+    lengths      rounds of 1, 2, … tokens (accepted + 1); empty: not known
     """
 
     method: str
@@ -121,6 +122,7 @@ class Entry:
     generate: float | None
     same: int
     agree: int | None
+    lengths: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Numbers at four digits: more is noise."""
@@ -166,7 +168,7 @@ def _entry(
     units = [cell.accepted.lengths for cell in own.values() if cell.accepted.lengths]
     value, *span = tau(units)
     assert value is not None, "a row is made of cells with rounds"
-    low, high = (None if math.isnan(end) else end for end in span)
+    low, high = map(known, span)
     some = [cell.accepted for cell in own.values()]
     ran = variant in found.ran
     return Entry(
@@ -185,6 +187,7 @@ def _entry(
         coverage=_means(some, "coverage"),
         **_times(found, own),
         agree=None if ran else sum(_agree(cell) for cell in own.values()),
+        lengths=rounds_by_length(units),
     )
 
 

@@ -9,7 +9,8 @@ texts are simulated instead, with their own rounds. Never torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from analysis.collected.collection import Collection
 from analysis.collected.whatif import SimulatedRun, Simulation
 from analysis.experiments.serving import NOTHING, UNKNOWN, Serving, of_drafter, of_engine
-from analysis.labels import SEVERAL, method_labels, prompt_key, split_by
+from analysis.labels import SEVERAL, method_labels, prompt_key, split_by, temperature
 from analysis.measures.counts import Counts
 from analysis.measures.findings import FLY, SIMULATED
 from analysis.measures.parts import is_tree
@@ -155,14 +156,13 @@ def few(units: int, rounds: int, name: str = "texts") -> list[str]:
 
 
 def of_traces(traces: Mapping[str, Trace], choose: Choose) -> Shorter:
-    """Raises UserError for several methods, for rounds without drafts, and for trees of which no
-    smaller ones follow."""
-    headers = {name: trace.header for name, trace in traces.items()}
-    labels = list(dict.fromkeys(method_labels(headers).values()))
+    """Requests of one server that sampled otherwise count together. Raises UserError for several
+    methods, for rounds without drafts, and for trees of which no smaller ones follow."""
+    labels = labels_of(traces)
     if len(labels) > 1:
         some = ", ".join(labels[:SEVERAL]) + (" …" if labels[SEVERAL:] else "")
-        several = f"these traces are of several settings ({some}): name one's"
-        raise UserError("; ".join([several, *split_by(headers)]))
+        several = f"these traces are of several settings ({some}): give those of one"
+        raise UserError("; ".join([several, *split_by({n: t.header for n, t in traces.items()})]))
     header = next(iter(traces.values())).header
     prompts: dict[str, list[Round]] = {}  # whose texts are alike: several seeds count together
     for trace in traces.values():
@@ -184,7 +184,7 @@ def of_traces(traces: Mapping[str, Trace], choose: Choose) -> Shorter:
     counted = _counted([[_shape(record) for record in some] for some in units])
     counts = np.repeat(counted.rounds[:, None], len(sizes), 1)
     draws, drafted = _together(sums, counts, [counted])
-    notes = [_over(len(prompts), len(rounds), len(draws) > 0), ALIKE]
+    notes = [_over(len(prompts), len(rounds), len(draws) > 0), *_mixed(traces.values()), ALIKE]
     if early := sum(record.draft.nodes < most for record in rounds):
         notes.append(
             f"In {plural(early, 'round')} less than {most} was drafted: such a draft counts as it "
@@ -203,6 +203,30 @@ def _over(prompts: int, rounds: int, interval: bool) -> str:
         return f"Over {plural(prompts, 'prompt')}, {plural(rounds, 'round')}."
     alone = ": the interval holds for it alone" if interval else ""
     return f"Over {plural(rounds, 'round')} of one prompt{alone}."
+
+
+def labels_of(traces: Mapping[str, Trace]) -> list[str]:
+    """The labels of traces, each once, whatever sampling their requests asked for."""
+    headers = {name: _unasked(trace.header) for name, trace in traces.items()}
+    return list(dict.fromkeys(method_labels(headers).values()))
+
+
+def _unasked(header: Header) -> Header:
+    """Without the sampling that its request asked for."""
+    asked = {"sampling", "temperature", "top_k", "top_p"}
+    return replace(header, settings={k: v for k, v in header.settings.items() if k not in asked})
+
+
+def _mixed(traces: Iterable[Trace]) -> list[str]:
+    """Name the temperatures where there are several, with the texts of each."""
+    texts = Counter(temperature(trace.header) for trace in traces)
+    if len(texts) < 2:
+        return []
+    told = ", ".join(
+        f"{plural(n, 'text')} at {'a T that is not told' if t is None else f'T = {t:g}'}"
+        for t, n in sorted(texts.items(), key=lambda item: (item[0] is None, item[0]))
+    )
+    return [f"All count together, as they were served: {told}. Another mix may need another size."]
 
 
 def _shape(record: Round) -> tuple[int, int]:

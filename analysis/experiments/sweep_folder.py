@@ -29,7 +29,7 @@ from analysis.experiments.sweep import (
     with_same_as_plain,
 )
 from core.errors import UserError, writing
-from core.files import LOCK, replacing
+from core.files import LOCK, replacing, write_json
 from core.journal import alone
 from core.json_input import read_json
 from core.traces.reader import read_ends
@@ -125,7 +125,7 @@ class Folder:
         path = self.path / FAILURES
         with writing(self.path):
             if self._failures:
-                _write_json(path, self.failures)
+                write_json(path, self.failures)
             else:
                 path.unlink(missing_ok=True)
 
@@ -174,7 +174,7 @@ def _agree(path: Path, plan: Plan) -> None:
         if old == new:
             return
     with writing(path.parent):
-        _write_json(path, new)
+        write_json(path, new)
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
@@ -205,8 +205,3 @@ def _json(path: Path) -> dict[str, Any]:
     except UserError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    with replacing(path) as file:
-        file.write_text(json.dumps(value, indent=1), "utf-8")

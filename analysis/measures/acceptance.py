@@ -16,17 +16,14 @@ from core.stats import Z, wilson
 
 
 @declared("per_depth", kept=True)
-def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.DataFrame:
+def per_depth(tables: Tables, by: By = "method") -> pd.DataFrame:
     """Acceptance, TVD and coverage by depth, observed positions only.
 
-    With ``text_only`` positions beyond a text's end are left out, which τ and the rest count.
     Intervals are 95 %: Wilson's for shares; for TVD the mean ± 1.96 standard errors, within
     [0, 1], positions taken as independent.
     """
     counted, known = ["tested", "accepted", "best"], ["entropy_q", *COVERAGE]
-    positions = tables.each("positions", ["depth", "in_text", "tvd", *counted, *known])
-    if text_only:
-        positions = (part[part["in_text"]] for part in positions)
+    positions = tables.each("positions", ["depth", "tvd", *counted, *known])
     frame = grouped(positions, [by, "depth"], counted[:2], [*known, "best"], ["tvd"])
     frame = frame.rename(columns={"size": "observed", "tvd_count": "probed"})
     drafted = _drafted_this_deep(tables, by, frame.index.get_level_values("depth"))

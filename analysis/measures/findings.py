@@ -27,6 +27,7 @@ from analysis.numbers import interval, number, percent, plural, signed
 from core.rounds.draft import Array
 
 FEW = 5  # observations below which nothing is concluded
+SLIGHT = 0.01  # tokens a round by which path probabilities are off, below which it is no matter
 FLAT = 0.02  # coverage that all further candidates add, below which the curve counts as flat
 
 OUTSTANDING = ("rule", "cliff", "slope", *KINDS)  # what findings are about that not every run has
@@ -195,7 +196,7 @@ def depth(tables: Tables, by: By = "method") -> Iterator[Finding]:
 
 
 def _depths(own: Walks) -> str:
-    """How many walks used the whole depth, and whether more depths would help."""
+    """How many walks used the whole depth, and whether more depths could help."""
     known, n = int(own.drafted["last_depth"].notna().sum()), len(own.drafted)
     ending = "" if n == len(own.rounds) else " with a draft"
     said = []
@@ -205,7 +206,7 @@ def _depths(own: Walks) -> str:
         walk = plural(n - known, "walk")
         said.append(f"{own.to_the_end} of {walk}{ending} used the whole drafted depth")
     helps = {
-        Claim.HELPS: "more depths would help",
+        Claim.COULD: "more depths could help",
         Claim.NOT: "more depths would help none",
         Claim.UNKNOWN: "whether the drafter goes deeper was not recorded",
     }[own.claim(Remedy.DEEPER)]
@@ -241,6 +242,8 @@ def _kept_promise(row: Mapping[str, Any]) -> str:
         return f"whether they come true is not known from fewer than {FEW} {row['over']}"
     if row["bias_low"] <= 0 <= row["bias_high"]:
         return "they are not shown to be off"
+    if abs(row["bias"]) < SLIGHT:
+        return f"they are off by less than {SLIGHT:g} tokens"
     return f"they promise too {'much' if row['bias'] > 0 else 'little'}"
 
 
@@ -271,7 +274,8 @@ def place(tables: Tables, by: By = "method") -> Iterator[Finding]:
         word = "falls" if found.after < found.before else "rises"
         shape = f"a cliff at {where}" if found.cliff else "slowly"
         inside = f", in the {found.texts} texts that go on from there" if found.texts > 1 else ""
-        words = f"Acceptance {word} with the place in the text, {shape}: {change}{inside}."
+        over = f"over {plural(len(part), 'round')}"
+        words = f"Acceptance {word} with the place in the text, {shape}: {change}{inside}, {over}."
         about = "cliff" if found.cliff else "slope"
         example = part[part["position"] >= found.place]
         yield _finding(label, about, len(part), "round", words, example)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.numbers import percent, tiny
+from analysis.numbers import ordinal, percent, tiny
 from core.drafting.session import FactorisedSession
 from core.rounds.causes import Cause
 from core.rounds.draft import Array, Draft, Proposal
@@ -96,7 +96,7 @@ def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
         told += f" (p {percent(found.p)})"
     if found.rank is None:
         return f"{told}, {found.reason.words}"
-    told += f", {_ordinal(found.rank)} in q"
+    told += f", {ordinal(found.rank)} in q"
     if found.q is not None:
         told += f" ({percent(found.q)})"
     if found.reason in (Cause.OUTSIDE, Cause.NOT_READ) and found.read is not None:
@@ -203,8 +203,3 @@ def _sums(draft: Draft) -> Array:
 
 def _exp(log: float | None) -> float | None:
     return None if log is None or math.isnan(log) else math.exp(min(log, 0.0))
-
-
-def _ordinal(count: int) -> str:
-    teen = 10 < count % 100 < 14
-    return f"{count}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(count % 10, 'th')}"

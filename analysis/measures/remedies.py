@@ -29,14 +29,17 @@ class Remedy(StrEnum):
 
 
 class Claim(StrEnum):
-    """The claim on a remedy. NOT: it would have helped none of these walks."""
+    """The claim on a remedy. COULD: without it these walks end there, and whether the drafter had
+    then drafted the token is not known. NOT: it would have helped none of these walks."""
 
     HELPS = "helps"
+    COULD = "could"
     NOT = "not"
     UNKNOWN = "unknown"
 
 
 Claims = Mapping[Remedy, Claim]
+VERBS = {Claim.HELPS: "would", Claim.COULD: "could"}
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Ending:
     claims: Claims
 
 
+# The token is in no list that was recorded: a larger vocabulary may rank it last.
+_OPEN = (Remedy.LISTS, Remedy.VOCABULARY, Remedy.DEEPER)
 # What ends a walk of which nobody knows what a tree of other nodes would have brought it.
 _NOT_KNOWN = (Cause.UNKNOWN, Cause.REFUSED, Cause.NO_DRAFT)
 _HELPED = {
@@ -134,10 +139,11 @@ class Walks:
             helps = "whether a draft there would help is not known"
             return Ending("had no draft", helps, {Remedy.DRAFT: Claim.UNKNOWN})
         remedy, what, helps = _HELPED[cause]
-        return Ending(what, f"{helps} would help", {remedy: Claim.HELPS})
+        claim = self.claim(remedy)
+        return Ending(what, f"{helps} {VERBS[claim]} help", {remedy: claim})
 
     def helped(self, remedy: Remedy) -> int:
-        """How many walks a remedy would have helped."""
+        """How many walks ended for want of a remedy."""
         return sum(self.counts[cause] for cause, (helps, *_) in _HELPED.items() if helps is remedy)
 
     @property
@@ -146,9 +152,9 @@ class Walks:
         return sum(self.counts[cause] for cause in _NOT_KNOWN)
 
     def claim(self, remedy: Remedy) -> Claim:
-        """Say whether WIDER or DEEPER would have helped, as far as that is known."""
+        """Say whether a remedy would have helped, as far as that is known."""
         if self.helped(remedy):
-            return Claim.HELPS
+            return Claim.COULD if remedy in _OPEN else Claim.HELPS
         unknown = self.to_the_end if remedy is Remedy.DEEPER else self.not_known
         return Claim.UNKNOWN if unknown else Claim.NOT
 

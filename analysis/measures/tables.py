@@ -193,11 +193,10 @@ def _runs(tables: Tables) -> pd.DataFrame:
     by = rounds.groupby("run", observed=False)
     frame = tables.frame_of_runs(np.arange(len(runs), dtype=np.int64))
     headers = [run.header for run in runs]
-    rules = [labels.sampling(header) for header in headers]
     frame["text"] = _text([labels.text_key(header) for header in headers])
     frame["prompt"] = _text([header.prompt_text[:_PROMPT] for header in headers])
-    frame["temperature"] = [rule.temperature for rule in rules]
-    frame["seed"] = [rule.seed for rule in rules]
+    frame["temperature"] = [labels.temperature(header) for header in headers]
+    frame["seed"] = [labels.sampling(header).seed for header in headers]
     frame["ended"] = _text(list(map(_ended, runs)))
     frame["rounds"] = by.size().to_numpy()
     frame["left_out"] = [run.rounds for run in runs] - frame["rounds"]

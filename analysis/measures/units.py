@@ -16,6 +16,7 @@ from analysis.measures.tables import Tables
 from core.rounds.draft import Array
 from core.stats import ratio, too_few
 
+UNSEEN = 0.025
 TOO_FEW = too_few("prompts, or rounds of one prompt,")
 
 
@@ -28,12 +29,28 @@ class MeanInterval(NamedTuple):
 
 
 def mean_interval(
-    tables: Tables, rounds: Frame, values: Array, draws: int = 2000, seed: int = 0
+    tables: Tables,
+    rounds: Frame,
+    values: Array,
+    draws: int = 2000,
+    seed: int = 0,
+    each: float = 1.0,
 ) -> MeanInterval:
-    """Of a number [R] of each of these lines of the table of rounds."""
+    """Of a number [R] of each of these lines of the table of rounds.
+
+    Drawing anew cannot show what no round showed. Where all accepted as many, so many units may
+    have one token more or fewer as go unseen with 2.5 %. ``each``: what a token adds to the number.
+    """
     numbers = tables.prompt_numbers[rounds["run"].cat.codes.to_numpy()]
     names, place = np.unique(numbers, return_inverse=True)
     if len(names) < 2:
-        return MeanInterval(*ratio(values, np.ones(len(values)), draws, seed), "rounds")
-    sums, counts = np.bincount(place, values), np.bincount(place)
-    return MeanInterval(*ratio(sums, counts, draws, seed), "prompts")
+        units, (low, high) = len(values), ratio(values, np.ones(len(values)), draws, seed)
+    else:
+        sums, counts = np.bincount(place, values), np.bincount(place)
+        units, (low, high) = len(names), ratio(sums, counts, draws, seed)
+    accepted = rounds["accepted"].to_numpy()
+    if rounds["nodes"].any() and (accepted == accepted[0]).all():
+        more = each * (1 - UNSEEN ** (1 / units))
+        fewer = -more if accepted[0] else 0.0
+        low, high = low + min(more, fewer), high + max(more, fewer)
+    return MeanInterval(low, high, "rounds" if len(names) < 2 else "prompts")

@@ -12,7 +12,7 @@ from app.command_line import REQUIRED, option, words
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Large, Set, method
 from app.object_stores import here
 from app.report.advised import advice_sheets, size_words
-from app.terminal import ProgressBar, console, one_line, say, table
+from app.terminal import ProgressBar, console, one_line, say
 from app.trace_files import read_all
 from core.errors import UserError, writing
 from core.files import replacing
@@ -128,7 +128,7 @@ def _show(
     for sheet in advice_sheets(found, chosen, shorter):
         if sheet.title:
             out.print(sheet.title, soft_wrap=True)
-        out.print(table(sheet.heads, sheet.rows, left=("times",)))
+        out.print(sheet.printed)
         out.print()
     for line in said:
         out.print(one_line(line, 400), soft_wrap=True)

@@ -209,7 +209,7 @@ def _histogram(lengths: Sequence[int]) -> Iterator[tuple[str, ...]]:
 def _total(results: Sequence[Found]) -> str:
     tokens, seconds = (sum(r[name] for r in results) for name in ("tokens", "seconds"))
     lengths = [length for r in results for length in r["acceptance_lengths"]]
-    whole = sum(lengths) / len(lengths) if lengths else 1.0
+    whole = sum(lengths) / len(lengths) if lengths else None
     return (
         f"{len(results)} prompts · {tokens} tokens · {len(lengths)} rounds · τ {tau(whole)} · "
         f"{number(seconds, 1)} s · {rate(tokens / seconds if seconds else 0.0)} tokens/s"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
@@ -14,7 +13,7 @@ import torch
 
 from app.command_line import REQUIRED, CommandOptions, Declared, one_of, option, words
 from core.errors import UserError
-from core.files import replacing
+from core.files import write_json
 from core.journal import alone
 from core.learning.corpus import Corpus
 from core.learning.shards import folder_layers, shard_paths
@@ -30,10 +29,17 @@ from core.train.accuracy import DOCUMENTS, of_student, write_accuracy
 from core.train.denoiser import DenoiserTraining
 from core.train.evaluation import HeldOutText, evaluation_texts
 from core.train.fit import Fit, FitSettings
-from core.train.report import ALL, BUDGETS, Row, score_by_source
-from core.train.simulate import load_drafter, named_builder, setups
+from core.train.simulate import (
+    ALL,
+    Row,
+    load_drafter,
+    named_builder,
+    score_by_source,
+    setups,
+)
 from core.train.sources import Sources, make_shards
 
+BUDGETS = (16, 64)  # of the report
 TEXT = "text, made once; left out later, an option stays as it was"
 
 
@@ -137,8 +143,7 @@ def _fit_and_report(
     else:
         found = report_denoiser(fit.checkpoint, args, texts)
     numbers = {"recipe": asdict(fit.settings), "steps": fit.step, "tokens": corpus.tokens}
-    with replacing(folder / "report.json") as file:
-        file.write_text(json.dumps(numbers | {"scores": found}, indent=1))
+    write_json(folder / "report.json", numbers | {"scores": found})
 
 
 def own_options(args: Options) -> dict[str, Any]:
@@ -213,8 +218,8 @@ def print_rows(found: Iterable[Row]) -> list[Row]:
     return made
 
 
-def _interval(low: float, high: float) -> str:
-    return TOO_FEW if math.isnan(low) else f"[{low:.2f}, {high:.2f}]"
+def _interval(low: float | None, high: float | None) -> str:
+    return TOO_FEW if low is None else f"[{low:.2f}, {high:.2f}]"
 
 
 def report_denoiser(folder: Path, args: Options, texts: Sequence[HeldOutText]) -> list[Row]:

@@ -23,6 +23,10 @@ from core.progress import At
 from core.traces.schema import Trace
 
 STYLES = ("offline.css",)
+TOOLS = (  # of a page of runs, at the right of its head
+    '<button type="button" id="ds-present" aria-label="Present" title="Present (p)"></button>'
+    '<button type="button" id="ds-theme" aria-label="Dark or light"></button>'
+)
 
 
 def offline_page(
@@ -57,8 +61,7 @@ def frame(title: str) -> tuple[str, str]:
         title,
         enclosed("offline.js"),
         css(STYLES),
-        '<p>a recorded run, offline</p><button type="button" id="ds-theme" '
-        'aria-label="Dark or light"></button>',
+        f"<p>a recorded run, offline</p>{TOOLS}",
         '<main id="ds-offline"></main>',
     )
 

@@ -35,6 +35,7 @@ from app.view.statistics import DEPTHS, depth_records, figures_json, numbers_onl
 from core.progress import At
 from core.rounds.round import Round
 from core.traces.schema import Trace
+from core.visible import flowing
 
 EACH = 64  # rounds whose nodes' details are unpacked together
 # Nodes, and nodes before each of them, of a file that keeps details: about 60 MB unpacked. Each
@@ -86,7 +87,7 @@ def _block(value: Any, plain: bool) -> Any:
 def _run(trace: Trace) -> dict[str, Any]:
     return {
         "header": header_view(trace.header),
-        "message": trace.remarks,
+        "message": flowing(trace.remarks),
         "rounds": [round_line(record, at == 0) for at, record in enumerate(trace.rounds)],
         "facts": facts(trace.header),
         "measured": _measured(trace),

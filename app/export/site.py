@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.labels import sampling, set_apart
-from app.export.offline import STYLES, data_block, frame, page
+from analysis.labels import set_apart, temperature
+from app.export.offline import STYLES, TOOLS, data_block, frame, page
 from app.export.packs import DETAILED, inert, pack, weight
 from app.page_files import LEARN, css, enclosed
 from app.trace_files import TraceFile
@@ -114,15 +114,13 @@ def _data(text: str) -> str:
 def _line(name: str, file: TraceFile, trace: Trace) -> dict[str, Any]:
     """Return what the list says of a run; None is not known."""
     header, numbers = trace.header, summary(trace.sound)
-    told = header.settings.get("sampling", header.settings)
-    knows = isinstance(told, dict) and "temperature" in told
     return {
         "name": name,
         "label": visible(file.label, LABEL),
         "method": visible(method_name(header.method)),
         "budget": None if header.method == PLAIN else header.stated("budget", int),
-        "temperature": sampling(header).temperature if knows else None,
-        "tau": numbers["tau"] if numbers["rounds"] else None,
+        "temperature": temperature(header),
+        "tau": numbers["tau"],
         "tokens": numbers["tokens"],
         "rounds": numbers["rounds"],
         "prompt": flowing(header.prompt_text, PROMPT),
@@ -137,8 +135,7 @@ def _write_pages(made: Path, lines: Sequence[dict[str, Any]]) -> None:
         "Runs",
         enclosed("offline/site.js"),
         css(SITE),
-        '<nav aria-label="Parts of this site"></nav><p>recorded runs</p>'
-        '<button type="button" id="ds-theme" aria-label="Dark or light"></button>',
+        f'<nav aria-label="Parts of this site"></nav><p>recorded runs</p>{TOOLS}',
         "<main></main>",
         # The data's files: 'self' is this host, and "file:" this folder opened from disk.
         scripts=" 'self' file:",

@@ -101,8 +101,8 @@ def spiffys_graph(material: Material) -> Json:
     both = drafts.index(USUAL[:2]) + 1
     passed = EXAMPLE.accepted(USUAL)
     scenes = [
-        scene("masks", tree("graph", [0]), side=_block()),
-        scene("ranks", tree("graph", [0]), side=_block(ranks=True)),
+        scene("masks", side=_block()),
+        scene("ranks", side=_block(ranks=True)),
         scene("one", tree("graph", [0, 1, 2], marks={1: NEW, 2: NEW}),
               side=_block(drafts[0], ranks=True)),
         scene("two", tree("graph", range(both + 1), marks={both: NEW}, select=both),

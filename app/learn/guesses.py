@@ -150,7 +150,8 @@ def _lists(m: Material, row: int = 0, only: int = 0) -> Json:
         lists.append(bars(f"depth {depth + 1}", m.words, listed, marks, usual=usual))
     factors = " × ".join(probability(float(draft.log_q[r])) for r in rows)
     if not only and not row:
-        lists[-1]["note"] = f"the first {SHOWN_DEPTHS} of {len(m.lists().ids)} depths"
+        depths, width = m.lists().ids.shape
+        lists[-1]["note"] = f"{SHOWN_RANKS} of {width} tokens, {SHOWN_DEPTHS} of {depths} depths"
     product = [] if only or not row else [factors, "=", percent(_path_q(m, row))]
     return columns(*lists, product=product)
 

@@ -1,9 +1,9 @@
 """Chapter 11: what the methods reach with the drafters that ship, as measured by four commands.
 
-``assets/measured`` holds what they wrote (of the last one only the columns read here); made anew it is
-shown anew:
+``assets/measured`` holds what they wrote (of the first and the last only the columns read here); made
+anew it is shown anew:
 
-    python -m app.maintainers.report --prompts FILE --out FOLDER --budget … --json assets/measured/tau-….json
+    python -m app grid table --prompts FILE --out FOLDER --budget … --time-every 0    (its table.json as tau-….json)
     python -m app calibrate --out FOLDER      (its curves.csv)
     python -m app bench … --json > assets/measured/bench.json
     python -m app denoise --prompts FILE --table --real 0 --json > assets/measured/spiffy.json
@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,12 @@ K = 8  # of the coverage shown
 
 @dataclass(frozen=True)
 class Rate:
-    """τ of a method at a budget (None: a chain) on some texts, with its 95 % interval."""
+    """τ of a method at a budget on some texts, with its 95 % interval."""
 
     method: str
-    budget: int | None
+    budget: int
     plain: bool  # DART without its n-grams
-    sampling: str
+    temperature: float
     source: str
     tau: float
     low: float
@@ -53,11 +53,9 @@ class Rate:
 
     @staticmethod
     def of(row: Json) -> Rate:
-        method, _, budget = row["method"].partition(" ")
-        weight = row["options"].get("ngram_weight")
         return Rate(
-            method, int(budget) if budget else None, weight is not None and float(weight) == 0,
-            row["sampling"], row["source"], row["tau"], row["low"], row["high"],
+            row["method"], row["budget"], row["options"].get("ngram_weight") == 0,
+            row["temperature"], row["source"], row["tau"], row["low"], row["high"],
             tuple(row["lengths"]),
         )  # fmt: skip
 
@@ -71,7 +69,7 @@ class CourseMeasurements:
     @cached_property
     def rates(self) -> tuple[Rate, ...]:
         files = sorted(self.folder.glob("tau-*.json"))
-        return tuple(Rate.of(row) for file in files for row in self._json(file.name))
+        return tuple(Rate.of(row) for file in files for row in self._json(file.name)["rows"])
 
     @cached_property
     def curves(self) -> list[dict[str, str]]:
@@ -96,16 +94,16 @@ class CourseMeasurements:
             raise UserError(f"{self.folder}: {name} cannot be read: {error}") from None
 
     def some(
-        self, method: str, *, sampling: str = "greedy", source: str = "all", plain: bool = False
+        self, method: str, *, temperature: float = 0, source: str = "all", plain: bool = False
     ) -> list[Rate]:
         """A method's rates by budget."""
         found = [
             r for r in self.rates
-            if (r.method, r.sampling, r.source, r.plain) == (method, sampling, source, plain)
+            if (r.method, r.temperature, r.source, r.plain) == (method, temperature, source, plain)
         ]  # fmt: skip
-        return sorted(found, key=lambda r: r.budget or 0)
+        return sorted(found, key=lambda r: r.budget)
 
-    def at(self, method: str, budget: int | None = 64, **which: Any) -> Rate:
+    def at(self, method: str, budget: int = 64, **which: Any) -> Rate:
         """The one rate at a budget. Raises UserError when it was not measured."""
         for rate in self.some(method, **which):
             if rate.budget == budget:
@@ -125,19 +123,19 @@ def measured(material: Material) -> Json:
 
 
 def _budgets(found: CourseMeasurements) -> ChapterStep:
-    chain = found.at("dflash", None)
+    chain = found.at("dflash")
     lines = [_line(NAMES[m], found.some(m)) for m in TREES]
     lines.append(_line("DART, no n-grams", found.some("dart", plain=True)))
     budgets = sorted({p.x for line in lines for p in line.points})
     few, *_, many = found.some("ddtree")
-    dot = replace(_line("DFlash, chain of 7", [chain], 7), kind="points", band=False)
+    dot = Series("DFlash, chain of 7", [_point(7, chain)], "points")
     ends = (min(7, budgets[0]), budgets[-1])
     about = About(
         "τ by draft budget",
         "Tokens per pass of the target, greedy; bands are 95 % bootstrap intervals over prompts.",
         Axis("draft budget B", ends, log=True, ticks=budgets), _tau([*lines, dot]),
     )  # fmt: skip
-    tree, nodes = found.at("ddtree"), (many.budget or 1) / (few.budget or 1)
+    tree, nodes = found.at("ddtree"), many.budget / few.budget
     return _shown(
         "budgets", about, [*lines, dot], chain=chain.tau, tree=tree.tau, budget=tree.budget,
         few=few.budget, many=many.budget, first=few.tau, last=many.tau, nodes=nodes,
@@ -155,13 +153,13 @@ def _sources(found: CourseMeasurements) -> ChapterStep:
 
 
 def _samplings(found: CourseMeasurements) -> ChapterStep:
-    shown = [("dflash", None), *((m, 64) for m in TREES)]
+    shown = ("dflash", *TREES)
     each = [
-        _points(name, [found.at(m, b, sampling=s) for m, b in shown])
-        for name, s in (("greedy", "greedy"), ("temperature 1", "T=1"))
+        _points(name, [found.at(m, temperature=t) for m in shown])
+        for name, t in (("greedy", 0), ("temperature 1", 1))
     ]
-    names = [NAMES[m] for m, _ in shown]
-    cold, hot = (found.at("ddtree", sampling=s).tau for s in ("greedy", "T=1"))
+    names = [NAMES[m] for m in shown]
+    cold, hot = (found.at("ddtree", temperature=t).tau for t in (0, 1))
     methods = Axis("method, trees with B = 64", places=names)
     says = "120 prompts, the same for both."
     about = About("Greedy and sampled", says, methods, Axis("τ"))
@@ -170,8 +168,8 @@ def _samplings(found: CourseMeasurements) -> ChapterStep:
 
 def _lengths(found: CourseMeasurements) -> ChapterStep:
     bars = []
-    for method, budget in (("dflash", None), ("ddtree", 64), ("treeflash", 64)):
-        lengths = found.at(method, budget).lengths
+    for method in ("dflash", "ddtree", "treeflash"):
+        lengths = found.at(method).lengths
         points = [Point(n, count / sum(lengths)) for n, count in enumerate(lengths)]
         bars.append(Series(NAMES[method], points, "bars"))
     chain, ddtree, treeflash = (bar.points[0].y for bar in bars)
@@ -247,9 +245,9 @@ def _shown(section: str, about: About, series: Sequence[Series], **values: objec
     return scene(section, side={"kind": "plots", "figures": [figure]}, **values)
 
 
-def _line(name: str, rates: Iterable[Rate], chain: int = 0) -> Series:
-    """τ by budget; ``chain``: where to draw what has none."""
-    return Series(name, [_point(r.budget or chain, r) for r in rates], band=True)
+def _line(name: str, rates: Iterable[Rate]) -> Series:
+    """τ by budget."""
+    return Series(name, [_point(r.budget, r) for r in rates], band=True)
 
 
 def _points(name: str, rates: Iterable[Rate]) -> Series:

@@ -112,10 +112,11 @@ def _terms(
 
 
 def _weights(options: Any) -> Json:
-    """Both terms' weights by level."""
+    """The weight of each level, and what it makes both terms count."""
     rows = []
     for level in range(5):
         weight = level_weight(level, options["level_power"])
         q, ngram = weight * options["logit_decay"] ** level, weight * options["ngram_weight"]
-        rows.append({"label": f"level {level}", "q": round(q, 3), "ngram": round(ngram, 3)})
+        row = {"weight": round(weight, 3), "q": round(q, 3), "ngram": round(ngram, 3)}
+        rows.append({"label": f"level {level}", **row})
     return {"kind": "weights", "rows": rows}

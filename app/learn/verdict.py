@@ -139,8 +139,10 @@ def _visit(m: Material, visit: Visit) -> ChapterStep:
     listed = list(zip(ids.tolist(), logs.tolist(), strict=True))
     drafted = {int(draft.tokens[c]): HOT for c in draft.children[visit.row]}
     here = m.words.name(visit.row)
-    side = columns(bars(f"p after {here}", m.words, listed[:TOP], {**drafted, visit.choice: CHOSEN},
-                        "◆ the target's own token; ▪ drafted here too"))  # fmt: skip
+    others = {token for token, _ in listed[:TOP]} & drafted.keys() - {visit.choice}
+    key = "◆ the target's own token" + ("; ▪ drafted here too" if others else "")
+    marked = {**drafted, visit.choice: CHOSEN}
+    side = columns(bars(f"p after {here}", m.words, listed[:TOP], marked, key))
     values = {"here": m.words.node(visit.row), "wanted": m.words.token(visit.choice),
               "p": math.exp(dict(listed)[visit.choice]), "first": visit.row == 0}  # fmt: skip
     if child is None:

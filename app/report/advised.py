@@ -16,7 +16,7 @@ from analysis.numbers import (
     ratio,
     tau,
 )
-from app.report.counted import Sheet
+from app.report.shown import TextTable
 
 if TYPE_CHECKING:
     from analysis.experiments.advise import Choice
@@ -32,7 +32,7 @@ def size_words(drafts: Drafts) -> str:
     return "draft length K" if drafts.chain else "draft budget B"
 
 
-def advice_sheets(found: Frame, chosen: Sequence[Choice], shorter: Shorter) -> Iterator[Sheet]:
+def advice_sheets(found: Frame, chosen: Sequence[Choice], shorter: Shorter) -> Iterator[TextTable]:
     """The speed of every draft size by batch; and, of rounds enough, the best size of each batch
     with its numbers."""
     name = size_words(shorter.drafts)[-1]
@@ -48,9 +48,9 @@ def advice_sheets(found: Frame, chosen: Sequence[Choice], shorter: Shorter) -> I
         best.append([*head, *_best(found, each)])
     marks = f"of only {plural(min(shorter.rounds), 'round')}" if shorter.few else "* the best"
     title = f"× plain decoding · {marks} · ~ between measured steps"
-    yield Sheet(title, (*heads, *(f"{name}={size}" for size in sizes)), speeds)
+    yield TextTable(title, (*heads, *(f"{name}={size}" for size in sizes)), speeds)
     if not shorter.few:
-        yield Sheet("", (*heads, name, *BEST), best)
+        yield TextTable("", (*heads, name, *BEST), best, ("times",))
 
 
 def _context(row: dict[str, Any]) -> int | None:

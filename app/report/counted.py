@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.numbers import UNKNOWN, interval, number, share
+from app.report.shown import TextTable
 from app.terminal import bar
 
 if TYPE_CHECKING:
@@ -15,27 +15,20 @@ if TYPE_CHECKING:
 PLACES = ("place", "tested", "accepted", "acceptance", "95 %", "of all drafts", "τ to here")
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """A table of words, with its title, which may be empty."""
-
-    title: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-def sheets(counts: Counts) -> Iterator[Sheet]:
+def sheets(counts: Counts) -> Iterator[TextTable]:
     """The sums, the histogram of accepted tokens, and acceptance by place, as far as told."""
     sums = (counts.rounds, counts.drafted, counts.accepted, counts.tokens)
     heads = (f"{counts.kind}s", "rounds", "drafted", "accepted", "tokens", "τ")
     values = [str(counts.records), *(UNKNOWN if n is None else str(n) for n in sums)]
     values += [number(counts.tau), number(counts.accepted_of_drafted)]
-    yield Sheet("", (*heads, "accepted ÷ drafted"), [values])
+    yield TextTable("", (*heads, "accepted ÷ drafted"), [values])
     if counts.histogram:
         rows = list(_histogram(counts.histogram))
-        yield Sheet("Accepted tokens per round", ("accepted", "rounds", "share", " "), rows)
+        yield TextTable(
+            "Accepted tokens per round", ("accepted", "rounds", "share", " "), rows, (" ",)
+        )
     if counts.by_depth:
-        yield Sheet("By place of the draft, as a chain", PLACES, list(_places(counts)))
+        yield TextTable("By place of the draft, as a chain", PLACES, list(_places(counts)))
 
 
 def strips(counts: Counts) -> Iterator[tuple[str, str]]:

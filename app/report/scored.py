@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from analysis.numbers import interval, rate, tau
-from app.report.counted import Sheet
+from app.report.shown import TextTable
 from app.terminal import one_line
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 HEADS = ("", "τ", "95 %", "texts", "runs", "failed", "tokens/s", "tokens as plain")
 
 
-def score_sheet(found: Sequence[VariantScore]) -> Sheet:
+def score_sheet(found: Sequence[VariantScore]) -> TextTable:
     """A row per variant; the last column only where some run could be compared with plain."""
     heads = HEADS if any(score.judged for score in found) else HEADS[:-1]
     names = _numbered([one_line(score.name, 60) for score in found])
     rows = [_cells(name, score) for name, score in zip(names, found, strict=True)]
-    return Sheet("", heads, [row[: len(heads)] for row in rows])
+    return TextTable("", heads, [row[: len(heads)] for row in rows], ("",))
 
 
 def _numbered(names: Sequence[str]) -> list[str]:

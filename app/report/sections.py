@@ -115,9 +115,12 @@ def _ended(frame: Frame, over: str) -> Frame:
 
 
 def _left_at(frame: Frame) -> Frame:
-    """Where the target's token stood, and how often it was in the tree all the same."""
+    """Where the target's token stood, and how often it was in the tree all the same; of methods
+    whose traces tell it."""
     from pandas import Categorical
 
+    told: Frame = frame["rank"].notna() | frame["outside"].astype(bool)
+    frame = frame[told.groupby(frame["method"], observed=True).transform("any")]
     later = MAX_RANK + 1
     ranks = [f"rank {rank}" for rank in range(2, later)]
     where = "rank " + frame["rank"].clip(upper=later).astype("string")
@@ -259,7 +262,7 @@ REPORT = (
     ),
     Section(
         "After a token that was not the drafter's best", "after-sibling",
-        "method context observed acceptance low top1 top1_low tvd",
+        "method context observed acceptance low top1 top1_low tvd", keep=_several("context"),
     ),
     Section(
         "Is q a probability?", "calibration-error",
@@ -294,6 +297,12 @@ def notes(tables: Tables) -> Iterator[str]:
         yield (
             f"{broken} of {plural(len(runs), 'run')} {'was' if broken == 1 else 'were'} "
             "interrupted: their whole rounds count, and they are compared with none."
+        )
+    if empty := int((runs["rounds"] + runs["left_out"] == 0).sum()):
+        has, it = ("has", "it") if empty == 1 else ("have", "them")
+        yield (
+            f"{empty} of {plural(len(runs), 'run')} {has} no rounds: only the numbers of runs and "
+            f"of prompts count {it}."
         )
     if left_out := int(runs["left_out"].sum()):
         yield (

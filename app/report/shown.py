@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.table import Table
 
-from analysis.charts.palette import SERIES, letter
+from analysis.charts.palette import letter, series_colour
 from analysis.frames import Column, columns
 from analysis.numbers import interval, number, share, signed
 from app.report.sections import Section
@@ -19,7 +20,6 @@ from core.rounds.causes import Cause
 if TYPE_CHECKING:
     from analysis.measures.tables import Tables
 
-Row = Mapping[Any, Any]
 # Formats that columns.toml may name. Of one that ends with "low" the interval is shown.
 FORMATS: Mapping[str, Callable[[Any], str]] = {
     "0.0": lambda value: number(value, 1),
@@ -35,13 +35,19 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts. ``left``: which columns hold words; ``signed``: lines begin with a
-    method."""
+    """A table of texts, with its title, which may be empty. ``left``: heads of columns that hold
+    words; ``signed``: lines begin with a method."""
 
-    titles: Sequence[str]
+    title: str
+    heads: Sequence[str]
     rows: Sequence[Sequence[str]]
-    left: Sequence[bool]
+    left: Sequence[str] = ()
     signed: bool = False
+
+    @property
+    def printed(self) -> Table:
+        """The table without its title, for the terminal."""
+        return table(self.heads, self.rows, self.left)
 
 
 @dataclass(frozen=True)
@@ -81,22 +87,21 @@ def _body(section: Section, frame: Any, declared: str) -> Iterator[str | TextTab
 
 def _grid(section: Section, frame: Any, own: Mapping[str, Column]) -> TextTable:
     names = section.columns.split()
-    titles, rows, left = list[str](), list[list[str]](), list[bool]()
+    heads, rows, left = list[str](), list[list[str]](), list[str]()
     lines = _lines(frame, [name for name in names if name != "*"]) if section.across else None
     for name in names:
         if lines is not None and name == "*":
             for value, cells in _across(section, frame, lines, own):
-                titles.append(value)
+                heads.append(value)
                 rows.append(cells)
-                left.append(False)
             continue
         name, _, form = name.partition(":")
         values = frame if lines is None else frame.loc[[at[0] for at in lines.values()]]
         words = not form and values[name].dtype.kind not in "biuf"
-        titles.append(" " if form else _declared(name, own).title or "")
+        heads.append(" " if form else _declared(name, own).title or "")
         rows.append(_cells(values, name, form or _declared(name, own).format))
-        left.append(words or form == "bar")
-    return TextTable(titles, [*zip(*rows, strict=True)], left, names[0] == "method")
+        left += heads[-1:] if words or form == "bar" else []
+    return TextTable("", heads, [*zip(*rows, strict=True)], left, names[0] == "method")
 
 
 def _lines(frame: Any, names: Sequence[str]) -> dict[Any, list[Any]]:
@@ -159,8 +164,7 @@ def show(out: Console, parts: Iterable[ReportPart]) -> None:
             if isinstance(each, str):
                 out.print(one_line(each, 1000), soft_wrap=True)
             else:
-                left = [name for name, words in zip(each.titles, each.left, strict=True) if words]
-                out.print(table(each.titles, each.rows, left))
+                out.print(each.printed)
         out.print()
 
 
@@ -184,7 +188,7 @@ def as_html(parts: Iterable[ReportPart], order: Sequence[str]) -> str:
 
 
 def _html_table(grid: TextTable, order: Sequence[str]) -> str:
-    head = "".join(f"<th>{html.escape(title)}</th>" for title in grid.titles)
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in grid.heads)
     body = "".join(
         f"<tr><th>{_sign(row[0], order) if grid.signed else ''}{html.escape(row[0])}</th>"
         + "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:])
@@ -198,6 +202,5 @@ def _sign(method: str, order: Sequence[str]) -> str:
     if method not in order:
         return ""
     at = order.index(method)
-    slot = at % len(SERIES["light"]) + 1
-    colour = f"background: var(--ds-series-{slot})"
+    colour = f"background: var(--ds-{series_colour(at)})"
     return f'<i class="ds-letter" style="{colour}">{letter(at)}</i> '

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from analysis.labels import sampling
 from app.studio import shipped
-from app.studio.engine import CollectRequest, DiagnoseRequest, Request
+from app.studio.engine import ELSEWHERE, CollectRequest, DiagnoseRequest, Request
 from app.studio.methods import Methods
 from app.studio.questions import Question
 from app.studio.routes import GONE, Route
@@ -108,10 +108,13 @@ class Collecting:
         if not header.model.get("name"):
             raise UserError(
                 "this trace does not tell which target wrote it, and What-if needs that very "
-                "target: open its text as a collected one (collect --answer)"
+                f"target: {ELSEWHERE}"
             )
         if not (header.prompt_ids or header.prompt_text):
-            raise UserError("this trace does not hold its prompt, and What-if begins with it")
+            raise UserError(
+                "this trace does not hold its prompt, and What-if begins with it: "
+                f"{ELSEWHERE}; add --prompt"
+            )
         rule = sampling(header)
         tokens = min(MOST_TOKENS, max(2, header.stated("max_new_tokens", int) or MOST_TOKENS))
         methods = tuple(_listable([header.method, *shipped.COLLECTED], self._methods))
@@ -133,16 +136,24 @@ class Collecting:
 
 
 def _apart(request: CollectRequest) -> str:
-    """Where the collected text leaves the run's, in words; "": nowhere."""
+    """How much of the run's text the collected one has, in words; "": all of it."""
     from analysis.collected.collection import Collection
 
     made = Collection.load(request.path)
-    pairs = zip(made.tokens[made.answer : made.end].tolist(), request.text, strict=False)
-    at = next((at for at, (mine, its) in enumerate(pairs, 1) if mine != its), None)
-    return "" if at is None else (
-        f"The text written here leaves the run's at new token {at}. From there on, what is shown "
-        "holds for the text written here only."
-    )  # fmt: skip
+    mine, its = made.tokens[made.answer : made.end].tolist(), request.text
+    pairs = zip(mine, its, strict=False)
+    at = next((at for at, (own, its_own) in enumerate(pairs, 1) if own != its_own), None)
+    if at is not None:
+        return (
+            f"The text written here leaves the run's at new token {at}. From there on, what is "
+            "shown holds for the text written here only."
+        )
+    if len(mine) >= len(its):
+        return ""
+    return (
+        f"These are the first {len(mine)} of the run's {len(its)} new tokens. τ and all below is "
+        "of these alone."
+    )
 
 
 def _listable(names: Iterable[str], methods: Methods) -> Iterable[str]:

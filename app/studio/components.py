@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,13 +161,22 @@ def remember(prefix: str, inputs: Mapping[str, Component], also: Sequence[Any] =
     gr.on([*changes, *also], None, parts, None, js=words, **QUIET)
 
 
-def for_upload(answer: Callable[[Path], Any]) -> Route:
+def for_upload(
+    answer: Callable[[Path], Any], several: Callable[[list[Path], int], Any] | None = None
+) -> Route:
     """The route for a file that a view sent (``sent`` of feed.js). A refusal says what the file
-    seems to be, and not where it lies."""
+    seems to be, and not where it lies. ``several`` answers for ``paths`` that a view sent: files,
+    and how many are gone."""
 
     def route(question: Question) -> Any:
         folder = Path(get_upload_folder())
         remove_leftovers(folder)
+        if several is not None and question.paths:
+            files = list[Path]()
+            for path in question.paths:
+                with suppress(UserError):
+                    files.append(uploaded(path, folder))
+            return several(files, len(question.paths) - len(files))
         file = uploaded(question.path, folder)
         try:
             return answer(file)

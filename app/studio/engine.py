@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from core.decoding.request import RunRequest
 from core.diffusion.request import DenoiseRequest
 from core.errors import UserError
-from core.files import replacing
+from core.files import write_json
 from core.methods.names import DEFAULT, PLAIN
 from core.models import presets
 from core.models.embedded import NAME
@@ -21,6 +20,12 @@ from core.models.presets import Value
 from core.progress import Progress, Report, silent
 from core.rounds.round import GREEDY, Round, Sampling
 from core.traces.schema import Header
+
+# How a text becomes one for What-if without the target that wrote it.
+ELSEWHERE = (
+    "`python -m app collect --model TARGET --answer TRACE --out FILE.safetensors` drafts its text "
+    "with a target that you name, and What-if opens the file"
+)
 
 if TYPE_CHECKING:
     from analysis.drafters.measuring import Kept
@@ -147,8 +152,7 @@ class LiveEngine:
             )
         finally:
             kept.passages.clear()
-        with replacing(asked.path) as unfinished:
-            unfinished.write_text(json.dumps(found.to_json()), encoding="utf-8")
+        write_json(asked.path, found.to_json())
 
     def _loaded_denoiser(self, report: Report = silent) -> DiffusionLanguage:
         """The embedded denoiser is loaded when the first run needs it."""
@@ -191,7 +195,7 @@ def _collect(engine: Engine, asked: CollectRequest, report: Report) -> None:
         return
     language = engine.prepare()
     if other := other_target(asked.of, language):
-        raise UserError(f"{other}: What-if needs the run's own target")
+        raise UserError(f"{other}, and What-if needs the run's own target: {ELSEWHERE}")
     source = source_of(engine, asked.methods, widest(asked.methods))
     ids = list(asked.of.prompt_ids) or language.encode_chat(asked.prompt)
     plan = CollectionPlan(asked.new_tokens, sampling=asked.sampling)

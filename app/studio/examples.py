@@ -156,6 +156,8 @@ def result_of(ends: Trace) -> str:
     tau, calls = footer.get("tau"), footer.get("rounds")
     if is_denoising(ends.header.method):
         return visible(plural(calls, "model call")) if type(calls) is int else "no calls"
+    if calls == 0:
+        return "no rounds"
     return f"τ {numbers.tau(tau)}" if type(tau) is float and math.isfinite(tau) else "no τ"
 
 

@@ -42,6 +42,7 @@ class Question(msgspec.Struct, frozen=True):
     quietly: bool | None = None
     left: bool | None = None
     tickets: list[str | None] | None = None
+    paths: list[str] | None = None
     more: list[str | None] | None = None
     places: list[Question | None] | None = None
     kept: list[Question | None] | None = None

@@ -173,6 +173,15 @@ class Routes:
         """By letter. Raises UserError where a run is gone or has no round yet."""
         return {letter: run.trace() for letter, run in self._lettered(question).items()}
 
+    def on_view(self, question: Question) -> dict[str, Trace]:
+        """The same by what a sentence calls them."""
+        runs = self._lettered(question)
+        alone = len(runs) == 1
+        return {
+            called(run) if alone else f"{letter}, {called(run)}": run.trace()
+            for letter, run in runs.items()
+        }
+
     def names(self, question: Question) -> dict[str, str]:
         """By letter, what figures call the runs; "" where none has a letter before the last, since
         the places here give the colours."""
@@ -228,6 +237,14 @@ def run_line(ticket: object, run: StudioRun) -> dict[str, Any]:
         "prompt": flowing(run.header.prompt_text if run.header else "", 120),
         "made": run.made,
     }
+
+
+def called(run: StudioRun) -> str:
+    """A run in a sentence, by its file or its prompt."""
+    if run.file:
+        return visible(run.file, 60)
+    prompt = flowing(run.header.prompt_text if run.header else "", 60)
+    return f"the {'example' if run.example else 'run'} on “{prompt}”"
 
 
 def setting(run: StudioRun) -> str:

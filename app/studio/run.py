@@ -20,7 +20,7 @@ from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.reader import TraceReader
 from core.traces.schema import Header, Trace
-from core.visible import flowing
+from core.visible import flowing, visible
 
 WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped", "failed"
 ENDED = (DONE, STOPPED, FAILED)
@@ -134,7 +134,8 @@ class StudioRun:
         """Return the trace of its rounds so far. Raises UserError before the first round."""
         rounds = tuple(self.rounds)
         if self.header is None or not rounds:
-            raise UserError("there is nothing to save yet")
+            yet = "" if self.state in ENDED else " yet"
+            raise UserError(f"the run of {visible(self.method, 40)} has no round{yet}")
         return Trace(self.header, rounds, self.footer if self.state == DONE else None, self.lies)
 
     def lines(self, start: int) -> tuple[list[dict[str, Any]], bool]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.numbers import plural
+from analysis.numbers import ordinal, plural
 from app.view.layout import layered
 from app.view.values import LETTERS, finite, finites, probability
 from core import ASSETS
@@ -291,8 +291,7 @@ def formula_words(formula: Formula, accepted: int, drafted: int) -> str:
 
 def _nth(number: int) -> str:
     """1: nothing; 2: "2nd "."""
-    end = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return "" if number == 1 else f"{number}{end} "
+    return "" if number == 1 else f"{ordinal(number)} "
 
 
 def outline_dot(graph: DraftGraph) -> str:

@@ -260,16 +260,19 @@ def why_view(rounds: Sequence[Round], at: int) -> dict[str, Any]:
     """
     record = rounds[at]
     if record.ends_inside:
-        last, depth = visible(record.text(record.committed[-1])), len(record.committed)
+        last, depth = _quoted(record, record.committed[-1]), len(record.committed)
         ends = f"the text ends with {last} at depth {depth}"
         return {"why": f"{ends}; the walk went on behind it, which τ counts"}
     after = [token for later in rounds[at + 1 :][:AHEAD] for token in later.committed]
     found = miss(record, after)
-    return {
-        "why": ""
-        if found is None
-        else sentence(found, lambda t: visible(record.text(t)), record.accepted)
-    }
+    if found is None:
+        return {"why": ""}
+    return {"why": sentence(found, lambda token: _quoted(record, token), record.accepted)}
+
+
+def _quoted(record: Round, token: int) -> str:
+    """A token in a sentence, where a comma or a bracket alone would read as the sentence's."""
+    return f"“{visible(record.text(token))}”"
 
 
 # ── one node ─────────────────────────────────────────────────────────────────────────────────────

@@ -3,6 +3,7 @@
 // Whoever wrote a hash is not believed: a value that is not of its kind is as good as absent.
 
 import { h } from "./dom.js";
+import { onGoTo, taken } from "./goto.js";
 import { GHOST } from "./tree/boxes.js";
 import { Turns } from "./turns.js";
 
@@ -201,7 +202,9 @@ export class ViewInAddress {
    *    runs(): names that only this server knows, of its runs or its file,
    *    show(state, runs, atStart, isWanted): show a state; null: the address is another tab's.
    *      `runs`: as they were written, null where somebody else wrote the address. isWanted():
-   *      nothing newer was asked for meanwhile }; only state must be. */
+   *      nothing newer was asked for meanwhile,
+   *    go(asked): somebody on the page asks for something of this tab (goto.js), which comes before
+   *      what the address names }; only state must be. */
   constructor(view, element, hear) {
     Object.assign(this, { view, element, turns: new Turns(), isShown: false });
     this.asked = ""; // the hash that is being followed, until what came of it is on view
@@ -211,6 +214,7 @@ export class ViewInAddress {
       else if (viewOf(readAddress()) === view) this._show(readAddress(), false);
     };
     window.addEventListener("popstate", back);
+    onGoTo(element, () => this._asked());
     onShown(element, () => this.write()); // another tab had the address
     const state = readAddress();
     this.ready = this._show(viewOf(state) === view ? state : null, true);
@@ -222,7 +226,7 @@ export class ViewInAddress {
     const isWanted = this.turns.take(),
       runs = state && (ownEntry()?.runs ?? null);
     try {
-      await this.hear.show(state, runs, atStart, isWanted);
+      await (this._asked() ?? this.hear.show(state, runs, atStart, isWanted));
     } catch (error) {
       console.error(error); // an address may hold anything: the tab goes on writing its own
     }
@@ -230,6 +234,12 @@ export class ViewInAddress {
     this.turns.end();
     this.isShown = state !== null;
     this.write();
+  }
+
+  /** What came of a request on the page; undefined: there is none. */
+  _asked() {
+    const asked = this.hear.go && taken(this.view);
+    return asked ? Promise.resolve(this.hear.go(asked)) : undefined;
   }
 
   /** Somebody opens something else: what the address asked for is not wanted any more. */

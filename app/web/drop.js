@@ -29,7 +29,9 @@ const TEXTS = /\.(json|log)$/; // of anything, so they are looked at last
 const LARGEST = 64; // MB of a file, as the server takes it
 const MOST = 24; // files that are opened at once, as many as the shelf holds
 const SIDE_BY_SIDE = 4;
+const POOLED = 500; // traces that are measured together at once
 const LOOKED = 2000; // files of a folder
+const AT_ONCE = 10; // traces that are sent
 const STAYS = 8000; // milliseconds of a sentence without a complaint
 const READ = { every: 200, most: 30 }; // looks at runs that are being read
 
@@ -56,8 +58,9 @@ export function chosenOf(files) {
     traces = files.filter(({ path }) => TRACES.test(path)),
     others = files.filter(({ path }) => OTHERS.test(path.split("/").pop()));
   const some = [traces, others, files.filter(({ path }) => TEXTS.test(path))],
-    found = config ? [config] : (some.find(({ length }) => length) ?? []);
-  return { chosen: found.slice(0, MOST), left: Math.max(0, found.length - MOST) };
+    found = config ? [config] : (some.find(({ length }) => length) ?? []),
+    most = found === traces ? POOLED : MOST;
+  return { chosen: found.slice(0, most), left: Math.max(0, found.length - most) };
 }
 
 class FileTaker {
@@ -169,6 +172,8 @@ class FileTaker {
 
   /** Send the files, and open each where it belongs; `more` is said besides. */
   async open(files, more = "") {
+    const traces = files.filter(({ name }) => TRACES.test(name));
+    if (traces.length > MOST) return this._pool(traces, files.length - traces.length, more);
     const what = files.length === 1 ? files[0].name : plural(files.length, "file");
     this._say(`sending ${what}…`, false, true);
     const answers = [];
@@ -181,7 +186,27 @@ class FileTaker {
     this._say([opened, wrong].filter(Boolean).join(". ") + left, !!wrong);
   }
 
-  async _place(file) {
+  /** Measure more traces together than are listed; `left`: how many files are beside them. */
+  async _pool(traces, left, more) {
+    const some = traces.slice(0, POOLED),
+      answers = [];
+    while (answers.length < some.length) {
+      this._say(`sending ${answers.length} of ${traces.length} traces…`, false, true);
+      const next = some.slice(answers.length, answers.length + AT_ONCE);
+      answers.push(...(await Promise.all(next.map((f) => this._place(f, some.indexOf(f) < MOST)))));
+    }
+    const sent = answers.map(({ path }) => path).filter(Boolean),
+      opened = answers.filter(({ view }) => view === "run").map(({ ticket }) => ticket);
+    shelve(opened);
+    const what = plural(sent.length, "trace"),
+      lost = traces.length - sent.length + left;
+    goTo({ view: "results", paths: sent, name: what });
+    const listed = `${what}: together in Results; ${opened.length} are listed under Examples`;
+    this._say(listed + (lost ? `; ${plural(lost, "file")} left out` : "") + more);
+  }
+
+  /** Send a file, and ask the server where it opens if it `isOpened`. */
+  async _place(file, isOpened = true) {
     const path = await this.page.upload(file).then(
       (found) => found?.path,
       () => null,
@@ -189,7 +214,8 @@ class FileTaker {
     const isLarge = file.size > LARGEST * 2 ** 20,
       why = isLarge ? `a file may have ${LARGEST} MB` : "the server did not take it";
     if (!path) return { error: `${file.name} could not be sent: ${why}` };
-    return { name: file.name, path, ...(await answered(this.page.server.place({ path }))) };
+    const placed = isOpened ? await answered(this.page.server.place({ path })) : {};
+    return { name: file.name, path, ...placed };
   }
 
   /** Open what was recognised, as far as one tab takes it; gives in words what went where, and how

@@ -1,5 +1,6 @@
 // One run on the server, followed until it has ended. A live run and an opened trace are the same.
 
+export const NO_ROUNDS = "This run has no rounds.";
 const FEEDS = new Set(); // all of the page that are not closed
 
 let refusal = async () => null; // a page from disk has no server
@@ -55,6 +56,15 @@ export class Feed {
   /** A live run goes on, and so does a file that is being written. */
   get decoding() {
     return this.active && (this.run.source !== "file" || !!this.run.reading);
+  }
+
+  /** That the run has ended without rounds, in a sentence; "": it is another. A run that failed
+   *  has its own. */
+  get emptiness() {
+    const { run, rounds, active } = this;
+    if (!run?.source || rounds.length || active || run.state === "failed") return "";
+    const words = run.message;
+    return words ? `${words[0].toUpperCase()}${words.slice(1)}.` : NO_ROUNDS;
   }
 
   /** Ask for the run of a ticket from its first round on. */

@@ -11,6 +11,8 @@ import { inLight, PAPER } from "./save/picture.js";
 const SCRIPT = "web/plotly.min.js";
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
 const SCALE = 1.6; // a picture that is saved: its width by its height
+const TYPE = 12; // pixels: the type that a description is written for
+const SIZES = new Set("size width thickness standoff xshift l r t b".split(" "));
 const CLOSE = { rootMargin: "300px" }; // how far out of sight a figure is drawn
 
 let script = null;
@@ -42,18 +44,18 @@ function followTheme(figure) {
   theme.observe(document.body, { attributes: true, attributeFilter: ["class"] });
 }
 
-/** A description with the colours that the stylesheet's names have. */
-export function painted(value, colourOf) {
-  if (Array.isArray(value)) return value.map((each) => painted(each, colourOf));
+/** A description with the colours that the stylesheet's names have, and its type, marks and margins
+ *  `times` as large. */
+export function painted(value, colourOf, times = 1, name = "") {
+  if (name === "meta") return value;
+  if (Array.isArray(value)) return value.map((each) => painted(each, colourOf, times, name));
   if (value && typeof value === "object")
     return Object.fromEntries(
-      Object.entries(value).map(([name, each]) => [
-        name,
-        name === "meta" ? each : painted(each, colourOf),
-      ]),
+      Object.entries(value).map(([key, each]) => [key, painted(each, colourOf, times, key)]),
     );
-  const name = typeof value === "string" && /^var\((--ds-[a-z0-9-]+)\)$/.exec(value);
-  return name ? colourOf(name[1]) : value;
+  if (typeof value === "number") return SIZES.has(name) ? value * times : value;
+  const colour = typeof value === "string" && /^var\((--ds-[a-z0-9-]+)\)$/.exec(value);
+  return colour ? colourOf(colour[1]) : value;
 }
 
 /** The series that are shown: those of the choice, with their points. */
@@ -235,7 +237,8 @@ export class Figure {
     this.due = false;
     try {
       const { react } = await plotly(),
-        { data, layout } = this._described(),
+        type = Number.parseFloat(getComputedStyle(this.box).fontSize),
+        { data, layout } = this._described(type / TYPE),
         size = { width: this.box.clientWidth, height: this.box.clientHeight };
       if (!size.width) return;
       const { title, updatemenus, ...rest } = layout;
@@ -251,7 +254,7 @@ export class Figure {
   }
 
   /** The description with what is chosen, the ring's place and the colours of the page. */
-  _described() {
+  _described(times = 1) {
     const { data, layout } = this.json,
       look = getComputedStyle(this.element),
       at = (layout.meta.choices || []).indexOf(this.chosen);
@@ -261,9 +264,8 @@ export class Figure {
       visible: !trace.meta?.choice || trace.meta.choice === this.chosen,
       ...(trace.meta?.live && { x: this.live.map((p) => p.x), y: this.live.map((p) => p.y) }),
     }));
-    return painted({ data: traces, layout: { ...layout, ...labels } }, (name) =>
-      look.getPropertyValue(name).trim(),
-    );
+    const colourOf = (name) => look.getPropertyValue(name).trim();
+    return painted({ data: traces, layout: { ...layout, ...labels } }, colourOf, times);
   }
 
   /** The figure with its title for a paper, as SVG: {text, width, height}. */

@@ -154,9 +154,15 @@ export async function formAbove(prefix) {
     if (within("stop", target)) return settings.focus();
     if (within("start", target)) press();
   });
-  panel.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && panel.classList.contains(OPEN)) set(false);
-    if (event.key === "Enter" && !event.shiftKey && within("prompt", event.target)) press();
+  panel.tabIndex = -1;
+  const leave = () => panel.focus({ preventScroll: true }); // keys then act on what is on view
+  panel.addEventListener("keydown", ({ key, shiftKey, target }) => {
+    const typing = within("prompt", target);
+    if (key === "Escape" && panel.classList.contains(OPEN)) set(false);
+    else if (key === "Escape" && typing) leave();
+    if (key !== "Enter" || shiftKey || !typing) return;
+    press();
+    if (target.value.trim()) setTimeout(leave); // Gradio has heard the key by then
   });
   const opened = ({ target }) => target.open && target.matches(".ds-menu") && set(false);
   panel.addEventListener("toggle", opened, { capture: true }); // a menu: one of both is open

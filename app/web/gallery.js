@@ -27,7 +27,7 @@ export function firstOf(prompt, most = 60) {
 }
 
 /** Whether some of these runs have another temperature. */
-export function differ(runs) {
+function differ(runs) {
   return new Set(runs.map((run) => run.temperature)).size > 1;
 }
 

@@ -20,11 +20,6 @@ export function taken(view) {
   return asked;
 }
 
-/** Whether something waits for this view. */
-export function awaits(view) {
-  return wanted?.view === view;
-}
-
 /** Call `hear` with every request, for whatever view, while `element` is on the page. */
 export function onGoTo(element, hear) {
   hearWhile(element, GONE_TO, hear);

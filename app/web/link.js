@@ -4,6 +4,7 @@ import { namedNode, namedRow, readAddress, ViewInAddress, viewOf, writeLink } fr
 import { toClipboard } from "./clipboard.js";
 import { button } from "./dom.js";
 import { namesOf, sharedNames, ticketsOf } from "./named.js";
+import { go } from "./studio/page.js";
 
 const LINK_SAID = 1500; // milliseconds
 
@@ -32,6 +33,7 @@ export class Permalink {
       state: () => this._written(),
       runs: () => this.studio.runs.tickets,
       show: (...asked) => this._show(...asked),
+      go: (asked) => go(this.studio, asked),
     });
   }
 

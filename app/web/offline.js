@@ -14,7 +14,7 @@ function textOf(id) {
 async function openFile() {
   const root = document.getElementById("ds-offline");
   followSystem();
-  listenForPresent();
+  listenForPresent(document.getElementById("ds-present"));
   try {
     const { runs, opens, apart, cautions } = JSON.parse(textOf("ds-page")),
       tickets = Array.from({ length: runs }, (_, at) => String(at)),

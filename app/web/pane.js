@@ -171,7 +171,7 @@ export class Pane {
     this.heading.textContent = "No round yet";
   }
 
-  /** Nothing to draw here, and why. */
+  /** Nothing to draw here, and why; gives the words. */
   blank(why) {
     this.trees.forget();
     this.at = -1;
@@ -185,6 +185,7 @@ export class Pane {
     this.why.hidden = true;
     this.heading.textContent = "No round here";
     this.svgButton.disabled = this.menu.button.disabled = true;
+    return why;
   }
 
   /** Trees of the run have come: more can be drawn around the one on view. */

@@ -12,7 +12,7 @@ export const TAU =
 /** The class of the colour that a run has by its place, or by its letter. */
 export function slot(at) {
   const place = typeof at === "string" ? LETTERS.indexOf(at) : at;
-  return `ds-slot-${(place % 6) + 1}`;
+  return `ds-slot-${place + 1}`;
 }
 
 /** A run's letter on its colour. */

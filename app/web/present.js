@@ -76,7 +76,8 @@ export function presentOnView() {
   if (seen) togglePresent(presented ?? seen);
 }
 
-/** The key p presents whatever is on view. */
-export function listenForPresent() {
+/** The key p presents whatever is on view, and so does a button of a page without a server. */
+export function listenForPresent(press) {
+  press?.addEventListener("click", presentOnView);
   onKeys(document.body, ({ key }) => key === "p" && presentOnView);
 }

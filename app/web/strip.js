@@ -48,7 +48,16 @@ export function tokenList(about, name, onPick) {
 /** A token of such a list; about: its number, and further attributes. */
 export function tokenOption(look, text, about, parts = linesOf(text)) {
   const usual = { role: "option", "aria-selected": "false", "aria-label": unseenName(text) };
-  return h("span", { class: `ds-token ${look}`, ...usual, ...about }, parts);
+  const kept = WORD.test(text) ? " word" : "";
+  return h("span", { class: `ds-token ${look}${kept}`, ...usual, ...about }, parts);
+}
+
+// A word stays beside its space: a space alone at a line's end would show a piece of its box there.
+const WORD = /^ \S{1,30}$/;
+
+/** Where a line may end before a token. */
+function lineEnd(text) {
+  return WORD.test(text) ? [h("wbr")] : [];
 }
 
 /** A text with its line breaks, each with a sign. */
@@ -59,7 +68,7 @@ function linesOf(text) {
 
 /** Scroll a list by whole lines until a part of it is in sight, with what comes after it. */
 export function keepInSight(list, part) {
-  const line = part.offsetTop - list.firstElementChild.offsetTop;
+  const line = part.offsetTop - list.querySelector("[role=option]").offsetTop;
   const above = part.offsetTop < list.scrollTop;
   const below = part.offsetTop + part.offsetHeight > list.scrollTop + list.clientHeight;
   if (above || below) list.scrollTop = line;
@@ -81,30 +90,33 @@ export class Strip {
       this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < 60;
     const bands = rounds.map((round, i) => this._band(round, first + i));
     this.bands.push(...bands);
-    this.element.append(...bands);
+    const ends = rounds.map((round) => lineEnd(round.text[0]?.[0] ?? ""));
+    this.element.append(...bands.flatMap((band, i) => [...ends[i], band]));
     if (atEnd) this.element.scrollTop = this.element.scrollHeight;
   }
 
   _band(round, at) {
     const band = h("span", { class: `ds-band${at % 2 ? " odd" : ""}` });
-    for (const [text, came, row] of round.text) {
+    for (const [i, [text, came, row]] of round.text.entries()) {
       const title = `round ${at + 1}: ${CAME_WORDS[came]}`,
         about = { "data-round": at, "data-row": row, title };
-      band.append(tokenOption(CAME[came], text, about));
+      band.append(...(i ? lineEnd(text) : []), tokenOption(CAME[came], text, about));
     }
     return band;
   }
 
   mark(at) {
-    if (this.current) {
-      this.current.classList.remove("current");
-      for (const token of this.current.children) token.setAttribute("aria-selected", "false");
-    }
+    this._select(false);
     this.current = this.bands[at];
     pointAt(this.element, this.current?.firstChild);
     if (!this.current) return;
-    this.current.classList.add("current");
-    for (const token of this.current.children) token.setAttribute("aria-selected", "true");
+    this._select(true);
     keepInSight(this.element, this.current);
+  }
+
+  _select(chosen) {
+    this.current?.classList.toggle("current", chosen);
+    for (const token of this.current?.querySelectorAll("[role=option]") ?? [])
+      token.setAttribute("aria-selected", String(chosen));
   }
 }

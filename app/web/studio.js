@@ -183,7 +183,7 @@ export class Studio {
   /** The shelf fills the canvas while nothing is on view and nothing is coming. */
   _vacant() {
     const [{ feed }] = this.panes;
-    this.empty.hidden = this.comparing || !!feed.rounds.length || feed.active;
+    this.empty.hidden = this.comparing || !!feed.rounds.length || feed.active || !!feed.emptiness;
   }
 
   _parted() {
@@ -288,14 +288,14 @@ export class Studio {
 
   _runState(pane, ended) {
     if (!this.panes.includes(pane)) return;
-    const run = pane.feed.run;
+    const { feed } = pane;
     this._chip(pane);
     pane.wait(this.status.waitingFor(pane));
     this._vacant();
     this.opening.fill();
-    if (run.message) this.complain(run.message);
-    if (pane.feed.active) return this.guide.goesOn();
-    if (!pane.rounds.length) this.say("this run has no rounds");
+    if (feed.run.message && !feed.emptiness) this.complain(feed.run.message);
+    if (feed.active) return this.guide.goesOn();
+    if (feed.emptiness) this.say(pane.blank(feed.emptiness));
     this.opening.settled(pane);
     this.guide.settle();
     if (ended) this._settled();

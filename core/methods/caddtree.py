@@ -56,5 +56,4 @@ BUILDER = BuilderInfo(
 )
 METHOD = Method(
     "CaDDTree", "dflash", "cost-aware", 256, "DDTree with a budget that each round chooses by cost",
-    paper="arXiv 2606.01813",
 )  # fmt: skip

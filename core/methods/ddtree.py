@@ -2,6 +2,4 @@
 
 from core.methods.method import Method
 
-METHOD = Method(
-    "DDTree", "dflash", "best-first", 64, "the B most probable prefixes, as a tree", paper="DDTree"
-)
+METHOD = Method("DDTree", "dflash", "best-first", 64, "the B most probable prefixes, as a tree")

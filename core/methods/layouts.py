@@ -28,13 +28,11 @@ class Look:
     """A layout, and what gives it away: any one of these.
 
     tensor  a pattern that some tensor's name holds
-    says    a pattern of the config's lines (``marks``)
     file    a pattern of a file's name
     """
 
     what: str
     tensor: str = ""
-    says: str = ""
     file: str = ""
 
 
@@ -67,9 +65,8 @@ def naming(drafter: DrafterInfo, folder: Path) -> Iterator[None]:
 def looks_like(folder: Path) -> str:
     """Which layout of ``LOOKS`` a folder has, or speculators'; "" for none of them."""
     raw, names, files = _config(folder), _tensors(folder), [f.name for f in _files(folder)]
-    lines = marks(raw)
     for look in LOOKS:
-        every = ((look.tensor, names), (look.says, lines), (look.file, files))
+        every = ((look.tensor, names), (look.file, files))
         if any(pattern and re.search(pattern, n) for pattern, some in every for n in some):
             return look.what
     kind = raw.get("speculators_model_type")

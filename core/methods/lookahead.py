@@ -163,5 +163,4 @@ DRAFTER = DrafterInfo(
 )
 METHOD = Method(
     "Lookahead", "lookahead", "best-first", 28, "n-grams that the target wrote in a window",
-    paper="arXiv 2402.02057",
 )  # fmt: skip

@@ -364,7 +364,6 @@ class Method:
     about: str = ""
     rule: str = ""
     options: Options = field(default_factory=dict)
-    paper: str = ""
     weights: str = ""
 
     @cached_property

@@ -157,5 +157,4 @@ DRAFTER = DrafterInfo(
 )
 METHOD = Method(
     "ngram-mod", "ngram-mod", "chain", 64, "llama.cpp's table of the token after n tokens",
-    paper="ggml-org/llama.cpp#19164",
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""PLD, prompt lookup decoding (Saxena, 2023): what followed the last tokens before, follows again.
+"""PLD, prompt lookup decoding (apoorvumang/prompt-lookup-decoding): what followed the last tokens
+before, follows again.
 
 It copies the tokens that stand after an earlier occurrence of the text's last n tokens: the first
 one from the left, n from the longest down to 1. Two rules: the original's, and transformers'.
@@ -107,5 +108,4 @@ DRAFTER = DrafterInfo(
 )  # fmt: skip
 METHOD = Method(
     "PLD", "pld", "chain", 10, "prompt lookup: a copy of what followed the last tokens before",
-    paper="apoorvumang/prompt-lookup-decoding",
 )  # fmt: skip

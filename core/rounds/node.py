@@ -72,8 +72,9 @@ def ranks_of(values: Array) -> Array:
     return numbers
 
 
-def known(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+def known(value: float | None) -> float | None:
+    """The number; None where it is NaN or infinite: not known."""
+    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def whole(value: float) -> int | None:

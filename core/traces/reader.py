@@ -229,7 +229,8 @@ class TraceReader:
     def _end(self, line: Mapping[str, Any]) -> None:
         """Keep the footer. What it sums up is summed up again, for it may be of other rounds."""
         own = self._totals.summary()
-        self.lies = tuple(k for k, value in own.items() if not _agrees(line.get(k), value))
+        told = {k: value for k, value in own.items() if value is not None}  # τ of no rounds was 1
+        self.lies = tuple(k for k, value in told.items() if not _agrees(line.get(k), value))
         self.footer = {k: v for k, v in line.items() if k != "kind"} | own
 
     def trace(self, at: Callable[[float], None] = lambda _: None) -> Trace:

@@ -10,7 +10,7 @@ cause of a missing token is unknown. Everything else of the report, the page and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -55,6 +55,8 @@ class Recorder:
         self._header = Header(method, settings, prompt_ids=tuple(map(int, prompt_ids)), **fields)
         self._writer = TraceWriter(Path(path), self._header)
         self._text, self._read, self._count = text, read, 0
+        sampling = settings.get("sampling", settings)
+        self._sampled = isinstance(sampling, Mapping) and bool(sampling.get("temperature"))
         self._position, self._root = len(self._header.prompt_ids), -1
 
     def round(
@@ -83,7 +85,7 @@ class Recorder:
         Raises UserError, one sentence, for data that are not a round of this text.
         """
         self._check(tokens, parents, path)
-        draft = _draft(tokens, parents, log_q)
+        draft = _draft(tokens, parents, log_q, self._sampled)
         if lists is not None:
             draft = _listed(draft, *lists, self._read)
         answers = np.full(len(draft), -1, np.int64)
@@ -137,9 +139,11 @@ def _draft(
     tokens: Sequence[int],
     parents: Sequence[int],
     log_q: Sequence[float] | None,
+    sampled: bool,
 ) -> Draft:
     """Depths follow from the parents; a node's rank is its place among its siblings by log q, or
-    by order where that is not known."""
+    by order where that is not known. The only token after another may have been drawn from q where
+    the text is ``sampled``: then its rank is not known either."""
     above = np.array(parents, np.int32)
     depths = np.zeros(len(above), np.int32)
     for row, parent in enumerate(above[1:].tolist(), 1):
@@ -149,7 +153,9 @@ def _draft(
     ranks = np.zeros(len(above), np.int32)
     for parent in set(above[1:].tolist()):
         rows = np.flatnonzero(above == parent)
-        ranks[rows[np.argsort(-odds[rows], kind="stable")]] = 1 + np.arange(len(rows))
+        drawn = sampled and len(rows) == 1 and np.isnan(odds[rows[0]])
+        places = 1 + np.arange(len(rows))
+        ranks[rows[np.argsort(-odds[rows], kind="stable")]] = NOT_KNOWN if drawn else places
     scores = odds.astype(np.float64)
     for row, parent in enumerate(above[1:].tolist(), 1):
         scores[row] += scores[parent]

@@ -17,6 +17,7 @@ MAX_STATES = 129  # a current block and its drafts
 STAGES = tuple(f.name for f in fields(Times))
 
 INTERRUPTED = "this trace was interrupted: it has no footer"
+NO_ROUNDS = "this run has no rounds: it ended before the first one"
 
 T = TypeVar("T")
 METRICS = {
@@ -89,7 +90,17 @@ class Trace:
     @property
     def remarks(self) -> str:
         """The warnings to show beside this trace, joined by "; "; empty for a sound, whole one."""
-        return "; ".join(filter(None, ("" if self.complete else INTERRUPTED, self.mark)))
+        cut = "" if self.complete else INTERRUPTED
+        return "; ".join(filter(None, (cut, self.emptiness, self.mark)))
+
+    @property
+    def emptiness(self) -> str:
+        """That there are no rounds, with the text that the footer tells; empty where there are."""
+        if self.rounds:
+            return ""
+        text = (self.footer or {}).get("text")
+        wrote = f"; its text is “{text}”" if isinstance(text, str) and text else ""
+        return NO_ROUNDS + wrote
 
     @property
     def mark(self) -> str:
@@ -132,7 +143,7 @@ class Totals:
         return {
             "tokens": self.tokens + (not self.denoised),  # the first one is prefill's
             "rounds": len(lengths),
-            "tau": sum(lengths) / len(lengths) if lengths else 1.0,
+            "tau": sum(lengths) / len(lengths) if lengths else None,
             "acceptance_lengths": lengths,
             "seconds": dict.fromkeys(STAGES, 0.0) | dict(zip(STAGES, self.seconds, strict=False)),
         }

@@ -10,7 +10,6 @@ Shapes: A anchors, L drafted depths, T tokens, V vocabulary.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ import torch
 from core.decoding.along import along
 from core.drafting.session import Drafter
 from core.errors import UserError
-from core.files import replacing
+from core.files import write_json
 from core.learning.corpus import Blocks
 from core.learning.shards import Document
 from core.learning.student import Student
@@ -115,5 +114,4 @@ def write_accuracy(path: Path, drafter: str, steps: int, found: Sequence[Accurac
     """The file that ``report --trained`` reads beside traces."""
     whole = {"format": FORMAT, "version": VERSION, "drafter": drafter, "steps": steps}
     whole["texts"] = [each.to_json() for each in found]
-    with replacing(path) as unfinished:
-        unfinished.write_text(json.dumps(whole, indent=1))
+    write_json(path, whole)

@@ -12,7 +12,6 @@ everything that a killed run needs to go on.
 from __future__ import annotations
 
 import copy
-import json
 import math
 import sys
 import time
@@ -26,7 +25,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from core.errors import UserError
-from core.files import replacing
+from core.files import replacing, write_json
 from core.learning.corpus import Blocks, Corpus, draw_blocks, frequent_tokens
 from core.learning.shards import Document
 from core.learning.student import Student
@@ -135,8 +134,7 @@ class Fit:
         self.step, self.seconds = 0, 0.0
         self._resume()
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / "recipe.json") as file:
-            file.write_text(json.dumps(asdict(settings), indent=1))
+        write_json(folder / "recipe.json", asdict(settings))
 
     @property
     def checkpoint(self) -> Path:

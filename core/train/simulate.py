@@ -7,10 +7,11 @@ lengths of a real run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
+from typing import Any
 
 from core.decoding.along import Reading, Setup, rounds
 from core.drafting.session import Builder, Drafter
@@ -19,9 +20,13 @@ from core.methods import loading
 from core.methods.method import lazy
 from core.methods.registry import find_builder, find_drafter
 from core.models.language import Language
-from core.stats import difference
+from core.rounds.node import known
+from core.stats import bootstrap, difference, rounds_by_length
 from core.train.bars import progress_bar
 from core.train.evaluation import NEW_TOKENS, HeldOutText
+
+ALL = "all"  # the source of rows over all sources
+Row = dict[str, Any]
 
 
 def reading_of(language: Language, drafter: Drafter, document: Document) -> Reading:
@@ -119,3 +124,23 @@ def simulate(
     for each in rounds(drafter, reading_of(language, drafter, document), (first, last), setups):
         runs[each.setup.name].append(each.verdict.accepted + 1)
     return {name: tuple(lengths) for name, lengths in runs.items()}
+
+
+def score_by_source(
+    language: Language, drafter: Drafter, texts: Sequence[HeldOutText], setups: Sequence[Setup]
+) -> Iterator[Row]:
+    """A row for each setup, sampling and source, and one over all sources."""
+    for sampling in dict.fromkeys(t.sampling for t in texts):
+        some = [t for t in texts if t.sampling == sampling]
+        whole = score(language, drafter, some, setups)
+        for source in dict.fromkeys([*(t.source for t in some), ALL]):
+            mine = [source in (ALL, t.source) for t in some]
+            for name in whole.runs:
+                yield _row(name, whole.of(mine)) | {"sampling": sampling, "source": source}
+
+
+def _row(name: str, result: Score) -> Row:
+    """τ with its 95 % bootstrap interval over texts, and ``lengths``: rounds of length 1, 2, …"""
+    low, high = map(known, bootstrap(result.runs[name]))
+    lengths = rounds_by_length(result.runs[name])
+    return {"method": name, "tau": result.tau(name), "low": low, "high": high, "lengths": lengths}

@@ -57,3 +57,60 @@ def test_words_keep_clear_of_each_other_and_of_the_edge(browser: Browser):
     found = page.evaluate(NEAR, {"scales": [0.82, 0.95, 1.5], "least": 0.5})
     page.close()
     assert not found
+
+
+# Labels above a tree that run into the label before them: "TVD 0.75" and a "35" read as 0.735.
+COLLIDE = """async ({ step, presents }) => {
+  const { TreeAxis } = await import("/web/tree/axis.js"),
+    { s } = await import("/web/dom.js");
+  const axis = new TreeAxis(),
+    columns = { lead: 0, here: 2, labels: ["32 ␣River", "33 .", "34 <|im_end…", "35", "36 ␣In"] };
+  const svg = s("svg", { class: "ds-tree", width: 1400, height: 100 });
+  svg.append(axis.labels);
+  const main = document.querySelector("main");
+  main.className = presents ? "ds-scope ds-presenting" : "ds-scope";
+  main.replaceChildren(svg);
+  axis.draw(
+    { round: { tvd: [0.35, 0.81, 0.75, 0.9] }, width: 500, boxW: 80, stepX: step },
+    columns,
+  );
+  axis.place({ stepX: step, boxW: 80 }, { kx: 1, x: 40 }, columns);
+  const boxes = [...axis.labels.children].map((label) => label.getBoundingClientRect());
+  const seen = boxes.filter(({ width }) => width);
+  return seen.slice(1).filter(({ left }, at) => left < seen[at].right + 2).length;
+}"""
+
+
+def test_no_label_above_a_tree_runs_into_the_next(browser: Browser):
+    page = with_modules(browser.new_page(viewport={"width": 1440, "height": 900}), style=css())
+    found = {
+        (step, presents): page.evaluate(COLLIDE, {"step": step, "presents": presents})
+        for step in range(60, 260, 10)
+        for presents in (False, True)
+    }
+    page.close()
+    assert not any(found.values()), found
+
+
+# Parts of a band in the text that are narrower than a letter: a space alone at a line's end.
+SLIVERS = """async (width) => {
+  const { Strip } = await import("/web/strip.js");
+  const words = "Drinking enough water is essential for maintaining optimal health . It helps us";
+  const tokens = words.split(" ").map((word, at) => [at ? ` ${word}` : word, "a", at]);
+  const strip = new Strip(() => {}),
+    text = (at) => tokens.slice(at, at + 3);
+  strip.append([0, 3, 6, 9, 12].map((at) => ({ text: text(at) })), 0);
+  const main = document.querySelector("main");
+  main.className = "ds-scope";
+  main.style.width = `${width}px`;
+  main.replaceChildren(strip.element);
+  const parts = strip.bands.flatMap((band) => [...band.getClientRects()]);
+  return [strip.bands.length, parts.filter((part) => part.width < 6).length];
+}"""
+
+
+def test_no_space_alone_stands_at_a_line_s_end(browser: Browser):
+    page = with_modules(browser.new_page(), style=css())
+    found = [page.evaluate(SLIVERS, width) for width in range(120, 420, 7)]
+    page.close()
+    assert found == [[5, 0]] * len(found), found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
 import re
 from pathlib import Path
 
@@ -15,7 +17,7 @@ pytest.importorskip("pandas")
 import pandas as pd
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from analysis.charts.palette import SERIES, colour
+from analysis.charts.palette import PALETTES, SERIES, series_colour
 from analysis.charts.parts import FEW
 from analysis.frames import COVERAGE
 from analysis.measures.acceptance import per_depth
@@ -35,9 +37,11 @@ from tests.browser.steps import (
     let_go,
     open_file,
     serving,
+    settle,
     tab,
     title,
 )
+from tests.browser.test_drop import drag
 from tests.fakes import FakeEngine
 
 SCOPE = "#ds-k-scope"
@@ -132,10 +136,32 @@ def test_a_run_keeps_the_letter_and_colour_that_it_has_in_compare(visit: Open, a
     expect(labels).to_have_count(2)
     look = "each => [each.textContent[0], getComputedStyle(each).fill]"
     drawn = dict(labels.evaluate_all(f"all => all.map({look})"))
-    rgb = [tuple(int(colour(at)[i : i + 2], 16) for i in (1, 3, 5)) for at in (1, 2)]
+    rgb = [
+        tuple(int(PALETTES["light"][series_colour(at)][i : i + 2], 16) for i in (1, 3, 5))
+        for at in (1, 2)
+    ]
     assert drawn == {
         letter: f"rgb({r}, {g}, {b})" for letter, (r, g, b) in zip("BC", rgb, strict=True)
     }
+
+
+def test_checkpoints_of_one_drafter_are_told_apart_in_words_and_numbers(visit: Open):
+    page = visit()
+    settle(page)
+    lines = gzip.decompress((ASSETS / "traces" / "chat-dflash.jsonl.gz").read_bytes()).splitlines()
+    files = []
+    for name in ("before", "after"):
+        header = json.loads(lines[0]) | {"drafter": {"kind": "dflash", "checkpoint": f"me/{name}"}}
+        text = b"\n".join([json.dumps(header).encode(), *lines[1:]])
+        files.append((f"{name}.jsonl", "", text))
+    drag(page, "drop", *files)
+    expect(page.locator("#ds-c-scope .ds-run-name:visible")).to_have_count(2)
+    tab(page, "calibration")
+    findings = page.locator(f"{SCOPE} .ds-findings h3")
+    for named in (runs(page), findings, page.locator(f"{SCOPE} .ds-chosen > span")):
+        expect(named).to_have_count(2)
+        for each, name in zip(named.all(), ("before", "after"), strict=True):
+            expect(each).to_contain_text(f"drafter={name}")
 
 
 def test_a_late_answer_is_no_other_run_s(visit: Open):

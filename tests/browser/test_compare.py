@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from analysis.charts.palette import colour
+from analysis.charts.palette import PALETTES, series_colour
 from app.studio.runs import Runs
 from app.studio.shipped import RECORDED
 from core.traces.schema import Trace
@@ -301,7 +301,10 @@ def test_a_run_has_one_colour_everywhere_and_its_numbers_can_be_taken_away(visit
         .map((each) => getComputedStyle(each).backgroundColor);
       return ["A", "B"].map((sign) => [...new Set(seen(sign))]);
     }""")
-    rgb = [tuple(int(colour(at)[i : i + 2], 16) for i in (1, 3, 5)) for at in (0, 1)]
+    rgb = [
+        tuple(int(PALETTES["light"][series_colour(at)][i : i + 2], 16) for i in (1, 3, 5))
+        for at in (0, 1)
+    ]
     assert found == [[f"rgb({r}, {g}, {b})"] for r, g, b in rgb]
     from_menu(page.locator(".ds-sums"), "Save the numbers: Runs on one text, CSV")
     for name in ("Runs on one text", "The runs"):

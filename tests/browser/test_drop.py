@@ -20,7 +20,10 @@ from analysis.table_files import CSV, PARQUET, table_bytes
 from app.page_files import WEB
 from app.studio.files import MAX_UPLOAD
 from core import ASSETS
-from tests.browser.steps import NODE, Open, from_menu, settle, tab, title
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
+from tests.browser.steps import NODE, PROMPT, Open, from_menu, settle, tab, title
+from tests.fakes import make_header
 from tests.test_calibration_files import table
 from tests.test_lines import LOGS
 
@@ -51,11 +54,14 @@ def said(page: Page) -> Locator:
 
 def test_step_times_say_which_draft_of_the_run_pays_with_flags_to_paste(visit: Open):
     page = visit(permissions=["clipboard-read", "clipboard-write"])
+    tab(page, "compare")  # Run keeps the example that the page opened
+    settle(page)
     drag(page, "drop", TRACES / "chat-dflash.jsonl.gz")
-    expect(said(page)).to_have_text("chat-dflash.jsonl.gz: opened in Run")
+    expect(said(page)).to_have_text("chat-dflash.jsonl.gz: opened in Compare")
     drag(page, "drop", ("steps.csv", "text/csv", b"tokens,ms\n1,10\n4,10.5\n8,11\n"))
     report = page.get_by_role("region", name="An opened file")
-    expect(report).to_contain_text("Which draft length K pays")
+    words = "pays at which batch, of dflash B=16: the rounds of chat-dflash.jsonl.gz, with"
+    expect(report).to_contain_text(words)
     expect(report).to_contain_text("Batch 1: K = ")
     flags = report.locator("code").filter(has_text="--speculative-config")
     report.get_by_role("button", name="Copy the flags of vLLM").click()
@@ -94,6 +100,25 @@ def test_several_traces_open_side_by_side_and_one_more_beside_them(visit: Open):
     expect(panes).to_have_count(3)
 
 
+def test_a_trace_without_rounds_is_said_to_have_none(visit: Open, tmp_path: Path):
+    trace = Trace(make_header("Say nothing."), (), {"text": "<b>Ok."})
+    write_trace(tmp_path / "t.jsonl", trace)
+    page = visit()
+    settle(page)
+    drag(page, "drop", tmp_path / "t.jsonl")
+    words = "This run has no rounds: it ended before the first one; its text is “<b>Ok.”."
+    expect(page.locator("#ds-view-run .ds-away")).to_have_text(words)
+    expect(page.locator("#ds-view-run .ds-empty")).to_be_hidden()
+    expect(page.locator(PROMPT)).to_have_value("Say nothing.")
+    tab(page, "calibration")
+    said_there = page.locator("#ds-view-calibration .ds-banner:visible")
+    expect(said_there).to_have_text("without rounds so far, and left out: t.jsonl")
+    tab(page, "compare")
+    settle(page)
+    drag(page, "drop", tmp_path / "t.jsonl", TRACES / "chat-dflash.jsonl.gz")
+    expect(page.locator("#ds-view-compare .ds-away").first).to_have_text(words)
+
+
 def test_files_that_one_tab_does_not_take_are_named(visit: Open):
     page = visit()
     settle(page)
@@ -104,6 +129,18 @@ def test_files_that_one_tab_does_not_take_are_named(visit: Open):
     drag(page, "drop", ("a.log", "", log), ("b.log", "", log))
     words = "a.log: sent to Results; 1 more is not opened: drop it by itself"
     expect(said(page)).to_have_text(words)
+
+
+def test_more_traces_than_are_listed_are_measured_together(visit: Open):
+    page = visit()
+    settle(page)
+    trace = (TRACES / "chat-dflash.jsonl.gz").read_bytes()
+    drag(page, "drop", ("notes.txt", "", b""), *((f"{n}.jsonl.gz", "", trace) for n in range(26)))
+    words = "26 traces: together in Results; 24 are listed under Examples; 1 file left out"
+    expect(said(page)).to_have_text(words)
+    report = page.get_by_role("region", name="An opened file")
+    expect(report).to_contain_text("The rounds of 26 traces together")
+    expect(report.get_by_role("row", name="acceptance at 6")).to_contain_text("≥ 7 ÷ drafts")
 
 
 def test_a_fifth_run_is_listed_where_compare_has_four(visit: Open):

@@ -274,6 +274,10 @@ def test_every_file_of_a_studio_s_run(visit: Open, put: Put):
     expect(title(shown)).to_have_text(at_round(2))
     expect(shown.locator(".ds-about")).to_contain_text("hello")
     expect(shown.locator("#ds-theme")).to_be_visible()
+    shown.get_by_role("button", name="Present").click()
+    expect(shown.locator(".ds-presenting .ds-tree")).to_be_visible()
+    shown.keyboard.press("Escape")
+    expect(shown.locator(".ds-presenting")).to_have_count(0)
 
 
 def test_a_shared_run_can_be_watched_and_not_stopped(visit: Open):

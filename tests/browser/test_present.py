@@ -17,6 +17,11 @@ FULL = "() => !!document.fullscreenElement"
 SIZES = """() => [...document.querySelectorAll(".ds-presenting .ds-node:not(.out) .token")]
   .filter((token) => token.getClientRects().length)
   .map((token) => parseFloat(getComputedStyle(token).fontSize) * token.getScreenCTM().a)"""
+# All words at the axes of charts are as large as 1 % of the screen's width.
+READ = """() => {
+  const words = [...document.querySelectorAll(".ds-presenting :is(.xtick, .ytick) text")];
+  return words.length && words.every((e) => parseFloat(getComputedStyle(e).fontSize) > 19);
+}"""
 SCREEN = {"width": 1920, "height": 1080}
 
 
@@ -37,6 +42,11 @@ def test_a_run_is_presented_and_stepped_through(visit: Open):
     sizes = page.evaluate(SIZES)
     assert len(sizes) > 3 and min(sizes) >= 19.99
     assert seen(page) == {"ds-why-line"}
+    places = []
+    for said in ("…", "a word " * 30):  # while it is asked for, and a long one
+        page.locator(".ds-why-line").evaluate("(line, said) => (line.textContent = said)", said)
+        places.append(page.locator(".ds-presenting .ds-tree").bounding_box())
+    assert places[0] == places[1]
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Escape")
     page.wait_for_function("() => !document.fullscreenElement")
@@ -78,6 +88,8 @@ def test_every_view_is_presented(visit: Open, address: str, end: str, picture: s
     expect(shown).to_be_visible()
     box = shown.bounding_box()
     assert box is not None and box["width"] > 300
+    if picture == ".ds-plot":
+        page.wait_for_function(READ)
     expect(page.locator(".ds-presenting .ds-top-line:visible")).to_have_count(0)
     for letter in page.locator(".ds-presenting .dn-grid .head").all()[:1]:
         assert letter.evaluate("e => 12 * e.getScreenCTM().d") > 19

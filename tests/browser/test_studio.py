@@ -193,7 +193,13 @@ def test_settings_float_over_the_page_and_enter_starts(visit: Open):
     prompt.press("Enter")
     expect(page.locator(".ds-about q")).to_contain_text("lines")
     expect(state(page)).to_have_attribute("data-state", "done")
-    expect(prompt).to_be_focused()
+    page.keyboard.press("Home")  # keys are the picture's once it is asked
+    page.keyboard.press("ArrowRight")
+    expect(title(page)).to_have_text(at_round(2))
+    expect(prompt).to_have_value("two\nlines")
+    prompt.focus()
+    prompt.press("Escape")
+    expect(prompt).not_to_be_focused()
 
 
 def test_the_page_opens_on_a_good_round_with_its_settings_in_the_form(visit: Open):
@@ -826,3 +832,12 @@ def test_the_embedded_model_in_the_browser(browser: Browser, tmp_path: Path):
             assert all(r.draft.nodes == 64 and r.probe is not None for r in trace.rounds)
         finally:
             server.terminate()
+
+
+def test_tau_stands_beside_its_bars_in_large_type(replay: Open):
+    page = replay("ddtree")
+    page.evaluate("document.documentElement.style.fontSize = '20px'")
+    page.evaluate(FRAMES)
+    gap = """() => document.querySelector(".ds-lengths-label").getBoundingClientRect().left -
+      document.querySelector(".ds-lengths").getBoundingClientRect().right"""
+    assert page.evaluate(gap) >= 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -68,6 +69,9 @@ def test_a_run_on_view_is_asked_about(visit: Open):
     begin(page)  # of a text that ships; what is said of it is not said of the run
     tab(page, "run")
     run(page, "a patient prompt", budget=16)
+    page.locator(".ds-tree:visible").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
     from_menu(page, "What if").click()
     scope = page.locator(SCOPE)
     expect(scope.get_by_role("status").first).to_contain_text("Collecting this run's text")
@@ -80,6 +84,17 @@ def test_a_run_on_view_is_asked_about(visit: Open):
     expect(scope.locator(".ds-background")).to_be_hidden()
     expect(scope.locator(".ds-exact")).to_contain_text("✓ exact")
     expect(scope).to_contain_text("The text written here leaves the run's")
+    expect(scope).to_contain_text(re.compile(r"Round [2-9]\d* of"))  # at the round that was on view
+
+
+def test_a_link_to_a_run_that_is_decoded_again_says_so(shown: Page):
+    made = json.dumps([{"prompt": "a linked prompt", "budget": 16, "max_new_tokens": 64}])
+    waits = shown.locator(SCOPE).get_by_text("The run that the link names is decoded first")
+    with holding(shown, "runs") as held:
+        shown.evaluate("made => (location.hash = `view=whatif&made=${made}`)", quote(made))
+    expect(waits).to_be_visible()
+    let_go(shown, held)
+    expect(waits).to_have_count(0)
 
 
 def test_a_trace_that_does_not_name_its_target_is_refused(visit: Open, tmp_path: Path):

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { painted, recordsOf, seriesOf } from "../../app/web/figure.js";
 
-test("names of colours become the theme's colours, and nothing else is touched", () => {
+test("names of colours become the theme's colours, and sizes grow with the type", () => {
   const asked = [];
   const colourOf = (name) => {
     asked.push(name);
@@ -15,6 +15,12 @@ test("names of colours become the theme's colours, and nothing else is touched",
   };
   assert.deepEqual(painted(given, colourOf), { ...given, line: { color: "#123456", width: 2 } });
   assert.deepEqual(asked, ["--ds-ink"]);
+  const large = painted({ ...given, marker: { size: [7, 0] } }, colourOf, 2);
+  assert.deepEqual(large, {
+    ...given,
+    line: { color: "#123456", width: 4 },
+    marker: { size: [14, 0] },
+  });
 });
 
 const POINTS = [

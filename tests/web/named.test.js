@@ -2,17 +2,21 @@ import assert from "node:assert/strict";
 import { beforeEach, mock, test } from "node:test";
 import { ViewInAddress } from "../../app/web/address.js";
 import { unopened } from "../../app/web/drop.js";
+import { goTo } from "../../app/web/goto.js";
 import { ticketsOf, whenEnded } from "../../app/web/named.js";
 import { Look } from "../../app/web/studio/look.js";
 import { Turns } from "../../app/web/turns.js";
 import { showLinked } from "../../app/web/whatif/linked.js";
 
-let back; // what hears the browser's Back
+const heard = {}; // event of the window → what hears it last
+const back = () => heard.popstate();
 beforeEach(() => {
+  delete heard["draftscope-goto"];
   globalThis.window = {
     location: { hash: "#trace=chat-dart", pathname: "/", search: "" },
     history: { state: null, replaceState: () => {} },
-    addEventListener: (_, hear) => (back = hear),
+    addEventListener: (name, hear) => Object.assign(heard, { [name]: hear }),
+    dispatchEvent: (event) => heard[event.type]?.(event),
   };
   globalThis.IntersectionObserver = class {
     observe() {}
@@ -83,6 +87,23 @@ test("an older state is not wanted once a newer one is shown; an error ends one"
   assert.ok(!view.turns.isTaken); // what is on view is written again
   assert.equal(said.mock.callCount(), 1);
   said.mock.restore();
+});
+
+test("what somebody on the page asks for comes before what the address names", async () => {
+  const shown = [],
+    element = { isConnected: true, getClientRects: () => [] },
+    hear = {
+      state: () => null,
+      show: (state) => shown.push(state),
+      go: ({ ticket }) => shown.push(ticket),
+    };
+  goTo({ view: "run", ticket: "mine" }); // before the tab is there
+  await new ViewInAddress("run", element, hear).ready;
+  goTo({ view: "learn" });
+  goTo({ view: "run", ticket: "another" });
+  assert.deepEqual(shown, ["mine", "another"]);
+  back();
+  assert.deepEqual(shown.at(-1), { trace: "chat-dart" });
 });
 
 test("a part that the toolbar lacks is not shown", () => {

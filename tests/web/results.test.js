@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { goTo } from "../../app/web/goto.js";
 import { choicesOf, rowsOf } from "../../app/web/results/rows.js";
 import { named } from "../../app/web/results/scatter.js";
 import { Results } from "../../app/web/results/view.js";
@@ -85,14 +84,10 @@ function resultsOf(source, shown) {
 }
 
 test("of two opened files the later one is shown, whichever is answered first", async () => {
-  globalThis.window = new EventTarget();
   const answers = [],
     shown = [],
     view = resultsOf({ open: () => new Promise((resolve) => answers.push(resolve)) }, shown);
-  const took = ["first", "second"].map((name) => {
-    goTo({ view: "results", path: name, name });
-    return view._take();
-  });
+  const took = ["first", "second"].map((name) => view._take({ path: name, name }));
   answers[1]({ lines: [] });
   answers[0]({ lines: [] });
   await Promise.all(took);

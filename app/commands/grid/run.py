@@ -23,7 +23,7 @@ from app.commands.options import (
 )
 from app.commands.prompts import prompts_of, read_prompt_file
 from app.report.scored import score_sheet
-from app.terminal import ProgressBar, console, one_line, say, table
+from app.terminal import ProgressBar, console, one_line, say
 from app.trace_log import delayed_interrupt
 from core.errors import UserError, reading
 from core.files import sha256
@@ -234,8 +234,7 @@ def _conclude(folder: Folder) -> int:
 
     rows = folder.rows()
     found = scores(folder.plan, rows)
-    sheet = score_sheet(found)
-    console().print(table(sheet.heads, sheet.rows, left=("",)))
+    console().print(score_sheet(found).printed)
     if wrong := [score.name for score in found if score.same < score.judged]:
         say(f"not plain decoding's tokens: {', '.join(wrong)}; `audit` shows where, and if a tie")
     places = {(row["device"], row["dtype"], row["hardware"], row["threads"]) for row in rows}

@@ -59,9 +59,10 @@ def main(args: Options) -> int:
     pairs = compared(matched)
     if args.compute:
         pairs = _asked(args, pairs)
-    unmatched = len(ones) + len(others) - 2 * len(pairs)
+    unmatched = len(ones) + len(others) - 2 * len(matched)
     if several:
-        _many(args, pairs, counted(pairs, args.bound, unmatched))
+        sampled = len(matched) - len(pairs)
+        _many(args, pairs, counted(pairs, args.bound, unmatched, sampled))
     else:
         _one(args, pairs[0])
     return 1 if unmatched or any(pair.difference is not None for pair in pairs) else 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from app.command_line import CommandOptions, option, words
 from app.report.counted import sheets, strips
-from app.terminal import console, one_line, say, table
+from app.terminal import console, one_line, say
 from core.errors import UserError
 from core.traces.schema import ENDINGS
 
@@ -64,7 +64,7 @@ def _show(counts: Counts) -> None:
     for sheet in sheets(counts):
         if sheet.title:
             out.print(f"\n{sheet.title}", style="bold")
-        out.print(table(sheet.heads, sheet.rows, left=(" ",)))
+        out.print(sheet.printed)
     for title, marks in strips(counts):
         out.print(f"\n{title}", style="bold")
         out.print(one_line(marks, STRIP), soft_wrap=True)

@@ -80,6 +80,8 @@ def _header(trace: Trace) -> Iterator[tuple[str, str]]:
     end = "complete" if trace.complete else "interrupted: no footer"
     if trace.mark:
         yield "marked", trace.mark
+    if trace.emptiness:
+        yield "note", one_line(trace.emptiness, 300)
     yield "rounds", f"{rounds} · {told if trace.sound else ''}{end}"
 
 

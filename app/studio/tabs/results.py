@@ -4,7 +4,7 @@ that are opened here (``results_answers``)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,14 @@ from analysis import kinds
 from app.studio.components import Studio, Tab, for_upload, view
 from app.studio.questions import Question
 from app.studio.routes import parquet
-from app.studio.tabs.results_answers import advice, checkpoint, counts, grid, method_table
+from app.studio.tabs.results_answers import (
+    advice,
+    checkpoint,
+    counts,
+    grid,
+    method_table,
+    pooled,
+)
 from core import ASSETS
 from core.methods.registry import built_in
 from core.traces.schema import Trace
@@ -24,7 +31,8 @@ def build(studio: Studio) -> None:
     made, routes = cache(table), studio.routes
 
     def opens(question: Question) -> Any:
-        return for_upload(lambda file: opened(file, lambda: routes.traces(question)))(question)
+        one = partial(opened, on_view=lambda: routes.on_view(question))
+        return for_upload(one, pooled)(question)
 
     view("results", "ds-results", {"table": lambda _: made(), "open": opens, "parquet": parquet})
 
@@ -41,7 +49,7 @@ def table(path: Path = SHIPPED) -> dict[str, Any]:
 
 def opened(file: Path, on_view: Callable[[], Mapping[str, Trace]] = dict) -> dict[str, Any]:
     """An uploaded file in words: {title, about, sheets, strips, lines, figure, flags}, or {table}
-    of methods. ``on_view``: the runs whose drafts step times are asked about.
+    of methods. ``on_view``: the runs whose drafts step times are asked about, by their names.
 
     Raises UserError for a file that says nothing here.
     """

@@ -10,28 +10,45 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, structs
 
 from analysis.experiments.family import Entry
+from analysis.numbers import plural
 from app.report.advised import advice_sheets, size_words
-from app.report.counted import Sheet, sheets, strips
+from app.report.counted import sheets, strips
 from app.report.scored import score_sheet
+from app.report.sections import REPORT, cautions, notes
+from app.report.shown import TextTable, parts
+from app.studio.files import LIMITS
 from core.declared import Count, convert
 from core.errors import UserError
 from core.json_input import read_json
+from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.visible import flowing, visible
 
 MAX_LINE, MAX_CELL, MAX_STRIP, MAX_FLAGS = 600, 120, 1000, 8000  # characters
+MAX_NODES = 2_000_000  # of traces that are measured together
+MAX_LEFT = 8  # sentences about files that are left out
 MAX_ENTRIES = 10_000  # rows of a table of methods
 MAX_CONFIG = 4 << 20  # bytes
+NUMBERS = (
+    "tau",
+    "engine-metrics",
+    "per-depth",
+    "acceptance-histogram",
+    "stops-by-depth",
+    "findings",
+)
+POOLED = tuple(section for section in REPORT if section.table in NUMBERS)
 SECONDS = 120.0  # for a checkpoint: a usual one takes ten
 MEMORY = 16 << 30  # bytes
+BY_COMMAND = "`python -m app report FOLDER` has no such limit"
 ROOT = Path(__file__).resolve().parents[3]
 ONE = threading.Lock()  # checkpoints are examined one after the other
 NO_WEIGHTS = "its weights are not here"
@@ -59,24 +76,31 @@ def grid(file: Path) -> dict[str, Any]:
 def advice(file: Path, traces: Mapping[str, Trace]) -> dict[str, Any]:
     """The words of ``advise`` on recorded rounds, with the step times in a file.
 
-    Raises UserError where no run is on view, or it says nothing of shorter drafts.
+    ``traces``: those on view, by what a sentence calls them. Raises UserError where there is none,
+    where they are not of one setting, or say nothing of shorter drafts.
     """
     from analysis.charts.chart import as_json
     from analysis.charts.figures import PAGE, worth_by_size
     from analysis.experiments.advise import advise, choices, flags, sentences, sizes_of
-    from analysis.experiments.shorter import of_traces
+    from analysis.experiments.shorter import labels_of, of_traces
     from analysis.experiments.step_times import read_step_times
 
     if not traces:
         raise UserError("these are step times: open a run in Run first, whose drafts they time")
+    settings = labels_of(traces)
+    if len(settings) > 1:
+        raise UserError(
+            f"these are step times of one setting, and Compare shows {len(settings)}: open the run "
+            "whose drafts they time in Run, then this file once more"
+        )
     times = read_step_times(file)
     shorter = of_traces(traces, sizes_of(times, ()))
     found = advise(shorter, times)
     chosen, what = choices(found), size_words(shorter.drafts)
     told = _told(
         "Which draft pays",
-        f"Which {what} pays at which batch: the rounds of {shorter.name}, which is on view in Run, "
-        "with the step times of this file. `advise` says the same.",
+        f"Which {what} pays at which batch, of {shorter.name}: the rounds of "
+        f"{' and of '.join(traces)}, with the step times of this file. `advise` says the same.",
         list(advice_sheets(found, chosen, shorter)),
         list(sentences(chosen, shorter, times)),
     )
@@ -85,7 +109,42 @@ def advice(file: Path, traces: Mapping[str, Trace]) -> dict[str, Any]:
     return told | {"figure": as_json(worth_by_size(found, what, PAGE)), "flags": shown}
 
 
-def _told(title: str, about: str, found: list[Sheet], lines: list[str]) -> dict[str, Any]:
+def pooled(files: Sequence[Path], gone: int = 0) -> dict[str, Any]:
+    """The numbers of ``report`` on many traces together. What is not a trace is left out, as are
+    so many that are ``gone``. Raises UserError for too many nodes, and where no trace is left."""
+    from analysis.measures.metrics import Report
+    from analysis.measures.tables import Tables
+
+    traces, left, nodes = dict[str, Trace](), list[str](), 0
+    for number, file in enumerate(files, 1):
+        try:
+            name = file.name if file.name not in traces else f"{file.name} ({number})"
+            traces[name] = read_trace(file, LIMITS)
+        except UserError as error:
+            left.append(f"Left out: {str(error).replace(str(file), file.name)}.")
+            continue
+        nodes += sum(len(record.draft) for record in traces[name].rounds)
+        if nodes > MAX_NODES:
+            raise UserError(f"together they have more than {MAX_NODES} nodes: {BY_COMMAND}")
+    if gone:
+        left.append(f"Left out: {plural(gone, 'file')} that the server had no more: {BY_COMMAND}.")
+    if not traces:
+        raise UserError(left[0] if left else "there are no files")
+    tables = Tables.of(traces)
+    grids = [
+        (part.title, each) for part in parts(POOLED, Report(tables), tables) for each in part.body
+    ]
+    words = [each for _, each in grids if isinstance(each, str)]
+    more = [f"And {len(left) - MAX_LEFT} more are left out."] if left[MAX_LEFT:] else []
+    return _told(
+        "Traces together",
+        f"The rounds of {plural(len(traces), 'trace')} together. `report` says the same, and more.",
+        [replace(each, title=title) for title, each in grids if isinstance(each, TextTable)],
+        [*cautions(tables), *words, *notes(tables), *left[:MAX_LEFT], *more],
+    )
+
+
+def _told(title: str, about: str, found: list[TextTable], lines: list[str]) -> dict[str, Any]:
     return {
         "title": flowing(title, MAX_CELL),
         "about": about,

@@ -55,9 +55,9 @@ def curve_figures(
     plain, name = found["plain"] if found else 0.0, next(iter(curves), "")
     says = ESTIMATE if of is None else f"τ here with the times that cost measured: {of}."
     if over is None:
-        taus = figures.tau_by_budget(curves, PAGE, ring=True)
+        taus = figures.tau_by_budget(curves, PAGE)
     else:
-        taus = figures.tau_over_texts(over, PAGE, ring=True)
+        taus = figures.tau_over_texts(over, PAGE)
     speed = figures.speed_by_budget(name, expected, plain, says, PAGE)
     drawn = {"tau": taus, "speed": speed}
     return {name: as_json(figure) for name, figure in drawn.items()}

@@ -2,14 +2,22 @@
 
 import { button, h } from "../dom.js";
 import { answered } from "../feed.js";
-import { differ, firstOf, Gallery, shelve, shelved } from "../gallery.js";
+import { firstOf, Gallery, shelve, shelved } from "../gallery.js";
 import { sign } from "../parts.js";
 import { keptTickets, lettersFor, UNASKED } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
 
 const MOST = 4;
 const PROMPT = 28; // letters of a run's prompt
+const GONE = "a run that was chosen is no longer on the server";
 const CHOOSE = "Examples that ship, and runs opened in this tab: one click adds them, up to four";
+
+/** What is not measured among some runs, in a sentence; "": all are. */
+function absent(runs, measured) {
+  const without = runs.filter((run) => !measured.includes(run));
+  const called = without.map(({ file, method, prompt }) => file || `${method} on “${prompt}”`);
+  return called.length ? `without rounds so far, and left out: ${called.join(", ")}` : "";
+}
 
 /** The runs of this browser tab that somebody asked for, else all of them. */
 function newest() {
@@ -58,16 +66,17 @@ export class RunChooser {
       this.begun = false;
       return this.hear.complain(kept.error);
     }
-    const done = kept.runs.filter((run) => run.rounds);
-    if (done.length) await this._take(done);
-    else await this._example(isWanted);
+    const done = kept.runs.filter((run) => run.rounds),
+      missing = absent(kept.runs, done);
+    if (done.length) await this._take(done, undefined, missing);
+    else await this._example(isWanted, missing);
   }
 
-  async _example(isWanted) {
+  async _example(isWanted, missing) {
     const { first } = await answered(this.source.examples({})),
       { ticket } = await answered(this.source.example({ name: first?.run?.[0] })),
       { runs } = await answered(this.source.runs({ tickets: ticket ? [ticket] : [] }));
-    if (isWanted()) await this._take(runs || [], ticket);
+    if (isWanted()) await this._take(runs || [], ticket, missing);
   }
 
   /** Measure these runs and no others. */
@@ -96,12 +105,9 @@ export class RunChooser {
       this.asked = this.runs.map((run) => run.ticket);
       return this.hear.complain(answer.error);
     }
-    const gone = answer.runs.length < tickets.length;
-    await this._take(
-      answer.runs.filter((run) => run.rounds),
-      undefined,
-      gone ? "a run that was chosen is no longer on the server" : "",
-    );
+    const some = answer.runs.filter((run) => run.rounds),
+      gone = answer.runs.length < tickets.length && GONE;
+    await this._take(some, undefined, gone || absent(answer.runs, some));
   }
 
   /** `example` is the ticket of one that nobody chose, `missing` says what is not there. */
@@ -114,7 +120,6 @@ export class RunChooser {
       title: run.method + (run.budget ? ` B ${run.budget}` : ""),
       letter: letters[at],
       prompt: run.prompt,
-      heat: differ(runs) ? ` T ${run.temperature}` : "",
       made: run.made,
     }));
     this.runs.sort((one, other) => (one.letter < other.letter ? -1 : 1));
@@ -125,17 +130,27 @@ export class RunChooser {
     return this.hear.chosen(this.runs, missing);
   }
 
+  /** Call the runs as figures do, with what sets each apart from the others. `names`: by letter,
+   *  which begins them. */
+  name(names) {
+    for (const run of this.runs) {
+      run.title = names[run.letter].slice(2);
+      run.called.textContent = run.title;
+    }
+  }
+
   _entry(run) {
     const leaveOut = () => {
       this.hear.leave();
       return this._choose(this.asked.filter((ticket) => ticket !== run.ticket));
     };
     const about = { "aria-label": `Leave ${run.letter} out`, title: "Leave this run out" };
+    run.called = h("span", {}, run.title);
     return h(
       "span",
       { title: run.prompt },
       sign(run.letter),
-      run.title + run.heat,
+      run.called,
       h("small", { class: "ds-soft" }, firstOf(run.prompt, PROMPT)),
       button("×", { class: "ds-small", ...about }, leaveOut),
     );

@@ -5,7 +5,6 @@ import { onShown, ViewInAddress } from "../address.js";
 import { clear, h, say } from "../dom.js";
 import { answered, sent } from "../feed.js";
 import { Figures } from "../figure.js";
-import { awaits, onGoTo, taken } from "../goto.js";
 import { NEEDS_FILE, namesOf, ticketsOf, whenEnded } from "../named.js";
 import { News } from "../news.js";
 import { banner, card, opener } from "../parts.js";
@@ -55,11 +54,11 @@ export class Calibration {
     this.causes = new CausesCard(source, complain, changed);
     this._build(element);
     this._working(true);
-    onGoTo(this.scope, () => this._goTo());
     this.address = new ViewInAddress("calibration", this.scope, {
       state: () => (this.found ? this._state() : null),
       runs: () => this.runs.map(({ ticket }) => ticket),
       show: (state, runs, _, isWanted) => this._show(state, runs, isWanted),
+      go: (asked) => this._go(asked),
     });
     onShown(this.scope, () => this.address.turns.isTaken || this.chooser.begin());
   }
@@ -77,7 +76,6 @@ export class Calibration {
 
   /** Measure the runs that an address names, or something to begin with. */
   async _show(state, runs, isWanted) {
-    if (awaits("calibration")) return this._goTo();
     const { tickets, said } = await ticketsOf(this.source, state, runs, isWanted);
     if (!isWanted()) return;
     this.complain(said);
@@ -146,10 +144,9 @@ export class Calibration {
   }
 
   /** Measure the run that another tab asked for, or open a file. */
-  async _goTo() {
-    const asked = taken("calibration");
-    if (asked?.ticket) await this.chooser.add([asked.ticket]);
-    if (asked?.path) await this._open(this.source.open({ path: asked.path }), this.chooser.begin());
+  async _go({ ticket, path }) {
+    if (ticket) await this.chooser.add([ticket]);
+    if (path) await this._open(this.source.open({ path }), this.chooser.begin());
   }
 
   async _look(runs, missing) {
@@ -187,6 +184,7 @@ export class Calibration {
 
   _draw(found) {
     const { runs, source } = this;
+    this.chooser.name(found.names);
     this.findings.replaceChildren(...findingsOf(runs, found));
     this.numbers.replaceChildren(...numbersOf(runs, found, source));
     this.errors.replaceChildren(...errorsOf(runs, found, source));

@@ -4,7 +4,7 @@
 
 import { beginnings, contrasts, extent, laid, nextOf, partsAt, roundAt } from "../align.js";
 import { h, scrubber, scrubTo } from "../dom.js";
-import { answered } from "../feed.js";
+import { answered, NO_ROUNDS } from "../feed.js";
 import { boxAt, Lanes, startAt } from "../lanes.js";
 import { Measures } from "../measures.js";
 import { sign, slot } from "../parts.js";
@@ -270,7 +270,9 @@ export class Together {
   _absence(pane) {
     if (pane.feed.active)
       return pane.rounds.length ? "This token is not decoded yet." : "This run waits for its turn.";
-    return pane.rounds.length ? "This run ended before this token." : "This run has no rounds.";
+    return pane.rounds.length
+      ? "This run ended before this token."
+      : pane.feed.emptiness || NO_ROUNDS;
   }
 
   _draw() {

@@ -3,7 +3,6 @@
 
 import { namedNode, namedRow } from "../address.js";
 import { answered } from "../feed.js";
-import { awaits } from "../goto.js";
 import { namesOf, openNamed, ticketsOf } from "../named.js";
 import { keptTickets } from "../studio/shelf.js";
 import { bestStep } from "./steps.js";
@@ -35,7 +34,6 @@ async function begin(view) {
 
 /** Show what an address names; else, at the start, what was on view before a reload. */
 export async function showLinked(view, state, runs, atStart, isWanted) {
-  if (awaits("denoise")) return view.goTo();
   if (!state) return begin(view);
   const { tickets, said } = await ticketsOf(view.source, state, runs, isWanted);
   if (!isWanted()) return;

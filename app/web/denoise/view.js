@@ -8,7 +8,6 @@ import { answered } from "../feed.js";
 import { Filling } from "../filling.js";
 import { formAbove, recallForm, triggerOf } from "../form.js";
 import { Gallery } from "../gallery.js";
-import { onGoTo, taken } from "../goto.js";
 import { onKeys } from "../keys.js";
 import { News } from "../news.js";
 import { StatusLine } from "../status.js";
@@ -65,6 +64,7 @@ export class DenoiseView {
       state: () => stateOf(this),
       runs: () => this.tickets,
       show: (...asked) => showLinked(this, ...asked),
+      go: ({ ticket, tickets = [ticket] }) => this.choose(tickets),
     });
     this.runs[0].feed.wake();
   }
@@ -309,12 +309,5 @@ export class DenoiseView {
     window.addEventListener("draftscope-stop", ({ detail }) => {
       if (detail === FORM) for (const run of this.runs) run.feed.halt();
     });
-    onGoTo(this.scope, () => this.goTo());
-  }
-
-  /** Open the run that somebody on the page asked for. */
-  goTo() {
-    const { ticket, tickets = ticket && [ticket] } = taken("denoise") ?? {};
-    if (tickets) this.choose(tickets);
   }
 }

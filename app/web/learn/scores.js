@@ -67,12 +67,13 @@ export function terms(side, link) {
 }
 
 export function weights(side) {
-  const rows = side.rows.map(({ label, q, ngram }) => [
+  const rows = side.rows.map(({ label, weight, q, ngram }) => [
     label,
+    number(weight),
     [bar(q, "", "hot"), number(q)],
     [bar(ngram, "", "new"), number(ngram)],
   ]);
-  return [captioned("what a term counts", ["", "drafter's term", "n-gram term"], rows)];
+  return [captioned("what a term counts", ["", "weight", "drafter", "n-gram"], rows)];
 }
 
 /** A table whose title can be seen. */

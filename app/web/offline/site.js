@@ -113,7 +113,7 @@ function goToHash(words) {
 
 function openSite() {
   followSystem();
-  listenForPresent();
+  listenForPresent(document.getElementById("ds-present"));
   const told = JSON.parse(document.getElementById("ds-site").textContent);
   new Site(document.querySelector("main"), document.querySelector("nav"), told);
 }

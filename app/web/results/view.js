@@ -4,13 +4,12 @@
 import { ViewInAddress } from "../address.js";
 import { button, clear, estimate, h, number, ratio, unbroken } from "../dom.js";
 import { answered } from "../feed.js";
-import { awaits, onGoTo, taken } from "../goto.js";
 import { awaited, banner, card, choice, menu } from "../parts.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
 import { setHeads, sorted, sortHead } from "../sorting.js";
-import { keptTickets } from "../studio/shelf.js";
+import { lookedAt } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
 import { OpenedFile } from "./opened.js";
 import { aboutOf, choicesOf, OWN, rowsOf } from "./rows.js";
@@ -104,20 +103,19 @@ export class Results {
     this.order = BY_SPEED;
     this.source = source;
     this.files = new Turns();
-    this.file = null; // {path, name} of the file that is on view
+    this.file = null; // {path, name} of the file that is on view, {paths, name} of several
     this.opened = new OpenedFile(source);
     this.place = h("div", { class: "ds-scope" }, this.opened.element, awaited());
     clear(element).append(this.place);
     this.shipped = answered(source.table({}));
-    onGoTo(element, () => this._take());
     this.address = new ViewInAddress("results", this.place, {
       state: () => this.rows && this._state(),
-      runs: () => (this.file ? [this.file.path, this.file.name] : []),
+      runs: () => (this.file?.path ? [this.file.path, this.file.name] : []),
       show: async (state, runs) => {
-        if (awaits("results")) return this._take();
         const [path, name] = runs ?? [];
         await this._turnTo(path ? { path, name } : null, state ?? {});
       },
+      go: (file) => this._take(file),
     });
   }
 
@@ -143,9 +141,9 @@ export class Results {
    *  file that table alone. `state` of the table: as it is, unless given. */
   async _turnTo(file, state) {
     const isWanted = this.files.take();
-    if (!this.rows || file?.path !== this.file?.path) {
+    if (!this.rows || file?.paths || file?.path !== this.file?.path) {
       if (file) this.opened.wait(file.name);
-      const of = { path: file?.path, tickets: keptTickets("run") }, // which step times are asked of
+      const of = { ...file, tickets: lookedAt() }, // which step times are asked of
         asked = file ? answered(this.source.open(of)) : {},
         [told, shipped] = await Promise.all([asked, this.shipped]);
       if (!isWanted()) return;
@@ -218,12 +216,10 @@ export class Results {
   }
 
   /** A file was opened on the page. */
-  async _take() {
-    const { path, name } = taken("results") ?? {};
-    if (!path) return;
+  async _take({ path, paths, name }) {
     this.address?.leave();
     this.file = null; // the same one may be opened again
-    await this._turnTo({ path, name });
+    await this._turnTo({ path, paths, name });
     this.address?.moved();
   }
 

@@ -1,5 +1,6 @@
 // What can be done with the run on view, and what is said about it beside the prompt.
 
+import { rootPlace } from "../align.js";
 import { h, plural } from "../dom.js";
 import { openForm } from "../form.js";
 import { goTo } from "../goto.js";
@@ -12,7 +13,8 @@ export class RunActions {
     const { source } = studio,
       live = !!source.examples,
       first = () => studio.panes[0],
-      to = (view) => () => goTo({ view, ticket: first().feed.ticket }),
+      place = () => 1 + rootPlace(first().rounds, Math.max(0, first().at)), // of the round on view
+      to = (view) => () => goTo({ view, ticket: first().feed.ticket, place: place() }),
       whatIf = "What every method and budget would have drafted on this prompt";
     this.canSave = !!source.save;
     this.again = action("Run again…", "Fill the form with this run's settings", () =>

@@ -43,6 +43,7 @@ export class Frame {
     const { element, below, titles, aside } = guide;
     this.scope.classList.toggle("comparing", pair);
     this.scope.setAttribute("data-runs", panes.length);
+    this.scope.style.setProperty("--ds-runs", panes.length);
     this.around.replaceChildren(element);
     this.below.replaceChildren(below);
     toolbar.parts.get("stages").hidden = pair;

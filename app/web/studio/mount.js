@@ -1,12 +1,13 @@
 // The view of runs in the page: what the tabs Run and Compare have in common.
 
-import { readAddress, viewOf } from "../address.js";
+import { onShown, readAddress, viewOf } from "../address.js";
 import { answered } from "../feed.js";
 import { formAbove, recallForm, triggerOf } from "../form.js";
 import { News } from "../news.js";
 import { Studio } from "../studio.js";
 import { notFromCourse } from "./from-course.js";
 import { restore } from "./page.js";
+import { lookAt } from "./shelf.js";
 
 /** The studio of one tab: its name, how many runs it shows, and whose Stop it hears. */
 export async function mountStudio(page, setting) {
@@ -15,10 +16,11 @@ export async function mountStudio(page, setting) {
     trigger = triggerOf(page, setting.stop),
     studio = new Studio(page.element, source, trigger, { ...setting, bar });
   recallForm(setting.stop, trigger);
+  onShown(studio.scope, () => lookAt(setting.view));
   studio.link.listen(async (atStart) => {
-    const asked = atStart && restore(studio),
+    const isRestored = atStart && restore(studio),
       unseen = setting.view === "run" && viewOf(readAddress()) !== "run"; // made from the start
-    if (!asked && !unseen) await showFirst(studio, page.server);
+    if (!isRestored && !unseen) await showFirst(studio, page.server);
   });
   page.watch("value", () => {
     const value = page.props.value || {};

@@ -3,7 +3,7 @@
 
 import { h } from "../dom.js";
 import { dialog, LETTERS } from "../parts.js";
-import { keepList, keptList } from "../storage.js";
+import { keep, keepList, kept, keptList } from "../storage.js";
 
 export const RAISED = "draftscope-raised"; // an event of a dialog that lies over the page now
 
@@ -64,6 +64,7 @@ export class Shelf {
 /** In place of a view's name: of the examples that the page opened by itself. */
 export const UNASKED = "unasked";
 
+const LOOKED = "draftscope-looked";
 const KEY = (view) => `draftscope-tickets-${view}`;
 
 export function keepTickets(view, tickets) {
@@ -80,4 +81,14 @@ export function lettersFor(tickets) {
 
 export function keptTickets(view) {
   return keptList(KEY(view));
+}
+
+/** Run or Compare is on view. */
+export function lookAt(view) {
+  keep("sessionStorage", LOOKED, view);
+}
+
+/** The tickets that were looked at last, in Run or in Compare. */
+export function lookedAt() {
+  return keptTickets(kept("sessionStorage", LOOKED) ?? "run");
 }

@@ -1,11 +1,10 @@
 // The labels above a tree: one for each depth, or for each column that it shares with others.
 
 import { number, s } from "../dom.js";
-import { TYPE } from "./camera.js";
 
-const LABEL = 64 * TYPE; // pixels a label needs
+const LABEL = 5.8; // widths that a label needs, in its type's size: it is larger while presented
+const LETTER = 0.68; // and each letter: in a narrower column the TVD goes, and a long word is cut
 const SEEN = 12; // pixels of the root's box: with less of it in sight a label says where it is
-const BRIEF = 150 * TYPE; // pixels: in a narrower column the TVD goes
 
 export class TreeAxis {
   constructor() {
@@ -26,12 +25,16 @@ export class TreeAxis {
     const own = (depth) =>
       depth ? `${round.word || "depth"} ${depth}` : round.lines ? "" : "root";
     const count = columns ? columns.labels.length : deepest + 1;
-    const labels = Array.from({ length: count }, (_, at) => {
+    this.texts = Array.from({ length: count }, (_, at) => {
       const tvd = round.tvd[at - lead - 1];
-      const words = columns ? columns.labels[at] : own(at);
+      return {
+        words: columns ? columns.labels[at] : own(at),
+        tvd: typeof tvd === "number" ? `  TVD ${number(tvd)}` : "",
+      };
+    });
+    const labels = this.texts.map(({ words, tvd }, at) => {
       const label = s("text", { y: 15, class: columns?.here === at ? "here" : "" }, words);
-      if (typeof tvd === "number")
-        label.append(s("tspan", { class: "tvd" }, `  TVD ${number(tvd)}`));
+      if (tvd) label.append(s("tspan", { class: "tvd" }, tvd));
       return label;
     });
     this.labels.replaceChildren(...labels, this.back);
@@ -42,7 +45,8 @@ export class TreeAxis {
   place({ stepX, boxW }, { kx, x }, columns) {
     const { lead, here } = columns ?? { lead: 0, here: 0 };
     const step = stepX * kx;
-    const every = Math.ceil(LABEL / step);
+    const size = Number.parseFloat(getComputedStyle(this.back).fontSize);
+    const every = Math.ceil((LABEL * size) / step);
     const from = (column) => (x + ((column - lead) * stepX + 2) * kx).toFixed(1);
     this.band.toggleAttribute("hidden", !columns);
     if (columns) {
@@ -54,8 +58,12 @@ export class TreeAxis {
     [...this.labels.children].slice(0, -1).forEach((label, at) => {
       const left = from(at);
       label.setAttribute("x", left);
-      label.classList.toggle("gone", (at - here) % every !== 0 || (isBack && left < LABEL));
-      label.classList.toggle("brief", step < BRIEF);
+      label.classList.toggle("gone", (at - here) % every !== 0 || (isBack && left < LABEL * size));
+      const { words, tvd } = this.texts[at];
+      const room = Math.floor((every * step) / (LETTER * size)) - 1; // letters
+      const cut = columns && words.length > room;
+      label.firstChild.data = cut ? `${words.slice(0, room - 1)}…` : words;
+      label.classList.toggle("brief", words.length + tvd.length > room);
     });
   }
 }

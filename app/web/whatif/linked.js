@@ -2,7 +2,7 @@
 // names; and the setting.
 
 import { namedNode } from "../address.js";
-import { awaits } from "../goto.js";
+import { h } from "../dom.js";
 import { NEEDS_FILE, namesOf, ticketsOf, whenEnded } from "../named.js";
 import { changedOf } from "./knobs.js";
 
@@ -56,7 +56,6 @@ export async function showLinked(view, state, files, isWanted) {
   view.unnamed = "";
   await view.list();
   if (!isWanted()) return;
-  if (awaits("whatif")) return view.goTo();
   const [file] = files ?? [],
     named = view.listed?.includes(state?.text) ? state.text : null;
   const own = state && { ...state, made: state.made?.[0] ?? state.trace };
@@ -68,8 +67,19 @@ export async function showLinked(view, state, files, isWanted) {
   if (tickets.length) view.expect();
   view.unnamed = said;
   view.complain("");
-  await whenEnded(view.source, tickets, isWanted);
+  await waitFor(view, tickets, isWanted);
   if (!isWanted()) return;
   if (tickets.length) await view.collecting.begin(tickets[0], state);
   else await view.settle(lacks ? { ...state, node: undefined, made: undefined } : {});
+}
+
+/** Wait for the run of a link, which may have to be decoded again, and say so where the cards will
+ *  stand. */
+async function waitFor(view, tickets, isWanted) {
+  if (!tickets.length) return;
+  const words = "The run that the link names is decoded first; then its text is collected.",
+    told = h("p", { class: "ds-soft ds-tell", role: "status" }, words);
+  view.coming.firstChild.append(told);
+  await whenEnded(view.source, tickets, isWanted);
+  told.remove();
 }

@@ -4,7 +4,6 @@
 import { namedRow, ViewInAddress } from "../address.js";
 import { clear, h, number, plural, say } from "../dom.js";
 import { answered, sent } from "../feed.js";
-import { onGoTo, taken } from "../goto.js";
 import { News } from "../news.js";
 import { awaited, banner, card, choice, opener, optionsOf, TAU, tile } from "../parts.js";
 import { Turns } from "../turns.js";
@@ -56,20 +55,20 @@ class WhatIf {
       failed: (isWanted) => isWanted() && this.settle(),
     });
     this._build(element);
-    onGoTo(this.scope, () => this.goTo());
     this.address = new ViewInAddress("whatif", this.scope, {
       state: () => stateOf(this),
       runs: () => fileOf(this),
       show: (state, runs, _, isWanted) => showLinked(this, state, runs, isWanted),
+      go: (asked) => this._go(asked),
     });
   }
 
-  /** A run was asked about: its text is collected, and then shown. Or a file was opened. */
-  goTo() {
-    const asked = taken("whatif");
-    if (asked?.ticket) this.leave();
-    if (asked?.ticket) this.collecting.begin(asked.ticket);
-    if (asked?.path) return showPlaced(this, asked);
+  /** A run is asked about: its text is collected, and shown at the round on view. Or a file is. */
+  async _go(asked) {
+    await this.list();
+    if (asked.path) return showPlaced(this, asked);
+    this.leave();
+    this.collecting.begin(asked.ticket, { place: asked.place });
   }
 
   /** Whether the text on view is one that ships. */

@@ -98,5 +98,4 @@ BUILDER = BuilderInfo(
 )
 METHOD = Method(
     "DART", "dart", "continuity", 59, "a beam held together by n-gram continuity",
-    paper="arXiv 2601.19278",
 )  # fmt: skip

@@ -45,6 +45,4 @@ DRAFTER = DrafterInfo(
     vllm="dflash",
     flags={"llama.cpp": llama_cpp("draft-dflash")},
 )
-METHOD = Method(
-    "DFlash", "dflash", "chain", 64, "the drafter's argmax chain", paper="arXiv 2602.06036"
-)
+METHOD = Method("DFlash", "dflash", "chain", 64, "the drafter's argmax chain")

@@ -10,7 +10,7 @@ b block size (L = b − 1 drafted depths), H query heads, G key/value heads, D h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -91,7 +91,6 @@ class DFlashConfig:
     rope: Rope = PLAIN_ROPE
     attention_bias: bool = False
     max_position_embeddings: int = 40960
-    extra: dict[str, Any] = field(default_factory=dict, compare=False)
     architecture: ClassVar[str] = "DFlashDraftModel"
 
     @property
@@ -178,7 +177,7 @@ class DFlashConfig:
     def to_json(self) -> dict[str, Any]:
         """The published form: a Qwen3 config with DFlash's own fields."""
         plain = asdict(self)
-        extra, _, _ = (plain.pop(name) for name in ("extra", "rope", MASK))
+        del plain["rope"], plain[MASK]
         quiet = ("draft_vocab_size", "attention_sink_bias", "attention_value_scale", "logit_scale",
                  "sample_from_anchor", "of_root", "num_target_layers")  # fmt: skip
         unsaid = {each.name: each.default for each in fields(self)} | {"num_target_layers": 0}
@@ -207,7 +206,6 @@ class DFlashConfig:
             "rope_theta": self.rope.theta,
             **plain,
             "dflash_config": inner,
-            **extra,
         }
 
 

@@ -1,4 +1,5 @@
-"""DFlash 2: DFlash's block with convolutions inside it, and a selector that sees the token before.
+"""DFlash 2 (inco.ai/blog/dflash2): DFlash's block with convolutions in it, and a selector that sees
+the token before.
 
 Light. ``model`` is the network and its checkpoint form, ``drafter`` the network at work.
 """
@@ -40,5 +41,4 @@ DRAFTER = DrafterInfo(
 )
 METHOD = Method(
     "DFlash 2", "dflash2", "chain", 64, "a chain that a selector walks among the best tokens",
-    paper="inco.ai/blog/dflash2",
 )  # fmt: skip

@@ -22,5 +22,4 @@ DRAFTER = DrafterInfo(
 )
 METHOD = Method(
     "Domino", "domino", "chain", 64, "a chain that a recurrent network corrects",
-    paper="arXiv 2605.29707",
 )  # fmt: skip

@@ -65,5 +65,4 @@ DRAFTER = DrafterInfo(
 )
 METHOD = Method(
     "DSpark", "dspark", "chain", 64, "a chain that knows the token before",
-    paper="arXiv 2607.05147",
 )  # fmt: skip

@@ -27,5 +27,4 @@ DRAFTER = DrafterInfo(
 )
 METHOD = Method(
     "EAGLE-2", "eagle2", BUILDER.name, 59, "a dynamic tree of a layer that predicts features",
-    paper="arXiv 2406.16858",
 )  # fmt: skip

@@ -65,5 +65,4 @@ BUILDER = BuilderInfo(
 )
 METHOD = Method(
     "EAGLE-3", "eagle3", "eagle2", 59, "a dynamic tree of a layer that drafts token after token",
-    paper="arXiv 2503.01840",
 )  # fmt: skip

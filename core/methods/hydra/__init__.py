@@ -32,5 +32,4 @@ DRAFTER = DrafterInfo(
 )
 METHOD = Method(
     "Hydra", "hydra", "best-first", 63, "a tree of heads that know the path so far",
-    paper="arXiv 2402.05109",
 )  # fmt: skip

@@ -64,5 +64,4 @@ BUILDER = BuilderInfo(
 )
 METHOD = Method(
     "Medusa", "medusa", "static", 63, "a static tree of a head for each depth",
-    paper="arXiv 2401.10774",
 )  # fmt: skip

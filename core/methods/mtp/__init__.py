@@ -58,5 +58,4 @@ DRAFTER = DrafterInfo(
 )
 METHOD = Method(
     "MTP", "mtp", "best-first", 32, "a tree of the target's own multi-token prediction layer",
-    paper="arXiv 2412.19437",
 )  # fmt: skip

@@ -23,5 +23,4 @@ DRAFTER = DrafterInfo(
 )
 METHOD = Method(
     "P-EAGLE", "peagle", "chain", 64, "the argmax chain of EAGLE-3's layers in one pass",
-    paper="arXiv 2602.01469",
 )  # fmt: skip

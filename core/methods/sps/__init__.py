@@ -50,5 +50,4 @@ DRAFTER = DrafterInfo(
 )
 METHOD = Method(
     "SPS", "sps", "sampled-chain", 5, "a chain that a second language model draws",
-    paper="arXiv 2211.17192",
 )  # fmt: skip

@@ -69,5 +69,4 @@ DRAFTER = DrafterInfo(
 )
 METHOD = Method(
     "Suffix decoding", "suffix", "best-first", 24, "a tree of what followed the last tokens before",
-    paper="arXiv 2411.04975",
 )  # fmt: skip

@@ -79,5 +79,4 @@ DRAFTER = DrafterInfo(
 )
 METHOD = Method(
     "TreeFlash", "treeflash", "best-first", 64, "a tree that knows the token before",
-    paper="arXiv 2606.03819",
 )  # fmt: skip

@@ -59,5 +59,4 @@ DRAFTER = DrafterInfo(
 )
 METHOD = Method(
     "UNO", "uno", "best-first", 32, "the most probable prefixes of the target's own guesses",
-    paper="arXiv 2507.11851",
 )  # fmt: skip

@@ -25,5 +25,4 @@ DRAFTER = DrafterInfo(
 )
 METHOD = Method(
     "XPress", "xpress", "chain", 64, "a chain that a causal refiner walks",
-    paper="speculators 0.9.0, xpress",
 )  # fmt: skip
