@@ -464,16 +464,17 @@ def test_rounds_of_which_no_shorter_ones_follow_are_refused():
 
 def test_requests_of_one_server_count_together_however_they_sampled():
     rng = np.random.default_rng(0)
+    asked = [{}, *({"temperature": float(n % 3 == 0)} for n in range(1, 10))]
     of = {
         str(n): trace(rng.integers(0, 6, 20), method="vLLM eagle3",
-                      prompt_ids=(n,), settings={"sampling": {"temperature": float(n % 3 == 0)}})
-        for n in range(9)
+                      prompt_ids=(n,), settings={"sampling": each})
+        for n, each in enumerate(asked)
     }  # fmt: skip
     found = shorter.of_traces(of, sizes_of(StepTimes(TOY), ()))
     lengths = [r.accepted for each in of.values() for r in each.rounds]
     assert found.tau[-1] == pytest.approx(1 + np.mean(lengths)) and found.method == "vLLM eagle3"
     (said,) = (note for note in found.notes if "as they were served" in note)
-    assert "6 texts at T = 0, 3 texts at T = 1" in said
+    assert "6 texts at T = 0, 3 texts at T = 1, 1 text at a T that is not told" in said
     assert shorter.labels_of(of) == ["vLLM eagle3"]  # so the page takes them, too
 
 

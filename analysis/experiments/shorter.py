@@ -18,7 +18,7 @@ import numpy as np
 from analysis.collected.collection import Collection
 from analysis.collected.whatif import SimulatedRun, Simulation
 from analysis.experiments.serving import NOTHING, UNKNOWN, Serving, of_drafter, of_engine
-from analysis.labels import SEVERAL, method_labels, prompt_key, sampling, split_by
+from analysis.labels import SEVERAL, method_labels, prompt_key, split_by, temperature
 from analysis.measures.counts import Counts
 from analysis.measures.findings import FLY, SIMULATED
 from analysis.measures.parts import is_tree
@@ -219,10 +219,13 @@ def _unasked(header: Header) -> Header:
 
 def _mixed(traces: Iterable[Trace]) -> list[str]:
     """Name the temperatures where there are several, with the texts of each."""
-    texts = Counter(sampling(trace.header).temperature for trace in traces)
+    texts = Counter(temperature(trace.header) for trace in traces)
     if len(texts) < 2:
         return []
-    told = ", ".join(f"{plural(n, 'text')} at T = {t:g}" for t, n in sorted(texts.items()))
+    told = ", ".join(
+        f"{plural(n, 'text')} at {'a T that is not told' if t is None else f'T = {t:g}'}"
+        for t, n in sorted(texts.items(), key=lambda item: (item[0] is None, item[0]))
+    )
     return [f"All count together, as they were served: {told}. Another mix may need another size."]
 
 
