@@ -14,8 +14,8 @@ export function took({ times }) {
 
 /** Stacked bars of a run's rounds, and which of them is in hand. */
 export class RoundBars {
-  /** look: the drawing's; parts: those of the parts of a bar, from below; height: of the drawing, in
-   *  units of its own; about: its further attributes. */
+  /** look: the drawing's; parts: the looks of the parts of a bar, from below; height: of the
+   *  drawing, in units of its own; about: its further attributes. */
   constructor(look, parts, height, about) {
     Object.assign(this, { parts, height, count: -1, slots: 1 });
     this.svg = s("svg", { class: look, preserveAspectRatio: "none", ...about });
