@@ -4,7 +4,7 @@ import { clear, duration, h, number, s, scrub } from "./dom.js";
 import { entry, TAU, tile } from "./parts.js";
 
 export const STAGES = ["draft", "build", "verify", "commit"];
-const [WIDE, HIGH] = [1000, 56]; // of a chart of all rounds, in its own units
+const HIGH = 56; // of the chart of lengths, in its own units
 const UNTIMED = "times were not recorded";
 
 /** Seconds of a round's stages; null where none was recorded, which is read as zeros. */
@@ -12,54 +12,74 @@ export function took({ times }) {
   return STAGES.reduce((sum, name) => sum + times[name], 0) || null;
 }
 
-export class LengthChart {
-  /** Accepted nodes (filled) and the bonus token (outlined) per round; onPick(roundNumber). */
-  constructor(onPick) {
-    const viewBox = `0 0 ${WIDE} ${HIGH}`,
-      about = { class: "ds-lengths", "aria-hidden": "true", preserveAspectRatio: "none", viewBox };
-    this.svg = s("svg", about);
-    this.label = h("div", { class: "ds-lengths-label" });
-    this.element = h("div", { class: "ds-lengths-box" }, this.svg, this.label);
-    scrub(this.svg, (share) => {
-      const at = Math.floor(share * this.slots);
-      if (at >= 0 && at < this.count) onPick(at);
-    });
-    this.here = s("rect", { class: "here", y: 0, height: HIGH });
-    this.count = -1;
-    this.slots = 1;
+/** Stacked bars of a run's rounds, and which of them is in hand. */
+export class RoundBars {
+  /** look: the drawing's; parts: the looks of the parts of a bar, from below; height: of the
+   *  drawing, in units of its own; about: its further attributes. */
+  constructor(look, parts, height, about) {
+    Object.assign(this, { parts, height, count: -1, slots: 1 });
+    this.svg = s("svg", { class: look, preserveAspectRatio: "none", ...about });
+    this.here = s("rect", { class: "here", y: 0, width: 1, height });
   }
 
-  draw(rounds, current, tau) {
-    if (this.count !== rounds.length || this.first !== rounds[0]) this._bars(rounds, tau);
-    this.here.setAttribute("x", String(current * (WIDE / this.slots)));
+  /** Whether these are other rounds than those that are drawn. */
+  lacks(rounds) {
+    return this.count !== rounds.length || this.first !== rounds[0];
+  }
+
+  /** sizes(round): of the parts of its bar; more: what is drawn over all bars. */
+  draw(rounds, sizes, ...more) {
+    Object.assign(this, { count: rounds.length, first: rounds[0] });
+    this.slots = Math.max(24, rounds.length);
+    const wide = this.slots > 160 ? 1 : 0.8,
+      strokes = this.parts.map(() => []);
+    rounds.forEach((round, at) => {
+      const left = (at + (1 - wide) / 2).toFixed(2);
+      let y = this.height;
+      sizes(round).forEach((tall, part) => {
+        const sides = `v${(-tall).toFixed(2)}h${wide}v${tall.toFixed(2)}z`;
+        if (tall > 0.05) strokes[part].push(`M${left} ${y.toFixed(2)}${sides}`);
+        y -= tall;
+      });
+    });
+    const bars = strokes.map((d, part) => s("path", { class: this.parts[part], d: d.join("") }));
+    this.svg.setAttribute("viewBox", `0 0 ${this.slots} ${this.height}`);
+    this.svg.replaceChildren(this.here, ...bars, ...more);
+  }
+
+  mark(current) {
+    this.here.setAttribute("x", String(current));
     this.here.toggleAttribute("hidden", current < 0);
   }
 
+  /** Call onPick with the round at a share of the width, if one is there. */
+  pick(share, onPick) {
+    const at = Math.floor(share * this.slots);
+    if (at >= 0 && at < this.count) onPick(at);
+  }
+}
+
+export class LengthChart {
+  /** Accepted nodes (filled) and the bonus token (outlined) per round; onPick(roundNumber). */
+  constructor(onPick) {
+    const about = { "aria-hidden": "true" };
+    this.bars = new RoundBars("ds-lengths", ["accepted", "bonus"], HIGH, about);
+    this.label = h("div", { class: "ds-lengths-label" });
+    this.element = h("div", { class: "ds-lengths-box" }, this.bars.svg, this.label);
+    scrub(this.bars.svg, (share) => this.bars.pick(share, onPick));
+  }
+
+  draw(rounds, current, tau) {
+    if (this.bars.lacks(rounds)) this._bars(rounds, tau);
+    this.bars.mark(current);
+  }
+
   _bars(rounds, tau) {
-    this.count = rounds.length;
-    this.first = rounds[0];
-    this.slots = Math.max(24, rounds.length);
-    const tallest = Math.max(4, ...rounds.map((r) => r.accepted + 1));
-    const step = WIDE / this.slots,
-      bar = step * (this.slots > 160 ? 1 : 0.78),
-      unit = (HIGH - 4) / tallest;
-    const accepted = [],
-      bonus = [];
-    rounds.forEach((round, i) => {
-      const x = (i * step + (step - bar) / 2).toFixed(2),
-        w = bar.toFixed(2);
-      const tall = round.accepted * unit;
-      if (tall) accepted.push(`M${x} ${HIGH}v${-tall.toFixed(2)}h${w}V${HIGH}z`);
-      bonus.push(`M${x} ${(HIGH - tall).toFixed(2)}v${-unit.toFixed(2)}h${w}v${unit.toFixed(2)}z`);
-    });
-    const line = HIGH - (tau ?? 0) * unit;
-    this.here.setAttribute("width", String(step));
-    this.svg.replaceChildren(
-      this.here,
-      s("path", { class: "accepted", d: accepted.join("") }),
-      s("path", { class: "bonus", d: bonus.join("") }),
-      s("path", { class: "tau", d: tau ? `M0 ${line.toFixed(2)}H${WIDE}` : "" }),
-    );
+    const tallest = Math.max(4, ...rounds.map((r) => r.accepted + 1)),
+      unit = (HIGH - 4) / tallest,
+      line = HIGH - (tau ?? 0) * unit,
+      d = tau ? `M0 ${line.toFixed(2)}H${Math.max(24, rounds.length)}` : "";
+    this.bars.draw(rounds, (r) => [r.accepted * unit, unit], s("path", { class: "tau", d }));
     this.label.textContent = tau ? `τ ${number(tau)}` : "";
     this.label.style.top = `${Math.max(0, (line / HIGH) * 100)}%`;
   }

@@ -2,8 +2,8 @@
 // with intervals, from the server's own tables (analysis), so that no number has a second
 // definition. And the stage times of every round.
 
-import { STAGES, StageBar, took } from "./charts.js";
-import { duration, h, number, s, withInterval } from "./dom.js";
+import { RoundBars, STAGES, StageBar, took } from "./charts.js";
+import { duration, h, number, withInterval } from "./dom.js";
 import { answered } from "./feed.js";
 import { Figures } from "./figure.js";
 import { LETTERS, sheet, sign } from "./parts.js";
@@ -11,6 +11,7 @@ import { savers } from "./save/buttons.js";
 
 const SHOWN = ["tvd-by-depth", "acceptance-by-depth", "coverage-by-depth"]; // of the catalogue
 const DEEPEST = 16; // depths of the table of numbers
+const TALL = 90; // of the timeline, in its own units
 const MEASURE_EVERY = 2500; // milliseconds between two looks at a run that is being decoded
 
 export class Measures {
@@ -143,17 +144,14 @@ export function tauWords({ tau, low, high }) {
 /** Stage times of every round, stacked: draft, build, verify, commit. */
 export class Timeline {
   constructor(onPick) {
-    this.svg = s("svg", {
-      class: "ds-timeline",
-      role: "img",
-      "aria-label": "Stage times of every round",
-      preserveAspectRatio: "none",
-    });
+    const parts = STAGES.map((name) => `part ${name}`),
+      about = { role: "img", "aria-label": "Stage times of every round" };
+    this.bars = new RoundBars("ds-timeline", parts, TALL, about);
     this.top = h("span", { class: "ds-timeline-top" });
     this.stages = new StageBar();
-    const about = "without observing and drawing; ⋯ Save… writes them for Perfetto";
-    this.note = h("span", { class: "ds-soft" }, about);
-    this.box = h("div", { class: "ds-timeline-box" }, this.svg, this.top);
+    const words = "without observing and drawing; ⋯ Save… writes them for Perfetto";
+    this.note = h("span", { class: "ds-soft" }, words);
+    this.box = h("div", { class: "ds-timeline-box" }, this.bars.svg, this.top);
     this.element = h(
       "section",
       { class: "ds-card ds-timeline-card", "aria-label": "Timeline of stage times" },
@@ -167,12 +165,10 @@ export class Timeline {
       this.box,
       this.stages.element,
     );
-    this.svg.addEventListener("click", (event) => {
-      const box = this.svg.getBoundingClientRect(),
-        at = Math.floor(((event.clientX - box.left) / box.width) * this.slots);
-      if (at >= 0 && at < this.count) onPick(at);
+    this.bars.svg.addEventListener("click", ({ clientX }) => {
+      const { left, width } = this.bars.svg.getBoundingClientRect();
+      this.bars.pick((clientX - left) / width, onPick);
     });
-    this.slots = 1;
     new IntersectionObserver((all) => {
       this.inSight = all.at(-1).isIntersecting;
       this._draw();
@@ -186,37 +182,16 @@ export class Timeline {
   }
 
   _draw() {
-    const { rounds, current } = this,
-      H = 90;
+    const { rounds, current } = this;
     if (!this.inSight || !rounds) return;
-    if (this.count !== rounds.length || this.first !== rounds[0]) {
-      this.count = rounds.length;
-      this.first = rounds[0];
-      this.slots = Math.max(24, rounds.length);
+    if (this.bars.lacks(rounds)) {
       const longest = Math.max(...rounds.map(took)),
-        most = longest || 1;
-      const wide = this.slots > 160 ? 1 : 0.8,
-        paths = Object.fromEntries(STAGES.map((name) => [name, []]));
-      rounds.forEach((round, at) => {
-        const left = (at + (1 - wide) / 2).toFixed(2);
-        let y = H;
-        for (const name of STAGES) {
-          const tall = (round.times[name] / most) * (H - 2);
-          const sides = `v${(-tall).toFixed(2)}h${wide}v${tall.toFixed(2)}z`;
-          if (tall > 0.05) paths[name].push(`M${left} ${y.toFixed(2)}${sides}`);
-          y -= tall;
-        }
-      });
-      this.svg.setAttribute("viewBox", `0 0 ${this.slots} ${H}`);
-      this.here = s("rect", { class: "here", y: 0, width: 1, height: H, x: 0 });
-      this.svg.replaceChildren(
-        this.here,
-        ...STAGES.map((name) => s("path", { class: `part ${name}`, d: paths[name].join("") })),
-      );
+        unit = (TALL - 2) / (longest || 1);
+      this.bars.draw(rounds, ({ times }) => STAGES.map((name) => times[name] * unit));
       this.box.hidden = this.note.hidden = !(longest > 0);
       this.top.textContent = duration(longest);
     }
-    if (this.here) this.here.setAttribute("x", String(Math.max(0, current)));
+    this.bars.mark(current);
     if (rounds[current]) this.stages.draw(rounds[current]);
   }
 }
