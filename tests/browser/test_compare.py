@@ -541,6 +541,24 @@ def test_roots_and_the_token_s_column_stay_in_a_window_that_gets_smaller(visit: 
         page.wait_for_function(STANDING, timeout=5000)
 
 
+TOPS = """() => [...document.querySelectorAll("#ds-c-scope .ds-pane .ds-picture")]
+  .map((each) => Math.round(each.getBoundingClientRect().top))"""
+
+
+def test_trees_beside_each_other_stay_level_while_one_steps(visit: Open, address: str):
+    """Sentences of one line and of two stand above them."""
+    page = visit(f"{address}/#view=compare&trace=code-ddtree-16,code-treeflash",
+                 viewport={"width": 1280, "height": 720})  # fmt: skip
+    expect(page.locator(".ds-why-line:visible")).to_have_count(2)
+    trees(page).first.focus()
+    tops = set()
+    for _ in range(12):
+        page.keyboard.press("ArrowRight")
+        page.evaluate(FRAMES)
+        tops.update(page.evaluate(TOPS))
+    assert len(tops) == 1
+
+
 BOTTOMS = """() => [...document.querySelectorAll(
   "#ds-c-scope :is(.ds-why-line:not([hidden]), .ds-picture, .ds-transport)"
 )].map((each) => each.getBoundingClientRect().bottom)"""
