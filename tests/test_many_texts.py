@@ -106,7 +106,7 @@ def bands(figure):
 
 def test_the_curve_over_texts_has_a_band_across_them_and_names_who_departs():
     table = whatif_texts(made())
-    figure = tau_over_texts({"one": table, "other": table}, PAGE, ring=True)
+    figure = tau_over_texts({"one": table, "other": table}, PAGE)
     for band in bands(figure):
         np.testing.assert_allclose(band, table[["budget", "low", "high"]].to_numpy())
     assert len(list(bands(figure))) == 2
