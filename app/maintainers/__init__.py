@@ -1,6 +1,5 @@
 """Scripts of those who maintain Draftscope: users run none of them.
 
-report     block efficiency τ of methods on prompts, simulated over the target's own texts
 ablate     what each choice of a training changes
 overfit    whether a training can learn one sample, and its drafter then decodes it
 ship       replace the drafters that ship by those of a training that are better
