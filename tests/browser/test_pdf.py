@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 pytest.importorskip("gradio")
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import ElementHandle, Page, expect
 
 from tests.browser.steps import Open
 from tests.pdfs import whole
@@ -16,6 +16,10 @@ from tests.pdfs import whole
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("librsvg")]
 
 TEXT = "{http://www.w3.org/2000/svg}text"
+# A click that the page is told of: the button may be behind a "⋯".
+PRESS = """(button, form) => [...button.parentElement.children]
+  .find((each) => each.textContent === form).click()"""
+PAUSE = 150  # ms: a browser drops what a page saves beyond ten files a second
 PLACES = {  # what an address shows, and how many figures at least
     "view=calibration&trace=chat-dart,chat-treeflash": (".ds-below figure .main-svg", 9),
     "view=denoise": (".dn-graph .ds-node", 3),
@@ -25,9 +29,11 @@ PLACES = {  # what an address shows, and how many figures at least
 }
 
 
-def saved(page: Page, button: Locator) -> bytes:
+def saved(page: Page, button: ElementHandle, form: str) -> bytes:
+    """What the button in the same row for a form of the picture saves."""
     with page.expect_download() as made:
-        button.evaluate("button => button.click()")  # it may be behind a "⋯"
+        button.evaluate(PRESS, form)
+    page.wait_for_timeout(PAUSE)
     return Path(made.value.path()).read_bytes()
 
 
@@ -36,7 +42,7 @@ def letters(text: str) -> list[str]:
     return sorted("".join(text.split()))
 
 
-def drawn(button: Locator) -> bool:
+def drawn(button: ElementHandle) -> bool:
     """Whether what a button saves is to be seen."""
     return button.evaluate(
         """button => Boolean(button.closest("figure, section, .ds-lesson-tree, .ds-card")
@@ -49,13 +55,13 @@ def test_every_figure_is_a_pdf(visit: Open, address: str, place: str):
     page = visit(f"{address}/#{place}")
     look, least = PLACES[place]
     expect(page.locator(look).first).to_be_visible()
-    buttons = page.get_by_role("button", name="as PDF", include_hidden=True).all()
+    # Handles, for other tabs may get buttons of their own meanwhile: a place in a list would move.
+    buttons = page.get_by_role("button", name="as PDF", include_hidden=True).element_handles()
     found = [button for button in buttons if drawn(button)]
     for button in found:
-        beside = button.locator("xpath=preceding-sibling::button[text()='SVG']")
-        root = ElementTree.fromstring(saved(page, beside))
+        root = ElementTree.fromstring(saved(page, button, "SVG"))
         words = "".join("".join(text.itertext()) for text in root.iter(TEXT))
-        made = whole(saved(page, button))
+        made = whole(saved(page, button, "PDF"))
         width, height = (float(root.attrib[name]) for name in ("width", "height"))
         assert made.mediabox[2:] == pytest.approx([0.75 * width, 0.75 * height], abs=0.1)
         assert letters(made.extract_text()) == letters(words)
