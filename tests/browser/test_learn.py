@@ -383,7 +383,7 @@ def test_nothing_overflows(learn: Open, lessons: dict[str, Any], width: int):
 
 
 # Every step on a phone, after a press on the button that leads to it: the buttons' place, where its
-# words begin, and boxes that are not in sight of their tree.
+# words begin, boxes that are not in sight of their tree, and whether q and p are drawn.
 WALKED = """async () => {
   const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 10)));
   const next = document.querySelector("[aria-label='Step after']"), out = [];
@@ -406,7 +406,7 @@ WALKED = """async () => {
         .map((b) => Math.min(b.offsetHeight, b.offsetWidth))),
       words: document.querySelector(".ds-lesson-words").getBoundingClientRect().top / innerHeight,
       wide: document.documentElement.scrollWidth - innerWidth,
-      trees: trees.every(inside),
+      trees: trees.every(inside), read: !document.querySelector(".ds-learn .ds-tree.far .odds"),
       letter: Math.min(99, ...trees.map((tree) =>
         tree.querySelector(".ds-scene").getCTM().a * 13)),
     });
@@ -428,7 +428,7 @@ def test_on_a_phone_a_press_brings_the_next_words_and_the_whole_tree(
     for step in walked:
         assert (step["left"], step["below"], step["wide"] <= 0) == (0, 0, True), step
         assert step["least"] >= 44 and 0 <= step["words"] < 0.5, step
-        assert step["trees"] and step["letter"] > 9, step
+        assert step["trees"] and step["read"] and step["letter"] > 9, step
 
 
 # Steps of the studio's course of which a part is out of sight.
@@ -585,6 +585,18 @@ def test_on_a_phone_on_its_side_no_tree_stands_on_what_is_below_it(learn: Open):
     tree, side = (page.locator(f".ds-lesson-{part}").bounding_box() for part in ("trees", "side"))
     assert tree is not None and side is not None
     assert tree["y"] + tree["height"] <= side["y"] + 1
+
+
+def test_on_a_phone_on_its_side_every_box_shows_its_numbers(learn: Open):
+    size = {"width": 844, "height": 390}
+    page = learn("#learn=5.10", viewport=size, has_touch=True, reduced_motion="reduce")
+    for chapter, step in ((4, 9), (6, 6), (6, 9), (9, 5), (9, 12)):
+        page.evaluate(f"learn.go({chapter}, {step})")
+        page.evaluate(FRAMES)
+        odds = page.locator(".ds-lesson-tree:not([hidden]) .ds-node:not(.out) .odds")
+        assert odds.count(), (chapter, step)
+        for each in odds.all():
+            expect(each).to_be_visible()
 
 
 def test_tables_bars_and_words_are_seen_in_small_windows_and_in_forced_colours(learn: Open):

@@ -4,13 +4,15 @@ import { h, percent, s, words } from "../dom.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
-import { cutWords, GHOST, roomFor } from "../tree/boxes.js";
+import { cutWords, GHOST, roomFor, squeezed } from "../tree/boxes.js";
+import { FAR } from "../tree/camera.js";
 import { TreePlan } from "../tree/plan.js";
 import { TreeView } from "../tree.js";
 
 const LEAST_SCALE = 0.42,
   MOST_SCALE = 2.2, // how small and how large a tree is drawn
   LEAST_SHARE = 0.6, // of the whole tree: the picture does not jump with every node that comes
+  READ = FAR + 0.001, // where the numbers of squeezed boxes are just read
   READ_SCALE = 0.85, // below: boxes of one line, if they are larger then
   NOTE = 7, // of the plane: as wide a letter of a note is
   LARGE_SCALE = 1.5; // below: narrow ones, if they are larger then
@@ -21,8 +23,13 @@ const ABOVE = 12,
 // Pixels, and presented a share of the window: a tree in less may have slim boxes.
 const SLIM_ROOM = 420,
   SLIM_SHARE = 1 / 3;
-const PHONE = "(max-width: 720px)"; // as in narrow.css
-const NARROW = { pad: 8, axis: 24, name: 20, most: 1.15, lowest: 150 };
+// Where the page scrolls, as in narrow.css, a tree is as high as it takes. Of these shapes of its
+// boxes it has the first one whose numbers can be read.
+const SCROLLS = [
+  { where: matchMedia("(max-width: 720px)"), shapes: ["slim"], most: 1.15 },
+  { where: matchMedia("(max-height: 600px)"), shapes: ["", "narrow", "slim"], most: 1 },
+];
+const NARROW = { pad: 8, axis: 24, name: 20, lowest: 150 };
 
 /** Some rows of a round, at the places they have in the whole tree. */
 function subtree(full, spec) {
@@ -62,12 +69,26 @@ function subtree(full, spec) {
 
 /** The rows of a lesson, in as much room as the whole tree takes. */
 class LessonPlan extends TreePlan {
+  /** within: so many pixels, in which boxes are as narrow as it takes to read their numbers. */
+  constructor(round, shape, within) {
+    super(round, null, { shape, within });
+  }
+
+  _place() {
+    Object.assign(this, squeezed(this, this.columns, this.within / READ));
+    super._place();
+  }
+
+  get columns() {
+    const { depths, ghost } = this.round.whole;
+    return 1 + Math.max(...depths, ghost ? depths[ghost.parent] + 1 : 0);
+  }
+
   extent() {
-    const { depths, ghost, y } = this.round.whole;
-    const deepest = Math.max(...depths, ghost ? depths[ghost.parent] + 1 : 0);
+    const { ghost, y } = this.round.whole;
     const lowest = Math.max(...y, ghost ? ghost.y : 0);
     return {
-      width: deepest * this.stepX + this.boxW,
+      width: (this.columns - 1) * this.stepX + this.boxW,
       height: lowest * this.stepY + this.boxH,
     };
   }
@@ -123,15 +144,15 @@ export class LessonTree extends TreeView {
     this.frameBox = h("div", { class: "ds-lesson-tree" }, this.element, this.title, this.tools);
   }
 
-  /** Whether boxes are narrow, and the tree as high as it takes: on a phone the page scrolls. */
-  get narrow() {
-    return matchMedia(PHONE).matches;
+  /** How the tree is drawn where the page scrolls; undefined: it does not. */
+  get scrolls() {
+    return SCROLLS.find(({ where }) => where.matches);
   }
 
   /** In a window of another size: the part that a step shows, wherever its window stood. */
   _resized() {
     if (!this.round) return;
-    if (this.narrow && this.wasNarrow) this.reframe();
+    if (this.scrolls && this.wide === this.window.size[0]) this.reframe();
     else this.draw(this.round.whole, this.spec, this.called);
   }
 
@@ -147,7 +168,7 @@ export class LessonTree extends TreeView {
   /** called: chapter and step, which a saved picture has as its name. */
   draw(full, spec, called) {
     Object.assign(this, { spec, called });
-    this.wasNarrow = this.narrow;
+    this.wide = this.scrolls && this.window.size[0];
     this.svg.classList.toggle("untold", !!full.untold);
     this.title.textContent = spec.title;
     this.show(subtree(full, spec), false);
@@ -163,25 +184,35 @@ export class LessonTree extends TreeView {
     if (this._whole(this.plan) >= LEAST_SCALE) this.frame(); // all is in sight: nothing moves
   }
 
-  /** On a phone all of it is in sight: nothing has to move. */
+  /** Where the page scrolls all of it is in sight: nothing has to move. */
   select(row) {
     super.select(row);
-    if (this.narrow && this.plan) this.frame();
+    if (this.scrolls && this.plan) this.frame();
   }
 
-  planned(round, fold) {
-    const slim = round.sources ? "narrow" : "slim",
-      plan = new LessonPlan(round, fold, { shape: this.narrow ? slim : "" });
-    if (this.narrow || this._whole(plan) >= LARGE_SCALE) return plan;
+  planned(round) {
+    const [wide] = this.window.size,
+      shaped = (shape) => new LessonPlan(round, shape, wide - 2 * this._room.around);
+    if (this.scrolls) return this._scrolling(round, wide);
+    const plan = shaped("");
+    if (this._whole(plan) >= LARGE_SCALE) return plan;
     const shapes = round.notes || this._whole(plan) >= READ_SCALE ? ["narrow"] : ["flat", "narrow"];
     const presented = !this._room.tools,
       room = presented ? SLIM_SHARE * window.innerWidth : SLIM_ROOM;
     if (this.frameBox.clientWidth < room && !round.sources) shapes.push("slim");
     if (presented && !round.notes && !round.lines) shapes.push("large");
-    const others = shapes.map((shape) => new LessonPlan(round, fold, { shape })),
+    const others = shapes.map(shaped),
       type = (each) => this._whole(each) * (each.large ?? 1),
       larger = (best, other) => (type(other) > type(best) ? other : best);
     return others.reduce(larger, plan);
+  }
+
+  /** The first plan with numbers that can be read across the page; boxes of a graph keep words. */
+  _scrolling(round, wide) {
+    const within = wide - 2 * NARROW.pad,
+      shapes = round.sources ? ["narrow"] : this.scrolls.shapes,
+      plans = shapes.map((shape) => new LessonPlan(round, shape, within));
+    return plans.find(({ width }) => within / width >= FAR) ?? plans.at(-1);
   }
 
   /** Presented there are no buttons, and the labels are as large as the words. */
@@ -202,7 +233,7 @@ export class LessonTree extends TreeView {
   frame() {
     const { left, top, width, height } = this.plan.shown;
     const [w, hgt] = this.window.size;
-    if (this.narrow) return this._frameNarrow(w);
+    if (this.scrolls) return this._frameAcross(w);
     this.frameBox.style.height = "";
     const whole = this._whole(this.plan);
     if (whole < LEAST_SCALE) return super.frame(false);
@@ -213,14 +244,15 @@ export class LessonTree extends TreeView {
   }
 
   /** All of its depths in sight, and as much room below as its branches take. */
-  _frameNarrow(w) {
+  _frameAcross(w) {
     const { width, height } = this.plan;
-    const { pad, most, lowest } = NARROW,
-      axis = NARROW.axis + (this.spec.title ? NARROW.name : 0);
-    const k = Math.min((w - 2 * pad) / width, most);
-    const high = Math.max(lowest, height * k + axis + 2 * pad);
+    const { pad, lowest } = NARROW,
+      axis = NARROW.axis + (this.spec.title ? NARROW.name : 0),
+      around = axis + this.tools.offsetHeight;
+    const k = Math.min((w - 2 * pad) / width, this.scrolls.most);
+    const high = Math.max(lowest, height * k + around + 2 * pad);
     this.frameBox.style.height = `${Math.ceil(high)}px`;
-    const y = axis + (high - axis - height * k) / 2;
+    const y = axis + (high - around - height * k) / 2;
     this.window.show({ k, kx: k, x: (w - width * k) / 2, y });
   }
 

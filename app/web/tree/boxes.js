@@ -14,6 +14,8 @@ const EDIT_W = 126; // a draft graph's box, and a line in it
 const EDIT_H = 16;
 const EDIT_GAP = 34;
 const LARGE = 18 / 13; // the type of a large box by that of others, as in tree.css
+const LEAST_GAP = 8; // between squeezed boxes
+const WIDEST_LETTER = 8.25; // of a token then
 const FLAT_WORDS = 12; // characters of a chip that has its sums beside them
 export const MARK = { a: "✓", r: "×", u: "·", s: "○" };
 export const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" };
@@ -21,10 +23,11 @@ export const GHOST = -1; // in place of a row: the target's token where the walk
 const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
 
 /** {boxW, boxH, stepX, stepY, left: where words begin, pitch: from q to p, full: a bar for
- * probability 1, letters: of a token that it has room for}. A draft graph's boxes list edits, a
- * line each, and so are larger; flat boxes say token, q and p on one line, so that a tall tree is
- * read as a whole. Narrow and slim ones are for a long tree, slim ones with a line for each; large
- * ones have little in them but their words, in type of another size. told: p is known. */
+ * probability 1, letters: of a token that it has room for, least: as narrow as its numbers allow}.
+ * A draft graph's boxes list edits, a line each, and so are larger; flat boxes say token, q and p
+ * on one line, so that a tall tree is read as a whole. Narrow and slim ones are for a long tree,
+ * slim ones with a line for each; large ones have little in them but their words, in type of
+ * another size. told: p is known. */
 export function sizes(lines, shape, told) {
   if (shape === "flat") {
     const sides = { left: 8, pitch: 55, full: 46, letters: FLAT_WORDS };
@@ -32,7 +35,7 @@ export function sizes(lines, shape, told) {
   }
   if (shape === "narrow") {
     const boxW = told ? 118 : 104,
-      sides = { left: 6, pitch: 54, full: 47, letters: boxW / 9 };
+      sides = { left: 6, pitch: 54, full: 47, letters: boxW / 9, least: told ? 112 : 80 };
     return { boxW, boxH: BOX_H, stepX: boxW + 14, stepY: STEP_Y, ...sides };
   }
   if (shape === "large") {
@@ -42,7 +45,7 @@ export function sizes(lines, shape, told) {
   }
   if (shape === "slim") {
     const boxH = told ? 60 : BOX_H,
-      sides = { left: 3, pitch: 0, full: 50, letters: 8 };
+      sides = { left: 3, pitch: 0, full: 50, letters: 8, least: 56 };
     return { boxW: 73, boxH, stepX: 79, stepY: boxH + 6, ...sides, slim: true };
   }
   const sides = { left: 8, pitch: 58, full: 50, letters: 14 };
@@ -50,6 +53,16 @@ export function sizes(lines, shape, told) {
   const most = Math.max(1, ...lines.map((edits) => edits.length));
   const boxH = 25 + EDIT_H * most;
   return { boxW: EDIT_W, boxH, stepX: EDIT_W + EDIT_GAP, stepY: boxH + 12, ...sides };
+}
+
+/** Boxes of these sizes, if need be so narrow that so many columns take no more than `within`. */
+export function squeezed(size, columns, within) {
+  const { boxW, stepX, letters, least = boxW } = size,
+    gap = Math.min(stepX - boxW, LEAST_GAP),
+    narrow = (within - (columns - 1) * gap) / columns;
+  if ((columns - 1) * stepX + boxW <= within || narrow < least) return size;
+  const fewer = Math.min(letters, (narrow - size.left) / WIDEST_LETTER);
+  return { ...size, boxW: narrow, stepX: narrow + gap, letters: fewer };
 }
 
 export function curve({ boxW, boxH }, [x0, y0], [x1, y1]) {

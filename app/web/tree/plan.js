@@ -10,8 +10,8 @@ const NARROWER = 1.15; // so much larger narrow boxes must be: they say less of 
 export class TreePlan {
   /** fold: {rows, y, ghost, chips} of app/view/fold.py; null: every node is drawn. look: {shape:
    * "flat", "narrow" or "slim" boxes, onward: the text goes on at the right of the path}. */
-  constructor(round, fold, { shape = "", onward = false } = {}) {
-    Object.assign(this, { round, fold }, sizes(round.lines, shape, !!round.p));
+  constructor(round, fold, { shape = "", onward = false, within } = {}) {
+    Object.assign(this, { round, fold, within }, sizes(round.lines, shape, !!round.p));
     this._place();
     if (onward) this._makeWay();
     Object.assign(this, this.extent());
