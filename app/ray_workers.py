@@ -38,7 +38,7 @@ _CODE = ("core", "analysis", "app", "assets")
 
 Assignment = Any  # a job: plain data and hashable, with a ``title`` for the progress
 Load = Callable[[], Callable[[Any], Any]]  # makes, in a worker, what it does with each job
-Report = Callable[[str], None]  # what is being done
+Note = Callable[[str], None]  # what is being done
 
 
 class Worker:
@@ -108,7 +108,7 @@ class Scheduler:
         ]
         return ", ".join([*found, *busy[:1]])
 
-    def answers(self, report: Report) -> Iterator[tuple[Assignment, Any]]:
+    def answers(self, report: Note) -> Iterator[tuple[Assignment, Any]]:
         """Every job with its answer or its sentence, in the order they end.
 
         Raises UserError when no worker can be made ready.
@@ -243,7 +243,7 @@ class Cluster:
             )
 
     def answers(
-        self, load: Load, jobs: Sequence[Assignment], report: Report
+        self, load: Load, jobs: Sequence[Assignment], report: Note
     ) -> Generator[tuple[Any, Any], None, None]:
         """Every job with its answer, or the sentence of its failure, in the order they end.
 

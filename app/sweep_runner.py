@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.experiments.sweep import Job, Terms
 from analysis.experiments.variants import Variant
 from app.decoding import Decoding, decode
-from app.ray_workers import Cluster
+from app.ray_workers import Cluster, Note
 from core.decoding.request import RunRequest
 from core.errors import in_one_line, writing
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from core.decoding.engine import Engine
 
 WARM_UP = 4  # tokens that a variant decodes before its first run is timed
-Report = Callable[[str], None]  # what is being done
 Place = Callable[[Job], Path]
 
 
@@ -82,7 +81,7 @@ def machine(engine: Engine) -> dict[str, Any]:
 
 
 def run_here(
-    runner: Runner, jobs: Sequence[Job], place: Place, report: Report
+    runner: Runner, jobs: Sequence[Job], place: Place, report: Note
 ) -> Generator[Outcome, None, None]:
     """Every run in this process, one after the other, into the files that ``place`` names."""
     for job in jobs:
@@ -115,7 +114,7 @@ def _trace(runner: Runner, job: Job) -> bytes | str:
 
 
 def run_on_ray(
-    cluster: Cluster, spec: Spec, jobs: Sequence[Job], place: Place, report: Report
+    cluster: Cluster, spec: Spec, jobs: Sequence[Job], place: Place, report: Note
 ) -> Generator[Outcome, None, None]:
     """Every run on a cluster; its trace is written where ``place`` says.
 

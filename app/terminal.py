@@ -18,7 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.numbers import share
-from core.progress import Progress
 from core.visible import flowing
 
 BAR = 24  # characters of the longest bar
@@ -129,10 +128,6 @@ class ProgressBar:
             self._soon.cancel()
         if self._bar is not None:
             self._bar.stop()
-
-    def report(self, step: Progress) -> None:
-        """Take what a loader reports (``core.progress``)."""
-        self.at(step.fraction, step.stage)
 
     def at(self, done: float | None, note: str = "") -> None:
         title, now = f"{self._title}: {note}" if note else self._title, time.monotonic()

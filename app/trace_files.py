@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from core.errors import UserError, WrongKind, reading
 from core.files import by_name, distinct
 from core.lines import LIMITS, Limits, open_regular
+from core.progress import Steps
 from core.traces.reader import TraceReader, named_like_traces, read_trace, traces_in
 from core.traces.schema import Header, Trace
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from analysis.measures.tables import Tables
 
 MAX_FILES = 500  # that are listed
-Report = Callable[[float, str], None]  # (done of 1, the file)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def find(paths: Sequence[Path], empty: bool = False) -> TraceFiles:
     return TraceFiles(tuple(files[:MAX_FILES]), len(files), tuple(paths))
 
 
-def read_all(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) -> dict[str, Trace]:
+def read_all(paths: Sequence[Path], report: Steps, limits: Limits = LIMITS) -> dict[str, Trace]:
     """The traces by name: the file's, with enough of its folders where two files share one.
 
     Raises UserError for a path that is not a trace, or a folder without any.
@@ -101,7 +101,7 @@ def read_all(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) -> 
     return dict(zip(_names(map(str, files)), traces, strict=True))
 
 
-def read_tables(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) -> Tables:
+def read_tables(paths: Sequence[Path], report: Steps, limits: Limits = LIMITS) -> Tables:
     """The tables of these traces, folders of traces, and packs. Raises UserError as ``read_all``
     does."""
     from analysis.measures.packed import is_pack, parts_of
@@ -138,7 +138,7 @@ def trace_paths(paths: Sequence[Path]) -> Iterable[Path]:
     return distinct(files).values()
 
 
-def _read(files: Sequence[Path], report: Report, limits: Limits) -> Iterator[Trace]:
+def _read(files: Sequence[Path], report: Steps, limits: Limits) -> Iterator[Trace]:
     for done, file in enumerate(files):
 
         def at(share: float, done: int = done, file: Path = file) -> None:

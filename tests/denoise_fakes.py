@@ -7,7 +7,7 @@ has none may first bet on another token. Spiffy's calls come from ``core.diffusi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from core.diffusion.pace import Pace
 from core.diffusion.request import DenoiseRequest
 from core.diffusion.verify import Cursor, Verification, make_round
 from core.errors import UserError
-from core.progress import Progress, Report, silent
+from core.progress import Progress, silent
 from core.rounds.blocks import MASKED, Ranking, Step
 from core.rounds.round import Round, Times
 from core.traces.schema import Header, Trace
@@ -129,10 +129,10 @@ def paused(rounds: Sequence[Round], seconds: float) -> Generator[Round, None, No
 class DenoiseEngine:
     """The studio's engine as it is without a model: instant denoising runs of the made-up text."""
 
-    def prepare(self, report: Callable[[Progress], None]) -> None:
-        report(Progress("ready", 1.0))
+    def prepare(self, report: Progress) -> None:
+        report(1.0, "ready")
 
-    def start(self, request: Any, report: Report = silent) -> Started:
+    def start(self, request: Any, report: Progress = silent) -> Started:
         if not isinstance(request, DenoiseRequest):
             raise UserError("this engine only denoises")
         if "fail" in request.prompt:

@@ -12,7 +12,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any
@@ -25,7 +25,7 @@ from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods import dart, treeflash
 from core.methods.registry import find
-from core.progress import Progress, Report, silent
+from core.progress import Progress, silent
 from core.rounds.draft import CHILDLESS, Array, Candidates, Draft, Proposal
 from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
 from core.traces.fields import as_round
@@ -321,15 +321,15 @@ class FakeEngine:
         self.broken, self.may_load = broken, may_load
         self.closed = 0
 
-    def prepare(self, report: Callable[[Progress], None]) -> None:
+    def prepare(self, report: Progress) -> None:
         for step in range(4):
-            report(Progress("pretending to load", step / 4))
+            report(step / 4, "pretending to load")
         if self.may_load is not None:
             self.may_load.wait()
         if self.broken:
             raise UserError(self.broken)
 
-    def start(self, request: Any, report: Report = silent) -> Started:
+    def start(self, request: Any, report: Progress = silent) -> Started:
         if "refuse" in request.prompt:
             raise UserError("the fake refuses this prompt")
         if isinstance(request, CollectRequest):
@@ -343,20 +343,20 @@ class FakeEngine:
         own = {"budget": request.resolved.settings.budget, "sampling": sampling, "options": options}
         return Started(make_header(request.prompt, request.method, **own), self._rounds(request))
 
-    def _collect(self, request: CollectRequest, report: Report) -> Generator[Round, None, None]:
+    def _collect(self, request: CollectRequest, report: Progress) -> Generator[Round, None, None]:
         """A text that ships, in place of the asked one."""
         for step in range(3):
-            report(Progress("dflash", step / 3))
+            report(step / 3, "dflash")
             time.sleep(0.3 if "patient" in request.prompt else 0)
         if not request.path.is_file():  # a page may be reading it
             shutil.copy(ASSETS / "collected" / "walk-in-the-rain.safetensors", request.path)
         yield from ()
 
-    def _diagnose(self, request: DiagnoseRequest, report: Report) -> Generator[Round, None, None]:
+    def _diagnose(self, request: DiagnoseRequest, report: Progress) -> Generator[Round, None, None]:
         """A drafter whose layers are off by one, in a checkpoint that speaks in attacks. With
         "treeflash" it goes on until it is stopped."""
         for step in range(ENDLESS if request.method == "treeflash" else 5):
-            report(Progress("layers + 1", min(step / 5, 1)))
+            report(min(step / 5, 1), "layers + 1")
             time.sleep(0.05)
         request.path.write_text(json.dumps(diagnosis(request.method)))
         yield from ()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from analysis.drafters import wiring
-from analysis.drafters.measuring import Kept, unheard
+from analysis.drafters.measuring import Kept
 from analysis.drafters.signatures import NAMED
 from analysis.drafters.wiring import ProbePlan, WiringProbe
 from analysis.experiments.drafted import Text, accepted, observed
@@ -30,6 +30,7 @@ from core.models import embedded
 from core.models.fast_layers import use_fast_layers
 from core.models.language import final_norm, load_language
 from core.models.target import Target
+from core.progress import silent
 from core.rounds.round import Sampling, new_tokens
 from core.verification.sampling import TargetSampler
 from tests import needs
@@ -295,7 +296,7 @@ def probed(engine, kept, few):
     language = engine.prepare()
 
     def probe(name, plant, depth=2):
-        texts = [kept.text(language, each, PLAN.new_tokens, unheard) for each in WIRING_PROMPTS]
+        texts = [kept.text(language, each, PLAN.new_tokens, silent) for each in WIRING_PROMPTS]
         readings = [kept.passage(language, each) for each in texts]
         head = load_head(language, shipped("mtp", language.name), fast=False)
         drafter = MtpDrafter(head, language.embedding, (29,), MtpOptions(depth))

@@ -160,8 +160,8 @@ def test_traces_on_the_hub_are_read_as_a_folder_and_copied_once(tmp_path):
 
 TELLING = """
 from core.models.hub import SMALL_FILES, WEIGHTS, Source
-def tell(step):
-    print(f"{step.stage}|{step.fraction}\\n", end="")
+def tell(done, what):
+    print(f"{what}|{done}\\n", end="")
 Source("toys/target").fetch((*SMALL_FILES, *WEIGHTS), tell)
 """
 

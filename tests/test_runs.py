@@ -21,7 +21,7 @@ from app.studio.runs import FOLLOWED, Runs
 from app.view.rounds import round_view
 from core.decoding.request import RunRequest
 from core.errors import UserError
-from core.progress import Progress, silent
+from core.progress import silent
 from core.traces.reader import TraceReader
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -256,7 +256,7 @@ class SlowReader(FakeEngine):
         def rounds():
             while not self.may_end.wait(0.01):
                 self.reports += 1
-                report(Progress("reading the prompt", 0.25))
+                report(0.25, "reading the prompt")
             yield from made.rounds
 
         return Started(made.header, rounds())

@@ -21,7 +21,7 @@ from transformers import DynamicCache
 
 from analysis.drafters import measuring, wiring
 from analysis.drafters.expected import Expected, errors, reported
-from analysis.drafters.measuring import Kept, Measured, measure, passage_of, unheard
+from analysis.drafters.measuring import Kept, Measured, measure, passage_of
 from analysis.drafters.mistakes import MISTAKES, NO_FEATURES, _frames
 from analysis.drafters.signatures import BAD, BETTER, GOOD, NAMED, NOTHING, Signature, Wiring
 from analysis.drafters.trials import Subject, Trial
@@ -57,7 +57,7 @@ from core.models.checkpoint import WithHead
 from core.models.language import Language
 from core.models.layers import MLP, Attention, RMSNorm, Rope
 from core.models.target import Target
-from core.progress import Progress, silent
+from core.progress import silent
 from core.traces.schema import Header
 from tests import toys
 from tests.toys_on_disk import BYTES, save_toys
@@ -80,7 +80,7 @@ def passages(frame: str = ""):
     """Return what the probe reads; ``frame``: the trial of this name, which frames the prompts."""
     trials = {trial.name: trial for trial in _frames(Subject(toys.RandomDrafter(), language(), 0))}
     framed = trials[frame].frame if frame else language().encode_chat
-    texts = [TEXTS.text(language(), prompt, PLAN.new_tokens, unheard) for prompt in PROMPTS]
+    texts = [TEXTS.text(language(), prompt, PLAN.new_tokens, silent) for prompt in PROMPTS]
     return [passage_of(language(), framed(text.prompt), text.answer) for text in texts]
 
 
@@ -1155,21 +1155,21 @@ def test_the_page_goes_on_with_what_a_stopped_diagnosis_measured(tmp_path):
     target, drafter = save_toys(tmp_path)
     engine = LiveEngine(ModelChoice(str(target), "cpu", str(drafter)))
     engine.prepare(silent)
-    request, heard = DiagnoseRequest("dflash", tmp_path / "found.json"), list[Progress]()
+    request, heard = DiagnoseRequest("dflash", tmp_path / "found.json"), list[str]()
 
-    def report(progress: Progress) -> None:
-        heard.append(progress)
-        if progress.stage == "layers in reverse order":
+    def report(_: float | None, what: str) -> None:
+        heard.append(what)
+        if what == "layers in reverse order":
             raise Halt
 
     with pytest.raises(Halt):
         list(engine.start(request, report).rounds)
     assert not request.path.exists()
-    written = [p for p in heard if p.stage.startswith("the target's text")]
+    written = [what for what in heard if what.startswith("the target's text")]
     heard.clear()
-    list(engine.start(request, heard.append).rounds)
+    list(engine.start(request, lambda _, what: heard.append(what)).rounds)
     assert json.loads(request.path.read_text())["wiring"]["mistakes"]
-    again = [p for p in heard if p.stage.startswith("the target's text")]
+    again = [what for what in heard if what.startswith("the target's text")]
     assert len(written) > 96 and len(again) == 4  # no token is written twice
 
 
@@ -1180,10 +1180,10 @@ def test_a_second_request_for_a_collected_text_finds_the_file(tmp_path):
     engine.prepare(silent)
     of = Header("dflash", {}, {"name": str(target)}, "abcdefg hijk", ())
     request = CollectRequest(of, tmp_path / "made.safetensors", ("dflash",), 8)
-    heard = list[Progress]()
-    list(engine.start(request, heard.append).rounds)
+    heard = list[str]()
+    list(engine.start(request, lambda _, what: heard.append(what)).rounds)
     assert heard
     made = request.path.stat().st_mtime_ns
     heard.clear()
-    list(engine.start(request, heard.append).rounds)
+    list(engine.start(request, lambda _, what: heard.append(what)).rounds)
     assert not heard and request.path.stat().st_mtime_ns == made

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from analysis.collected.calibration import MARGINAL, write_tables
-from analysis.collected.collect import LoadedModels, Report
+from analysis.collected.collect import LoadedModels
 from analysis.collected.given import Answer, Follows, told
 from analysis.frames import COVERAGE
 from analysis.measures.probe import coverage, tvd
@@ -37,6 +37,7 @@ from core.errors import UserError
 from core.journal import FILE, Journal, open_journal
 from core.methods.names import PLAIN
 from core.models.target import Target
+from core.progress import Steps, silent
 from core.rounds.draft import Array, Draft
 from core.rounds.round import GREEDY, new_tokens
 from core.verification.rules import TargetTokens
@@ -92,7 +93,7 @@ def calibrate(
     prompts: Sequence[Sequence[int]],
     folder: Path,
     plan: CalibrationPlan = CalibrationPlan(),
-    report: Report = lambda done, what: None,
+    report: Steps = silent,
     given: Sequence[Answer] = (),
     kept: Sequence[Callable[[], Reading]] = (),
 ) -> pd.DataFrame:
@@ -338,7 +339,7 @@ def _texts(
     prompts: Sequence[Sequence[int]],
     plan: CalibrationPlan,
     given: Sequence[Answer],
-    report: Report,
+    report: Steps,
 ) -> dict[str, Any]:
     """Each prompt with its text, the target's own greedy one or the given one, and a sentence on
     each given one."""
@@ -363,7 +364,7 @@ def _told(
     prompts: Sequence[Sequence[int]],
     plan: CalibrationPlan,
     given: Sequence[Answer],
-    report: Report,
+    report: Steps,
 ) -> dict[str, Any]:
     """The same of texts that were read elsewhere."""
     texts, said = [], []

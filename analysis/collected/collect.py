@@ -50,12 +50,12 @@ from core.methods.method import TargetFacts, Value
 from core.methods.names import PLAIN
 from core.methods.registry import choose, find
 from core.models.target import Target
+from core.progress import At, Steps, silent
 from core.rounds.draft import MARGINAL, MAX_BUDGET, Array
 from core.rounds.round import GREEDY, Sampling
 from core.verification.rules import TargetTokens, VerificationRule
 
 AT_ONCE = 16  # positions that are saved together
-Report = Callable[[float, str], None]  # (done of 1, what is being done)
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def collect(
     path: Path,
     plan: CollectionPlan = CollectionPlan(),
     prompt_text: str = "",
-    report: Report = lambda done, what: None,
+    report: Steps = silent,
     kept: Reading | None = None,
 ) -> Collection:
     """Collect the text after ``prompt`` (token ids) into ``path``; continues its own work.
@@ -198,7 +198,7 @@ def _collected(
     prompt: Sequence[int],
     plan: CollectionPlan,
     work: _FinishedArrays,
-    report: Report,
+    report: Steps,
     kept: Reading | None,
 ) -> tuple[dict[str, Array], CollectionHeader]:
     report(0.0, "the text")
@@ -364,7 +364,7 @@ def _gather(
     limits: DrafterLimits,
     work: _FinishedArrays,
     plan: CollectionPlan,
-    report: Callable[[float], None],
+    report: At,
 ) -> dict[str, Array]:
     """All that one drafter proposes, by the names in the file. Parts are saved as they are done."""
     file = re.sub(r"[^\w+-]", "_", place.name) + f"-{sha256(place.name.encode()).hexdigest()[:8]}"

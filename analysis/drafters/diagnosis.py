@@ -10,7 +10,7 @@ from typing import Any
 from analysis.drafters import signatures
 from analysis.drafters.expected import Expected, reported
 from analysis.drafters.lint import Lint, Remark, covered, lint
-from analysis.drafters.measuring import Kept, Report
+from analysis.drafters.measuring import Kept
 from analysis.drafters.wiring import Alive, Healthy, ProbePlan, Wiring, WiringProbe, to_json
 from core.decoding.engine import Engine
 from core.errors import UserError
@@ -19,6 +19,7 @@ from core.methods.registry import choose, find, shipped, split
 from core.models.checkpoint import TokenMapError
 from core.models.hub import Source
 from core.models.presets import Value
+from core.progress import Steps
 
 Hear = Callable[[Sequence[Remark]], None]
 FOUND, UNSETTLED = 1, 3  # exit codes; 0: nothing is wrong, 2: bad input
@@ -65,7 +66,7 @@ def diagnose(
     method: str,
     prompts: Sequence[str],
     plan: ProbePlan,
-    report: Report,
+    report: Steps,
     *,
     options: Mapping[str, Value] | None = None,
     hear: Hear = lambda remarks: None,

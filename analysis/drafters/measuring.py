@@ -22,20 +22,11 @@ from core.drafting.session import Drafter
 from core.methods.names import PLAIN
 from core.models.language import Language, final_norm
 from core.models.target import Target
+from core.progress import At, Steps, silent
 from core.rounds.draft import Array
 from core.rounds.round import GREEDY, Round, new_tokens
 
 PASSAGES = 8  # texts whose passes of the target are kept
-Report = Callable[[float, str], None]  # (done of 1, what is being done); what it raises ends it
-Tick = Callable[[float], None]  # the same of one trial: its share that is done
-
-
-def silent(done: float, what: str) -> None:
-    """The report nobody listens to."""
-
-
-def unheard(done: float) -> None:
-    """The same of one trial."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +85,14 @@ class Kept:
     kept: Callable[[AnsweredPrompt], Reading] | None = None
     layers: frozenset[int] | None = None
 
-    def text(self, language: Language, prompt: str, count: int, tick: Tick) -> AnsweredPrompt:
+    def text(self, language: Language, prompt: str, count: int, tick: At) -> AnsweredPrompt:
         """The target's greedy answer of ``count`` tokens. ``tick`` hears after every token."""
         tick(0.0)
         if (prompt, count) not in self.texts:
             self.texts[prompt, count] = _answered(language, prompt, count, tick)
         return self.texts[prompt, count]
 
-    def passage(self, language: Language, text: AnsweredPrompt, tick: Tick = unheard) -> Reading:
+    def passage(self, language: Language, text: AnsweredPrompt, tick: At = silent) -> Reading:
         """A text with the target's states as configured."""
         if text not in self.passages:
             while len(self.passages) >= PASSAGES:
@@ -144,7 +135,7 @@ def dumped(
     return list(files), kept
 
 
-def _answered(language: Language, prompt: str, count: int, tick: Tick) -> AnsweredPrompt:
+def _answered(language: Language, prompt: str, count: int, tick: At) -> AnsweredPrompt:
     target, settings = Target(language.model), Settings(1, count, GREEDY, timed=False)
     ids, rounds = language.encode_chat(prompt), list[Round]()
     for record in decode(target, Decoder(PLAIN), ids, settings):
@@ -168,9 +159,7 @@ class Bench:
     kept: Kept = field(default_factory=Kept)
     who: str = ""
 
-    def run(
-        self, trials: Sequence[Trial], chosen: Array, report: Report = silent
-    ) -> list[Measured]:
+    def run(self, trials: Sequence[Trial], chosen: Array, report: Steps = silent) -> list[Measured]:
         """Every trial at the ``chosen`` of all places, bool."""
         parts, first = list[list[Measured]](), 0
         for index, places in enumerate(self.places):
@@ -185,7 +174,7 @@ class Bench:
         return [Measured.joined(some) for some in zip(*parts, strict=True)]
 
     def _on_text(
-        self, text: AnsweredPrompt, trials: Sequence[Trial], places: Array, report: Report
+        self, text: AnsweredPrompt, trials: Sequence[Trial], places: Array, report: Steps
     ) -> Iterator[tuple[Array, ...]]:
         """Every trial at some places of one text."""
         for n, trial in enumerate(trials):
@@ -199,7 +188,7 @@ class Bench:
             yield self.kept.measured[key]
 
     def _measured(
-        self, text: AnsweredPrompt, trial: Trial, places: Array, tick: Tick
+        self, text: AnsweredPrompt, trial: Trial, places: Array, tick: At
     ) -> tuple[Array, ...]:
         if not len(places):
             none = np.zeros((0, self.drafter.max_depth), np.float32)
@@ -207,7 +196,7 @@ class Bench:
         passage = self._passage(text, trial, tick)
         return measure(self.drafter, passage, trial, places, tick)
 
-    def _passage(self, text: AnsweredPrompt, trial: Trial, tick: Tick) -> Reading:
+    def _passage(self, text: AnsweredPrompt, trial: Trial, tick: At) -> Reading:
         if trial.frame is None:
             return self.kept.passage(self.language, text, tick)
         return passage_of(self.language, trial.frame(text.prompt), text.answer, tick)
@@ -219,14 +208,14 @@ class Bench:
 
 
 def passage_of(
-    language: Language, frame: Sequence[int], answer: Sequence[int], tick: Tick = unheard
+    language: Language, frame: Sequence[int], answer: Sequence[int], tick: At = silent
 ) -> Reading:
     """The target on a prompt's ids and an answer after them, with the states of all layers.
     ``tick`` hears before each forward."""
     layers = tuple(range(-1, language.model.config.get_text_config().num_hidden_layers))
     target = Target(language.model, layers, padded=False)
     text, norm = [*frame, *answer], final_norm(language)
-    return read(target, text, len(frame), norm, lambda _: tick(0.0))
+    return read(target, text, len(frame), norm, lambda *_: tick(0.0))
 
 
 @torch.inference_mode()
@@ -235,7 +224,7 @@ def measure(
     passage: Reading,
     trial: Trial,
     places: Array,
-    tick: Tick = unheard,
+    tick: At = silent,
 ) -> tuple[Array, ...]:
     """``right``, ``tvd``, ``best`` and ``sure`` as in ``Measured``, with roots at the answer's
     tokens ``places``; of depths past the text's end they say nothing. ``tick`` hears before every

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from analysis.drafters.expected import Expected
-from analysis.drafters.measuring import AnsweredPrompt, Bench, Kept, Measured, Report, silent
+from analysis.drafters.measuring import AnsweredPrompt, Bench, Kept, Measured
 from analysis.drafters.mistakes import MISTAKES
 from analysis.drafters.signatures import GOOD, NAMED, Signature, Wiring
 from analysis.drafters.trials import Subject, Trial
@@ -27,6 +27,7 @@ from analysis.numbers import number
 from core.drafting.session import Drafter
 from core.errors import UserError
 from core.models.language import Language
+from core.progress import At, Steps, silent
 from core.rounds.draft import Array
 from core.rounds.node import known
 
@@ -106,7 +107,7 @@ class WiringProbe:
     kept: Kept | None = None
     alive: Callable[[Alive], None] = lambda alive: None
 
-    def run(self, report: Report = silent) -> Wiring:
+    def run(self, report: Steps = silent) -> Wiring:
         """Run the drafter under every mistake that applies, on the target's answers to the prompts.
 
         Raises UserError for a plan out of range, prompts whose answers are too short, or a drafter
@@ -127,7 +128,7 @@ class WiringProbe:
         more = _narrowed(bench, units, [("", CONFIGURED), *late], share, MOST_LATE)[1:]
         return replace(wiring, mistakes=(*wiring.mistakes, *more))
 
-    def _bench(self, report: Report) -> tuple[Bench, Array]:
+    def _bench(self, report: Steps) -> tuple[Bench, Array]:
         """The texts and their places, and the stretch that each place lies in."""
         kept, depth = self.kept or Kept(), self.drafter.max_depth
         texts, count = list[AnsweredPrompt](), len(self.prompts)
@@ -156,7 +157,7 @@ class WiringProbe:
         tokens = [token for text in texts for token in text.answer]
         return np.bincount(tokens, minlength=self.language.vocabulary)
 
-    def _look(self, text: AnsweredPrompt, kept: Kept, tick: Callable[[float], None]) -> None:
+    def _look(self, text: AnsweredPrompt, kept: Kept, tick: At) -> None:
         """Tell what a few places of a text show."""
         places = self._places(text)
         bench = Bench(self.language, self.drafter, [text], [places], kept, self.who)
@@ -164,7 +165,7 @@ class WiringProbe:
         (found,) = bench.run([CONFIGURED], few, lambda done, what: tick(done))
         self.alive(Alive(found, bench.mean_p, self._used([text])))
 
-    def _expectation(self, bench: Bench, own: Measured, report: Report) -> Expected | None:
+    def _expectation(self, bench: Bench, own: Measured, report: Steps) -> Expected | None:
         """``own``: what the configuration reached at all places."""
         if not isinstance(self.expected, Healthy):
             return self.expected
@@ -177,11 +178,11 @@ class WiringProbe:
         return Expected.of(source, found, depths)
 
 
-def _part(report: Report, low: float, high: float) -> Report:
+def _part(report: Steps, low: float, high: float) -> Steps:
     return lambda done, what: report(low + (high - low) * done, what)
 
 
-def _halves(report: Report) -> Iterator[Report]:
+def _halves(report: Steps) -> Iterator[Steps]:
     """Reports of parts of what is left after the texts, each of half of it: how many parts there
     will be is not known."""
     low = TEXTS_DONE
@@ -202,7 +203,7 @@ def _narrowed(
     bench: Bench,
     units: Array,
     trials: Sequence[tuple[str, Trial]],
-    shares: Iterator[Report],
+    shares: Iterator[Steps],
     most: int | None = None,
 ) -> list[Signature]:
     """The signatures of trials, the configuration first. Those that more places cannot help stay

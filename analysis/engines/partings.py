@@ -19,6 +19,7 @@ import numpy as np
 from analysis.engines.texts import Difference, Side, Written, first_difference, read_texts
 from analysis.numbers import interval, plural, share
 from core.errors import UserError
+from core.progress import Steps, silent
 from core.rounds.draft import Array
 from core.stats import wilson
 from core.traces.reader import traces_in
@@ -58,9 +59,7 @@ class TextPair:
         return None if self.difference is None else self.difference.least_gap(self.asked)
 
 
-def texts_at(
-    path: Path, response: int | None, report: Callable[[float, str], None] = lambda *_: None
-) -> list[Written]:
+def texts_at(path: Path, response: int | None, report: Steps = silent) -> list[Written]:
     """The texts of a file, or of all traces in a folder, by name. Raises UserError."""
     if not path.is_dir():
         return read_texts(path, response, lambda share: report(share, path.name))

@@ -8,7 +8,7 @@ text file. p is known where a trace holds it. Never torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from analysis.numbers import percent
 from core.declared import Count, convert
 from core.errors import UserError
 from core.json_input import MAX_BYTES
+from core.progress import At, silent
 from core.rounds.round import Round
 from core.samples import json_values, read_lines
 from core.traces.reader import is_trace, new_text, read_trace
@@ -190,9 +191,7 @@ class Difference:
         return min((gap for gap, _ in (each for each in gaps if each is not None)), default=None)
 
 
-def read_texts(
-    path: Path, response: int | None = None, at: Callable[[float], None] = lambda _: None
-) -> list[Written]:
+def read_texts(path: Path, response: int | None = None, at: At = silent) -> list[Written]:
     """The texts in a file: of a trace, of a .txt file, or of its responses: the n-th, or all.
     ``at`` hears how far a trace is read.
 

@@ -45,11 +45,11 @@ from core.methods.names import PLAIN
 from core.methods.registry import choose
 from core.models.fast_layers import can_pack
 from core.models.language import load_language
+from core.progress import Steps, silent
 from core.rounds.round import Times, new_tokens
 from core.traces.schema import summary
 
 LOOKUP = 10  # prompt_lookup_num_tokens, the value transformers' own documentation uses
-Report = Callable[[int, str], None]  # (decodings done, what comes next)
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def bench(
     engine: Engine,
     plan: Workload,
     variants: Sequence[Variant],
-    report: Report = lambda *_: None,
+    report: Steps = silent,
     llama: LlamaCpp | None = None,
 ) -> Result:
     """All timings, in the order they were taken. The first decoding of each is not counted."""
@@ -222,7 +222,7 @@ def timings(
     engine: Engine,
     plan: Workload,
     variants: Sequence[Variant],
-    report: Report = lambda *_: None,
+    report: Steps = silent,
     done: Callable[[int, Variant], bool] = lambda prompt, variant: False,
     llama: LlamaCpp | None = None,
 ) -> Iterator[Timing]:

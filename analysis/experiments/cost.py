@@ -8,7 +8,7 @@ budget. The arithmetic is light; only measuring loads torch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, islice
 from statistics import median
@@ -23,6 +23,7 @@ from core.decoding.request import RunRequest, Settings
 from core.drafting.builders import best_first
 from core.drafting.session import FactorisedSession
 from core.errors import UserError
+from core.progress import Steps
 from core.rounds.draft import Array, Candidates, Draft
 from core.rounds.round import Times
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from core.decoding.engine import Engine
     from core.models.target import Target
 
-Report = Callable[[float, str], None]
 LARGEST = 4096  # points of a fit, or stages
 ROUNDS = 8  # of a decoding that times the stages, at least
 Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
@@ -265,7 +265,7 @@ def bushy(rows: int, vocabulary: int, root: int = 0) -> Draft:
 
 
 def verify_times(
-    target: Target, text: Sequence[int], sizes: Sequence[int], repeats: int, report: Report
+    target: Target, text: Sequence[int], sizes: Sequence[int], repeats: int, report: Steps
 ) -> list[ForwardTime]:
     """Seconds of one scoring forward after ``text`` at each size; the order changes every time, so
     that a slow moment of the machine hits all sizes alike."""

@@ -8,7 +8,7 @@ they wrote the same text, and whether they needed the calls that the record pred
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from core.diffusion.denoise import DiffusionTarget, denoise
@@ -16,6 +16,7 @@ from core.diffusion.draft_graph import DraftGraph
 from core.diffusion.nfe import NfeCounts, by_block, count_nfe, denoised_tokens, simulate
 from core.diffusion.pace import Pace
 from core.diffusion.request import DenoiseSettings
+from core.progress import Steps, silent
 from core.rounds.round import Round
 
 
@@ -105,7 +106,7 @@ def measure(
     settings: DenoiseSettings,
     graphs: Sequence[DraftGraph],
     real: int | None = None,
-    report: Callable[[int, str], None] = lambda *_: None,
+    report: Steps = silent,
 ) -> Iterator[GraphResult]:
     """All graphs at one pace. ``real``: how many prompts are really run with each (None: all).
 

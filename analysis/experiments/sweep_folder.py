@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,12 @@ from core.errors import UserError, writing
 from core.files import LOCK, replacing, write_json
 from core.journal import alone
 from core.json_input import read_json
+from core.progress import At, silent
 from core.traces.reader import read_ends
 
 PLAN, TABLE, FAILURES = "sweep.json", "results.parquet", "failures.json"
 TRACES, UNFINISHED = "traces", "unfinished"
 FORMAT, VERSION = "draftscope-sweep", 1
-Report = Callable[[float], None]  # done of 1
 
 
 class Folder:
@@ -75,7 +75,7 @@ class Folder:
                 found.append(failed_row(job, terms, self._failures[name]))
         return with_same_as_plain(found)
 
-    def read(self, report: Report = lambda done: None) -> None:
+    def read(self, report: At = silent) -> None:
         """Find what earlier calls finished; a trace that is broken or another's is made again."""
         there = {entry.name for entry in (self.path / TRACES).iterdir()}
         known = [job for job in self._jobs.values() if job.file in there]

@@ -10,7 +10,7 @@ anew only what they decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,10 @@ from core.journal import Journal, key_of
 from core.methods.names import PLAIN
 from core.methods.registry import choose, find
 from core.models.target import Target
+from core.progress import Steps
 from core.rounds.round import Sampling
 
 GENERATE = Variant("generate", None)  # transformers' own decoding
-Report = Callable[[float, str], None]  # (steps done, what is being done)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ class Tabulation:
 
     # ── what follows from texts ──────────────────────────────────────────────────────────────────
 
-    def draft(self, temperature: float, report: Report) -> None:
+    def draft(self, temperature: float, report: Steps) -> None:
         """Count and keep what every variant accepts on each prompt; ``report`` hears of each."""
         for number in self.numbers:
             report(number, f"T = {temperature:g}, prompt {number + 1}")
@@ -149,7 +149,7 @@ class Tabulation:
         """The variants that decode every timed prompt, transformers' generate() first."""
         return (GENERATE, *self.plan.variants)
 
-    def time(self, temperature: float, report: Report) -> None:
+    def time(self, temperature: float, report: Steps) -> None:
         """Every variant on the prompts that are timed; ``report`` hears of each decoding."""
         if not self.timed:
             return

@@ -20,6 +20,7 @@ from analysis.measures import (
     reliability,
 )
 from analysis.measures.tables import Tables
+from core.progress import Steps, silent
 
 REPORT: Mapping[str, Callable[[Tables], pd.DataFrame]] = {
     "runs": lambda t: t.runs,
@@ -67,7 +68,7 @@ class Report(Mapping[str, pd.DataFrame]):
     Nothing to measure gives an empty table, never an error.
     """
 
-    def __init__(self, tables: Tables, at: Callable[[int, str], None] = lambda *_: None):
+    def __init__(self, tables: Tables, at: Steps = silent):
         """``at`` hears before each table how many are made, and its name."""
         self._tables, self._made, self._at = tables, dict[str, pd.DataFrame](), at
 

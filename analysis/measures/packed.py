@@ -37,6 +37,7 @@ from core.errors import UserError, reading
 from core.files import LOCK, distinct, replacing
 from core.journal import alone
 from core.json_input import parse_json
+from core.progress import Steps, silent
 from core.rounds.draft import Array
 from core.traces.schema import STAGES, Header, Trace
 
@@ -278,7 +279,7 @@ def pack(
     files: Sequence[Path],
     folder: Path,
     read: Callable[[Path], Trace],
-    report: Callable[[float, str], None] = lambda done, file: None,
+    report: Steps = silent,
     elsewhere: Elsewhere | None = None,
 ) -> Done:
     """Bring a pack up to date: add these traces, and pack those anew that changed since.
@@ -309,7 +310,7 @@ def _pack(
     files: Sequence[Path],
     folder: Path,
     read: Callable[[Path], Trace],
-    report: Callable[[float, str], None],
+    report: Steps,
     elsewhere: Elsewhere | None,
 ) -> Done:
     parts = parts_of(folder)[::-1]  # the newest first: a stopped packing may have left older ones
@@ -410,7 +411,7 @@ class Share:
         writer: _Writer,
         read: Callable[[Path], Trace],
         done: Done,
-        report: Callable[[float, str], None] = lambda done, file: None,
+        report: Steps = silent,
     ) -> None:
         """Read them and write their parts."""
         sizes = np.array([_size(file) for file in self.files], float)

@@ -117,7 +117,7 @@ def _llama(engine: Engine, plan: Workload) -> LlamaCpp:
         raise UserError(f"{LLAMA_CPP} runs on the CPU here: add --device cpu")
     longest = max(len(language.encode_chat(prompt)) for prompt in plan.prompts)
     with ProgressBar(f"preparing {LLAMA_CPP}") as progress:
-        file = embedded.gguf_file(progress.report)
+        file = embedded.gguf_file(progress.at)
     return LlamaCpp.load(file, torch.get_num_threads(), longest + plan.request.max_new_tokens)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from core.errors import UserError
 from core.journal import alone
 from core.methods.method import BY_PATH, BY_RUN, Value
 from core.methods.registry import find
+from core.progress import Steps
 from core.rounds.draft import MAX_BUDGET
 from core.rounds.round import Sampling
 
@@ -107,7 +108,7 @@ def _texts(path: Path, asked: Sequence[Asked]) -> dict[Path, Asked]:
     return {path / f"{n:04d}.safetensors": text for n, text in enumerate(asked, 1)}
 
 
-def _part(progress: ProgressBar, number: int, count: int) -> Callable[[float, str], None]:
+def _part(progress: ProgressBar, number: int, count: int) -> Steps:
     """The report of one of several texts."""
     name = f"text {number + 1} of {count}, " if count > 1 else ""
     return lambda done, what: progress.at(number + done, name + what)

@@ -104,6 +104,6 @@ def load_engine(args: Model, methods: Sequence[str] = (), ends: bool = False) ->
 
         engine = Engine(args.model, args.device, drafter, template_of(args), ends)
         engine.check(*methods)
-        engine.prepare(progress.report)
-        engine.fetch(*methods, report=progress.report)
+        engine.prepare(progress.at)
+        engine.fetch(*methods, report=progress.at)
     return engine

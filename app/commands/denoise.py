@@ -116,7 +116,7 @@ def load(args: DiffusionModel) -> DiffusionLanguage:
         quiet_libraries()
         from core.diffusion import models
 
-        return models.load_diffusion(args.model, args.device, progress.report, shared=args.shared)
+        return models.load_diffusion(args.model, args.device, progress.at, shared=args.shared)
 
 
 def request_of(args: Denoising, graph: str | None = None) -> DenoiseRequest:
@@ -261,8 +261,8 @@ def _table(
     with ProgressBar("measuring", len(prompts) * len(jobs)) as progress:
         for index, (own, at) in enumerate(jobs):
 
-            def report(done: int, what: str, index: int = index, name: str = at.name) -> None:
-                note = f"{name}, prompt {done + 1} of {len(prompts)}, {what}"
+            def report(done: float, what: str, index: int = index, name: str = at.name) -> None:
+                note = f"{name}, prompt {done + 1:.0f} of {len(prompts)}, {what}"
                 progress.at(index * len(prompts) + done, note)
 
             cells += measure(language.target, ids, own, graphs[at], args.real, report)

@@ -65,7 +65,7 @@ def main(args: Options) -> int:
     prompts = prompts_of(args, PROMPTS)
     engine = common.load_engine(args, ends=bool(files))
     with ProgressBar("preparing the drafters", late=True) as progress:
-        engine.fetch(*args.methods, report=progress.report)
+        engine.fetch(*args.methods, report=progress.at)
     from analysis.drafters.diagnosis import diagnose
     from analysis.drafters.measuring import Kept, dumped
     from analysis.drafters.wiring import ProbePlan

@@ -19,7 +19,7 @@ from app.page_files import css, enclosed
 from app.view.comparison import CAUTIONS, apart
 from app.view.rounds import header_view
 from core.errors import UserError
-from core.progress import At
+from core.progress import At, silent
 from core.traces.schema import Trace
 
 STYLES = ("offline.css",)
@@ -30,7 +30,7 @@ TOOLS = (  # of a page of runs, at the right of its head
 
 
 def offline_page(
-    traces: Sequence[Trace], plain: bool = False, opens: int = 0, at: At = lambda _: None
+    traces: Sequence[Trace], plain: bool = False, opens: int = 0, at: At = silent
 ) -> str:
     """The file's text. ``plain``: no compression, three to six times larger. ``opens``: the round
     it opens at, from 0. ``at``: is told how much is done, of 1.

@@ -32,7 +32,7 @@ from app.view.rounds import (
     why_view,
 )
 from app.view.statistics import DEPTHS, depth_records, figures_json, numbers_only
-from core.progress import At
+from core.progress import At, silent
 from core.rounds.round import Round
 from core.traces.schema import Trace
 from core.visible import flowing
@@ -43,7 +43,7 @@ EACH = 64  # rounds whose nodes' details are unpacked together
 DETAILED = 1_500_000
 
 
-def pack(trace: Trace, plain: bool = False, detailed: bool = True, at: At = lambda _: None) -> str:
+def pack(trace: Trace, plain: bool = False, detailed: bool = True, at: At = silent) -> str:
     """The run as ASCII JSON without "<" and ">".
 
     ``plain``: no compression, three to six times larger. ``detailed``: with the details of nodes.

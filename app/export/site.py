@@ -12,7 +12,7 @@ run stays good when the site is made again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from core.files import LOCK, remove, sha256
 from core.journal import alone
 from core.lines import Limits
 from core.methods.names import PLAIN
+from core.progress import Steps, silent
 from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace, summary
 from core.visible import flowing, visible
@@ -55,7 +56,7 @@ def write_site(
     files: Sequence[TraceFile],
     limits: Limits,
     plain: bool = False,
-    report: Callable[[float, str], None] = lambda done, note: None,
+    report: Steps = silent,
 ) -> WrittenSite:
     """Write the site into its folder, which is made; a site that is there is replaced at the end.
 

@@ -17,7 +17,7 @@ from core.methods.names import DEFAULT, PLAIN
 from core.models import presets
 from core.models.embedded import NAME
 from core.models.presets import Value
-from core.progress import Progress, Report, silent
+from core.progress import Progress, silent
 from core.rounds.round import GREEDY, Round, Sampling
 from core.traces.schema import Header
 
@@ -100,9 +100,9 @@ class LiveEngine:
         self._denoiser: DiffusionLanguage | None = None
         self._kept: Kept | None = None  # of diagnoses: one that was stopped goes on
 
-    def prepare(self, report: Report) -> None:
+    def prepare(self, report: Progress) -> None:
         """Raises UserError, with one sentence, when the model cannot be loaded."""
-        report(Progress("starting torch", None))
+        report(None, "starting torch")
         from app.terminal import quiet_libraries
 
         quiet_libraries()
@@ -116,12 +116,12 @@ class LiveEngine:
         engine = Engine(choice.model, choice.device, choice.drafter, choice.template)
         engine.prepare(report)
         for name in (DEFAULT, PLAIN):
-            report(Progress("loading the drafter", None))
+            report(None, "loading the drafter")
             with suppress(UserError):  # a run that needs it will say so
                 engine.load(choose(name), report)
         self._engine = engine
 
-    def start(self, request: Request, report: Report = silent) -> Started:
+    def start(self, request: Request, report: Progress = silent) -> Started:
         """``report`` hears of what comes before the first round; what it raises ends the run.
         Raises UserError for a bad request."""
         from analysis.measures.probe import observe
@@ -139,7 +139,7 @@ class LiveEngine:
             return _work(self._engine, request, work)
         return _live(self._engine.start(request, observe, report))
 
-    def _diagnose(self, engine: Engine, asked: DiagnoseRequest, report: Report) -> None:
+    def _diagnose(self, engine: Engine, asked: DiagnoseRequest, report: Progress) -> None:
         from analysis.drafters.diagnosis import diagnose
         from analysis.drafters.measuring import Kept
         from analysis.drafters.wiring import ProbePlan
@@ -147,14 +147,12 @@ class LiveEngine:
 
         kept = self._kept = self._kept or Kept()
         try:
-            found = diagnose(
-                engine, asked.method, PROMPTS, ProbePlan(), _by_share(report), kept=kept
-            )
+            found = diagnose(engine, asked.method, PROMPTS, ProbePlan(), report, kept=kept)
         finally:
             kept.passages.clear()
         write_json(asked.path, found.to_json())
 
-    def _loaded_denoiser(self, report: Report = silent) -> DiffusionLanguage:
+    def _loaded_denoiser(self, report: Progress = silent) -> DiffusionLanguage:
         """The embedded denoiser is loaded when the first run needs it."""
         if self._denoiser is None:
             from core.diffusion.models import load_diffusion
@@ -186,7 +184,7 @@ def _work(
     return Started(Header(request.method, {}, {"name": engine.model}, request.prompt, ()), rounds())
 
 
-def _collect(engine: Engine, asked: CollectRequest, report: Report) -> None:
+def _collect(engine: Engine, asked: CollectRequest, report: Progress) -> None:
     """Make the file, if an equal request has not: its path stands for all that it is made of."""
     from analysis.collected.collect import CollectionPlan, collect, source_of, widest
     from core.decoding.engine import other_target
@@ -199,8 +197,4 @@ def _collect(engine: Engine, asked: CollectRequest, report: Report) -> None:
     source = source_of(engine, asked.methods, widest(asked.methods))
     ids = list(asked.of.prompt_ids) or language.encode_chat(asked.prompt)
     plan = CollectionPlan(asked.new_tokens, sampling=asked.sampling)
-    collect(source, ids, asked.path, plan, asked.prompt, _by_share(report))
-
-
-def _by_share(report: Report) -> Callable[[float, str], None]:
-    return lambda done, what: report(Progress(what, done))
+    collect(source, ids, asked.path, plan, asked.prompt, report)

@@ -24,7 +24,7 @@ from app.studio.examples import OpenFile
 from app.studio.run import DONE, ENDED, FAILED, MAX_MESSAGE, RUNNING, STOPPED, StudioRun
 from core.errors import UserError, unwritable
 from core.memory import release
-from core.progress import Progress, told
+from core.progress import told
 from core.rounds.round import Round
 from core.traces.reader import TraceReader
 from core.traces.schema import Trace
@@ -290,8 +290,8 @@ class Runs:
             self._decode(run)
             release()
 
-    def _report(self, progress: Progress) -> None:
-        self.model = ModelState("loading", progress.stage, progress.fraction)
+    def _report(self, done: float | None, what: str) -> None:
+        self.model = ModelState("loading", what, done)
 
     def _next(self) -> StudioRun | None:
         with self._work:
@@ -313,8 +313,8 @@ class Runs:
         assert run.request is not None
         run.state, began = RUNNING, time.monotonic()
 
-        def report(progress: Progress) -> None:
-            run.reading = told(progress, time.monotonic() - began)
+        def report(done: float | None, what: str) -> None:
+            run.reading = told(done, what, time.monotonic() - began)
             if self._must_stop(run):
                 raise _Interrupted
 

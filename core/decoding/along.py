@@ -25,7 +25,7 @@ from core.drafting.session import Builder, Children, Drafter, DraftSession, Wrap
 from core.drafting.states import StateTable
 from core.errors import UserError
 from core.models.target import Target
-from core.progress import Progress, Report, silent
+from core.progress import At, Progress, silent
 from core.rounds.draft import Array, Draft
 from core.rounds.round import Verdict
 from core.verification.rules import TargetTokens
@@ -92,7 +92,7 @@ def read(
     tokens: Sequence[int],
     answer: int,
     norm: nn.Module | None = None,
-    report: Report = silent,
+    report: Progress = silent,
     reserve: int = 1,
 ) -> Reading:
     """Read a text of token ids: the target's p after it, and the states after its ``layers``.
@@ -104,11 +104,11 @@ def read(
     """
     new = tuple(tokens[answer:])
     with _entering(norm) as entered:
-        report(Progress("reading the text", 0.0))
+        report(0.0, "reading the text")
         scores = target.prefill(list(tokens[:answer]), len(new) + reserve, report)
         features, logits = scores.features, scores.logits[:0]
         if new:
-            report(Progress("reading the text", answer / len(tokens)))
+            report(answer / len(tokens), "reading the text")
             scores = target.score(Draft.chain(new))
             features, logits = torch.cat([features, scores.features]), scores.logits
     parts = features.chunk(len(target.layers), -1) if target.layers else ()
@@ -181,7 +181,7 @@ def log_q_along(
     reading: Reading,
     roots: Tensor,
     features: Tensor | None = None,
-    tick: Callable[[float], None] = lambda done: None,
+    tick: At = silent,
 ) -> Iterator[Tensor]:
     """log q [A, L, V] of the text's own tokens, for some roots at a time in the order of ``roots``.
 

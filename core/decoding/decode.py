@@ -23,7 +23,7 @@ from core.drafting.session import (
 from core.errors import UserError
 from core.models.cuda_graphs import bucket
 from core.models.target import Target
-from core.progress import Report, silent
+from core.progress import Progress, silent
 from core.rounds.draft import Array, Draft
 from core.rounds.round import Probe, Round, Sampling, TargetProbs, Times, Verdict
 from core.verification.rules import TargetTokens, VerificationRule
@@ -75,7 +75,7 @@ def decode(
     prompt: Sequence[int],
     settings: Settings,
     observe: Observer | None = None,
-    report: Report = silent,
+    report: Progress = silent,
 ) -> Iterator[Round]:
     """Decode ``prompt`` (token ids), yielding every round as it is finished.
 
@@ -128,7 +128,7 @@ def _prefill(
     rule: VerificationRule,
     prompt: Sequence[int],
     settings: Settings,
-    report: Report,
+    report: Progress,
 ) -> int:
     """Read the prompt into the target and the drafter. Returns the first new token, the first
     draft's root."""

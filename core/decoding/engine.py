@@ -27,7 +27,7 @@ from core.models.hub import Source
 from core.models.language import Language, load_language, target_config
 from core.models.presets import Value
 from core.models.target import Place, Target
-from core.progress import Progress, Report, silent
+from core.progress import Progress, silent
 from core.rounds.round import Round, new_tokens
 from core.traces.schema import Header
 from core.verification.rules import TargetTokens
@@ -96,14 +96,14 @@ class Engine:
         self._targets: dict[tuple[int, ...], Target] = {}
         self._place = Place()  # of the one text of all targets
 
-    def prepare(self, report: Report = silent) -> Language:
+    def prepare(self, report: Progress = silent) -> Language:
         """Load the target if it is not loaded yet; safe to call from several threads."""
         with self._lock:
             if self._language is None:
                 builders.warm_up()
                 load = load_ends if self.ends else load_language
                 self._language = load(self.model, self.device, report, template=self.template)
-                report(Progress("ready", 1.0))
+                report(1.0, "ready")
             return self._language
 
     def check(self, *methods: str) -> None:
@@ -124,7 +124,7 @@ class Engine:
                 if config is not None:
                     loading.check(info.name, source, self.model, config)
 
-    def fetch(self, *methods: str, report: Report = silent) -> None:
+    def fetch(self, *methods: str, report: Progress = silent) -> None:
         """Bring the methods' drafters here. Raises UserError."""
         for name in methods:
             if (info := find(name).drafter_info) is not None:
@@ -146,7 +146,7 @@ class Engine:
     def method(self, name: str, options: Mapping[str, Value] | None = None) -> Decoder:
         return self.load(choose(name, options))
 
-    def load(self, chosen: Chosen, report: Report = silent) -> Decoder:
+    def load(self, chosen: Chosen, report: Progress = silent) -> Decoder:
         """The method with its drafter; ``report`` hears of weights that are fetched."""
         language, drafter = self.prepare(), self.load_drafter(chosen, report)
         if drafter is None:
@@ -157,7 +157,7 @@ class Engine:
         rule = chosen.method.rule_for(chosen.options)
         return Decoder(chosen.name, drafter, builder, lazy(rule) if rule else TargetTokens)
 
-    def load_drafter(self, chosen: Chosen, report: Report = silent) -> Drafter | None:
+    def load_drafter(self, chosen: Chosen, report: Progress = silent) -> Drafter | None:
         """The method's drafter, loaded; None for plain decoding. One that serves several methods is
         loaded once."""
         language, info = self.prepare(), chosen.method.drafter_info
@@ -191,7 +191,7 @@ class Engine:
             return self._targets[layers]
 
     def start(
-        self, request: RunRequest, observe: Observer | None = None, report: Report = silent
+        self, request: RunRequest, observe: Observer | None = None, report: Progress = silent
     ) -> Run:
         """Check and begin a run; nothing is computed until it is iterated. ``observe`` and
         ``report`` as for ``decode``.
@@ -238,7 +238,7 @@ class Engine:
         asked = info.weights or (str(self._drafter) if self._drafter else "")
         return found | ({"checkpoint": asked} if asked else {})
 
-    def _folder(self, drafter: DrafterInfo, report: Report = silent) -> Path | None:
+    def _folder(self, drafter: DrafterInfo, report: Progress = silent) -> Path | None:
         """The folder of a drafter's weights, fetched if it is not here."""
         source = self.checkpoint(drafter)
         if source is not None and drafter not in self._folders:

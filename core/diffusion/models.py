@@ -41,7 +41,7 @@ from core.models.fast_layers import use_fast_layers
 from core.models.hub import Source, loading_model, shards
 from core.models.language import SPLIT, Language, compute_dtype, load_language, pick_device
 from core.models.tokenizer_limits import check_tokenizer
-from core.progress import Progress, Report, silent
+from core.progress import Progress, silent
 
 BLOCK = 32  # both public families were trained, or are evaluated, with blocks of 32
 
@@ -83,7 +83,7 @@ class CheckpointForm:
 def load_diffusion(
     name: str = embedded.NAME,
     device: str = "auto",
-    report: Report = silent,
+    report: Progress = silent,
     shared: bool = False,
 ) -> DiffusionLanguage:
     """Load the embedded denoiser or a preset by name, any other diffusion model by path or hub id.
@@ -122,7 +122,7 @@ def load_diffusion(
     )
 
 
-def _load_denoiser(name: str, folder: Path, device: str, report: Report) -> DiffusionLanguage:
+def _load_denoiser(name: str, folder: Path, device: str, report: Progress) -> DiffusionLanguage:
     """The embedded denoiser's form: an adapter on a causal LM."""
     adapter = adapters.load_adapter(folder)
     config = adapter.config
@@ -269,7 +269,7 @@ def _mask_id(name: str, form: CheckpointForm, tokenizer: PreTrainedTokenizerBase
 
 
 def _load_model(
-    source: Source, folder: Path, form: CheckpointForm, where: torch.device, report: Report
+    source: Source, folder: Path, form: CheckpointForm, where: torch.device, report: Progress
 ) -> PreTrainedModel:
     """The model on its device, in the precision it computes in. Raises UserError."""
     with loading_model(source.name), torch.device("meta"):
@@ -284,7 +284,7 @@ def _load_model(
     if tied:
         del expected[head]
     checkpoint.check_shapes(expected, found, folder)
-    report(Progress("loading weights", None))
+    report(None, "loading weights")
     state = {}
     for file in checkpoint.weight_files(folder):
         with safe_open(file, "pt", device=str(where)) as stored:
@@ -310,7 +310,7 @@ def _fetch_weights(
     folder: Path,
     expected: checkpoint.Shapes,
     form: CheckpointForm,
-    report: Report,
+    report: Progress,
 ) -> None:
     """Fetch a hub model's weights, if its index names the expected tensors. Raises UserError."""
     if source.folder is not None:

@@ -13,7 +13,7 @@ from core.methods.method import drafter_source, find_drafter
 from core.models import embedded
 from core.models.hub import GGUF, SMALL_FILES, WEIGHTS, Source, matching
 from core.models.presets import Ngram, Preset
-from core.progress import Report
+from core.progress import Progress, silent
 
 STORED = 2  # bytes a parameter takes as published: bfloat16
 
@@ -28,7 +28,7 @@ def ngram_store(name: str, ngram: Ngram) -> Path:
     return _store_path(ngram)
 
 
-def fetch(preset: Preset, report: Report = lambda _: None) -> None:
+def fetch(preset: Preset, report: Progress = silent) -> None:
     """Bring everything of a preset here; what is here already is left alone. Raises UserError."""
     if preset.target.name == embedded.NAME:
         embedded.prepare(report)
@@ -65,7 +65,7 @@ def _is_made(ngram: Ngram) -> bool:
     return made.stat().st_mtime_ns >= source.stat().st_mtime_ns
 
 
-def _make_store(preset: Preset, ngram: Ngram, report: Report) -> None:
+def _make_store(preset: Preset, ngram: Ngram, report: Progress) -> None:
     """Fetch the file and convert it; the store appears when it is whole."""
     from core.models.language import load_vocabulary
     from core.ngram import BuildOptions, read_trie

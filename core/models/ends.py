@@ -18,19 +18,19 @@ from core.models import checkpoint
 from core.models.hub import Source, loading_model
 from core.models.language import Language, compute_dtype, pick_device, target_source, with_preset
 from core.models.presets import Value
-from core.progress import Progress, Report, silent
+from core.progress import Progress, silent
 from core.tensor_files import open_tensors
 
 INSIDE = ("", "model.language_model.", "language_model.model.", "language_model.")  # wrappers
 
 
 def load_ends(
-    name: str, device: str = "auto", report: Report = silent, template: Mapping[str, Value] = {}
+    name: str, device: str = "auto", report: Progress = silent, template: Mapping[str, Value] = {}
 ) -> Language:
     """The ends of a target by a preset's name, a folder or a hub id: it embeds and gives logits,
     but reads no text. Raises UserError when loading fails."""
     where, source = pick_device(device), target_source(name, report)
-    report(Progress("loading the target's ends", None))
+    report(None, "loading the target's ends")
     with loading_model(name):
         from core.models.hugging_face import load_config, load_tokenizer
 

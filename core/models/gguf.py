@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Protocol
 from core.errors import UserError, reading
 from core.files import cache_root, scratch
 from core.lines import open_regular
-from core.progress import Progress, Report, silent
+from core.progress import Progress, silent
 
 if TYPE_CHECKING:
     from gguf import GGUFReader
@@ -54,7 +54,7 @@ class FileLayout(Protocol):
     @property
     def architecture(self) -> str: ...
 
-    def write(self, file: Path, made: Path, report: Report) -> None: ...
+    def write(self, file: Path, made: Path, report: Progress) -> None: ...
 
 
 def check_header(file: Path) -> None:
@@ -151,7 +151,7 @@ def is_whole(folder: Path) -> bool:
     return (folder / ORIGIN).is_file()
 
 
-def prepare(file: Path, report: Report = silent, layout: FileLayout | None = None) -> Path:
+def prepare(file: Path, report: Progress = silent, layout: FileLayout | None = None) -> Path:
     """The folder of a GGUF file's model, which is made first if it is not there.
 
     ``layout``: the kind of drafter that it holds; None: a language model. Raises UserError for a
@@ -200,7 +200,7 @@ def move_into_place(made: Path, final: Path) -> None:
             made.rename(final)
 
 
-def convert(file: Path, made: Path, name: str, origin: Mapping[str, Any], report: Report) -> None:
+def convert(file: Path, made: Path, name: str, origin: Mapping[str, Any], report: Progress) -> None:
     """Write a GGUF file's model as safetensors, with config and tokenizer, into ``made``.
 
     name    the model's, in its config
@@ -208,7 +208,7 @@ def convert(file: Path, made: Path, name: str, origin: Mapping[str, Any], report
 
     Raises UserError for a file that lacks some of the model's tensors.
     """
-    report(Progress("converting the GGUF file", None))
+    report(None, "converting the GGUF file")
     import torch
     from gguf import GGUFReader
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -280,7 +280,7 @@ def heads_behind(reader: GGUFReader) -> int:
     return int(heads.contents()) if any(each.name == first for each in reader.tensors) else 0
 
 
-def write_head(reader: GGUFReader, block: int, where: Path, report: Report = silent) -> None:
+def write_head(reader: GGUFReader, block: int, where: Path, report: Progress = silent) -> None:
     """Write the head in this block by Qwen's names, and a tensor that is not known by its own: who
     loads the head refuses it. llama.cpp's converter adds 1 to the gains of norms."""
     import torch
@@ -292,7 +292,7 @@ def write_head(reader: GGUFReader, block: int, where: Path, report: Report = sil
     dtype = torch.float32 if holds_floats(reader.tensors) else torch.bfloat16
     found, experts = dict[str, Any](), dict[str, Any]()
     for number, each in enumerate(stored):
-        report(Progress("converting the GGUF file", number / len(stored)))
+        report(number / len(stored), "converting the GGUF file")
         name = each.name.removeprefix(before).removesuffix(".weight")
         values = torch.from_numpy(dequantize(each.data, each.tensor_type).copy())
         values = values - 1 if name.endswith("norm") else values
@@ -311,7 +311,7 @@ def write_head(reader: GGUFReader, block: int, where: Path, report: Report = sil
 
 
 @contextmanager
-def _bar_of_transformers(report: Report) -> Iterator[None]:
+def _bar_of_transformers(report: Progress) -> Iterator[None]:
     """Report the progress for which transformers would draw its own bar: tensors read."""
     from transformers import modeling_gguf_pytorch_utils
 
@@ -319,7 +319,7 @@ def _bar_of_transformers(report: Report) -> Iterator[None]:
 
     def counted(tensors: Sequence[Any], **_: Any) -> Iterator[Any]:
         for number, tensor in enumerate(tensors):
-            report(Progress("converting the GGUF file", number / len(tensors)))
+            report(number / len(tensors), "converting the GGUF file")
             yield tensor
 
     own = getattr(module, "tqdm", None)

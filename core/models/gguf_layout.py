@@ -22,7 +22,7 @@ from torch import Tensor
 from core.errors import UserError
 from core.models.checkpoint import Form, as_user_error
 from core.models.gguf import LAYOUT, ORIGIN, holds_floats
-from core.progress import Progress, Report
+from core.progress import Progress
 
 # The tensors of a block that every layout has, and their names in safetensors.
 BLOCK = {
@@ -147,7 +147,7 @@ class GgufLayout:
         self.form.check(config, found, file)
         return config
 
-    def write(self, file: Path, made: Path, report: Report) -> None:
+    def write(self, file: Path, made: Path, report: Progress) -> None:
         """Write the file's drafter as a checkpoint of its kind into ``made``. Raises as
         ``read_config``."""
         header = GgufHeader.of(file)
@@ -155,7 +155,7 @@ class GgufLayout:
         dtype = torch.float32 if holds_floats(header.tensors.values()) else torch.bfloat16
         names, state = [n for n in header.tensors if n != FREQUENCIES], dict[str, Tensor]()
         for number, name in enumerate(names):
-            report(Progress("converting the GGUF file", number / len(names)))
+            report(number / len(names), "converting the GGUF file")
             found = self._restored(self._ours(name), header.values(name), config)
             state[self._ours(name)] = found.to(dtype) if found.is_floating_point() else found
         made.mkdir(parents=True)

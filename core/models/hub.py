@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError, first_line
 from core.json_input import read_json
-from core.progress import Progress, Report, silent
+from core.progress import Progress, silent
 
 if TYPE_CHECKING:
     from core.models.gguf import FileLayout
@@ -101,11 +101,13 @@ class Source:
         """The folder with the config alone, fetched if it is not here. Raises UserError."""
         return self.made() or self.fetch(CONFIG)
 
-    def full_folder(self, report: Report = silent) -> Path:
+    def full_folder(self, report: Progress = silent) -> Path:
         """The folder with the weights too, fetched if they are not here. Raises UserError."""
         return self.made(report) or self.fetch((*SMALL_FILES, *WEIGHTS), report)
 
-    def weights(self, wanted: Container[str] | None = None, report: Report = silent) -> list[Path]:
+    def weights(
+        self, wanted: Container[str] | None = None, report: Progress = silent
+    ) -> list[Path]:
         """The files with the ``wanted`` tensors (None: with all) by the index, fetched if they are
         not here; without an index all files. Raises UserError, also for an index that names a file
         that is outside of the folder or not there."""
@@ -119,7 +121,7 @@ class Source:
             raise UserError(f"{folder} lacks {absent[:80]!r}, which its index names")
         return sorted(folder.glob(WEIGHTS[0])) if places is None else [folder / f for f in files]
 
-    def made(self, report: Report = silent) -> Path | None:
+    def made(self, report: Progress = silent) -> Path | None:
         """The folder, or the one that is made of the GGUF file, if it names either. Raises
         UserError for a file that cannot be read."""
         if self.gguf is None:
@@ -129,7 +131,7 @@ class Source:
         with loading_model(self):
             return gguf.prepare(self.gguf, report, self.layout)
 
-    def fetch(self, patterns: tuple[str, ...], report: Report = silent) -> Path:
+    def fetch(self, patterns: tuple[str, ...], report: Progress = silent) -> Path:
         """The folder with the files of these names, from the hub or its cache. ``report`` hears of
         what comes from the hub. Raises UserError."""
         from huggingface_hub import snapshot_download
@@ -208,7 +210,7 @@ def matching(sizes: Mapping[str, int], patterns: Sequence[str]) -> dict[str, int
     return {n: size for n, size in sizes.items() if any(fnmatch(n, each) for each in patterns)}
 
 
-def _bar(source: Source, patterns: tuple[str, ...], report: Report) -> Any:
+def _bar(source: Source, patterns: tuple[str, ...], report: Progress) -> Any:
     """The class of the progress bars that the hub's library makes for a fetch: they show nothing,
     and report how much of the missing files has come.
 
@@ -232,12 +234,12 @@ def _bar(source: Source, patterns: tuple[str, ...], report: Report) -> Any:
                 return
             with telling:
                 if total is None:
-                    report(Progress(title, None))
+                    report(None, title)
                     total = source.missing(patterns)
                 self.came += n or 0
                 if self.came > most:
                     most = self.came
-                    report(Progress(title, min(1.0, most / total) if total else None))
+                    report(min(1.0, most / total) if total else None, title)
 
     return Bar
 

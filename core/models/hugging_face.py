@@ -34,7 +34,7 @@ from core.models.cache import Memory, StaticKV, StaticLayer, grouped_attention
 from core.models.checkpoint import MAX_SAID, check_numbers
 from core.models.hub import Source
 from core.models.tokenizer_limits import check_tokenizer
-from core.progress import Progress, Report, silent
+from core.progress import Progress, silent
 
 ATTENTION = "draftscope_grouped"
 _SCALE = re.compile(r"\.(weight_scale(_inv|_2)?|weight_packed|qweight|qzeros|scales|absmax|SCB)$")
@@ -116,7 +116,7 @@ def load_model(
     config: PreTrainedConfig,
     dtype: torch.dtype,
     split: bool,
-    report: Report = silent,
+    report: Progress = silent,
 ) -> PreTrainedModel:
     """A causal LM. ``split``: over all devices.
 
@@ -125,7 +125,7 @@ def load_model(
     """
     logging.disable_progress_bar()  # of reading a file; who loads a model has a report of it
     source.weights(report=report)
-    report(Progress("loading weights", None))
+    report(None, "loading weights")
     check_method(source.reference, config)
     try:
         model, loading = _load(

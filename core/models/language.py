@@ -30,7 +30,7 @@ from core.models.readout import Readout
 from core.models.stored_embedding import store_embedding
 from core.models.target import device_map, input_device, read_one_token, stop_ids
 from core.models.tokens import FolderTokenizer
-from core.progress import Progress, Report, silent
+from core.progress import Progress, silent
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -320,7 +320,7 @@ def final_norm(language: Language) -> nn.Module | None:
     return getattr(language.model.get_decoder(), "norm", None)
 
 
-def load_vocabulary(name: str, report: Report = silent) -> Vocabulary:
+def load_vocabulary(name: str, report: Progress = silent) -> Vocabulary:
     """The tokens of the target of this name. Raises UserError when they cannot be read."""
     from core.models.hugging_face import load_config, load_tokenizer
 
@@ -340,7 +340,7 @@ def _source(name: str, embedded_folder: Callable[[], Path]) -> Source:
     return preset.target
 
 
-def target_source(name: str, report: Report = silent) -> Source:
+def target_source(name: str, report: Progress = silent) -> Source:
     """Where the target of this name is. The embedded one and that of a GGUF file are made if need
     be. Raises UserError."""
     source = _source(name, lambda: embedded.prepare(report))
@@ -351,7 +351,7 @@ def target_source(name: str, report: Report = silent) -> Source:
 def load_language(
     name: str = embedded.NAME,
     device: str = "auto",
-    report: Report = silent,
+    report: Progress = silent,
     fast: bool = True,
     template: Mapping[str, Value] | None = None,
 ) -> Language:
@@ -369,7 +369,7 @@ def load_language(
     where = pick_device(device)
     source = target_source(name, report)
     if name == embedded.NAME and fast and can_pack(compute_dtype(where), where):
-        report(Progress("loading weights", None))
+        report(None, "loading weights")
         return _embedded(template)
     dtype = compute_dtype(where)
     with loading_model(name):

@@ -15,7 +15,7 @@ from core.models.cuda_graphs import CaptureError, PaddedForward, bucket
 from core.models.layer_kinds import carries_state, layer_kinds
 from core.models.layer_masks import layer_masks
 from core.models.tree_mask import ancestor_mask
-from core.progress import Progress, Report, silent
+from core.progress import Progress, silent
 from core.rounds.draft import MAX_BUDGET, Draft
 from core.rounds.round import Verdict
 
@@ -109,7 +109,7 @@ class Target:
         return {rows: forward for (layers, rows), forward in found if layers == self.layers}
 
     @torch.inference_mode()
-    def prefill(self, tokens: list[int], reserve: int, report: Report = silent) -> Scores:
+    def prefill(self, tokens: list[int], reserve: int, report: Progress = silent) -> Scores:
         """Run a prompt into an empty cache that has room for ``reserve`` rows after it.
 
         Returns the last position's logits [1, V] and all features [T, F·h]. ``report`` hears of
@@ -123,7 +123,7 @@ class Target:
         features, logits = [], None
         for low in range(0, len(tokens), PREFILL_CHUNK):
             if low:
-                report(Progress("reading the prompt", low / len(tokens)))
+                report(low / len(tokens), "reading the prompt")
             ids = torch.tensor(tokens[low : low + PREFILL_CHUNK], device=self.device)
             count, seen = len(ids), self.length
             causal = torch.ones(count, count, dtype=torch.bool, device=self.device).tril()

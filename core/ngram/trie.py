@@ -19,7 +19,7 @@ from core.compiled import compiled
 from core.errors import UserError
 from core.ngram.build import DEFAULTS, BuildOptions, check_place, write_store
 from core.ngram.store import CODE_BITS, MAX_VOCABULARY, ORDER, NgramStore, check_vocabulary
-from core.progress import Progress, Report
+from core.progress import Progress, silent
 from core.rounds.draft import Array
 
 HEADER, NODE, CHILD = 4, 6, 3  # words
@@ -41,7 +41,7 @@ def read_trie(
     out: Path,
     vocabulary: int | None = None,
     options: BuildOptions = DEFAULTS,
-    report: Report = lambda _: None,
+    report: Progress = silent,
 ) -> NgramStore:
     """Convert a ``.trie`` file to a store at ``out``, with the same counts on every level.
 
@@ -57,7 +57,7 @@ def read_trie(
             np.zeros(count, np.int32), np.zeros(count, np.uint32), np.zeros(count, np.int64)
         )
         _read_nodes(path, words, vocabulary or MAX_VOCABULARY, columns, report)
-        report(Progress("sorting", None))
+        report(None, "sorting")
         rows = _rows(path, columns)
         return write_store(rows, out, vocabulary or int(columns.codes.max()) or 1, options)
     except MemoryError:
@@ -99,7 +99,7 @@ class _Columns(NamedTuple):
 
 
 def _read_nodes(
-    path: Path, words: Array, vocabulary: int, columns: _Columns, report: Report
+    path: Path, words: Array, vocabulary: int, columns: _Columns, report: Progress
 ) -> None:
     """Fill the columns from the file. Raises UserError naming the first node that is wrong."""
     count = len(columns.codes)
@@ -107,7 +107,7 @@ def _read_nodes(
     for low in range(0, count, _BATCH):
         fault = _scan(words, (low, min(low + _BATCH, count)), vocabulary, state, columns)
         _raise_fault(path, fault, int(state[1]))
-        report(Progress("reading", float(state[0]) / len(words)))
+        report(float(state[0]) / len(words), "reading")
     if state[0] != len(words):
         raise UserError(f"{path} is damaged: it continues after its last node")
     if state[2] != 0 or state[3] != 0:

@@ -24,6 +24,7 @@ from core.files import by_name
 from core.journal import FILE as JOURNAL
 from core.json_input import MAX_BYTES, parse_json
 from core.lines import LIMITS, Limits, lines, open_regular, size_of
+from core.progress import At, silent
 from core.rounds.blocks import MASKED, Block, BlockDraft, Edit, Ranking, Step
 from core.rounds.draft import Array, Candidates, Draft, Proposal
 from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict, new_tokens
@@ -93,9 +94,7 @@ def is_trace(path: Path) -> bool:
         return FORMAT.encode() in file.readline(1 << 20)
 
 
-def read_trace(
-    path: Path, limits: Limits = LIMITS, at: Callable[[float], None] = lambda _: None
-) -> Trace:
+def read_trace(path: Path, limits: Limits = LIMITS, at: At = silent) -> Trace:
     """The whole trace. ``at`` hears now and then which share of the file is read.
 
     Raises UserError, with one sentence, for anything that is not a trace.
@@ -233,7 +232,7 @@ class TraceReader:
         self.lies = tuple(k for k, value in told.items() if not _agrees(line.get(k), value))
         self.footer = {k: v for k, v in line.items() if k != "kind"} | own
 
-    def trace(self, at: Callable[[float], None] = lambda _: None) -> Trace:
+    def trace(self, at: At = silent) -> Trace:
         """All of it; ``at`` as in ``read_trace``."""
         rounds = list[Round]()
         for record in self:

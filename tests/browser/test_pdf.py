@@ -30,7 +30,7 @@ PLACES = {  # what an address shows, and how many figures at least
 
 
 def saved(page: Page, button: ElementHandle, form: str) -> bytes:
-    """What the button in the same row for a form of the picture saves."""
+    """The file that the button of a form, in the same row, saves."""
     with page.expect_download() as made:
         button.evaluate(PRESS, form)
     page.wait_for_timeout(PAUSE)

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from analysis.experiments.sweep import Job, Plan
     from analysis.experiments.sweep_folder import Folder
     from analysis.experiments.variants import Variant
-    from app.sweep_runner import Outcome, Report
+    from app.ray_workers import Note
+    from app.sweep_runner import Outcome
 
 TABLE_EVERY = 60.0  # seconds that the table may lag behind the runs
 FAILURES_SHOWN = 8
@@ -201,7 +202,7 @@ def _run(folder: Folder, args: Options) -> None:
 
 
 def _outcomes(
-    folder: Folder, jobs: list[Job], args: Options, report: Report
+    folder: Folder, jobs: list[Job], args: Options, report: Note
 ) -> Generator[Outcome, None, None]:
     from app.sweep_runner import Runner, Spec, run_here, run_on_ray
 

@@ -20,11 +20,12 @@ from core.files import replacing
 from core.journal import alone
 from core.methods.method import Range
 from core.methods.names import PLAIN
+from core.progress import Steps
 
 if TYPE_CHECKING:
     from analysis.experiments.family import Entry
     from analysis.experiments.sweep import Plan
-    from analysis.experiments.tabulate import Report, Tabulation
+    from analysis.experiments.tabulate import Tabulation
 
 COLUMNS = ("", "T", "τ", "95 %", "texts", "TVD 1 2 3", "top 16", "timed", "draft ms", "round",
            "× plain", "× generate")  # fmt: skip
@@ -88,7 +89,7 @@ def _work(work: Tabulation, temperatures: Sequence[float]) -> None:
 
 
 def _each(
-    part: Callable[[float, Report], None], temperatures: Sequence[float], what: str, steps: int
+    part: Callable[[float, Steps], None], temperatures: Sequence[float], what: str, steps: int
 ) -> None:
     """A part of the work at every temperature, with one bar."""
     with ProgressBar(what, steps * len(temperatures)) as progress:

@@ -43,4 +43,4 @@ def _fetch(preset: presets.Preset, what: str) -> None:
         quiet_libraries()
         from core.methods.fetch import fetch
 
-        fetch(preset, progress.report)
+        fetch(preset, progress.at)

@@ -19,7 +19,7 @@ from core.models.embedded import NAME as EMBEDDED
 if TYPE_CHECKING:
     from core.ngram import BuildOptions, NgramStore
     from core.ngram.documents import Document, Encode
-    from core.progress import Report
+    from core.progress import Progress
 
 MOST_COUNT = 1 << 40  # far above all text there is, and below what a count can hold
 NAMED_SOURCES = 8  # how many files the store's metadata names
@@ -80,7 +80,7 @@ def _store(args: Options, files: Sequence[Path], progress: ProgressBar) -> Ngram
     """The store of what the files hold, written to OUT."""
     from core.ngram import build_store, read_trie
 
-    report = progress.report
+    report = progress.at
     if any(file.suffix.lower() == ".trie" for file in files):
         if len(files) > 1:
             raise UserError("a .trie file is converted alone, not with other files")
@@ -114,11 +114,9 @@ class Tokens:
     identity: str
 
 
-def _tokens(name: str, report: Report) -> Tokens:
+def _tokens(name: str, report: Progress) -> Tokens:
     """The tokens of a model by name or path; its weights are not read."""
-    from core.progress import Progress as Step
-
-    report(Step("loading tokenizer", None))
+    report(None, "loading tokenizer")
     quiet_libraries()
     from core.models.language import load_vocabulary
 

@@ -18,7 +18,7 @@ from core.models.checkpoint import as_user_error
 from core.models.gguf import HEAD, ORIGIN, WITH_HEAD, read_config, write_head
 from core.models.gguf import LAYOUT as WRITTEN
 from core.models.gguf_layout import GgufHeader
-from core.progress import Report
+from core.progress import Progress
 
 FIRST = "blk.0.attn_norm.weight"  # of a target's own layers
 
@@ -53,7 +53,7 @@ class HeadFile:
             MtpConfig.of(raw)
         return raw
 
-    def write(self, file: Path, made: Path, report: Report) -> None:
+    def write(self, file: Path, made: Path, report: Progress) -> None:
         """Write the file's head in Qwen's layout into ``made``. Raises as ``read_config``."""
         from gguf import GGUFReader
 
