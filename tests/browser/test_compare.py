@@ -35,6 +35,7 @@ from tests.browser.steps import (
     with_modules,
 )
 from tests.fakes import FakeEngine, make_header, make_run
+from tests.timing import usually
 
 pytestmark = pytest.mark.browser
 
@@ -528,8 +529,7 @@ STANDING = """() => [...document.querySelectorAll("#ds-c-scope .ds-tree")].every
 
 
 def test_roots_and_the_token_s_column_stay_in_a_window_that_gets_smaller(visit: Open, address: str):
-    names = "chat-dflash,chat-ddtree-16,chat-treeflash"
-    page = visit(f"{address}/#view=compare&trace={names}")
+    page = visit(f"{address}/#view=compare&trace={CHATS}")
     expect(page.locator(".ds-why-line:visible")).to_have_count(3)
     for place in (27, 30, 31, 34, 37):  # small trees in a large window, wide ones in a narrow one
         page.set_viewport_size({"width": 1920, "height": 1080})
@@ -541,22 +541,35 @@ def test_roots_and_the_token_s_column_stay_in_a_window_that_gets_smaller(visit: 
         page.wait_for_function(STANDING, timeout=5000)
 
 
+CHATS = "chat-dflash,chat-ddtree-16,chat-treeflash"
 TOPS = """() => [...document.querySelectorAll("#ds-c-scope .ds-pane .ds-picture")]
   .map((each) => Math.round(each.getBoundingClientRect().top))"""
 
 
-def test_trees_beside_each_other_stay_level_while_one_steps(visit: Open, address: str):
-    """Sentences of one line and of two stand above them."""
-    page = visit(f"{address}/#view=compare&trace=code-ddtree-16,code-treeflash",
-                 viewport={"width": 1280, "height": 720})  # fmt: skip
-    expect(page.locator(".ds-why-line:visible")).to_have_count(2)
+@pytest.mark.parametrize(
+    "names, width",
+    usually(
+        [("code-ddtree-16,code-treeflash", 1024), (CHATS, 1024)],
+        [("code-ddtree-16,code-treeflash", 1280), (CHATS, 1280), (f"{CHATS},chat-dart", 1024)],
+    ),
+)
+def test_trees_beside_each_other_stay_level_while_one_steps(
+    visit: Open, address: str, names: str, width: int
+):
+    """Sentences of one to four lines stand above them."""
+    page = visit(f"{address}/#view=compare&trace={names}",
+                 viewport={"width": width, "height": 768})  # fmt: skip
+    expect(page.locator(".ds-why-line:visible")).to_have_count(names.count(",") + 1)
     trees(page).first.focus()
-    tops = set()
-    for _ in range(12):
-        page.keyboard.press("ArrowRight")
-        page.evaluate(FRAMES)
-        tops.update(page.evaluate(TOPS))
-    assert len(tops) == 1
+    beside = 3 if width > 1200 and "dflash" in names else 2  # in the first row
+    for keys in (["ArrowRight"] * 12, ["p", *["ArrowRight"] * 6]):
+        tops = set()
+        for key in keys:
+            page.keyboard.press(key)
+            page.evaluate(FRAMES)
+            if key != "p":
+                tops.update(page.evaluate(TOPS)[:beside])
+        assert len(tops) == 1
 
 
 BOTTOMS = """() => [...document.querySelectorAll(

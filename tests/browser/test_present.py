@@ -97,6 +97,21 @@ def test_every_view_is_presented(visit: Open, address: str, end: str, picture: s
     expect(page.locator(".ds-presenting")).to_have_count(0)
 
 
+@pytest.mark.parametrize("runs", ["code-spiffy-10,code-denoise", "code-spiffy-10"])
+def test_the_graph_of_a_denoising_step_is_presented_beside_the_grids(
+    visit: Open, address: str, runs: str
+):
+    page = visit(f"{address}/#view=denoise&trace={runs}&round=9", viewport=SCREEN)
+    expect(page.locator(".dn-graph .ds-tree")).to_be_visible()
+    page.locator("#ds-present").click()
+    page.wait_for_function(FULL)
+    page.wait_for_timeout(400)  # the window has its new size
+    parts = [page.locator(".dn-graph .ds-picture"), *page.locator(".dn-grid:visible").all()]
+    assert len(parts) == 2 + runs.count(",")
+    for part in parts:
+        expect(part).to_be_in_viewport(ratio=1)
+
+
 def test_p_that_is_typed_presents_nothing(visit: Open):
     page = visit()
     settle(page)

@@ -9,8 +9,8 @@ import { blockOf } from "./steps.js";
 import { saidOf } from "./words.js";
 
 const LEAST = 260; // pixels of its width at the usual text size
-const WIDE = 560; // the same where it is presented
-const ROUND = 60; // pixels below it there
+const WIDE = 340; // the same where it is presented
+const ROUND = 14; // pixels below it there
 const DN_CELL = 7.2; // width of a monospace character in a chip
 
 export class BlockGrid {
@@ -86,7 +86,7 @@ export class BlockGrid {
       scale = Math.min(this._largest(rows), room / LEAST),
       width = room / scale,
       size = this.run.steps[this.first].size;
-    const wide = width > 430;
+    const wide = width > 430 || this.presented;
     this.left = wide ? 92 : 74;
     this.right = width - 40;
     this.column = (this.right - this.left) / size;
@@ -106,9 +106,13 @@ export class BlockGrid {
     this._reveal();
   }
 
+  get presented() {
+    return !!this.element.closest(".ds-presenting");
+  }
+
   /** Presented, so many rows fill the window as far as their positions have room. */
   _largest(rows) {
-    if (!this.element.closest(".ds-presenting")) return TYPE;
+    if (!this.presented) return TYPE;
     const high = window.innerHeight - this.element.getBoundingClientRect().top - ROUND,
       all = 26 + rows * Math.max(15, Math.min(24, Math.round(344 / rows)));
     return Math.max(TYPE, Math.min(high / all, (this.drawnWidth - 20) / WIDE));
