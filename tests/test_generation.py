@@ -17,6 +17,7 @@ from app import cli
 from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, SampledChain
 from core.errors import UserError
+from core.rounds.causes import Cause
 from core.traces.reader import read_trace
 from tests import toys
 
@@ -93,6 +94,9 @@ def test_every_step_is_as_transformers_counts_it(kind, sampled, tmp_path, counts
     rebuilt = [*trace.header.prompt_ids, int(trace.rounds[0].draft.tokens[0])]
     rebuilt += [t for r in trace.rounds for t in r.committed]
     assert rebuilt == text
+    cut = [r for r in trace.rounds[:-1] if r.accepted < r.draft.nodes]
+    drawn = sampled and kind != "lookup"  # whose q is not told: p alone is sampled there
+    assert cut and all((r.stop_reason == Cause.REFUSED) == drawn for r in cut)
     if not sampled:
         plain = toys.reference("llama").generate(
             REPEATS, attention_mask=torch.ones_like(REPEATS), max_new_tokens=24, do_sample=False

@@ -13,8 +13,10 @@ import pytest
 from analysis.measures.acceptance import per_depth, tau
 from analysis.measures.findings import findings
 from analysis.measures.oracle import oracle
+from analysis.measures.probe import observe
 from analysis.measures.tables import Tables
 from core.errors import UserError
+from core.rounds.causes import Cause
 from core.rounds.round import Times
 from core.traces.reader import read_trace
 from core.traces.record import Recorder
@@ -35,13 +37,17 @@ def test_the_documents_example_runs_with_numpy_alone(tmp_path):
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, Hide())\n"
     )
-    code = f"{hide}sys.path.insert(0, {str(ROOT)!r})\n{EXAMPLE[0]}"
+    code = f"{hide}sys.path.insert(0, {str(ROOT)!r})\n{EXAMPLE[0]}{EXAMPLE[1]}"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
     trace = read_trace(tmp_path / "mine.jsonl.gz")
     assert trace.complete and [r.accepted for r in trace.rounds] == [2, 0]
     assert [r.committed for r in trace.rounds] == [(4, 4, 8), (2,)]
     assert [r.position for r in trace.rounds] == [3, 6]
     assert trace.rounds[0].text(4) == "4"
+    drawn = read_trace(tmp_path / "drawn.jsonl.gz")
+    assert drawn.complete and not drawn.faults
+    assert drawn.rounds[0].stop_reason == Cause.REFUSED
+    np.testing.assert_allclose(drawn.rounds[0].probe.tvd, [0, 0.9], atol=1e-6)
 
 
 def test_a_recorded_run_is_the_run(tmp_path):
@@ -77,7 +83,80 @@ def test_a_recorded_run_is_the_run(tmp_path):
     assert len(oracle(Tables.of(trace))) == 1
 
 
+@pytest.mark.parametrize("own_lists", [True, False])
+def test_p_and_q_as_arrays_give_what_the_loop_here_measures(tmp_path, own_lists):
+    """A toy's logits through the recorder: p, TVD, coverage, ranks and causes are the probe's."""
+    scenes, drafter = [], toys.NoisyOracle([*toys.PROMPT, *toys.plain(60)])
+
+    def watch(scene):
+        scenes.append(scene)
+        return observe(scene)
+
+    run = toys.run(toys.tree(drafter), 30, budget=9, observe=watch).rounds
+    with Recorder(tmp_path / "a.jsonl", "mine", toys.PROMPT, 9, read=99) as record:
+        for r, scene in zip(run, scenes, strict=True):
+            p = scene.logits.double().softmax(-1).numpy()
+            whole = scene.session.log_q([0] * r.max_depth).double().exp().numpy()
+            asked = np.vstack([whole, np.full_like(whole[:1], np.nan)])
+            q = asked[np.minimum(r.draft.depths, r.max_depth)]
+            lists = (r.by_depth.ids, r.by_depth.log_q) if own_lists else None
+            record.round(
+                r.draft.tokens.tolist(), r.draft.parents.tolist(), r.verdict.path,
+                r.verdict.bonus, lists=lists, committed=r.committed, p=p, q=q,
+            )  # fmt: skip
+    trace = read_trace(tmp_path / "a.jsonl")
+    assert not trace.faults
+    for ours, theirs in zip(trace.rounds, run, strict=True):
+        for name in ("log_p", "rank", "top_ids", "top_log_p", "entropy"):
+            values = (getattr(x.target_probs, name) for x in (ours, theirs))
+            np.testing.assert_allclose(*values, atol=1e-4)
+        for name in ("tvd", "coverage", "entropy_q", "rank_q"):
+            np.testing.assert_allclose(
+                getattr(ours.probe, name), getattr(theirs.probe, name), atol=1e-4
+            )
+        np.testing.assert_allclose(ours.draft.log_q, theirs.draft.log_q, atol=1e-4)
+        np.testing.assert_array_equal(ours.draft.ranks, theirs.draft.ranks)
+        if own_lists:  # told that the builder looks at 99, so no list counts as short
+            causes = [theirs.why(n) for n in range(len(theirs.draft))]
+            causes = [Cause.OUTSIDE if c == Cause.SHORT_LIST else c for c in causes]
+            assert [ours.why(n) for n in range(len(ours.draft))] == causes
+
+
+@pytest.mark.parametrize(
+    "drawn, temperature, accepted, cause",
+    [
+        (None, 1.0, 1, Cause.REFUSED),
+        (None, 1.0, 2, Cause.BEYOND),  # all was accepted: its bonus token is the target's own
+        (None, 0.0, 1, Cause.PRUNED),
+        (False, 1.0, 1, Cause.PRUNED),
+        (True, 0.0, 1, Cause.REFUSED),
+    ],
+)
+def test_a_bonus_token_may_be_drawn_from_what_a_refused_one_left(
+    tmp_path, drawn, temperature, accepted, cause
+):
+    lists = (np.array([[4, 8], [6, 7]]), np.log([[0.6, 0.4], [0.6, 0.4]]))
+    with Recorder(
+        tmp_path / "t.jsonl", "mine", [1], 2, read=9, settings={"temperature": temperature}
+    ) as record:
+        made = record.round(
+            [9, 4, 6], [-1, 0, 1], [*range(accepted + 1)], 7, lists=lists, drawn=drawn
+        )
+    (read,) = read_trace(tmp_path / "t.jsonl").rounds
+    assert made.stop_reason == read.stop_reason == cause
+    assert read.verdict.bonus == 7
+
+
+EVEN = np.full((2, 4), 0.25)
 WRONG = {
+    "q after row 1 of round 1 is not a distribution: its sum is 0.5": lambda r: r.round(
+        [3, 2], [-1, 0], [0], 1, q=EVEN * [[1.0], [0.5]]
+    ),
+    "p of round 1 has the shape": lambda r: r.round([3, 2], [-1, 0], [0], 1, p=EVEN[0]),
+    "round 1 has 2 rows, and its q 4": lambda r: r.round(
+        [3, 2], [-1, 0], [0], 1, q=np.vstack([EVEN, EVEN])
+    ),
+    "p of round 1 is not told after row 1": lambda r: r.round([3, 2], [-1, 0], [0], 1, p=EVEN[:1]),
     "has 2 tokens and 1 parents": lambda r: r.round([9, 4], [-1], [0], 1),
     "has 0 tokens": lambda r: r.round([], [], [0], 1),
     "a parent that does not stand before": lambda r: r.round([9, 4], [-1, 1], [0], 1),

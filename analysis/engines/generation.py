@@ -167,6 +167,7 @@ class _Listener:
             own = rows.gather(1, torch.tensor(self.tokens, device=rows.device)[:, None])
             log_q = [0.0, *own[:, 0].tolist()]
         began, there = self.times
+        drawn = None if self.logits is not None else False  # without q it samples p and compares
         self.recorder.round(
             [self.text[-1], *self.tokens],
             list(range(-1, count)),
@@ -176,6 +177,7 @@ class _Listener:
             times=Times(draft=there - began, verify=time.perf_counter() - there),
             committed=valid,
             more=lambda record: self._seen(record, scores),
+            drawn=drawn,
         )
 
     def _seen(self, record: Round, scores: Tensor) -> Round:

@@ -17,9 +17,8 @@ from core.decoding.decode import Observation, Scene
 from core.drafting.session import DraftSession
 from core.rounds.draft import Array
 from core.rounds.round import Probe, TargetProbs
+from core.traces.distributions import COVERAGE, TOP
 
-COVERAGE = 16  # K = 1 … 16
-TOP = 10  # of the target, after every row
 SLAB = 64  # rows of [N, V] worked on at a time: bounds the memory at large budgets
 
 

@@ -4,7 +4,8 @@
         for each round:
             record.round(tokens, parents, path, bonus)
 
-What a loop does not know is left out: without log q there is no calibration, and without lists the
+A loop that has p and q as arrays hands them over: the recorder reads off them what views show.
+What a loop does not know is left out: without q there is no calibration, and without lists the
 cause of a missing token is unknown. Everything else of the report, the page and the exports works.
 """
 
@@ -21,6 +22,7 @@ import numpy as np
 from ..errors import UserError
 from ..rounds.draft import NOT_KNOWN, Array, Candidates, Draft, Proposal
 from ..rounds.round import Round, Times, Verdict
+from .distributions import distributions, proposal, token_log_q, with_measures
 from .schema import Header
 from .writer import TraceWriter
 
@@ -70,27 +72,43 @@ class Recorder:
         times: Times = NOT_TIMED,
         committed: Sequence[int] | None = None,
         more: Callable[[Round], Round] = lambda record: record,
+        p: Array | None = None,
+        q: Array | None = None,
+        drawn: bool | None = None,
     ) -> Round:
         """Write one round and return it.
 
         tokens     [N], the root first: the bonus token of the round before
         parents    [N], the row of each one's parent, before it; −1 for the root
         path       the accepted rows from the root on: [0, …]
-        bonus      the target's own token after the last of them
-        log_q      [N], natural logarithms; the root's is not read. None: not known
+        bonus      the token after the last of them, which the next round begins with
+        log_q      [N], natural logarithms; the root's is not read. None: q's, or not known
         lists      the drafter's best tokens by depth and their log q, [L, K] each, best first
         committed  the tokens that stand in the text; None: the accepted ones and the bonus
-        more       adds to the round what else is known of it, such as p and TVD
+        more       adds to the round what else is known of it
+        p          [N, V], the target's distribution after every row, at temperature 1
+        q          [n, V], the drafter's after each of the first n rows, at temperature 1; a row
+                   after which it was not asked holds NaN
+        drawn      whether the bonus token was drawn from what a refused token left of p, and is not
+                   the target's own. None: so it is where the text is sampled and all tokens that
+                   were drafted there are refused
 
         Raises UserError, one sentence, for data that are not a round of this text.
         """
         self._check(tokens, parents, path)
+        p, q = (self._told(name, x, len(tokens)) for name, x in (("p", p), ("q", q)))
+        if q is not None and log_q is None:
+            log_q = token_log_q(q, np.array(tokens), np.array(parents)).tolist()
         draft = _draft(tokens, parents, log_q, self._sampled)
         if lists is not None:
             draft = _listed(draft, *lists, self._read)
+        elif q is not None and draft.nodes:
+            draft = with_proposal(draft, proposal(q, draft, _read_of(draft, self._read)))
         answers = np.full(len(draft), -1, np.int64)
         answers[list(path[:-1])] = draft.tokens[list(path[1:])]
-        answers[path[-1]] = bonus
+        if drawn is None:
+            drawn = self._sampled and bonus >= 0 and bool(draft.children[path[-1]])
+        answers[path[-1]] = -1 if drawn else bonus
         accepted = [int(tokens[row]) for row in path[1:]]
         if committed is None:
             committed = [*accepted, bonus]
@@ -98,17 +116,21 @@ class Recorder:
             index=self._count,
             position=self._position,
             draft=draft,
-            verdict=Verdict(tuple(map(int, path)), answers),
+            verdict=Verdict(tuple(map(int, path)), answers, int(bonus) if drawn else None),
             committed=tuple(map(int, committed)),
             times=times,
         )
-        record = more(record)
+        record = more(with_measures(record, p, q))
         if self._text is not None:
             record = record.with_texts({token: self._text(token) for token in record.mentioned})
         self._writer.write(record)
         self._count, self._root = self._count + 1, int(bonus)
         self._position += len(accepted) + 1
         return record
+
+    def _told(self, name: str, values: Array | None, rows: int) -> Array | None:
+        where = f"round {self._count + 1}"
+        return None if values is None else distributions(values, name, rows, where)
 
     def _check(self, tokens: Sequence[int], parents: Sequence[int], path: Sequence[int]) -> None:
         where = f"round {self._count + 1}"
@@ -172,10 +194,13 @@ def _draft(
 def _listed(draft: Draft, ids: Array, log_q: Array, read: int | None) -> Draft:
     """With the drafter's lists by depth, [L, K]."""
     lists = Candidates(np.array(ids, np.int64), np.array(log_q, np.float32))
-    if read is None and draft.nodes > 1 and max(map(len, draft.children)) == 1:
-        read = 1
-    proposal = Proposal.factorised(lists, draft.depths, read)
-    return with_proposal(draft, proposal)
+    return with_proposal(draft, Proposal.factorised(lists, draft.depths, _read_of(draft, read)))
+
+
+def _read_of(draft: Draft, read: int | None) -> int | None:
+    """How many tokens of a list the builder looks at: a chain is taken to read one."""
+    chain = draft.nodes > 1 and max(map(len, draft.children)) == 1
+    return 1 if read is None and chain else read
 
 
 def with_proposal(draft: Draft, proposal: Proposal) -> Draft:

@@ -29,7 +29,7 @@ import numpy as np
 from .channel import read
 from .core.errors import UserError
 from .core.rounds.draft import NOT_ASKED, Candidates, Proposal
-from .core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
+from .core.rounds.round import Probe, Round, TargetProbs, Times
 from .core.traces.record import Recorder, with_proposal
 
 BY_REQUEST = ("out", "position")
@@ -298,15 +298,11 @@ def _seen(
     read     as in ``Proposal``
     """
     verdict, count = record.verdict, len(record.draft)
-    answers, last = verdict.target_tokens.copy(), verdict.path[-1]
-    bonus = None
+    answers = verdict.target_tokens
     if "top" in here and not sampling.get("temperature"):
         greedy = here["top"][:, 0]
         answers = np.where(answers < 0, greedy, answers)
-    elif sampling.get("temperature") and record.draft.children[last]:
-        # a rule for sampling draws it from what the draft leaves of p
-        bonus, answers[last] = verdict.bonus, -1
-    record = replace(record, verdict=Verdict(verdict.path, answers, bonus))
+    record = replace(record, verdict=replace(verdict, target_tokens=answers))
     if "top" in here:
         probs = TargetProbs(
             here["log_p"], here["rank_p"], here["top"].astype(np.int64), here["top_log_p"],
