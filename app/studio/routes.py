@@ -22,7 +22,7 @@ from app.studio import shipped
 from app.studio.examples import Examples, budget_of
 from app.studio.faults import note_bug, refuse
 from app.studio.files import (
-    FIGURES,
+    FIGURE,
     GRAPHS,
     figure_file,
     graph_file,
@@ -151,8 +151,8 @@ class Routes:
             return trace_file(run.trace())
         if form in GRAPHS:
             return graph_file(record, form, run.method)
-        if form in FIGURES:
-            return figure_file(record, run, form)
+        if form == FIGURE:
+            return figure_file(record, run)
         return run_file(run, form, opens=question.round or 0)
 
     # ── several ──────────────────────────────────────────────────────────────────────────────────
