@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from analysis.charts.palette import LETTERS
-from analysis.labels import sampling
+from analysis.labels import temperature
 from app.studio import shipped
 from app.studio.examples import Examples, budget_of
 from app.studio.faults import note_bug, refuse
@@ -233,7 +233,7 @@ def run_line(ticket: object, run: StudioRun) -> dict[str, Any]:
         "file": visible(run.file, 60) if run.file else "",
         "method": visible(method_name(run.method)),
         "budget": budget_of(run.method, run.header.settings) if run.header else None,
-        "temperature": sampling(run.header).temperature if run.header else 0,
+        "temperature": temperature(run.header) if run.header else None,
         "prompt": flowing(run.header.prompt_text if run.header else "", 120),
         "made": run.made,
     }
