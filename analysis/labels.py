@@ -168,7 +168,9 @@ def _setting(header: Header) -> dict[str, str]:
         if isinstance(value, int | float):
             found.setdefault(key, str(value))
     rule = sampling(header)
-    found |= {"T": f"{rule.temperature:g}", "target": str(header.model.get("name", ""))}
+    told = temperature(header) is not None
+    found |= {"T": f"{rule.temperature:g}" if told else "not told"}
+    found |= {"target": str(header.model.get("name", ""))}
     found |= {"top-k": str(rule.top_k), "top-p": str(rule.top_p)}
     found |= {"dtype": header.dtype, "version": _version(header)}
     drafter = {key: str(value) for key, value in header.drafter.items()}
@@ -231,7 +233,7 @@ def text_key(header: Header) -> str:
         header.tokenizer_hash,
         header.prompt_text,
         header.prompt_ids,
-        asdict(sampling(header)),
+        temperature(header) is None or asdict(sampling(header)),
         token_limit(header),
         header.dtype,
         header.device.partition(":")[0],

@@ -15,9 +15,10 @@ LITTLE = 0.02
 
 
 def told(done: float | None, what: str, seconds: float) -> str:
-    """The work, its percentage and about how long the rest takes if it goes on as in the
-    ``seconds`` since it began: "layers + 1: 34%, about 40 s left"."""
-    done = done or 0.0
+    """The work and, where it is known, its percentage and about how long the rest takes if it goes
+    on as in the ``seconds`` since it began: "layers + 1: 34%, about 40 s left"."""
+    if done is None:
+        return what
     words = f"{what}: {done:.0%}"
     if seconds < EARLY or not LITTLE <= done < 1:
         return words

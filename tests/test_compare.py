@@ -43,6 +43,8 @@ def test_two_denoising_runs_say_what_they_drew_with():
     one = replace(make_header("why?"), settings={"length": 64, "temperature": 0.7, "pace": "k1"})
     other = replace(one, settings=dict(one.settings) | {"temperature": 0.0})
     assert any("temperatures" in words for words in cautions(one, other))
+    untold = replace(one, settings={"length": 64, "pace": "k1"})
+    assert not cautions(one, untold) and not cautions(untold, other)
 
 
 def test_of_more_than_two_it_is_said_which():

@@ -35,6 +35,7 @@ from core.diffusion.draft_graph import DraftGraph, make_graph
 from core.diffusion.nfe import count_nfe, denoised_tokens
 from core.diffusion.pace import Pace
 from core.diffusion.request import DenoiseRequest
+from core.errors import UserError
 from core.rounds.blocks import MASKED
 from core.rounds.round import ACCEPTED, REJECTED, UNREACHED, Round
 from core.traces.reader import read_trace
@@ -301,10 +302,28 @@ def test_the_live_engine_starts_both_denoising_runs():
     assert (spiffy.method, plain.method) == ("spiffy", "denoise")
     assert graph_of(spiffy.settings).name == "k1-d3" and spiffy.settings["block"] == 8
     assert spiffy.settings["ahead"] == 0.7  # the model's own
-    own = engine.start(DenoiseRequest("p", 16, ahead=0.2)).header
+    said: list[str] = []
+    own = engine.start(DenoiseRequest("p", 16, ahead=0.2), lambda _, what: said.append(what)).header
+    assert said == ["the model's first call"]
     assert own.settings["ahead"] == 0.2 and differences([own, plain]) == [
         "the orders of unmasking differ"
     ]
+
+
+def test_the_first_denoising_run_says_that_the_denoiser_is_loaded(monkeypatch):
+    pytest.importorskip("torch")
+    import core.diffusion.models as models
+
+    def refuse(_name, _device, _report):
+        raise UserError("none here")
+
+    monkeypatch.setattr(models, "load_diffusion", refuse)
+    said: list[str] = []
+    with pytest.raises(UserError, match="none here"):
+        LiveEngine(ModelChoice(device="cpu")).start(
+            DenoiseRequest("p", 16), lambda _, what: said.append(what)
+        )
+    assert said == ["loading the denoiser"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.charts import figures
-from analysis.labels import text_key
+from analysis.labels import set_apart, text_key
 from analysis.measures import acceptance, causes, comparison, metrics, reliability
 from analysis.measures.findings import findings
 from analysis.measures.parts import RecordedPart
@@ -599,20 +599,27 @@ def test_what_shares_no_text_is_said_and_one_text_has_no_interval():
 
 
 def test_the_text_is_decided_by_all_that_decides_it_the_seed_only_above_temperature_zero():
-    header = fakes.make_header()
-
     def key(seed, temperature):
         rule = {"temperature": temperature, "seed": seed, "top_k": 0, "top_p": 1.0}
         return text_key(replace(fakes.make_header(sampling=rule), seed=seed))
 
-    assert key(1, 0) == key(2, 0) == text_key(header)
+    assert key(1, 0) == key(2, 0)
+    greedy = {"temperature": 0.0}
+    header, untold = fakes.make_header(sampling=greedy), fakes.make_header()
+    assert key(1, 0) == text_key(header)
     others = [
-        fakes.make_header(max_new_tokens=31), replace(header, dtype="bfloat16"),
+        untold, fakes.make_header(max_new_tokens=31, sampling=greedy),
+        replace(header, dtype="bfloat16"),
         replace(header, device="cuda:0"), replace(header, prompt_ids=(1, 2)),
     ]  # fmt: skip
     keys = {text_key(h) for h in (header, *others)} | {key(1, 0.7), key(2, 0.7)}
-    assert len(keys) == 7 and text_key(replace(header, device="cuda:1")) in keys
-    assert text_key(fakes.make_header(method="dart", budget=8)) == text_key(header)
+    assert len(keys) == 8 and text_key(replace(header, device="cuda:1")) in keys
+    assert text_key(fakes.make_header(method="dart", budget=8)) == text_key(untold)
+
+
+def test_a_temperature_that_is_not_told_is_not_called_greedy():
+    headers = {"a": fakes.make_header(), "b": fakes.make_header(sampling={"temperature": 0.0})}
+    assert set_apart(headers) == {"a": "T=not told", "b": "T=0"}
 
 
 def test_labels_tell_apart_what_differs_and_nothing_else_and_are_short():

@@ -119,6 +119,11 @@ def test_step_times_are_advice_on_the_run_on_view_as_the_command_gives_it(call, 
         d["meta"]["name"] for d in told["figure"]["data"] if "meta" in d
     }
     json.dumps(told, allow_nan=False)
+    served = write(tmp_path, "v.json", VLLM)
+    told = opened(steps, dict, lambda: served)
+    code, out, _ = call("advise", served, "--cost", steps, "--json")
+    assert code == 0 and json.loads(out)["sentences"] == told["lines"]
+    assert "of vLLM: the counts that were open here, with" in told["about"]
     with pytest.raises(UserError, match="open a run in Run first"):
         opened(steps)
     other = read_trace(ASSETS / "traces" / "chat-hydra.jsonl.gz")

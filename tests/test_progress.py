@@ -18,7 +18,7 @@ from tests.fakes import make_header, make_run
 @pytest.mark.parametrize(
     ("fraction", "seconds", "said"),
     [
-        (None, 100, "at work: 0%"),
+        (None, 100, "at work"),
         (0.5, 1, "at work: 50%"),  # too early to say
         (0.01, 100, "at work: 1%"),
         (0.25, 10, "at work: 25%, about 30 s left"),

@@ -175,11 +175,14 @@ def test_what_is_no_round_is_one_sentence(tmp_path, said):
     assert not read_trace(tmp_path / "a.jsonl").complete  # and what was written is kept
 
 
-def test_siblings_without_lists_are_ranked_by_q_or_by_their_order(tmp_path):
+def test_siblings_without_lists_are_ranked_by_q_alone(tmp_path):
     with Recorder(tmp_path / "t.jsonl", "theirs", [1]) as record:
         told = record.round([9, 4, 5], [-1, 0, 0], [0], 9, log_q=[0, -2, -1])
         untold = record.round([9, 4, 5], [-1, 0, 0], [0], 9)
-    assert told.draft.ranks.tolist() == [0, 2, 1] and untold.draft.ranks.tolist() == [0, 1, 2]
+        partly = record.round([9, 4, 5, 6], [-1, 0, 0, 1], [0], 9, log_q=[0, -2, np.nan, -1])
+    assert told.draft.ranks.tolist() == [0, 2, 1]
+    assert untold.draft.ranks.tolist() == [0, -1, -1]
+    assert partly.draft.ranks.tolist() == [0, -1, -1, 1]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -334,6 +334,7 @@ def test_saved_trees_become_the_same_rounds(tmp_path):
         assert ours.committed == theirs.committed and ours.position == theirs.position
         assert ours.verdict.path == theirs.verdict.path
         assert ours.draft.parents.tolist() == theirs.draft.parents.tolist()
+        assert ours.draft.ranks.tolist() == theirs.draft.ranks.tolist()
 
 
 def test_trees_that_are_not_the_texts_are_refused(tmp_path):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from msgspec import Meta, Struct
 
 from core.declared import BadField, Count, Size, Whole, convert
 from core.errors import UserError
 from core.json_input import read_json
+from core.rounds.round import Round
 from core.traces.record import Recorder
 from core.traces.schema import MAX_ROWS
 
@@ -65,9 +68,17 @@ def write_trees(path: Path, out: Path) -> int:
             if drafted[0] < 0 or tuple(accepted[: len(text)]) != text[: len(accepted)]:
                 raise UserError(f"{path}: what round {number} accepted is not the text")
             bonus = text[-1] if len(text) == len(rows) else -1  # the text's end cut it off
-            record.round(drafted, parents, rows, bonus, committed=text)
+            record.round(drafted, parents, rows, bonus, committed=text, more=_ranked)
             at += len(rows)
     return len(rounds)
+
+
+def _ranked(record: Round) -> Round:
+    """With the ranks of the nodes: DDTree drafts siblings in the order of q (Algorithm 1)."""
+    ranks = np.zeros(len(record.draft), np.int32)
+    for siblings in record.draft.children:
+        ranks[list(siblings)] = 1 + np.arange(len(siblings))
+    return replace(record, draft=replace(record.draft, ranks=ranks))
 
 
 @contextmanager

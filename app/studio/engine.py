@@ -124,12 +124,16 @@ class LiveEngine:
     def start(self, request: Request, report: Progress = silent) -> Started:
         """``report`` hears of what comes before the first round; what it raises ends the run.
         Raises UserError for a bad request."""
-        from analysis.measures.probe import observe
-
         if isinstance(request, DenoiseRequest):
+            if self._denoiser is None:
+                report(None, "loading the denoiser")
             from core.diffusion.run import start
 
-            return _live(start(self._loaded_denoiser(), request))
+            run = start(self._loaded_denoiser(report), request)
+            report(None, "the model's first call")
+            return _live(run)
+        from analysis.measures.probe import observe
+
         if self._engine is None:
             raise UserError(f"{self._choice.model} is a diffusion model: it runs in Denoise")
         if isinstance(request, CollectRequest):

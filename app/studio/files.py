@@ -37,9 +37,9 @@ MAX_CELLS = 200_000  # of a table that a page sends to have it as a file
 TOO_LARGE = "this run is too large for the page: save its trace and use the export command"
 
 GRAPHS = ("dot", "graphml")
-FIGURES = ("figure.svg", "figure.pdf")
+FIGURE = "figure.svg"
 SVG = "image/svg+xml"
-PAPER = Paper(ground="white")  # what is saved is for a paper, in the light theme's colours
+PAPER = Paper(ground="transparent")  # the page adds the ground: app/web/save/paper.js
 FileJson = dict[str, str]  # {name, type, data}; the data in base64
 
 
@@ -110,19 +110,11 @@ def tree_file(record: Round, run: StudioRun, opened: Sequence[int] | None) -> Fi
     return _file(run.method, f"round-{record.number}.svg", SVG, drawn.encode())
 
 
-def figure_file(record: Round, run: StudioRun, form: str) -> FileJson:
-    """A round's folded tree for a paper, on white and with a legend; ``form`` is of ``FIGURES``.
-
-    Raises UserError where a PDF cannot be made.
-    """
+def figure_file(record: Round, run: StudioRun) -> FileJson:
+    """A round's folded tree for a paper, with a legend."""
     drawing = tree_drawing(record, run.explainer, (), legend=True)
-    if form == "figure.svg":
-        data, kind = svg(drawing, PAPER).encode(), SVG
-    else:
-        from app.export.figure import figure
-
-        data, kind = figure(drawing, PAPER, "pdf"), "application/pdf"
-    return _file(run.method, f"round-{record.number}-{form}", kind, data)
+    data = svg(drawing, PAPER).encode()
+    return _file(run.method, f"round-{record.number}-{FIGURE}", SVG, data)
 
 
 def graph_file(record: Round, form: object, method: str) -> FileJson:

@@ -17,12 +17,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from analysis.charts.palette import LETTERS
-from analysis.labels import sampling
+from analysis.labels import temperature
 from app.studio import shipped
 from app.studio.examples import Examples, budget_of
 from app.studio.faults import note_bug, refuse
 from app.studio.files import (
-    FIGURES,
+    FIGURE,
     GRAPHS,
     figure_file,
     graph_file,
@@ -151,8 +151,8 @@ class Routes:
             return trace_file(run.trace())
         if form in GRAPHS:
             return graph_file(record, form, run.method)
-        if form in FIGURES:
-            return figure_file(record, run, form)
+        if form == FIGURE:
+            return figure_file(record, run)
         return run_file(run, form, opens=question.round or 0)
 
     # ── several ──────────────────────────────────────────────────────────────────────────────────
@@ -233,7 +233,7 @@ def run_line(ticket: object, run: StudioRun) -> dict[str, Any]:
         "file": visible(run.file, 60) if run.file else "",
         "method": visible(method_name(run.method)),
         "budget": budget_of(run.method, run.header.settings) if run.header else None,
-        "temperature": sampling(run.header).temperature if run.header else 0,
+        "temperature": temperature(run.header) if run.header else None,
         "prompt": flowing(run.header.prompt_text if run.header else "", 120),
         "made": run.made,
     }

@@ -104,16 +104,16 @@ def facts(header: Header) -> dict[str, str]:
         "block": header.settings.get("block"),
         "pace": header.settings.get("pace"),
     }
-    always = {
-        "text": header.prompt_text,
-        "ahead": header.settings.get("ahead") or 0,
+    rule = {
         "temperature": sampling.get("temperature") or 0,
         "top-k": warm and (sampling.get("top_k") or 0),
         "top-p": (warm and sampling.get("top_p")) or 1,
         "seed": warm and header.seed,
     }
+    always = {"text": header.prompt_text, "ahead": header.settings.get("ahead") or 0}
     told = {name: _short(value) if value else "" for name, value in known.items()}
-    return told | {name: _short(value) for name, value in always.items()}
+    always |= rule if "temperature" in sampling else {}
+    return dict.fromkeys(rule, "") | told | {name: _short(each) for name, each in always.items()}
 
 
 def sampled(header: Header) -> bool:

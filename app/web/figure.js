@@ -6,11 +6,14 @@ import { button, h, say, shortNumber, unbroken, withInterval } from "./dom.js";
 import { choice, menu, optionsOf, sheet } from "./parts.js";
 import { pictureButtons, savers } from "./save/buttons.js";
 import { fileName } from "./save/files.js";
-import { inLight, PAPER } from "./save/picture.js";
+import { wideFor } from "./save/paper.js";
+import { inLight } from "./save/picture.js";
 
 const SCRIPT = "web/plotly.min.js";
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
 const SCALE = 1.6; // a picture that is saved: its width by its height
+const LEAST = 480; // pixels: it is drawn so wide, and scaled to less
+const NONE = "rgba(0, 0, 0, 0)";
 const TYPE = 12; // pixels: the type that a description is written for
 const SIZES = new Set("size width thickness standoff xshift l r t b".split(" "));
 const CLOSE = { rootMargin: "300px" }; // how far out of sight a figure is drawn
@@ -273,8 +276,8 @@ export class Figure {
     const { toImage } = await plotly(),
       { data, layout } = inLight(() => this._described()),
       { updatemenus, ...rest } = layout,
-      ground = { paper_bgcolor: PAPER, plot_bgcolor: PAPER };
-    const width = Math.max(480, this.box.clientWidth),
+      ground = { paper_bgcolor: NONE, plot_bgcolor: NONE };
+    const width = wideFor(this.box.clientWidth, LEAST),
       size = { width, height: Math.round(width / SCALE) };
     const figure = { data, layout: { ...rest, ...ground, ...size } };
     const text = await toImage(figure, { format: "svg", imageDataOnly: true, ...size });

@@ -151,7 +151,7 @@ export class Gallery {
 
   /** heated: its temperature is said. */
   _run(run, heated) {
-    const heat = heated ? `, T ${run.temperature}` : "",
+    const heat = heated ? `, T ${run.temperature ?? "not told"}` : "",
       name = run.method + (run.budget ? `, B = ${run.budget}` : "") + heat,
       rounds = plural(run.rounds, "round"),
       [title, words] = run.file ? [run.file, `${name}, ${rounds}`] : [name, rounds];

@@ -8,6 +8,7 @@ import { sign, slot } from "./parts.js";
 import { toolbar } from "./roving.js";
 import { takeAnswer, whyNot } from "./save/files.js";
 import { SaveMenu } from "./save/menu.js";
+import { savePicture, servedPicture } from "./save/picture.js";
 import { NodeTable } from "./table.js";
 import { GHOST } from "./tree/boxes.js";
 import { TreeView } from "./tree.js";
@@ -290,22 +291,22 @@ export class Pane {
   // ── files ──────────────────────────────────────────────────────────────────────────────────
 
   saveTrace() {
-    return this._save(this.source.save({ ticket: this.feed.ticket }), "application/gzip");
-  }
-
-  saveDrawing() {
-    return this._save(
-      this.source.draw({
-        ticket: this.feed.ticket,
-        round: this.at,
-        whole: !this.tree.folded,
-        open: [...this.tree.opened],
-      }),
-      "image/svg+xml",
+    return this._told(
+      takeAnswer(this.source.save({ ticket: this.feed.ticket }), "application/gzip"),
     );
   }
 
-  _save(asked, type) {
-    return takeAnswer(asked, type).catch((error) => this.hear.complain(whyNot(error)));
+  saveDrawing() {
+    const drawn = this.source.draw({
+      ticket: this.feed.ticket,
+      round: this.at,
+      whole: !this.tree.folded,
+      open: [...this.tree.opened],
+    });
+    return this._told(servedPicture(drawn).then((picture) => savePicture("SVG", picture)));
+  }
+
+  _told(saved) {
+    return saved.catch((error) => this.hear.complain(whyNot(error)));
   }
 }

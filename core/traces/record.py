@@ -163,9 +163,9 @@ def _draft(
     log_q: Sequence[float] | None,
     sampled: bool,
 ) -> Draft:
-    """Depths follow from the parents; a node's rank is its place among its siblings by log q, or
-    by order where that is not known. The only token after another may have been drawn from q where
-    the text is ``sampled``: then its rank is not known either."""
+    """Depths follow from the parents; a node's rank is its place among its siblings by log q. Where
+    that is not told of them all, ranks are not known, but that of the only token after another: it
+    is the best, unless the text is ``sampled`` and it may have been drawn from q."""
     above = np.array(parents, np.int32)
     depths = np.zeros(len(above), np.int32)
     for row, parent in enumerate(above[1:].tolist(), 1):
@@ -175,9 +175,9 @@ def _draft(
     ranks = np.zeros(len(above), np.int32)
     for parent in set(above[1:].tolist()):
         rows = np.flatnonzero(above == parent)
-        drawn = sampled and len(rows) == 1 and np.isnan(odds[rows[0]])
+        is_known = (len(rows) == 1 and not sampled) or not np.isnan(odds[rows]).any()
         places = 1 + np.arange(len(rows))
-        ranks[rows[np.argsort(-odds[rows], kind="stable")]] = NOT_KNOWN if drawn else places
+        ranks[rows[np.argsort(-odds[rows], kind="stable")]] = places if is_known else NOT_KNOWN
     scores = odds.astype(np.float64)
     for row, parent in enumerate(above[1:].tolist(), 1):
         scores[row] += scores[parent]

@@ -15,13 +15,14 @@ pytestmark = pytest.mark.browser
 # [words that are too near] of boxes of every shape, at the scales that show numbers: the gaps of
 # words to the right, in pixels of the screen.
 NEAR = """async ({ scales, least }) => {
-  const { nodeBox, sizes } = await import("/web/tree/boxes.js"),
+  const { chipBox, nodeBox, sizes, squeezed } = await import("/web/tree/boxes.js"),
     { TOKEN } = await import("/web/tree/camera.js"),
     { s } = await import("/web/dom.js");
   const odds = [1, 0.99, 0.084, 0.0004],
     pairs = odds.flatMap((q) => odds.map((p) => [q, p])),
+    ROUND = 3, // of a pill, at the height of its sums
     found = [];
-  const measure = (size, k, sign) => {
+  const measure = (size, k, sign, chips) => {
     const round = {
       tokens: pairs.map(() => 0), labels: ["a token of many letters"], short: ["essential-ly…"],
       depths: pairs.map(() => 1), status: "r".repeat(pairs.length),
@@ -31,6 +32,8 @@ NEAR = """async ({ scales, least }) => {
     const svg = s("svg", { class: "ds-tree" });
     svg.style.setProperty("--token", `${TOKEN / k}px`);
     svg.append(...pairs.slice(1).map((_, i) => nodeBox(size, round, i + 1, `n${i}`, [0, 0])));
+    const chip = { parent: 0, nodes: 16, words: "+16 rejected" };
+    if (chips) svg.append(...pairs.map(([q, p]) => chipBox(size, { ...chip, q, p }, [0, 0])));
     document.querySelector("main").replaceChildren(svg);
     for (const node of svg.children) {
       const texts = [...node.querySelectorAll("text")].map((text) => [text, text.getBBox()]),
@@ -39,14 +42,21 @@ NEAR = """async ({ scales, least }) => {
         const level = ([other, { x, y }]) =>
             other !== text && x > box.x && Math.abs(y - box.y) < 7,
           ends = texts.filter(level).map(([, { x }]) => x);
-        const gap = (Math.min(size.boxW, ...ends) - right(box)) * k;
+        const edge = node.matches(".ds-node") ? size.boxW : size.boxW - ROUND;
+        const gap = (Math.min(edge, ...ends) - right(box)) * k;
         if (gap < least) found.push([node.textContent, text.textContent, k, size.boxW, gap]);
       }
     }
   };
   for (const shape of ["", "flat", "narrow", "large", "slim"])
     for (const k of scales)
-      for (const sign of [null, "n2"]) measure(sizes(null, shape, true), k, sign);
+      for (const sign of [null, "n2"]) measure(sizes(null, shape, true), k, sign, true);
+  for (const shape of ["narrow", "slim"]) {
+    const size = sizes(null, shape, true);
+    for (const k of scales)
+      for (const sign of [null, "▲"])
+        measure(squeezed(size, 6, 6 * size.least + 45), k, sign, false);
+  }
   return found;
 }"""
 

@@ -66,3 +66,36 @@ def test_every_figure_is_a_pdf(visit: Open, address: str, place: str):
         assert made.mediabox[2:] == pytest.approx([0.75 * width, 0.75 * height], abs=0.1)
         assert letters(made.extract_text()) == letters(words)
     assert len(found) >= least
+
+
+def test_one_choice_of_ground_and_width_is_of_all_pictures(visit: Open, address: str):
+    """Charts, trees and the server's figure are as wide as a column, and on nothing."""
+    page = visit(f"{address}/#view=calibration&trace=chat-dart")
+    chart = page.locator(".ds-figure:has(.main-svg)").first
+    expect(chart).to_be_visible()
+
+    def of(form: str) -> bytes:
+        button = chart.get_by_role("button", name="as PDF", include_hidden=True)
+        return saved(page, button.element_handles()[0], form)
+
+    assert b'fill="white"' in of("SVG")
+    chart.locator("summary").click()
+    chart.get_by_role("button", name="Paper…").click()
+    panel = page.get_by_role("dialog", name="Saved pictures")
+    panel.get_by_label("Ground").select_option("none, transparent")
+    panel.get_by_label("Width in inches").fill("3.25")
+    panel.get_by_role("button", name="Close").click()
+    drawn = of("SVG")
+    assert ElementTree.fromstring(drawn).attrib["width"] == "312" and b'fill="white"' not in drawn
+    assert whole(of("PDF")).mediabox[2] == pytest.approx(234, abs=0.1)
+    page.goto(f"{address}/#trace=chat-dart")
+    page.reload()  # the choice is kept
+    expect(page.locator(".ds-tree:visible .ds-node").first).to_be_visible()
+    page.keyboard.press("s")
+    for line in ("Whole tree", "This round for a paper"):
+        group = page.get_by_role("group", name=line)
+        with page.expect_download() as made:
+            group.get_by_role("button", name="SVG").click()
+        text = Path(made.value.path()).read_bytes()
+        assert ElementTree.fromstring(text).attrib["width"] == "312", line
+        assert b'fill="white"' not in text, line

@@ -3,6 +3,7 @@
 import { button, h } from "../dom.js";
 import { csvOf } from "./csv.js";
 import { fileName, handOut, takeAnswer, whyNot } from "./files.js";
+import { paperButton } from "./paper.js";
 import { FORMS, savePicture } from "./picture.js";
 
 /** A button that saves something; when it cannot, it says why until the next try, beside the menu
@@ -24,13 +25,14 @@ export function saveButton(words, attributes, save) {
 /** A button for each form of a picture: draw() makes it, at once or later, name() calls it, `what`
  * says it: "this grid". */
 export function pictureButtons(what, draw, name, look = "ds-button") {
-  return Object.keys(FORMS).map((form) =>
+  const forms = Object.keys(FORMS).map((form) =>
     saveButton(
       form,
       { class: look, title: `Save ${what} as ${form}`, "aria-label": `Save ${what} as ${form}` },
       async () => savePicture(form, await draw(), name()),
     ),
   );
+  return [...forms, paperButton(look)];
 }
 
 /** Buttons that save numbers as files, in a row. records() gives the numbers; `source` is the

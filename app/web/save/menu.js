@@ -4,11 +4,11 @@ import { button, h } from "../dom.js";
 import { dialog } from "../parts.js";
 import { wholeTree } from "../tree/whole.js";
 import { takeAnswer, whyNot } from "./files.js";
-import { FORMS, picture, savePicture } from "./picture.js";
+import { paperButton } from "./paper.js";
+import { FORMS, picture, savePicture, servedPicture } from "./picture.js";
 
 /** words → form of a file → its button */
 const FILES = {
-  "This round for a paper": { "figure.svg": "SVG", "figure.pdf": "PDF" },
   "This round's draft": { dot: "DOT", graphml: "GraphML" },
   "Table of rounds": { "rounds.csv": "CSV", "rounds.parquet": "Parquet" },
   "Table of nodes": { "nodes.csv": "CSV", "nodes.parquet": "Parquet" },
@@ -43,6 +43,15 @@ export class SaveMenu {
         this._pictures(() => picture(pane.tree.svg), "view"),
       ),
       ...(pane.source.export
+        ? [
+            this._line(
+              "This round for a paper",
+              this._pictures(() => servedPicture(this._ask("figure.svg"))),
+            ),
+          ]
+        : []),
+      this._line("Pictures", paperButton("ds-button")),
+      ...(pane.source.export
         ? Object.entries(FILES).map(([words, forms]) =>
             this._line(
               words,
@@ -70,17 +79,19 @@ export class SaveMenu {
   }
 
   _pictures(draw, what) {
-    const name = () => `draftscope-round-${this.pane.at + 1}-${what}`;
+    const name = () => (what ? `draftscope-round-${this.pane.at + 1}-${what}` : undefined);
     return Object.keys(FORMS).map((form) =>
-      this._act(form, () => savePicture(form, draw(), name())),
+      this._act(form, async () => savePicture(form, await draw(), name())),
     );
   }
 
   _file(form, words) {
-    return this._act(words, () => {
-      const { feed, at } = this.pane;
-      return takeAnswer(this.pane.source.export({ ticket: feed.ticket, round: at, form }));
-    });
+    return this._act(words, () => takeAnswer(this._ask(form)));
+  }
+
+  _ask(form) {
+    const { feed, at, source } = this.pane;
+    return source.export({ ticket: feed.ticket, round: at, form });
   }
 
   _act(words, act) {

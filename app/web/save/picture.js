@@ -1,9 +1,11 @@
 // Pictures of what is on the page: a copy of an SVG element with every computed style written into
-// it, so it looks the same wherever it is opened and needs no stylesheet. They are for a paper: on
-// white, in the light theme's colours, whatever theme is on view.
+// it, so it looks the same wherever it is opened and needs no stylesheet. They are for a paper: in
+// the light theme's colours, whatever theme is on view, on the ground that paper.js adds.
 
-import { SVG_ATTRIBUTES, SVG_NS, s } from "../dom.js";
+import { SVG_ATTRIBUTES, SVG_NS } from "../dom.js";
+import { answered } from "../feed.js";
 import { handOut } from "./files.js";
+import { onPaper } from "./paper.js";
 
 const PAINT = [
   "fill",
@@ -26,7 +28,6 @@ const LETTERS = new Set(["text", "tspan"]);
 const FINE = 2; // pixels of a PNG for one of the page
 const SIDE = 16000; // pixels a canvas is sure to have, and below those of its area
 const AREA = 1.2e8;
-export const PAPER = "#fff";
 
 /** What `look` finds while the page has the light theme; nothing of that is painted. */
 export function inLight(look) {
@@ -49,10 +50,6 @@ export function picture(svg) {
   if (!svg.hasAttribute("viewBox")) copy.setAttribute("viewBox", `0 0 ${width} ${height}`);
   copy.setAttribute("width", width);
   copy.setAttribute("height", height);
-  const view = copy.getAttribute("viewBox").split(" ");
-  const ground = s("rect", { x: view[0], y: view[1], width: view[2], height: view[3] });
-  ground.setAttribute("fill", PAPER);
-  copy.prepend(ground);
   return { text: new XMLSerializer().serializeToString(copy), width, height };
 }
 
@@ -86,8 +83,8 @@ function styledCopy(element, share = 1) {
 }
 
 /** A picture as the bytes of a PNG. */
-async function rastered({ text, width, height }) {
-  const scale = Math.min(FINE, SIDE / Math.max(width, height), Math.sqrt(AREA / (width * height)));
+async function rastered({ text, width, height, dense = FINE }) {
+  const scale = Math.min(dense, SIDE / Math.max(width, height), Math.sqrt(AREA / (width * height)));
   const image = new Image(),
     canvas = document.createElement("canvas");
   image.src = `data:image/svg+xml;base64,${base64(new TextEncoder().encode(text))}`;
@@ -113,7 +110,17 @@ export const FORMS = {
   PNG: rastered,
 };
 
-/** Save a picture {text, width, height} as a file of one of those forms. */
-export async function savePicture(form, drawn, name) {
-  handOut(`${name}.${form.toLowerCase()}`, await FORMS[form](drawn));
+/** Save a picture {text, width, height} as a file of one of those forms, as paper.js has it. */
+export async function savePicture(form, drawn, name = drawn.name) {
+  handOut(`${name}.${form.toLowerCase()}`, await FORMS[form](onPaper(drawn)));
+}
+
+/** The picture that the server answers with, with the name that it has there. */
+export async function servedPicture(asked) {
+  const { error, name, data } = await answered(asked);
+  if (error) throw new Error(error);
+  const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0)),
+    text = new TextDecoder().decode(bytes),
+    [, width, height] = /<svg [^>]*viewBox="0 0 ([\d.]+) ([\d.]+)"/.exec(text).map(Number);
+  return { text, width, height, name: name.replace(/\.svg$/, "") };
 }

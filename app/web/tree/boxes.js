@@ -62,7 +62,7 @@ export function squeezed(size, columns, within) {
     narrow = (within - (columns - 1) * gap) / columns;
   if ((columns - 1) * stepX + boxW <= within || narrow < least) return size;
   const fewer = Math.min(letters, (narrow - size.left) / WIDEST_LETTER);
-  return { ...size, boxW: narrow, stepX: narrow + gap, letters: fewer };
+  return { ...size, boxW: narrow, stepX: narrow + gap, letters: fewer, tight: true };
 }
 
 export function curve({ boxW, boxH }, [x0, y0], [x1, y1]) {
@@ -118,8 +118,8 @@ function editWords([position, token, p]) {
   return [String(position), token, p === null ? "" : percent(p)];
 }
 
-function lookOf({ large }, status) {
-  return `ds-node ${status}${large ? " large" : ""}`;
+function lookOf({ large, tight }, status) {
+  return `ds-node ${status}${large ? " large" : ""}${tight ? " tight" : ""}`;
 }
 
 /** The line of a box's token. */
@@ -243,7 +243,9 @@ export function ghostBox(size, round, id, [x, y]) {
 /** The children of a node that are not drawn. */
 export function chipBox(size, chip, [x, y]) {
   const [q, p] = [chip.q, chip.p].map(percent);
-  const odds = chip.p === null ? [`Σq ${q}`] : q === p ? [`Σq, Σp ${q}`] : [`Σq ${q}`, `Σp ${p}`];
+  const both = [`Σq ${q}`, `Σp ${p}`],
+    alike = q === p && !size.slim, // in a slim box each has a line
+    odds = chip.p === null ? both.slice(0, 1) : alike ? [`Σq, Σp ${q}`] : both;
   const [count] = chip.words.split(" "),
     start = size.slim ? size.left : 8,
     long = size.slim || (size.flat && chip.words.length > FLAT_WORDS),
