@@ -307,7 +307,7 @@ def _kind(tables: Tables, over: Over, by: By) -> Iterator[Finding]:
                 continue
             words = (
                 f"{_KINDS[over]} {row[over]} are accepted at {number(row['acceptance'])} of "
-                f"{plural(row['observed'], 'position')}, all others at {number(rest)}."
+                f"{plural(row['observed'], 'position')}, all others at {number(rest)} of {others}."
             )
             example = _missed(tables, by, label, over, row[over])
             yield _finding(label, over, row["observed"], "position", words, example)

@@ -165,6 +165,7 @@ def _told(title: str, about: str, found: list[TextTable], lines: list[str]) -> d
             {
                 "title": sheet.title,
                 "heads": list(sheet.heads),
+                "words": sorted(sheet.words),
                 "rows": [[flowing(cell, MAX_CELL) for cell in row] for row in sheet.rows],
             }
             for sheet in found
