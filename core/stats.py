@@ -102,7 +102,16 @@ def ratio(sums: Numbers, counts: Numbers, draws: int = 2000, seed: int = 0) -> t
         return np.nan, np.nan
     if len(sums) > MANY:
         return _around(*_influences(sums, counts))
-    return interval(resample(sums, counts, draws, seed))
+    totals, sizes = in_order(sums, counts)
+    return interval(resample(totals, sizes, draws, seed))
+
+
+def in_order(*columns: Numbers) -> list[Array]:
+    """The units of these columns in an order of their own values: what is drawn then does not
+    depend on which order files, prompts or other methods gave them."""
+    found = [np.asarray(column, float) for column in columns]
+    order = np.lexsort(found[::-1])
+    return [column[order] for column in found]
 
 
 def difference(
@@ -117,7 +126,10 @@ def difference(
             _influences(sums, counts), _influences(other_sums, other_counts)
         )  # fmt: skip
         return _around(one - other, by_one - by_other)
-    return interval(resample(sums, counts, draws) - resample(other_sums, other_counts, draws))
+    a, b, c, d = (np.asarray(x, float) for x in (sums, counts, other_sums, other_counts))
+    # By their sums first: one less the other and the other less the one are then nearly alike.
+    a, b, c, d = in_order(a + c, b + d, a, b, c, d)[2:]
+    return interval(resample(a, b, draws) - resample(c, d, draws))
 
 
 def _influences(sums: Numbers, counts: Numbers) -> tuple[float, Array]:

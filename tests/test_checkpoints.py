@@ -281,6 +281,8 @@ def test_numbers_by_depth_are_paired_by_text():
         if texts < 5:
             assert np.isnan(row["low"]) and np.isnan(row["high"])
             continue
+        order = np.lexsort([m, b, n, a, n + m, a + b])
+        a, n, b, m = (x[order] for x in (a, n, b, m))
         picks = np.random.default_rng(0).integers(0, len(a), (2000, len(a)))
         drawn = [s[picks].sum(1) / c[picks].sum(1) for s, c in ((a, n), (b, m))]
         low, high = np.quantile(drawn[0] - drawn[1], [0.025, 0.975])

@@ -226,6 +226,9 @@ def test_a_round_becomes_a_figure_of_a_column(trace_file: Path, tmp_path: Path, 
     assert export(trace_file, "--to", "pdf", *words) == 0
     said = capsys.readouterr()
     assert "run-round-2.pdf" in said.out and "pt high" in said.err
+    (wide,) = re.findall(r"--column ([\d.]+in) gives that", said.err)
+    assert export(trace_file, "--to", "pdf", *words[:2], "--column", wide, *words[4:]) == 0
+    assert "pt high" not in capsys.readouterr().err
     assert (tmp_path / "run-round-2.pdf").read_bytes().startswith(b"%PDF-")
     assert export(trace_file, "--to", "svg", "--outlined", *words) == 0
     assert b"<text" not in (tmp_path / "run-round-2.svg").read_bytes()

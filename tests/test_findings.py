@@ -94,6 +94,21 @@ def test_coverage_is_the_mean_over_all_observed_positions(told):
     assert ("flat" in found["width"].words) == (mean[-1] - mean[len(mean) // 2 - 1] < FLAT)
 
 
+def test_coverage_of_a_drafter_that_knows_nothing_is_not_called_flat(tmp_path):
+    vocabulary = 200
+    p, q = np.zeros((2, vocabulary)), np.full((1, vocabulary), 1 / vocabulary)
+    p[:, 150] = 1.0
+    with Recorder(path := tmp_path / "a.jsonl", "mine", [1], budget=1) as record:
+        for root in [5] + [150] * 24:
+            record.round([root, 3], [-1, 0], [0], 150, p=p, q=q)
+    (words,) = (
+        each.words for each in findings(Tables.of(read_trace(path))) if each.about == "width"
+    )
+    assert words.startswith(
+        "Coverage is next to nothing: the 16 best tokens hold 0% of p, over 25 "
+    )
+
+
 def test_depth_counts_walks_to_the_end_and_accepted_positions(told):
     found, rounds = told
     whole = sum(len(r["path"]) - 1 == len(r["candidates"]["token"]) for r in rounds)

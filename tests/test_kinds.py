@@ -242,6 +242,16 @@ def test_an_empty_file_and_one_that_is_not_there(tmp_path, capsys):
     assert is_one_sentence(capsys.readouterr().err)
 
 
+def test_checking_several_files_ends_with_their_sum(tmp_path, capsys):
+    write(tmp_path, "b.jsonl", "hello")
+    (tmp_path / "a.jsonl.gz").write_bytes(TRACE.read_bytes())
+    assert main(["trace", "check", str(tmp_path / "a.jsonl.gz")]) == 0
+    assert "files:" not in capsys.readouterr().out
+    assert main(["trace", "check", *map(str, sorted(tmp_path.iterdir()))]) == 2
+    said = capsys.readouterr().out
+    assert said.splitlines()[-1] == "2 files: 1 without a fault, 1 not a trace"
+
+
 def test_a_command_names_the_one_that_reads_the_file(tmp_path, capsys):
     assert main(["trace", "import", str(TRACE)]) == 2
     assert "it seems to be a trace, which `trace show` and `report` read" in capsys.readouterr().err

@@ -256,7 +256,7 @@ def test_a_target_is_asked_about_the_text_before():
 def test_sampled_texts_are_not_judged(tmp_path):
     settings = {"sampling": {"temperature": 1.0, "seed": 3}}
     one = read_one(saved(tmp_path / "a.jsonl", run((1,), settings=settings)))
-    with pytest.raises(UserError, match="only greedy texts part at ties"):
+    with pytest.raises(UserError, match="only of greedy ones a tie or a bug can be told"):
         compared([(one, Written("b", (1,), changed(3), None))])
     assert compared([(one, one)])[0].difference is None  # the same text needs no tie
     assert one.sampled and not read_one(saved(tmp_path / "b.jsonl", run((1,)))).sampled

@@ -187,7 +187,7 @@ def test_a_weak_kind_and_a_weak_tag_are_found():
     traces = {"a": trace(good, "maths"), "b": trace(bad, "chat", "mine")}
     found = findings(Tables.of(traces)).set_index("finding")
     assert "Prompts tagged chat are accepted at 0.00" in found["sentence"]["tag"]
-    assert "of 60 positions, all others at 1.00" in found["sentence"]["tag"]
+    assert "of 60 positions, all others at 1.00 of " in found["sentence"]["tag"]
     assert found["run"]["tag"] == "b" and found["round"]["tag"] == 1
     assert "cyrillic" in found["sentence"]["script"]
     tags = by_kind(Tables.of(traces), "tag").set_index("tag")["acceptance"].to_dict()

@@ -119,6 +119,11 @@ def test_step_times_are_advice_on_the_run_on_view_as_the_command_gives_it(call, 
         d["meta"]["name"] for d in told["figure"]["data"] if "meta" in d
     }
     json.dumps(told, allow_nan=False)
+    served = write(tmp_path, "v.json", VLLM)
+    told = opened(steps, dict, lambda: served)
+    code, out, _ = call("advise", served, "--cost", steps, "--json")
+    assert code == 0 and json.loads(out)["sentences"] == told["lines"]
+    assert "of vLLM: the counts that were open here, with" in told["about"]
     with pytest.raises(UserError, match="open a run in Run first"):
         opened(steps)
     other = read_trace(ASSETS / "traces" / "chat-hydra.jsonl.gz")
@@ -139,6 +144,10 @@ def test_many_traces_are_measured_together_as_the_command_does(call, tmp_path: P
     told = pooled([*sorted(made.iterdir()), bad], gone=2)
     json.dumps(told, allow_nan=False)
     assert code == 0 and "The rounds of 3 traces together" in told["about"]
+    for each in told["sheets"]:  # words to the left, numbers to the right
+        for at, head in enumerate(each["heads"][1:], 1):
+            is_words = head in ("metric", "formula", "over", " ", "an example of the commonest")
+            assert (at in each["words"]) == is_words, head
     rows = {row[0]: row[-1] for each in told["sheets"] for row in each["rows"]}
     assert [rows[f"acceptance at {n}"] for n in range(4)] == ["0.83", "0.67", "0.33", "0.17"]
     assert all(rows[f"{n}-α"] == number(metrics[f"{n}-α"]) for n in range(4))

@@ -65,6 +65,18 @@ def test_methods_are_compared_on_the_same_texts(call, folder):
     assert code == 0 and "cannot be compared: the prompts differ" in out
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_of_sampled_texts_that_differ_no_tie_is_spoken_of(call, tmp_path, temperature):
+    for noise, token in ((1, 3), (2, 4)):
+        path, settings = tmp_path / f"{noise}.jsonl", {"temperature": temperature, "noise": noise}
+        with Recorder(path, "mine", [5], 1, settings=settings) as record:
+            record.round([9, token], [-1, 0], [0, 1], 7)
+    code, out, _ = call("report", tmp_path)
+    assert code == 0 and "wrote the same text in 0 of 1: " in out
+    assert ("`trace compare` says" in out) == (temperature == 0)
+    assert ("sampled texts may part at any token" in out) == (temperature > 0)
+
+
 def test_tables_and_page_are_written(call, folder, tmp_path):
     out = tmp_path / "new" / "tables"
     code, _, err = call("report", folder, "--out", out, "--to", "csv", "parquet", "json", "--html")

@@ -173,6 +173,7 @@ def test_it_says_what_report_says(call, words, whole):
         assert f" {row.tau:.2f} " in line and f" {row.tokens_per_second:.1f} " in line
         assert "[" not in line, "two texts give no interval"
         assert line.endswith("4 of 4")
+    assert "no interval" in err
     assert call("report", whole / "traces")[0] == 0
 
 

@@ -134,7 +134,7 @@ def test_a_drawn_bonus_token_makes_a_text_a_sampled_one(tmp_path):
     other = read_one(saved(tmp_path / "b.jsonl", replace(trace, rounds=tuple(rounds))))
     assert other.sampled and not one.sampled
     short = replace(other, tokens=(*other.tokens[:4], -7))
-    with pytest.raises(UserError, match="only greedy texts part at ties"):
+    with pytest.raises(UserError, match="only of greedy ones a tie or a bug can be told"):
         compared([(one, short)])
     assert compared([(one, other)])[0].difference is None
 

@@ -106,7 +106,10 @@ def compared(pairs: Sequence[tuple[Written, Written]]) -> list[TextPair]:
     parted = any(p.difference is not None and p.difference.what != "prompt" for p in found)
     if not greedy and (parted or not found):
         name = next(text.name for text in pairs[0] if text.sampled)
-        raise UserError(f"{name} was sampled: only greedy texts part at ties alone")
+        raise UserError(
+            f"{name} was sampled: sampled texts may part at any token, and only of greedy ones a "
+            "tie or a bug can be told"
+        )
     return found
 
 

@@ -121,13 +121,7 @@ def width(tables: Tables, by: By = "method") -> Iterator[Finding]:
         row = known.loc[own.label]
         curve, n = row[list(COVERAGE)].to_numpy(float), int(row["size"])
         curve = curve[np.isfinite(curve)]
-        flat, half, last = flat_from(curve), max(1, len(curve) // 2), len(curve)
-        shown, more = percent(curve[(flat or half) - 1]), percent(curve[-1])
-        words = (
-            f"Coverage {'is flat' if flat else 'still rises'} after K = {flat or half}: the "
-            f"{_tokens(flat or half)} {shown} of p, the {last} best {more}, over "
-            f"{plural(n, 'observed position')}."
-        )
+        last, words = len(curve), f"{_along(curve)}, over {plural(n, 'observed position')}."
         said, claims = _wider(own)
         example = _widest(tables, by, own.label, COVERAGE[last - 1])
         yield _finding(own.label, "width", n, "observed position", words + said, example, claims)
@@ -166,6 +160,19 @@ def _wider(own: Walks) -> tuple[str, Claims]:
         return " Whether a wider tree would help is not known.", {Remedy.WIDER: claim}
     said = " No walk ended at a listed token: a wider tree of the same lists would help none."
     return said, {Remedy.WIDER: claim}
+
+
+def _along(curve: Array) -> str:
+    """The course of coverage as K grows; ``curve`` as in ``flat_from``."""
+    flat, last, all_of_it = flat_from(curve), len(curve), percent(curve[-1])
+    if curve[-1] < FLAT:  # then nothing tells a flat curve from a rising one
+        return f"Coverage is next to nothing: the {_tokens(last)} {all_of_it} of p"
+    at = flat or max(1, last // 2)
+    course = f"{'is flat' if flat else 'still rises'} after K = {at}"
+    return (
+        f"Coverage {course}: the {_tokens(at)} {percent(curve[at - 1])} of p, the {last} best "
+        f"{all_of_it}"
+    )
 
 
 def flat_from(coverage: Array) -> int | None:
@@ -300,7 +307,7 @@ def _kind(tables: Tables, over: Over, by: By) -> Iterator[Finding]:
                 continue
             words = (
                 f"{_KINDS[over]} {row[over]} are accepted at {number(row['acceptance'])} of "
-                f"{plural(row['observed'], 'position')}, all others at {number(rest)}."
+                f"{plural(row['observed'], 'position')}, all others at {number(rest)} of {others}."
             )
             example = _missed(tables, by, label, over, row[over])
             yield _finding(label, over, row["observed"], "position", words, example)

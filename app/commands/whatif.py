@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import interval, signed, tau
 from app.command_line import option, words
@@ -94,8 +94,7 @@ def _several(collections: Sequence[Collection], methods: Sequence[str], args: Op
     rows = [
         (
             row["method"], str(row["budget"]), tau(row["tau"]), interval(row["low"], row["high"]),
-            signed(row["difference"]),
-            interval(row["difference_low"], row["difference_high"], sign=True),
+            *_from_best(row),
             f"{one_line(Path(row['apart']).name, 40)}: {tau(row['apart_tau'])}, "
             f"others {tau(row['others_tau'])}",
             "yes" if row["exact"] else "no",
@@ -112,6 +111,14 @@ def _several(collections: Sequence[Collection], methods: Sequence[str], args: Op
     columns = ("method", "budget", "τ", "95 %", "from the best", "95 %", "differs most", "exact")
     out.print(table(columns, rows, left=("method", "differs most")))
     return 0
+
+
+def _from_best(row: Mapping[str, Any]) -> tuple[str, str]:
+    """The difference from the best setting and its interval; of that itself there is none."""
+    low, high = row["difference_low"], row["difference_high"]
+    if row["difference"] == 0 and not abs(low) + abs(high) > 0:
+        return "none", ""
+    return signed(row["difference"]), interval(low, high, sign=True)
 
 
 def _simulations(

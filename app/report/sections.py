@@ -142,16 +142,21 @@ def _no_interval(tables: Tables, frame: Frame) -> Iterator[str]:
 
 def _unpaired(tables: Tables, frame: Frame) -> Iterator[str]:
     from analysis.measures.comparison import incomparable
-    from app.view.comparison import cautions
+    from app.view.comparison import cautions, sampled
 
     if (frame["prompts"] < FEW).any():
         yield f"Fewer than {FEW} prompts give a difference but no interval: run both on more."
+    first = {label: tables.about[run].header for run, label in reversed(tables.labels.items())}
     for row in frame[frame["same"] < frame["texts"]].to_dict("records"):
+        why = (
+            "sampled texts may part at any token."
+            if any(sampled(first[row[name]]) for name in ("method", "other"))
+            else "whether the others part at near ties, `trace compare` says."
+        )
         yield (
             f"{row['method']} and {row['other']} wrote the same text in {row['same']} of "
-            f"{row['texts']}: whether the others part at near ties, `trace compare` says."
+            f"{row['texts']}: {why}"
         )
-    first = {label: tables.about[run].header for run, label in reversed(tables.labels.items())}
     for one, other in incomparable(tables):
         why = cautions(first[one], first[other]) or (
             "they share no text (token limits, dtypes or devices may differ)",

@@ -45,6 +45,11 @@ class TextTable:
     signed: bool = False
 
     @property
+    def words(self) -> frozenset[int]:
+        """Numbers of the columns that hold words."""
+        return frozenset(at for at, head in enumerate(self.heads) if head in self.left)
+
+    @property
     def printed(self) -> Table:
         """The table without its title, for the terminal."""
         return table(self.heads, self.rows, self.left)
@@ -188,14 +193,23 @@ def as_html(parts: Iterable[ReportPart], order: Sequence[str]) -> str:
 
 
 def _html_table(grid: TextTable, order: Sequence[str]) -> str:
-    head = "".join(f"<th>{html.escape(title)}</th>" for title in grid.heads)
+    looks = [' class="ds-words"' if at in grid.words else "" for at in range(len(grid.heads))]
+    head = "".join(
+        f"<th{look}>{html.escape(title)}</th>"
+        for title, look in zip(grid.heads, looks, strict=True)
+    )
     body = "".join(
         f"<tr><th>{_sign(row[0], order) if grid.signed else ''}{html.escape(row[0])}</th>"
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:])
+        + "".join(
+            f"<td{look}>{html.escape(cell)}</td>"
+            for cell, look in zip(row[1:], looks[1:], strict=True)
+        )
         + "</tr>"
         for row in grid.rows
     )
-    return f'<div class="ds-table"><table><thead><tr>{head}</tr></thead>{body}</table></div>'
+    return (
+        f'<div class="ds-table ds-sheet"><table><thead><tr>{head}</tr></thead>{body}</table></div>'
+    )
 
 
 def _sign(method: str, order: Sequence[str]) -> str:

@@ -93,9 +93,8 @@ CAUTIONS: Mapping[str, tuple[str, ...]] = {
 def facts(header: Header) -> dict[str, str]:
     """Return what two runs may share or not, each as a short hash; "" where it is not known: older
     traces do not know everything."""
-    found = header.settings.get("sampling", header.settings)
-    sampling = found if isinstance(found, dict) else {}
-    warm = bool(sampling.get("temperature"))  # at temperature 0 nothing else of it counts
+    sampling = _sampling(header)
+    warm = sampled(header)  # at temperature 0 nothing else of it counts
     known = {
         "tokenizer": header.tokenizer_hash,
         "prompt": header.prompt_ids,
@@ -115,6 +114,16 @@ def facts(header: Header) -> dict[str, str]:
     told = {name: _short(value) if value else "" for name, value in known.items()}
     always |= rule if "temperature" in sampling else {}
     return dict.fromkeys(rule, "") | told | {name: _short(each) for name, each in always.items()}
+
+
+def sampled(header: Header) -> bool:
+    """Whether its text was drawn at a temperature above 0."""
+    return bool(_sampling(header).get("temperature"))
+
+
+def _sampling(header: Header) -> Mapping[str, Any]:
+    found = header.settings.get("sampling", header.settings)
+    return found if isinstance(found, dict) else {}
 
 
 def _short(value: object) -> str:

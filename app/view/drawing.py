@@ -128,6 +128,11 @@ class Paper:
         scale = POINT if self.width is None else self.width / drawing.width
         return FONTS[""][0] * scale
 
+    @staticmethod
+    def legible(drawing: Drawing, size: float) -> float:
+        """The width in points at which a node's text is ``size`` points high."""
+        return size / FONTS[""][0] * drawing.width
+
     @property
     def theme(self) -> Literal["light", "dark"]:
         return "dark" if self.dark else "light"

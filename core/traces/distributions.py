@@ -1,4 +1,4 @@
-"""What a round's distributions say: p at every row, lists of q, TVD and coverage. Needs numpy only.
+"""Measures of a round off its distributions: p at every row, lists of q, TVD, coverage. Numpy only.
 
 The decoding loop here reads the same numbers off logits on their device, before they are freed
 (``analysis.measures.probe``). This is for whoever holds p and q as arrays.

@@ -26,6 +26,7 @@ from tests.browser.steps import NODE, PROMPT, Open, from_menu, settle, tab, titl
 from tests.fakes import make_header
 from tests.test_calibration_files import table
 from tests.test_lines import LOGS
+from tests.test_served import VLLM
 
 pytestmark = pytest.mark.browser
 
@@ -67,6 +68,21 @@ def test_step_times_say_which_draft_of_the_run_pays_with_flags_to_paste(visit: O
     report.get_by_role("button", name="Copy the flags of vLLM").click()
     expect(report.get_by_role("button", name="Copy the flags of vLLM")).to_have_text("Copied")
     assert page.evaluate("navigator.clipboard.readText()") == flags.text_content()
+
+
+def test_step_times_are_of_the_counts_that_results_shows(visit: Open):
+    page = visit()
+    settle(page)
+    drag(page, "drop", ("vllm.json", "application/json", json.dumps(VLLM).encode()))
+    report = page.get_by_role("region", name="An opened file")
+    expect(report).to_contain_text("vllm.json")
+    steps = ("steps.csv", "text/csv", b"tokens,ms\n1,10\n4,10.5\n8,11\n")
+    drag(page, "drop", steps)
+    expect(report).to_contain_text("the counts that were open here, with")
+    tab(page, "run")  # whose run is looked at from now on
+    page.wait_for_function("sessionStorage.getItem('draftscope-looked') === 'run'")
+    drag(page, "drop", steps)
+    expect(report).not_to_contain_text("the counts that were open here")
 
 
 def test_a_trace_opens_in_run_and_focus_stays(visit: Open):

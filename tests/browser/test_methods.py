@@ -261,7 +261,9 @@ def test_a_conditioned_node_shows_q_given_the_parent_beside_q(visit: Open, tmp_p
     expect(section).to_contain_text("of M = 8 at its depth")
     expect(section).to_contain_text("can have no children: its token is not among the M = 8")
     expect(section).to_contain_text("× q")
-    expect(page.locator("span.ds-cue-key:visible")).to_contain_text("q′ is at least twice q")
+    expect(page.locator("span.ds-cue-key:visible")).to_contain_text(
+        "q after this parent is at least twice q at its depth"
+    )
     marks = [m for m in page.locator(".cue").all_text_contents() if m]
     assert marks and set(marks) <= {"▲", "▼"}
 

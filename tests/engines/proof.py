@@ -82,7 +82,10 @@ def _sglang(
     shape = {"num_steps": steps, "eagle_topk": beams, "num_draft_tokens": places + 1}
     options = {"top_k": beams, "depth": steps}
     fields = {"algorithm": algorithm, **shape}
-    return Kind(ours, places, options, fields, "sglang", beams, steps, unseen, beams > 1, False)
+    return Kind(
+        ours, places, options, fields, "sglang", beams, steps, unseen,
+        tells_q=beams > 1, tells_tvd=False,
+    )  # fmt: skip
 
 
 def _second(kind: Kind, drawn: bool = False) -> Kind:
@@ -229,7 +232,7 @@ def serve(
     dtype: str,
     phases: list[dict[str, Any]],
     recorded: bool = True,
-    **fields: Any,
+    fields: Mapping[str, Any] = {},
 ) -> Served:
     """Serve phases by the kind's engine, with the recorder or without. Skips without the engine."""
     kind = KINDS[method]
@@ -491,7 +494,7 @@ def test_block_verification_is_not_the_first_runners(tmp_path):
     """vLLM's V1 runner has no ``block`` rule: it takes the option, and serves
     what ``standard`` serves. The traces say so."""
     asked, plain = (
-        serve(folder, "ngram", "bfloat16", [phase(8, 1.0)], **fields).phases[0]
+        serve(folder, "ngram", "bfloat16", [phase(8, 1.0)], fields=fields).phases[0]
         for folder, fields in (
             (tmp_path / "block", {"rejection_sample_method": "block"}),
             (tmp_path / "standard", {}),
@@ -506,7 +509,7 @@ def test_block_verification_is_the_second_runners(tmp_path):
     """The V2 runner verifies by it, and the traces say so: with the same seeds it takes other
     tokens than ``standard``, from the same drafts."""
     asked, standard = (
-        serve(folder, "V2-eagle3-drawn", "float32", [phase(2, 1.0)], **fields).phases[0]
+        serve(folder, "V2-eagle3-drawn", "float32", [phase(2, 1.0)], fields=fields).phases[0]
         for folder, fields in (
             (tmp_path / "block", {"rejection_sample_method": "block"}),
             (tmp_path / "standard", {}),

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -232,10 +233,13 @@ def _keep(folder: Folder, outcome: Outcome) -> None:
 def _conclude(folder: Folder) -> int:
     """Print the table, what stands out, and where everything is; the exit code."""
     from analysis.experiments.sweep import scores
+    from analysis.measures.units import TOO_FEW
 
     rows = folder.rows()
     found = scores(folder.plan, rows)
     console().print(score_sheet(found).printed)
+    if any(score.tau is not None and isnan(score.low) for score in found):
+        say(TOO_FEW)
     if wrong := [score.name for score in found if score.same < score.judged]:
         say(f"not plain decoding's tokens: {', '.join(wrong)}; `audit` shows where, and if a tie")
     places = {(row["device"], row["dtype"], row["hardware"], row["threads"]) for row in rows}

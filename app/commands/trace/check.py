@@ -15,6 +15,8 @@ from app.trace_files import trace_paths
 from core.errors import UserError
 from core.lines import Limits
 
+ENDS = ("without a fault", "with faults", "not a trace")  # by exit code
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Large):
@@ -30,7 +32,10 @@ def main(args: Options) -> int:
     files = list(trace_paths(args.files))
     if len(files) == 1:
         return _check(files[0], args.limits)
-    return max(_whatever(file, args.limits) for file in files)
+    codes = [_whatever(file, args.limits) for file in files]
+    found = [f"{codes.count(code)} {words}" for code, words in enumerate(ENDS) if code in codes]
+    print(f"{len(files)} files: {', '.join(found)}")
+    return max(codes)
 
 
 def _whatever(file: Path, limits: Limits) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Literal
 
@@ -181,7 +182,11 @@ def _figure(traces: list[Trace], args: Options, _: At) -> bytes:
     opened = () if args.layout == "folded" else None
     drawing = tree_drawing(record, Explainer.of(traces[0].header), opened, args.legend)
     if args.column is not None and (size := paper.letters(drawing)) < SMALL:
-        say(f"at this width the text is {size:.1f} pt high: {SMALL:g} pt can be read on paper")
+        wide = ceil(paper.legible(drawing, SMALL) / UNITS["in"] * 100) / 100
+        say(
+            f"at this width the text is {size:.1f} pt high, and {SMALL:g} pt can be read on paper: "
+            f"--column {wide:.2f}in gives that"
+        )
     if form == "pdf" or args.outlined:
         return figure(drawing, paper, form)
     return svg(drawing, paper).encode()

@@ -8,8 +8,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from gradio.utils import get_upload_folder
+
 from analysis import kinds
 from app.studio.components import Studio, Tab, for_upload, view
+from app.studio.files import uploaded
 from app.studio.questions import Question
 from app.studio.routes import parquet
 from app.studio.tabs.results_answers import (
@@ -21,6 +24,7 @@ from app.studio.tabs.results_answers import (
     pooled,
 )
 from core import ASSETS
+from core.errors import UserError
 from core.methods.registry import built_in
 from core.traces.schema import Trace
 
@@ -31,7 +35,9 @@ def build(studio: Studio) -> None:
     made, routes = cache(table), studio.routes
 
     def opens(question: Question) -> Any:
-        one = partial(opened, on_view=lambda: routes.on_view(question))
+        one = partial(
+            opened, on_view=lambda: routes.on_view(question), counted=lambda: _counted(question)
+        )
         return for_upload(one, pooled)(question)
 
     view("results", "ds-results", {"table": lambda _: made(), "open": opens, "parquet": parquet})
@@ -47,9 +53,27 @@ def table(path: Path = SHIPPED) -> dict[str, Any]:
     return {**found, "rows": [row | _about(row["method"]) for row in found["rows"]]}
 
 
-def opened(file: Path, on_view: Callable[[], Mapping[str, Trace]] = dict) -> dict[str, Any]:
+def _counted(question: Question) -> Path | None:
+    """The engine's counts that are on view here. Raises UserError where they are gone."""
+    if question.file is None:
+        return None
+    try:
+        return uploaded(question.file, Path(get_upload_folder()))
+    except UserError:
+        raise UserError(
+            "these are step times, and the server has the counts that are open here no more: open "
+            "the counts again, then this file"
+        ) from None
+
+
+def opened(
+    file: Path,
+    on_view: Callable[[], Mapping[str, Trace]] = dict,
+    counted: Callable[[], Path | None] = lambda: None,
+) -> dict[str, Any]:
     """An uploaded file in words: {title, about, sheets, strips, lines, figure, flags}, or {table}
-    of methods. ``on_view``: the runs whose drafts step times are asked about, by their names.
+    of methods. ``on_view``: the runs whose drafts step times are asked about, by their names;
+    ``counted``: the engine's counts that are, instead.
 
     Raises UserError for a file that says nothing here.
     """
@@ -57,7 +81,7 @@ def opened(file: Path, on_view: Callable[[], Mapping[str, Trace]] = dict) -> dic
     if kind == kinds.TABLE:
         return {"table": table(file)}
     if kind == kinds.STEPS:
-        return advice(file, on_view())
+        return advice(file, on_view(), counted())
     return {kinds.GRID: grid, kinds.CONFIG: checkpoint}.get(kind, counts)(file)
 
 

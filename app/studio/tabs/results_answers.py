@@ -61,7 +61,10 @@ def counts(file: Path) -> dict[str, Any]:
 
     found = read_served(file)
     told = _told(found.engine, LABEL, list(sheets(found)), list(sentences(found)))
-    return told | {"strips": [[title, marks[:MAX_STRIP]] for title, marks in strips(found)]}
+    return told | {
+        "counted": True,
+        "strips": [[title, marks[:MAX_STRIP]] for title, marks in strips(found)],
+    }
 
 
 def grid(file: Path) -> dict[str, Any]:
@@ -73,40 +76,50 @@ def grid(file: Path) -> dict[str, Any]:
     return _told("A grid's results", about, [score_sheet(scores)], places)
 
 
-def advice(file: Path, traces: Mapping[str, Trace]) -> dict[str, Any]:
+def advice(file: Path, traces: Mapping[str, Trace], counted: Path | None = None) -> dict[str, Any]:
     """The words of ``advise`` on recorded rounds, with the step times in a file.
 
-    ``traces``: those on view, by what a sentence calls them. Raises UserError where there is none,
-    where they are not of one setting, or say nothing of shorter drafts.
+    ``traces``: those on view, by what a sentence calls them; ``counted``: an engine's counts that
+    are on view instead. Raises UserError where there is none, where they are not of one setting,
+    or say nothing of shorter drafts.
     """
     from analysis.charts.chart import as_json
     from analysis.charts.figures import PAGE, worth_by_size
+    from analysis.engines.served import read_served
     from analysis.experiments.advise import advise, choices, flags, sentences, sizes_of
-    from analysis.experiments.shorter import labels_of, of_traces
+    from analysis.experiments.shorter import labels_of, of_counts, of_traces
     from analysis.experiments.step_times import read_step_times
 
-    if not traces:
+    if counted is None and not traces:
         raise UserError("these are step times: open a run in Run first, whose drafts they time")
-    settings = labels_of(traces)
+    settings = [] if counted is not None else labels_of(traces)
     if len(settings) > 1:
         raise UserError(
             f"these are step times of one setting, and Compare shows {len(settings)}: open the run "
             "whose drafts they time in Run, then this file once more"
         )
     times = read_step_times(file)
-    shorter = of_traces(traces, sizes_of(times, ()))
+    choose, timed = sizes_of(times, ()), f"the rounds of {' and of '.join(traces)}"
+    if counted is not None:
+        shorter, timed = of_counts(read_served(counted), choose), "the counts that were open here"
+    else:
+        shorter = of_traces(traces, choose)
     found = advise(shorter, times)
     chosen, what = choices(found), size_words(shorter.drafts)
     told = _told(
         "Which draft pays",
-        f"Which {what} pays at which batch, of {shorter.name}: the rounds of "
-        f"{' and of '.join(traces)}, with the step times of this file. `advise` says the same.",
+        f"Which {what} pays at which batch, of {shorter.name}: {timed}, "
+        "with the step times of this file. `advise` says the same.",
         list(advice_sheets(found, chosen, shorter)),
         list(sentences(chosen, shorter, times)),
     )
     pasted = [[each.engine, each.note, each.text] for each in flags(chosen, shorter)]
     shown = [[visible(cell, MAX_FLAGS) for cell in row] for row in pasted]
-    return told | {"figure": as_json(worth_by_size(found, what, PAGE)), "flags": shown}
+    return told | {
+        "timed": True,
+        "figure": as_json(worth_by_size(found, what, PAGE)),
+        "flags": shown,
+    }
 
 
 def pooled(files: Sequence[Path], gone: int = 0) -> dict[str, Any]:
@@ -152,6 +165,7 @@ def _told(title: str, about: str, found: list[TextTable], lines: list[str]) -> d
             {
                 "title": sheet.title,
                 "heads": list(sheet.heads),
+                "words": sorted(sheet.words),
                 "rows": [[flowing(cell, MAX_CELL) for cell in row] for row in sheet.rows],
             }
             for sheet in found

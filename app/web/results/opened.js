@@ -17,7 +17,7 @@ export class OpenedFile {
     this.show(name, { title: "An opened file", about: "reading…" });
   }
 
-  /** told: {title, about, sheets: [{title, heads, rows}], strips: [[title, marks]], lines, flags:
+  /** told: {title, about, sheets: [{title, heads, words, rows}], strips: [[title, marks]], lines, flags:
    * [[engine, note, flags]], figure}, or {error}. */
   show(name, told) {
     const { error, title, about, sheets = [], strips = [], lines = [], flags = [] } = told;
@@ -76,9 +76,12 @@ function listOf(lines) {
   );
 }
 
-function drawn({ title, heads, rows }) {
+/** A table; `words` are the numbers of the columns that hold words. */
+function drawn({ title, heads, words, rows }) {
+  const made = sheet(title || "Sums", heads, rows);
+  for (const row of made.rows) for (const at of words) row.cells[at]?.classList.add("ds-words");
   return [
     title ? h("h3", { class: "ds-sub" }, title) : "",
-    h("div", { class: "ds-wide ds-table" }, sheet(title || "Sums", heads, rows)),
+    h("div", { class: "ds-wide ds-table ds-sheet" }, made),
   ];
 }

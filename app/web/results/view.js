@@ -9,7 +9,7 @@ import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
 import { setHeads, sorted, sortHead } from "../sorting.js";
-import { lookedAt } from "../studio/shelf.js";
+import { lookAt, lookedAt } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
 import { OpenedFile } from "./opened.js";
 import { aboutOf, choicesOf, OWN, rowsOf } from "./rows.js";
@@ -143,11 +143,13 @@ export class Results {
     const isWanted = this.files.take();
     if (!this.rows || file?.paths || file?.path !== this.file?.path) {
       if (file) this.opened.wait(file.name);
-      const of = { ...file, tickets: lookedAt() }, // which step times are asked of
+      const of = { ...file, ...lookedAt(this.counted) }, // which step times are asked of
         asked = file ? answered(this.source.open(of)) : {},
         [told, shipped] = await Promise.all([asked, this.shipped]);
       if (!isWanted()) return;
       if (file && !told.table) this.opened.show(file.name, told);
+      if (told.counted) lookAt("results");
+      if (!told.timed) this.counted = told.counted ? file.path : null;
       const answer = told.table ?? shipped,
         usual = told.table ? {} : this.rows && this._state();
       this.file = told.error ? null : file; // a reload is not to complain again

@@ -83,12 +83,14 @@ export function keptTickets(view) {
   return keptList(KEY(view));
 }
 
-/** Run or Compare is on view. */
+/** Run or Compare is on view, or an engine's counts in Results. */
 export function lookAt(view) {
   keep("sessionStorage", LOOKED, view);
 }
 
-/** The tickets that were looked at last, in Run or in Compare. */
-export function lookedAt() {
-  return keptTickets(kept("sessionStorage", LOOKED) ?? "run");
+/** What was looked at last: the tickets of Run or of Compare, or `file` of counts in Results. */
+export function lookedAt(file) {
+  const view = kept("sessionStorage", LOOKED) ?? "run";
+  if (view === "results" && file) return { file };
+  return { tickets: keptTickets(view === "compare" ? view : "run") };
 }

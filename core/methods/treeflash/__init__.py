@@ -54,9 +54,9 @@ EXPLAIN = Explanation(
         ),
     ),
     marks=(
-        Mark("▲", MARGINAL, "q′ is at least twice q: likelier after this parent", low=STRONG,
+        Mark("▲", MARGINAL, "q after this parent is at least twice q at its depth", low=STRONG,
              against_q=True),
-        Mark("▼", MARGINAL, "q′ is at most half of q: less likely after this parent",
+        Mark("▼", MARGINAL, "q after this parent is at most half of q at its depth",
              high=-STRONG, against_q=True),
     ),
     childless="It can have no children: its token is not among the M = {candidates} candidates of "
