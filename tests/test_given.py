@@ -13,7 +13,7 @@ from analysis.collected.calibrate import CalibrationPlan, calibrate, given_texts
 from analysis.collected.collect import CollectionPlan, collect
 from analysis.collected.collection import Collection
 from analysis.collected.given import NEAR, Answer
-from analysis.collected.whatif import Simulation, simulate
+from analysis.collected.whatif import Simulation
 from app import cli
 from app.command_line import parse
 from app.commands import collect as collect_command
@@ -27,7 +27,7 @@ from core.journal import FILE, Journal
 from core.methods.method import BY_PATH, BY_RUN
 from tests import toys
 from tests.test_cli import is_one_sentence
-from tests.test_whatif import corrupt, source
+from tests.test_whatif import corrupt, simulate, source
 from tests.toys_on_disk import save_toys
 
 PROMPT, COUNT = list(toys.PROMPT), 30

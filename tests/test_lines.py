@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import re
 
 import pytest
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from analysis.engines.served import read_served
 from analysis.measures.counts import Counts, Served, sentences, summed
 from app.cli import main
+from app.report.counted import PLACES, sheets
 from core.errors import UserError
+from core.stats import wilson
 from tests.test_cli import is_one_sentence
 
 VLLM = "INFO 06-06 14:20:34 [metrics.py:86] SpecDecoding metrics: "
@@ -227,6 +230,36 @@ def test_a_long_interval_has_no_single_count(tmp_path):
     line = as_vllm([*full, *((n % 2, 1) for n in range(2000))])
     found = read(tmp_path, line)
     assert found.fits[0] < 6437 < found.fits[1] and f"length: {found.tau:.2f}," in line
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_count_of_rounded_shares_is_shown_with_what_it_may_be_off(tmp_path, seed):
+    """Three digits of more than a thousand drafts leave several counts: the true one is among
+    them, and its interval lies within the one that is shown."""
+    chance = random.Random(seed)
+    drafts = [(min(chance.randrange(9), 4), 4) for _ in range(chance.randint(1200, 9000))]
+    found = read(tmp_path, as_vllm(drafts).replace(", 0.000, Avg", ", Avg"))
+    rows = next(sheet for sheet in sheets(found) if sheet.heads == PLACES).rows
+    assert any(d.off[0] for d in found.by_depth)
+    for d, row in zip(found.by_depth, rows, strict=True):
+        true, tested = kept(drafts, d.depth), kept(drafts, d.depth - 1)
+        assert abs(d.accepted - true) <= d.off[0]
+        assert row[2] == (f"{d.accepted} ± {d.off[0]}" if d.off[0] else str(d.accepted))
+        if d.depth > 1:
+            low, high = wilson(true, tested)
+            assert abs(d.tested - tested) <= d.off[1]
+            assert d.low <= low + 1e-12 and d.high >= high - 1e-12
+
+
+def test_a_share_that_was_rounded_to_none_is_not_called_none(tmp_path):
+    """One of 3,000 drafts was accepted whole; the log says 0.000."""
+    drafts = [(2, 2), *((1, 2) for _ in range(1500)), *((0, 2) for _ in range(1499))]
+    said = " ".join(
+        sentences(read(tmp_path, re.sub(r"(, 0.000){3}, Avg", ", Avg", as_vllm(drafts))))
+    )
+    bare = " ".join(sentences(read(tmp_path, "Per-position acceptance rate: 0.500, 0.000")))
+    for words in (said, bare):
+        assert "never accepted" not in words and "None is accepted whole" not in words
 
 
 # ── what is refused, and what is left out ────────────────────────────────────────────────────────

@@ -159,6 +159,17 @@ def test_sglang_tells_where_it_cut_drafts(tmp_path):
     assert read_served(written(tmp_path, {"meta_info": meta})).drafted == 8
 
 
+def test_drafts_that_are_known_to_be_whole_are_not_called_shorter(tmp_path):
+    """Of SGLang, where it counts the lengths that it verified, and all are one; the root counts."""
+    meta = SGLANG["meta_info"] | {"spec_verify_ct": 40, "spec_accept_histogram": [10, 20, 10]}
+    for lengths, shorter in (([0] * 4 + [40], False), ([0] * 3 + [20, 20], True), (None, True)):
+        told = {**meta, "spec_draft_token_num": 120, "spec_cap_lens_histogram": lengths}
+        found = read_served(written(tmp_path, {"meta_info": told}))
+        said = " ".join(sentences(found))
+        assert ("drafts were shorter" in said) == shorter, lengths
+        assert (found.full is True) == (not shorter) == ("None is accepted whole" in said)
+
+
 @given(st.lists(DRAFTS, min_size=1, max_size=30))
 def test_a_round_counts_at_the_depths_that_it_drafted(order):
     """Of drafts of different lengths, by walking every round step by step."""

@@ -26,7 +26,7 @@ from analysis.collected.budget_figures import (
 from analysis.collected.collect import CollectionPlan, LoadedModels, collect
 from analysis.collected.collection import Collection
 from analysis.collected.many_texts import whatif_texts
-from analysis.collected.whatif import Simulation, simulate
+from analysis.collected.whatif import SimulatedRun, Simulation
 from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.drafting.builders import Chain, best_first
@@ -44,6 +44,16 @@ from tests import toys
 NEW = 48
 ROOT = Path(__file__).resolve().parent.parent
 FACTS = SimpleNamespace(name="toy", vocabulary=toys.VOCABULARY, stop_ids=frozenset())
+
+
+def simulate(
+    collection: Collection,
+    method: str,
+    budget: int | None = None,
+    options: dict | None = None,
+    new_tokens: int | None = None,
+) -> SimulatedRun:
+    return Simulation(collection, method, options).run(budget, new_tokens)
 
 
 def drafters(candidates=12, siblings=14):

@@ -908,7 +908,8 @@ def test_every_number_is_that_of_a_slow_independent_reading():
     drafter = dflash()
     passage = passages()[0]
     places = np.arange(1, 9)
-    right, far, best, sure = measure(drafter, passage, CONFIGURED, places)
+    found = measure(drafter, passage, CONFIGURED, places)
+    right, far, best, sure = found.right, found.tvd, found.best, found.sure
     tokens = passage.tokens.tolist()
     with torch.inference_mode():
         out = language().model(passage.tokens[None], output_hidden_states=True, use_cache=False)

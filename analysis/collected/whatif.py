@@ -237,17 +237,6 @@ class Simulation:
         return "exact for this text: the rounds of a real greedy run on this prompt"
 
 
-def simulate(
-    collection: Collection,
-    method: str,
-    budget: int | None = None,
-    options: Options | None = None,
-    new_tokens: int | None = None,
-) -> SimulatedRun:
-    """One run; for several keep a ``Simulation``. ``budget`` None is the method's default."""
-    return Simulation(collection, method, options).run(budget, new_tokens)
-
-
 def _optimal(info: BuilderInfo | None, options: Options) -> bool:
     """Whether the builder's drafts hold the most probable prefixes of all that is listed."""
     if info is None or info.optimal is None:

@@ -6,7 +6,7 @@ Shapes: P places, L drafted depths, T tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +81,7 @@ class Kept:
     texts: dict[tuple[str, int], AnsweredPrompt] = field(default_factory=dict)
     passages: dict[AnsweredPrompt, Reading] = field(default_factory=dict)
     mean_p: dict[AnsweredPrompt, Array] = field(default_factory=dict)
-    measured: dict[Hashable, tuple[Array, ...]] = field(default_factory=dict)
+    measured: dict[Hashable, Measured] = field(default_factory=dict)
     kept: Callable[[AnsweredPrompt], Reading] | None = None
     layers: frozenset[int] | None = None
 
@@ -169,14 +169,14 @@ class Bench:
                 report((index + done) / len(self.texts), what)
 
             found = self._on_text(self.texts[index], trials, places[own], tick)
-            parts.append([Measured(own + first, *some) for some in found])
+            parts.append([replace(some, at=own + first) for some in found])
             first += len(places)
         return [Measured.joined(some) for some in zip(*parts, strict=True)]
 
     def _on_text(
         self, text: AnsweredPrompt, trials: Sequence[Trial], places: Array, report: Steps
-    ) -> Iterator[tuple[Array, ...]]:
-        """Every trial at some places of one text."""
+    ) -> Iterator[Measured]:
+        """Every trial at some places of one text, which are numbered from 0."""
         for n, trial in enumerate(trials):
 
             def tick(done: float, n: int = n, trial: Trial = trial) -> None:
@@ -187,12 +187,10 @@ class Bench:
                 self.kept.measured[key] = self._measured(text, trial, places, tick)
             yield self.kept.measured[key]
 
-    def _measured(
-        self, text: AnsweredPrompt, trial: Trial, places: Array, tick: At
-    ) -> tuple[Array, ...]:
+    def _measured(self, text: AnsweredPrompt, trial: Trial, places: Array, tick: At) -> Measured:
         if not len(places):
             none = np.zeros((0, self.drafter.max_depth), np.float32)
-            return none.astype(bool), none, none, none
+            return Measured(np.zeros(0, int), none.astype(bool), none, none, none)
         passage = self._passage(text, trial, tick)
         return measure(self.drafter, passage, trial, places, tick)
 
@@ -225,10 +223,9 @@ def measure(
     trial: Trial,
     places: Array,
     tick: At = silent,
-) -> tuple[Array, ...]:
-    """``right``, ``tvd``, ``best`` and ``sure`` as in ``Measured``, with roots at the answer's
-    tokens ``places``; of depths past the text's end they say nothing. ``tick`` hears before every
-    forward how much is done."""
+) -> Measured:
+    """A trial with roots at the answer's tokens ``places``, numbered from 0; of depths past the
+    text's end it says nothing. ``tick`` hears before every forward how much is done."""
     given, depths = trial.features and trial.features(passage), drafter.max_depth
     right = np.zeros((len(places), depths), bool)
     far, ids, sure = np.full((3, len(places), depths), np.nan)
@@ -249,4 +246,4 @@ def measure(
             ids[some, :count] = best.cpu().numpy()
             sure[some, :count] = top.nan_to_num(0.0, neginf=0.0).cpu().numpy()
             done = some.stop
-    return right, far.astype(np.float32), ids, sure
+    return Measured(np.arange(len(places)), right, far.astype(np.float32), ids, sure)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from analysis.engines.rounded import MAX_PLACES, counted, rates_of, value_of, whole_of
+from analysis.engines.rounded import MAX_PLACES, counted, kept_by, rates_of, value_of, whole_of
 from analysis.measures.counts import Served
 from analysis.numbers import plural
 from core.declared import BadField
@@ -255,8 +255,9 @@ def _llama_sums(lines: Sequence[Line]) -> Found:
             wrong.append(f"line {number}: {why}")
             continue
         if rounds:
-            places = tuple(round(rate * rounds) for rate in rates) or None
-            records.append(Served("llama.cpp", rounds, drafted, accepted, places=places))
+            places, off = kept_by(rates, rounds, (rounds, rounds), None)
+            counts = (rounds, drafted, accepted)
+            records.append(Served("llama.cpp", *counts, places=places or None, off=off))
     names = ", ".join(last)
     notes = [f"The last 'statistics' of each drafter is used, since the server's start: {names}."]
     return records, [*notes, *left_out(wrong)]

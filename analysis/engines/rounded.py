@@ -14,6 +14,7 @@ MAX_PLACES = 1 << 8
 MAX_COUNT = 1 << 53  # above it a float64 skips whole numbers
 TRIED = 1 << 9  # counts of rounds that are tried one by one
 NARROW = 1.02
+HALF = 0.0005 * 1.001  # of a share in 3 digits; what lies between two may be either
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?(?:[eE][-+]?\d{1,3})?")
 
 
@@ -73,9 +74,8 @@ def fitted(
 
 def _fits(rounds: int, accepted: int, rates: Sequence[float], listed: bool) -> bool:
     """Whether whole counts by place have these shares, and this sum."""
-    half = 0.0005 * 1.001
-    least = [math.ceil((rate - half) * rounds) for rate in rates]
-    most = [math.floor((rate + half) * rounds) for rate in rates]
+    least = [math.ceil((rate - HALF) * rounds) for rate in rates]
+    most = [math.floor((rate + HALF) * rounds) for rate in rates]
     whole = all(a <= b for a, b in zip(least, most, strict=True))
     reached = not (listed and rates) or sum(most) >= accepted
     return whole and sum(max(0, a) for a in least) <= accepted and reached
@@ -98,6 +98,23 @@ def counted(
     full = listed and few * len(rates) == drafted
     # the fewest if drafts are then full, or if little is known; else what is nearest to the mean
     rounds = few if full or most > NARROW * few else (few + most) // 2
-    places = tuple(round(rate * rounds) for rate in rates) or None
+    places, off = kept_by(rates, rounds, (few, most), accepted if listed else None)
     fits = (few, most) if few < most else None
-    return Served(engine, rounds, drafted, accepted, places=places, fits=fits)
+    return Served(engine, rounds, drafted, accepted, places=places or None, fits=fits, off=off)
+
+
+def kept_by(
+    rates: Sequence[float], rounds: int, fits: tuple[int, int], accepted: int | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Rounds that accepted each place, by shares rounded to 3 digits, and by how much each of these
+    counts may be off, () where none is; ``accepted``: their sum, None: not known."""
+    low = [max(0, math.ceil((rate - HALF) * fits[0])) for rate in rates]
+    high = [math.floor((rate + HALF) * fits[1]) for rate in rates]
+    if accepted is not None:
+        least, most = accepted - sum(low), accepted - sum(high)
+        bounds = [(max(a, most + b), min(b, least + a)) for a, b in zip(low, high, strict=True)]
+        low, high = [a for a, _ in bounds], [b for _, b in bounds]
+    nearest = (round(rate * rounds) for rate in rates)
+    kept = tuple(min(max(n, a), b) for n, a, b in zip(nearest, low, high, strict=True))
+    off = tuple(max(n - a, b - n) for n, a, b in zip(kept, low, high, strict=True))
+    return kept, off if any(off) else ()

@@ -236,6 +236,7 @@ class _SGLang(Struct):
             self.spec_accept_token_num,
         )
         histograms = (self.spec_correct_drafts_histogram, self.spec_accept_histogram)
+        histogram = _bounded(_first(*histograms))
         return _with_sums(
             Served(
                 "SGLang",
@@ -243,9 +244,16 @@ class _SGLang(Struct):
                 _first(*drafted),
                 _first(*accepted),
                 _first(self.completion_tokens, _tokens(response)),
-                _bounded(_first(*histograms)),
+                histogram,
+                places=_all_places(histogram, self._length()),
             )
         )
+
+    def _length(self) -> int | None:
+        """Tokens of every draft, where the engine tells one length of all: it counts the root."""
+        lengths = _bounded(self.spec_cap_lens_histogram) or ()
+        told = [n for n, count in enumerate(lengths) if count]
+        return told[0] - 1 if len(told) == 1 and lengths[told[0]] == self.spec_verify_ct else None
 
 
 def _capped(lengths: Histogram | None) -> int | None:

@@ -41,6 +41,7 @@ class Served:
     rates      the same as shares of all rounds, where the rounds are not told
     mean       mean of accepted + 1, where the rounds are not told
     fits       the fewest and the most rounds that fit what the engine rounded; None: exact
+    off        by how much each of ``places`` may be off, where they are of rounded shares
     """
 
     engine: str
@@ -54,6 +55,7 @@ class Served:
     rates: tuple[float, ...] | None = None
     mean: float | None = None
     fits: tuple[int, int] | None = None
+    off: tuple[int, ...] = ()
 
     def kept(self) -> tuple[int, ...] | None:
         """Rounds that accepted place 1, 2, …, by whichever way the engine tells it."""
@@ -95,6 +97,7 @@ class Depth:
     marginal     accepted ÷ all rounds: what the place adds to τ
     conditional  accepted ÷ tested; ``low``, ``high``: Wilson's 95 % interval, None without counts
     tau          of the chain that ends here: 1 + the marginals up to here
+    off          by how much ``accepted`` and ``tested`` may be off: the engine rounded its shares
     """
 
     depth: int
@@ -105,6 +108,14 @@ class Depth:
     low: float | None
     high: float | None
     tau: float
+    off: tuple[int, int] = (0, 0)
+
+    @property
+    def is_zero(self) -> bool | None:
+        """Whether no round accepted it; None: what the engine rounded does not tell."""
+        if self.accepted is None:
+            return None if not self.marginal else False
+        return None if self.accepted <= self.off[0] > 0 else not self.accepted
 
 
 @dataclass(frozen=True)
@@ -213,7 +224,8 @@ def _depths(
     if rounds and len(kept) == len(records):
         lists = zip(records, kept, strict=True)
         partly = [len(found) for each, found in lists if sum(found) < FULLY * (each.accepted or 0)]
-        return by_place(_added(kept)[: min(partly, default=None)], rounds, order)
+        off = _added([each.off for each in records])
+        return by_place(_added(kept)[: min(partly, default=None)], rounds, order, off)
     shares = [found for each in records if (found := each.shares()) is not None]
     if not shares or len(shares) < len(records) or len(set(map(len, shares))) > 1:
         return ()
@@ -221,17 +233,22 @@ def _depths(
 
 
 def by_place(
-    kept: Sequence[int], rounds: int, order: Sequence[tuple[int, int]] | None = None
+    kept: Sequence[int],
+    rounds: int,
+    order: Sequence[tuple[int, int]] | None = None,
+    off: Sequence[int] = (),
 ) -> tuple[Depth, ...]:
     """Acceptance by place of chains.
 
     kept    rounds that accepted place 1, 2, …
     order   accepted and drafted tokens of every round, so that a round whose draft ended does not
             count at the place after; None: as if every draft were long enough
+    off     by how much each of ``kept`` may be off; (): exact
     """
     found, tau = list[Depth](), 1.0
     longest = max((drafted for _, drafted in order or ()), default=0)
     kept = (*kept, *(0 for _ in range(longest - len(kept))))
+    doubts = (0, *off, *(0 for _ in kept))  # of all rounds, then by place
     for depth, (before, accepted) in enumerate(pairwise((rounds, *kept)), 1):
         tested = before
         if order is not None:
@@ -239,9 +256,12 @@ def by_place(
         if not tested:
             break
         tau += accepted / rounds
-        low, high = (float(bound) for bound in wilson(accepted, tested))
+        above, own = doubts[depth - 1], doubts[depth]
+        fewest = max(tested - above, 1)
+        low = float(wilson(max(accepted - own, 0), tested + above)[0])
+        high = float(wilson(min(accepted + own, fewest), fewest)[1])
         shares = (accepted / rounds, accepted / tested)
-        found.append(Depth(depth, accepted, tested, *shares, low, high, tau))
+        found.append(Depth(depth, accepted, tested, *shares, low, high, tau, (own, above)))
     return tuple(found)
 
 
@@ -286,7 +306,7 @@ def sentences(counts: Counts) -> Iterator[str]:
             yield f"Only {plural(counts.rounds, 'draft')}: too few rounds to say what would help."
         else:
             yield from _ends(counts)
-            yield _chain(counts)
+            yield from _chain(counts)
     else:
         more = _MORE.get(counts.engine)
         yield "Acceptance by place is not told" + (f"; {more}." if more else ".")
@@ -343,29 +363,33 @@ def _ends(counts: Counts) -> Iterator[str]:
         lost = [((d.tested or 0) - (d.accepted or 0)) / counts.rounds for d in counts.by_depth]
     told = counts.full or counts.exact  # otherwise shorter drafts end deeper, too
     at = int(np.argmax(lost)) if told else 0
-    drafts = "the drafts" if counts.rounds is None else plural(counts.rounds, "draft")
+    exactly = counts.rounds is not None and not counts.fits
+    drafts = plural(counts.rounds or 0, "draft") if exactly else "the drafts"
     most = f"{share(lost[at])} of {drafts} end at place {at + 1}"
     if lost[at] > 0:
         yield f"{most}: another token there, of a tree or a better drafter, could help them."
-    whole = counts.by_depth[-1].marginal
-    if counts.full and whole:
-        yield f"{share(whole)} are accepted whole: only they could use a longer chain."
-    elif counts.full:
+    last = counts.by_depth[-1]
+    if counts.full and last.is_zero is False:
+        yield f"{share(last.marginal)} are accepted whole: only they could use a longer chain."
+    elif counts.full and last.is_zero:
         yield "None is accepted whole: a longer chain would not help."
 
 
-def _chain(counts: Counts) -> str:
+def _chain(counts: Counts) -> Iterator[str]:
+    """What the last place adds; nothing where what the engine rounded may be none."""
     last = counts.by_depth[-1]
     before = last.tau - last.marginal
-    if not last.marginal:
+    if last.is_zero:
         used = sum(d.marginal > 0 for d in counts.by_depth)
         several = (
             f"s {used + 1} to {last.depth} were" if used + 1 < last.depth else f" {last.depth} was"
         )
         enough = f"; a chain of {used} would have accepted the same" if used else ""
-        return f"Place{several} never accepted{enough}."
-    return (
-        f"Place {last.depth} adds {number(last.marginal)} to a τ of {number(before)}: it pays "
-        f"while it makes a round less than {share(last.marginal / before)} longer, which `cost` "
-        "measures. With another length rounds begin at other tokens, so these τ are near values."
-    )
+        yield f"Place{several} never accepted{enough}."
+    elif last.is_zero is False:
+        yield (
+            f"Place {last.depth} adds {number(last.marginal)} to a τ of {number(before)}: it pays "
+            f"while it makes a round less than {share(last.marginal / before)} longer, which "
+            "`cost` measures. With another length rounds begin at other tokens, so these τ are "
+            "near values."
+        )

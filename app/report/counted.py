@@ -17,9 +17,10 @@ PLACES = ("place", "tested", "accepted", "acceptance", "95 %", "of all drafts", 
 
 def sheets(counts: Counts) -> Iterator[TextTable]:
     """The sums, the histogram of accepted tokens, and acceptance by place, as far as told."""
-    sums = (counts.rounds, counts.drafted, counts.accepted, counts.tokens)
+    sums = (counts.drafted, counts.accepted, counts.tokens)
     heads = (f"{counts.kind}s", "rounds", "drafted", "accepted", "tokens", "τ")
-    values = [str(counts.records), *(UNKNOWN if n is None else str(n) for n in sums)]
+    values = [str(counts.records), f"≈ {counts.rounds}" if counts.fits else _told(counts.rounds)]
+    values += map(_told, sums)
     values += [number(counts.tau), number(counts.accepted_of_drafted)]
     yield TextTable("", (*heads, "accepted ÷ drafted"), [values])
     if counts.histogram:
@@ -44,9 +45,13 @@ def strips(counts: Counts) -> Iterator[tuple[str, str]]:
 
 def _places(counts: Counts) -> Iterator[tuple[str, ...]]:
     for d in counts.by_depth:
-        known = (UNKNOWN if n is None else str(n) for n in (d.tested, d.accepted))
+        known = (_told(n, off) for n, off in zip((d.tested, d.accepted), d.off[::-1], strict=True))
         shares = (number(d.conditional), interval(d.low, d.high), number(d.marginal, 3))
         yield (str(d.depth), *known, *shares, number(d.tau))
+
+
+def _told(count: int | None, off: int = 0) -> str:
+    return UNKNOWN if count is None else f"{count} ± {off}" if off else str(count)
 
 
 def _histogram(counts: Sequence[int]) -> Iterator[tuple[str, ...]]:

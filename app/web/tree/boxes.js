@@ -109,7 +109,7 @@ function spoken(round, row, label) {
     odds = lines ? lines[row].flatMap(editWords).join(" ") : `q ${percent(q)}${p}`,
     meaning = help && `, ${help}`,
     ways = lines ? `, p ${percent(q)}` : "";
-  const drawn = [MARK[status[row]], label, odds, help && signs[row]].filter(Boolean).join(" ");
+  const drawn = [MARK[status[row]], label, help && signs[row], odds].filter(Boolean).join(" ");
   return `${drawn}, ${STATUS[status[row]]}${ways}${meaning}`;
 }
 
@@ -172,9 +172,9 @@ function odds(size, round, row) {
   const end = size.flat ? size.boxW - 114 : size.boxW - (size.slim ? 2 : 4);
   const cue = { class: "odds cue", x: end, y: size.slim ? 29 : tokenY(size), "text-anchor": "end" };
   return [
+    ...(help ? [" ", s("text", cue, round.signs[row])] : []), // in the line of the token
     ...bar(size, "q", round.q[row], 0),
     ...(p === null ? [] : bar(size, "p", p, 1)),
-    ...(help ? [" ", s("text", cue, round.signs[row])] : []),
   ];
 }
 
