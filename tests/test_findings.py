@@ -209,10 +209,13 @@ def test_runs_keep_their_order_and_a_run_without_drafts_has_none():
     assert list(dict.fromkeys(labels)) == ["B", "A"]
 
 
-@pytest.mark.parametrize("coupled", [True, False])
-def test_a_q_that_tokens_were_drawn_from_is_not_judged(tmp_path, coupled):
-    """q is p and all is accepted, which Σq does not promise; the drawn token is not the best."""
-    header = {"settings": {"sampling": {"temperature": 1.0}}}
+@pytest.mark.parametrize(
+    ("coupled", "rule"), [(True, {"temperature": 1.0}), (False, {"temperature": 1.0}), (True, {})]
+)
+def test_a_q_that_tokens_were_drawn_from_is_not_judged(tmp_path, coupled, rule):
+    """q is p and all is accepted, which Σq does not promise; the drawn token is not the best. A
+    text whose temperature is not told is not taken for a greedy one."""
+    header = {"settings": {"sampling": rule}}
     with Recorder(path := tmp_path / "a.jsonl", "mine", [1], budget=2, **header) as record:
         root = 9
         for _ in range(2 * FEW):

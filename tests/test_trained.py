@@ -190,7 +190,7 @@ def test_the_wiring_is_not_accused_of_what_sampling_does():
     warm = replace(served(), header=replace(served().header, settings={"temperature": 1.0}))
     curve = Curve("held out", AFTER, (0.99,))
     assert "the temperature 1 lowers it, too" in said(curve, trace=warm)
-    assert "a temperature above 0 lowers it, too" in said(curve)  # it tells none
+    assert "or it was sampled: its temperature is not told" in said(curve)
     greedy = replace(served(), header=replace(served().header, settings={"temperature": 0.0}))
     assert "temperature" not in said(curve, trace=greedy)
 

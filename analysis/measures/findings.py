@@ -238,7 +238,7 @@ def trust(tables: Tables, by: By = "method") -> Iterator[Finding]:
     for label, own in drawn.groupby(by, observed=True):
         words = (
             f"Path probabilities are not judged, over {plural(len(own), 'round')}: drafted tokens "
-            "were drawn from q or accepted by p ÷ q, so q does not say how often they are accepted."
+            "seem drawn from q or accepted by p ÷ q; q does not say how often such are accepted."
         )
         most = own.sort_values("drawn", ascending=False, kind="stable")
         yield _finding(label, "trust", len(own), "round", words, most)
