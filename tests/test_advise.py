@@ -141,6 +141,15 @@ def test_counts_that_tell_every_round_charge_it_as_it_was():
     assert not counts.doubts
 
 
+@pytest.mark.parametrize(("engine", "first"), [("vLLM", 2), ("LM Studio", 1)])
+def test_a_round_that_may_have_had_no_draft_is_charged_as_one_with(engine, first):
+    """LM Studio tells no draft from one that was refused at once: even K = 1 is a lower bound."""
+    told = Served(engine, rounds=40, drafted=70, accepted=50, places=(30, 15, 5))
+    times = StepTimes({(None, 1): {n: 0.01 + 0.001 * n for n in range(1, 5)}})
+    of = shorter.of_counts(summed([told], "page"), sizes_of(times, ()))
+    assert min(of.doubts) == first
+
+
 def test_where_draft_lengths_are_not_told_the_speed_is_a_lower_bound():
     told = Served("vLLM", rounds=40, drafted=70, accepted=50, places=(30, 15, 5))
     times = StepTimes({(None, 1): {n: 0.01 + 0.001 * n for n in range(1, 5)}})

@@ -122,7 +122,7 @@ def test_a_whole_trace_without_rounds_tells_no_text_that_could_end(tmp_path):
     one = read_one(saved(tmp_path / "a.jsonl", trace))
     bare = read_one(saved(tmp_path / "b.jsonl", replace(trace, rounds=())))
     assert first_difference(one, bare) is None
-    assert sentences(None, one, bare, 0.1)[1] == "b.jsonl has no rounds: only so much is compared"
+    assert sentences(None, one, bare, 0.1) == ["nothing is compared: b.jsonl has no rounds"]
 
 
 def test_a_drawn_bonus_token_makes_a_text_a_sampled_one(tmp_path):
@@ -248,3 +248,10 @@ def test_equal_ids_of_two_tokenizers_are_no_equal_text(tmp_path, capsys):
     assert said[1] == "the tokenizers differ: an id of one may be another token of the other"
     remark, *_ = remarks(counted(compared([(read_one(one), changed)]), 0.1), ("a", "b"))
     assert remark.startswith("The tokenizers of 1 pair differ")
+
+
+def test_what_was_not_compared_is_not_called_the_same(tmp_path, capsys):
+    one = saved(tmp_path / "a.jsonl", run())
+    bare = saved(tmp_path / "b.jsonl", replace(run(), rounds=()))
+    cli.main(["trace", "compare", str(one), str(bare), "--json"])
+    assert json.loads(capsys.readouterr().out) == {"same": None, "difference": None}

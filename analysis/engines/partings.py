@@ -40,6 +40,11 @@ class TextPair:
     difference: Difference | None
     asked: Side | None = None
 
+    @property
+    def compared(self) -> bool:
+        """Whether neither is of a trace that broke off before its first token."""
+        return all(each.complete or each.tokens for each in (self.one, self.other))
+
     def kind(self, bound: float) -> str:
         """One of ``KINDS``, with ties up to ``bound`` nats."""
         found = self.difference

@@ -345,6 +345,8 @@ def sentences(
         said = [f"the same {what}: {size} {'tokens' if known else 'characters'}"]
         cut = {t.name: bool(t.rounds) for t in (one, other) if not t.complete}
         why = ((name, "was interrupted" if some else "has no rounds") for name, some in cut.items())
+        if cut and not size:
+            return [f"nothing is compared: {name} {words}" for name, words in why]
         return [*said, *(f"{name} {words}: only so much is compared" for name, words in why)]
     where = {"prompt": "the prompt's token", "token": "new token", "character": "character"}
     said = [f"they part at {where[found.what]} {found.index + 1}"]
@@ -374,7 +376,7 @@ def sentences(
         )
     elif (tied := found.tied(bound, asked)) is not None:
         said.append(
-            "the two are nearly alike to the target: another order of rounding swaps them"
+            "the two are nearly alike to the target: another order of rounding can swap them"
             if tied
             else "this is not a tie: other weights, precision, sampling or masks, or a lossy rule"
         )

@@ -338,7 +338,7 @@ def of_counts(counts: Counts, choose: Choose) -> Shorter:
             "drafts may have been shorter, and every step is taken to be that of a whole one: the "
             "speed is at least this"
         )
-        doubts = dict.fromkeys((size for size in sizes if size > 1), why)
+        doubts = dict.fromkeys((size for size in sizes if size > 1 or counts.undrafted), why)
     serving = UNKNOWN if counts.engine == "vLLM" else NOTHING
     return Shorter(
         counts.engine, drafts, sizes, tau, draws, True, doubts, notes, drafted, serving=serving,

@@ -79,7 +79,8 @@ def _one(args: Options, pair: TextPair) -> None:
     found = pair.difference
     if args.json:
         facts = None if found is None else _facts(pair, args.bound)
-        same = None if facts is None and pair.one.reads_otherwise(pair.other) else facts is None
+        unknown = pair.one.reads_otherwise(pair.other) or not pair.compared
+        same = None if facts is None and unknown else facts is None
         print(json.dumps({"same": same, "difference": facts}))
         return
     if found is not None and found.before:
