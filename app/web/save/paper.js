@@ -98,8 +98,8 @@ function paperPanel() {
     h(
       "p",
       { class: "ds-soft" },
-      "For every picture that this browser saves here, as SVG, PNG or PDF. Width: such as 3.25 for " +
-        "a column; empty: as large as on the page.",
+      "For every picture that this browser saves here, as SVG, PNG or PDF. Width: such as 3.25 " +
+        "for a column; empty: as large as on the page.",
     ),
   );
   made.addEventListener("keydown", (event) => event.stopPropagation());
