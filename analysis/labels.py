@@ -208,8 +208,14 @@ def sampling(header: Header) -> Sampling:
 def temperature(header: Header) -> float | None:
     """Of the sampling of the target's own tokens; None where the header does not tell it."""
     told = header.settings.get("sampling", header.settings)
-    knows = isinstance(told, Mapping) and "temperature" in told
-    return sampling(header).temperature if knows else None
+    value = told.get("temperature") if isinstance(told, Mapping) else None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return sampling(header).temperature if is_number else None
+
+
+def _rule(header: Header) -> dict[str, Any] | None:
+    """The sampling of the target's own tokens; None where the header does not tell it."""
+    return None if temperature(header) is None else asdict(sampling(header))
 
 
 def number(value: Any) -> float:
@@ -233,7 +239,7 @@ def text_key(header: Header) -> str:
         header.tokenizer_hash,
         header.prompt_text,
         header.prompt_ids,
-        temperature(header) is None or asdict(sampling(header)),
+        _rule(header),
         token_limit(header),
         header.dtype,
         header.device.partition(":")[0],
@@ -245,7 +251,7 @@ def text_key(header: Header) -> str:
 def asked_key(header: Header) -> str:
     """Short name of what a run was asked: runs with one key differ in target, precision, engine or
     drafting, so their texts may part."""
-    parts = [header.prompt_ids, asdict(sampling(header)), token_limit(header)]
+    parts = [header.prompt_ids, _rule(header), token_limit(header)]
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
 
 

@@ -188,7 +188,7 @@ GROUPS: dict[str, dict[str, Command]] = {
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 NOUNS = {
-    "trace": "show, check, export, import or compare traces",
+    "trace": "show, check, export, import, pack or compare traces",
     "grid": "run or compare many methods, budgets, prompts and checkpoints",
     "model": "fetch, check, convert and prepare models and their parts",
 }

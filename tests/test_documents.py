@@ -1,16 +1,21 @@
 """The documents' examples run, and the programs they name exist."""
 
+import inspect
 import re
 import sys
+import tomllib
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from analysis import frames
 from analysis.drafters.mistakes import MISTAKES
-from app.command_line import run
+from app.cli import Command, module_of
+from app.command_line import parse, run
 from core.drafting.session import FactorisedSession, PathSession
 from core.methods.method import Method
 from core.methods.registry import find
@@ -95,11 +100,43 @@ def test_the_command_in_extending_md_says_what_it_should(capsys):
     golden = ROOT / "assets" / "traces" / "chat-ddtree-64.jsonl.gz"
     assert run(names["Options"], names["main"], "rounds", words=[str(golden)]) == 0
     assert int(capsys.readouterr().out) == len(read_trace(golden).rounds)
+    listed = eval("{" + block('Command("say') + "}", {"Command": Command})  # noqa: S307
+    for name, command in listed.items():
+        for example in command.examples:
+            assert example.split()[0] == module_of(name) == made.__name__
+            parse(names["Options"], example.split()[1:], name)
+
+
+def test_the_column_in_extending_md_is_in_the_table_and_can_be_printed(request, monkeypatch):
+    from analysis.measures import acceptance
+    from analysis.measures.tables import Tables
+    from app.report.sections import TAU
+    from app.report.shown import parts
+    from tests.fakes import make_header, make_run
+
+    line = block('"alone": int').strip()
+    columns = dict(frames._declarations())
+    columns["tau"] = columns["tau"] | tomllib.loads(block("alone = {", "toml"))
+    monkeypatch.setattr(frames, "_declarations", lambda: columns)
+    frames.columns.cache_clear()
+    request.addfinalizer(frames.columns.cache_clear)
+    source, above = inspect.getsource(acceptance), '"rounds": rounds,\n'
+    assert source.count(above) == 1
+    names = {"__name__": acceptance.__name__}
+    exec(source.replace(above, f"{above}            {line}\n"), names)  # noqa: S102
+    rounds = tuple(make_run(4, 16))
+    tables = Tables.of({"one": Trace(make_header("why?"), rounds, {})})
+    table = names["tau"](tables)
+    assert table["alone"].tolist() == [sum(record.accepted == 0 for record in rounds)]
+    (part,) = parts([replace(TAU, columns=f"{TAU.columns} alone")], {"tau": table}, tables)
+    assert part.body[0].heads[-1] == "none accepted"
 
 
 def test_the_tab_in_extending_md_names_what_is_there():
-    """The page itself is built and drawn in the browser tests."""
+    """Its imports, and what it reads of a run. No browser draws it here."""
     pytest.importorskip("gradio")
+    from app.studio.examples import Examples
+
     tab = run_block('Tab("shelf"')["TAB"]
     assert f"`{tab.script}`" in EXTENDING
     imports = re.findall(r'import \{ (.*?) \} from "\.\./(.*?)";', block("mount", "js"))
@@ -108,6 +145,9 @@ def test_the_tab_in_extending_md_names_what_is_there():
         text = (ROOT / "app" / "web" / module).read_text("utf-8")
         for name in names.split(", "):
             assert re.search(rf"^export (async )?(function|const|class) {name}\b", text, re.M), name
+    (read,) = re.findall(r"runs\.map\(\(\{ (.*?) \}\)", block("mount", "js"))
+    runs = [run for group in Examples().groups(False) for run in group["runs"]]
+    assert runs and all(set(read.split(", ")) <= set(run) for run in runs)
 
 
 @pytest.mark.parametrize("name", ["trigram", "prompt_lookup"])

@@ -209,10 +209,13 @@ def test_runs_keep_their_order_and_a_run_without_drafts_has_none():
     assert list(dict.fromkeys(labels)) == ["B", "A"]
 
 
-@pytest.mark.parametrize("coupled", [True, False])
-def test_a_q_that_tokens_were_drawn_from_is_not_judged(tmp_path, coupled):
-    """q is p and all is accepted, which Σq does not promise; the drawn token is not the best."""
-    header = {"settings": {"sampling": {"temperature": 1.0}}}
+@pytest.mark.parametrize(
+    ("coupled", "rule"), [(True, {"temperature": 1.0}), (False, {"temperature": 1.0}), (True, {})]
+)
+def test_a_q_that_tokens_were_drawn_from_is_not_judged(tmp_path, coupled, rule):
+    """q is p and all is accepted, which Σq does not promise; the drawn token is not the best. A
+    text whose temperature is not told is not taken for a greedy one."""
+    header = {"settings": {"sampling": rule}}
     with Recorder(path := tmp_path / "a.jsonl", "mine", [1], budget=2, **header) as record:
         root = 9
         for _ in range(2 * FEW):
@@ -252,3 +255,38 @@ def test_a_rule_that_is_not_lossless_is_said(word, others):
     assert [f.n for f in ruled if f.about == "rule"] == [40] * (word in LOSSY)
     assert any(f.about != "rule" for f in ruled) == others
     assert {f.about for f in plain} >= {"ends", "depth"} and "rule" not in {f.about for f in plain}
+
+
+def of_drafts(folder, rounds, **more):
+    """The sentences of a recorded greedy run by what they are about; ``rounds``: the arguments of
+    each, with 9 as root and as bonus token."""
+    rule = {"settings": {"temperature": 0.0}}
+    with Recorder(path := folder / "a.jsonl", "mine", [1], budget=2, **rule) as record:
+        for tokens, parents, walked in rounds:
+            record.round([9, *tokens], [-1, *parents], walked, 9, **more)
+    return {each.about: each.words for each in findings(Tables.of({"A": read_trace(path)}))}
+
+
+def test_a_chain_is_not_told_what_its_siblings_did(tmp_path):
+    """Without lists nothing is known of the second token, and a chain drafts no other."""
+    chains = [([4, 5], [0, 1], [0, 1])] * 2 * FEW
+    assert "sibling" not in of_drafts(tmp_path, chains)
+    odds = {"log_q": [0.0, -0.5, -1.0]}
+    trees = of_drafts(tmp_path, [([4, 5], [0, 0], [0, 2])] * 2 * FEW, **odds)
+    assert "drafted all the same in 100%" in trees["sibling"]
+
+
+def test_acceptance_by_depth_is_not_said_over_rounds_without_a_draft(tmp_path):
+    """Where rounds that drafted nothing count among the places of depth 1, it is held back."""
+    whole = [([4, 5], [0, 1], [0, 1])] * 2 * FEW
+    assert "was accepted at depth 1" in of_drafts(tmp_path, whole)["depth"]
+    assert "was accepted" not in of_drafts(tmp_path, [*whole, ([], [], [0])])["depth"]
+
+
+def test_the_coverage_of_a_q_of_one_token_is_not_called_flat(tmp_path):
+    q = np.zeros((2, 12))
+    q[:, 4] = 1.0
+    p = np.full((2, 12), 1 / 12)
+    said = of_drafts(tmp_path, [([4], [0], [0])] * 2 * FEW, p=p, q=q)["width"]
+    assert "all on one token, which holds 8.3% of p, over" in said
+    assert "flat" not in said and "best" not in said

@@ -25,6 +25,8 @@ from core.decoding.engine import Engine
 from core.errors import UserError
 from core.journal import FILE, Journal
 from core.methods.method import BY_PATH, BY_RUN
+from core.traces.reader import read_trace
+from core.traces.writer import write_trace
 from tests import toys
 from tests.test_cli import is_one_sentence
 from tests.test_whatif import corrupt, simulate, source
@@ -308,6 +310,12 @@ def test_words_and_a_trace_and_several_responses(toy, tmp_path, capsys):
     assert collecting(toy, tmp_path / "y.safetensors", "--answer", trace) == 0
     traced = Collection.load(tmp_path / "y.safetensors")
     assert traced.header.given.off == () and traced.end - traced.answer == 9
+    assert "as its target" not in capsys.readouterr().err
+    whole = read_trace(trace)
+    header, theirs = replace(whole.header, model={"name": "toy"}), tmp_path / "theirs.jsonl"
+    write_trace(theirs, replace(whole, header=header))
+    assert collecting(toy, tmp_path / "theirs.safetensors", "--answer", theirs) == 0
+    assert "theirs.jsonl names toy as its target" in capsys.readouterr().err
     many = tmp_path / "many.jsonl"
     many.write_text("".join(json.dumps(VLLM) + "\n" for _ in range(2)), "utf-8")
     prompts = tmp_path / "p.txt"

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from app.commands.options import method as asked
 from core.decoding.decode import Decoder
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
@@ -118,13 +119,19 @@ def test_every_drafter_goes_with_every_builder(drafter, builder):
 @pytest.mark.parametrize(
     "name",
     [
-        *("", "eagle", "DDTree", "ddtree+chain", "dart+", "+chain", "dart+chain+chain"),
+        *("", "eagle", "DDTree", "dart+", "+chain", "dart+chain+chain"),
         *("dart-chain", "dart + chain", "ar+chain", "chain+dart"),
     ],
 )
 def test_a_name_that_is_no_method_names_those_that_are(name):
     one_sentence("unknown method.*treeflash.*dart.*opt-tree.*\\.py", find, name)
     assert built_in(name) is None
+
+
+def test_a_name_that_nearly_is_a_method_says_what_to_write(tmp_path):
+    said = "ddtree has a builder of its own: write dflash[+]chain"
+    one_sentence(said, find, "ddtree+chain")
+    one_sentence("is a file or a folder.*`report` says what traces show", asked, str(tmp_path))
 
 
 # ── options ──────────────────────────────────────────────────────────────────────────────────────

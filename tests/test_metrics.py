@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.charts import figures
-from analysis.labels import set_apart, text_key
+from analysis.labels import asked_key, set_apart, temperature, text_key
 from analysis.measures import acceptance, causes, comparison, metrics, reliability
 from analysis.measures.findings import findings
 from analysis.measures.parts import RecordedPart
@@ -433,7 +433,7 @@ def flat_trace(chances: np.ndarray, hits: np.ndarray) -> Trace:
         draft = replace(draft, proposal=Proposal.factorised(lists, draft.depths))
         verdict = Verdict((0, 1) if hit else (0,), np.array([1, 2] if hit else [2, 2]))
         rounds.append(Round(index, index, draft, verdict, (1, 2) if hit else (2,)))
-    return Trace(fakes.make_header(), tuple(rounds), {})
+    return Trace(fakes.make_header(sampling={"temperature": 0.0}), tuple(rounds), {})
 
 
 def test_a_calibrated_process_has_no_calibration_error_and_a_wrong_one_its_own():
@@ -620,6 +620,8 @@ def test_the_text_is_decided_by_all_that_decides_it_the_seed_only_above_temperat
 def test_a_temperature_that_is_not_told_is_not_called_greedy():
     headers = {"a": fakes.make_header(), "b": fakes.make_header(sampling={"temperature": 0.0})}
     assert set_apart(headers) == {"a": "T=not told", "b": "T=0"}
+    assert asked_key(headers["a"]) != asked_key(headers["b"])
+    assert temperature(fakes.make_header(sampling={"temperature": None})) is None
 
 
 def test_labels_tell_apart_what_differs_and_nothing_else_and_are_short():

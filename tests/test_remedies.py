@@ -166,7 +166,8 @@ def recorded(path: Path, seed: int, chain: bool, listed: bool, read: int | None,
         none = np.full(seen, 0.5, np.float32)
         return replace(record, probe=Probe(none, curve, none, np.full(seen, -1, np.int32)))
 
-    with Recorder(path, "mine", [1], budget=8, read=read) as record:
+    greedy = {"temperature": 0.0}
+    with Recorder(path, "mine", [1], budget=8, read=read, settings=greedy) as record:
         for _ in range(12):
             lists = np.stack([rng.permutation(WORDS)[:LISTED] for _ in range(DEPTHS)])
             tokens, parents = grown(rng, lists, chain)

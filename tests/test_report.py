@@ -258,3 +258,9 @@ def test_the_places_where_the_target_left_the_best_chain_add_up():
     assert sum(told["share"]) == pytest.approx(1.0) and told["place"].is_unique
     outside = told.loc[told["place"] == "outside", "share"].item()
     assert outside > 0.3 and set(told["rounds"]) == {told["count"].sum()}
+
+
+def test_a_q_that_is_not_known_has_no_table_of_its_errors(call, tmp_path):
+    _chains(tmp_path / "a.jsonl", "mine", 2, [1] * 10)
+    code, out, _ = call("report", tmp_path / "a.jsonl")
+    assert code == 0 and "Is q a probability?" not in out and "By depth" in out

@@ -169,7 +169,8 @@ def _served(tables: Tables) -> Iterator[dict[str, Any]]:
     found: Frame = per_depth(tables)
     if found.empty:
         return
-    warm = tables.runs.groupby("method", observed=True)["temperature"].max()
+    by_method = tables.runs.groupby("method", observed=True)["temperature"]
+    warm = by_method.max().where(by_method.count() == by_method.size())  # all tell it, or none does
     found = found.merge(_after_right_prefix(tables), "left", ["method", "depth"])
     for row in found.to_dict("records"):
         own = {"source": str(row["method"]), "text": "served", "depth": row["depth"]}
@@ -292,8 +293,8 @@ def _below(one: Frame, other: Frame, depth: int) -> str:
         why += "; or drafts were shorter, which is not told"
     if other["temperature"] != 0:
         known = np.isfinite(other["temperature"])
-        rule = f"the temperature {other['temperature']:g}" if known else "a temperature above 0"
-        why += f"; {rule} lowers it, too"
+        rule = f"the temperature {other['temperature']:g} lowers it, too"
+        why += f"; {rule if known else 'or it was sampled: its temperature is not told'}"
     return (
         f"served is below trained at depth {depth}: trained {number(one['value'])} "
         f"({one['text']}), served {number(other['value'])} {over}: {why}."

@@ -41,6 +41,7 @@ class Written:
     sampled         whether a trace says that its target's tokens were drawn, not its best
     complete        False of a trace that was interrupted or has no rounds: its text goes on
     tokenizer       hash of the tokenizer that the ids are of; "": not told
+    target          name of the model that wrote it; "": not told
     """
 
     name: str
@@ -52,6 +53,7 @@ class Written:
     sampled: bool = False
     complete: bool = True
     tokenizer: str = ""
+    target: str = ""
 
     def reads_otherwise(self, other: Written) -> bool:
         """Whether an id is known to be of another tokenizer than the other's."""
@@ -238,6 +240,7 @@ def _of_trace(trace: Trace, name: str) -> Written:
     return Written(
         name, whole[:at], whole[at:], text, trace.rounds, start, drawn,
         trace.complete and bool(trace.rounds), trace.header.tokenizer_hash,
+        target if isinstance(target := trace.header.model.get("name"), str) else "",
     )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from core.rounds.draft import Array
 
 FEW = 5  # observations below which nothing is concluded
 SLIGHT = 0.01  # tokens a round by which path probabilities are off, below which it is no matter
+SURE = 1e-6  # nats of q's entropy, below which all of q is on one token
 FLAT = 0.02  # coverage that all further candidates add, below which the curve counts as flat
 
 OUTSTANDING = ("rule", "cliff", "slope", *KINDS)  # what findings are about that not every run has
@@ -114,14 +115,15 @@ def ends(tables: Tables, by: By = "method") -> Iterator[Finding]:
 
 def width(tables: Tables, by: By = "method") -> Iterator[Finding]:
     """Whether the drafter's further candidates add anything, and to how many walks."""
-    known = grouped(_covered(tables), [by], means=COVERAGE)
+    known = grouped(_covered(tables), [by], means=[*COVERAGE, "entropy_q"])
     for own in remedies.walks(tables, by):
         if own.label not in known.index:
             continue
         row = known.loc[own.label]
         curve, n = row[list(COVERAGE)].to_numpy(float), int(row["size"])
         curve = curve[np.isfinite(curve)]
-        last, words = len(curve), f"{_along(curve)}, over {plural(n, 'observed position')}."
+        course = _along(curve) if not row["entropy_q"] <= SURE else _alone(curve)
+        last, words = len(curve), f"{course}, over {plural(n, 'observed position')}."
         said, claims = _wider(own)
         example = _widest(tables, by, own.label, COVERAGE[last - 1])
         yield _finding(own.label, "width", n, "observed position", words + said, example, claims)
@@ -129,7 +131,7 @@ def width(tables: Tables, by: By = "method") -> Iterator[Finding]:
 
 def _covered(tables: Tables) -> Iterator[Frame]:
     """The positions whose coverage is known, part by part."""
-    for part in tables.each("positions", ["round", *COVERAGE]):
+    for part in tables.each("positions", ["round", "entropy_q", *COVERAGE]):
         yield part[part[COVERAGE[0]].notna()]
 
 
@@ -175,6 +177,11 @@ def _along(curve: Array) -> str:
     )
 
 
+def _alone(curve: Array) -> str:
+    """The coverage of a q that has but one token everywhere: nothing can come after it."""
+    return f"q is all on one token, which holds {percent(curve[0])} of p"
+
+
 def flat_from(coverage: Array) -> int | None:
     """The smallest K after which all further candidates together add less than ``FLAT``.
 
@@ -191,7 +198,7 @@ def depth(tables: Tables, by: By = "method") -> Iterator[Finding]:
         rows = own.drafted
         words, claim = _depths(own), own.claim(Remedy.DEEPER)
         sure = per_depth[(per_depth[by] == own.label) & (per_depth["observed"] >= FEW)]
-        if len(sure) > 1:
+        if len(sure) > 1 and len(rows) == len(own.rounds):  # else places without a draft count, too
             first, last = sure.iloc[0], sure.iloc[-1]
             words += (
                 f" A drafted token was accepted at {_accepted(first)} and at {_accepted(last)}, "
@@ -238,7 +245,7 @@ def trust(tables: Tables, by: By = "method") -> Iterator[Finding]:
     for label, own in drawn.groupby(by, observed=True):
         words = (
             f"Path probabilities are not judged, over {plural(len(own), 'round')}: drafted tokens "
-            "were drawn from q or accepted by p ÷ q, so q does not say how often they are accepted."
+            "seem drawn from q or accepted by p ÷ q; q does not say how often such are accepted."
         )
         most = own.sort_values("drawn", ascending=False, kind="stable")
         yield _finding(label, "trust", len(own), "round", words, most)
@@ -256,17 +263,19 @@ def _kept_promise(row: Mapping[str, Any]) -> str:
 
 def sibling(tables: Tables, by: By = "method") -> Iterator[Finding]:
     """Say what the target took where it first left the drafter's best tokens."""
+    rounds = tables.rounds
+    branching = set(rounds.loc[rounds["nodes"] > rounds["depths"], by].astype(str))
     for label, rows in causes.off_spine(tables).groupby(by, observed=True):
-        n, second = len(rows), int((rows["rank"] == 2).sum())
+        n, second, drafted = len(rows), int((rows["rank"] == 2).sum()), int(rows["accepted"].sum())
         told: Frame = rows["rank"].notna() | rows["outside"]
-        least = "" if told.all() else "at least "
-        took = f"the target took the second in {least}{percent(second / n)}; " if told.any() else ""
-        words = (
-            f"Where the drafter's best token first missed, in {plural(n, 'round')}, {took}the "
-            "token taken was drafted all the same in "
-            f"{percent(int(rows['accepted'].sum()) / n)}."
-        )
-        yield _finding(label, "sibling", n, "round", words, rows)
+        least, said = "" if told.all() else "at least ", list[str]()
+        if rows["rank"].notna().any():
+            said.append(f"the target took the second in {least}{percent(second / n)}")
+        if drafted or str(label) in branching:  # a chain drafts no other
+            said.append(f"the token taken was drafted all the same in {percent(drafted / n)}")
+        first = f"Where the drafter's best token first missed, in {plural(n, 'round')}, "
+        if said:
+            yield _finding(label, "sibling", n, "round", f"{first}{'; '.join(said)}.", rows)
 
 
 def place(tables: Tables, by: By = "method") -> Iterator[Finding]:

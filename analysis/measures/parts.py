@@ -178,7 +178,7 @@ def _rounds(part: RecordedPart) -> Frame:
     frame["cut"] = frame["accepted"] + 1 - frame["committed"]
     chances = np.where(rows.drafted, np.exp(np.minimum(_path_log_q(part), 0.0)), 0.0)
     frame["surrogate"] = np.bincount(rows.owner, chances, len(records))
-    greedy = [labels.sampling(trace.header).greedy for trace in part.traces]
+    greedy = [labels.temperature(trace.header) == 0 for trace in part.traces]
     drawn = [_drawn(record, greedy[run]) for run, record in part.numbered]
     frame["drawn"] = np.array(drawn, np.bool_)
     stops = [r.stop_reason.value for r in records]
@@ -195,7 +195,8 @@ def _rounds(part: RecordedPart) -> Frame:
 
 def _drawn(record: Round, greedy: bool) -> bool:
     """Whether the draft's tokens were drawn from q, or accepted by p and q, as far as it is seen: a
-    bonus token was drawn, or a sampled text's chain has a token that is not the best of q."""
+    bonus token was drawn, or a chain of a text that is not told to be greedy has a token that is
+    not the best of q."""
     if record.verdict.bonus_token is not None:
         return True
     draft = record.draft

@@ -13,6 +13,7 @@ from app.command_line import option
 from app.commands.options import Prompts
 from app.commands.prompts import prompts_of
 from app.commands.states import StatesOptions
+from app.terminal import one_line, say
 from core.errors import UserError
 from core.files import sha256
 
@@ -53,6 +54,12 @@ class Asked:
         """The text in the target's tokens; ``drafted``: layers that the drafters read. Raises
         UserError for one that the target cannot read."""
         if self.states is None:
+            target = self.served.target if self.served else ""
+            if self.served and target and target != language.name:
+                say(
+                    f"{self.served.name} names {one_line(target, 80)} as its target, and "
+                    f"{language.name} reads it: what follows holds if they are one model"
+                )
             ids = self._prompt_ids(language)
             return ReadText(ids, self.prompt or language.text(ids), self._answer(language))
         from analysis.collected.given import Answer

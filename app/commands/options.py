@@ -31,7 +31,15 @@ BUDGETS, POSITIVE = Range(1, MAX_BUDGET), Range(1)
 def method(text: str) -> str:
     """A method's name, listed or "drafter+builder", perhaps with "@checkpoint", or a method file's
     path. Raises UserError."""
-    find(text)
+    try:
+        find(text)
+    except UserError:
+        if text.endswith(".py") or not (text and Path(text).expanduser().exists()):
+            raise
+        raise UserError(
+            f"{text} is a file or a folder, and a method is meant: `report` says what traces show, "
+            "and METHOD@FOLDER names a drafter's checkpoint"
+        ) from None
     return text
 
 

@@ -73,6 +73,11 @@ def _several(column: str) -> Callable[[Frame], Frame]:
     return lambda frame: frame if frame[column].nunique() > 1 else frame[:0]
 
 
+def _judged(frame: Frame) -> Frame:
+    """Nothing of methods no q of which is known."""
+    return frame[frame["nodes"] > 0]
+
+
 def _first_depths(frame: Frame) -> Frame:
     return frame[frame["depth"] <= MAX_DEPTHS]
 
@@ -151,7 +156,7 @@ def _unpaired(tables: Tables, frame: Frame) -> Iterator[str]:
         why = (
             "sampled texts may part at any token."
             if any(sampled(first[row[name]]) for name in ("method", "other"))
-            else "whether the others part at near ties, `trace compare` says."
+            else "`trace compare` says whether the others part at near ties."
         )
         yield (
             f"{row['method']} and {row['other']} wrote the same text in {row['same']} of "
@@ -271,7 +276,7 @@ REPORT = (
     ),
     Section(
         "Is q a probability?", "calibration-error",
-        "method event nodes mean_q share bias ece_mass ece_width brier",
+        "method event nodes mean_q share bias ece_mass ece_width brier", keep=_judged,
     ),
     Section(
         "Σq of a round against what was accepted", "surrogate",

@@ -6,12 +6,13 @@ import { answered } from "./feed.js";
 import { shelve } from "./gallery.js";
 import { goTo, isOnView, onChoose } from "./goto.js";
 import { keptTickets, RAISED } from "./studio/shelf.js";
+import { TOGETHER } from "./whatif/texts.js";
 
 const WHERE = [
   ["trace json", "a trace, DDTree's trees", "Run"],
   ["several", "several traces, or a folder of them", "Compare"],
   ["trace", "a trace of denoising", "Denoise"],
-  ["json", "a collected text, a result of cost", "What-if"],
+  ["json several", "collected texts, a result of cost", "What-if"],
   ["table", "a table of calibrate", "Calibration"],
   ["json table text", "an engine's response, log, metrics or profile", "Results"],
   ["json table several", "a grid's results, step times, a checkpoint's folder", "Results"],
@@ -230,8 +231,10 @@ class FileTaker {
       return told(denoised, "opened in", "denoise") + unopened(answers, denoised);
     }
     if (!other) return "";
-    goTo(other);
-    return told([other], "sent to", other.view) + unopened(answers, [other]);
+    const texts = answers.filter(isCollected).slice(0, TOGETHER),
+      went = isCollected(other) ? texts : [other];
+    goTo({ ...other, others: went.slice(1) });
+    return told(went, "sent to", other.view, "collected text") + unopened(answers, went);
   }
 
   async _runs(runs) {
@@ -275,15 +278,19 @@ class FileTaker {
   }
 }
 
+function isCollected({ view, route }) {
+  return view === "whatif" && route === "open";
+}
+
 /** Whether Compare took a run, as far as it can be known: it may have as many as it holds. */
 function isBeside(ticket) {
   const kept = keptTickets("compare"); // none where storage is forbidden
   return !kept.length || kept.includes(ticket);
 }
 
-function told(answers, went, view) {
+function told(answers, went, view, thing = "trace") {
   const tab = document.querySelector(`[role=tab][data-tab-id=${view}]`)?.textContent.trim() ?? view,
-    what = answers.length === 1 ? answers[0].name : plural(answers.length, "trace");
+    what = answers.length === 1 ? answers[0].name : plural(answers.length, thing);
   return `${what}: ${went} ${tab}`;
 }
 

@@ -50,6 +50,11 @@ def find(name: str) -> Method:
         if not path.is_file():
             raise UserError(f"there is no method file {path}")
         return _from_file(path, path.stat().st_mtime_ns)
+    base, _, builder = name.partition("+")
+    if base in METHODS and (own := _listed(base).drafter) and builder in BUILDERS:
+        raise UserError(
+            f"{base} has a builder of its own: write {own}+{builder}, its drafter's name"
+        )
     raise UserError(
         f"unknown method {name!r}: choose one of {', '.join(METHODS)}, a drafter and a builder as "
         f"in {next(iter(DRAFTERS))}+best-first (builders: {', '.join(BUILDERS)}), or your own .py "
@@ -185,7 +190,7 @@ def _from_file(path: Path, _changed: int) -> Method:
 
 
 def _check(method: Method) -> None:
-    """Raises UserError for parts that are none or not listed, and options they do not have."""
+    """Raises UserError for parts of a wrong type, names not listed, and options they lack."""
     drafter, builder = method.drafter, method.builder
     if not isinstance(drafter, str | DrafterInfo | None):
         kind = type(drafter).__name__

@@ -58,7 +58,8 @@ class Recorder:
         self._writer = TraceWriter(Path(path), self._header)
         self._text, self._read, self._count = text, read, 0
         sampling = settings.get("sampling", settings)
-        self._sampled = isinstance(sampling, Mapping) and bool(sampling.get("temperature"))
+        heat = sampling.get("temperature") if isinstance(sampling, Mapping) else None
+        self._sampled, self._greedy = bool(heat), heat == 0  # neither where it is not told
         self._position, self._root = len(self._header.prompt_ids), -1
 
     def round(
@@ -99,7 +100,7 @@ class Recorder:
         p, q = (self._told(name, x, len(tokens)) for name, x in (("p", p), ("q", q)))
         if q is not None and log_q is None:
             log_q = token_log_q(q, np.array(tokens), np.array(parents)).tolist()
-        draft = _draft(tokens, parents, log_q, self._sampled)
+        draft = _draft(tokens, parents, log_q, self._greedy)
         if lists is not None:
             draft = _listed(draft, *lists, self._read)
         elif q is not None and draft.nodes:
@@ -161,11 +162,11 @@ def _draft(
     tokens: Sequence[int],
     parents: Sequence[int],
     log_q: Sequence[float] | None,
-    sampled: bool,
+    greedy: bool,
 ) -> Draft:
     """Depths follow from the parents; a node's rank is its place among its siblings by log q. Where
     that is not told of them all, ranks are not known, but that of the only token after another: it
-    is the best, unless the text is ``sampled`` and it may have been drawn from q."""
+    is the best of a ``greedy`` text; of another it may have been drawn from q."""
     above = np.array(parents, np.int32)
     depths = np.zeros(len(above), np.int32)
     for row, parent in enumerate(above[1:].tolist(), 1):
@@ -175,7 +176,7 @@ def _draft(
     ranks = np.zeros(len(above), np.int32)
     for parent in set(above[1:].tolist()):
         rows = np.flatnonzero(above == parent)
-        is_known = (len(rows) == 1 and not sampled) or not np.isnan(odds[rows]).any()
+        is_known = (len(rows) == 1 and greedy) or not np.isnan(odds[rows]).any()
         places = 1 + np.arange(len(rows))
         ranks[rows[np.argsort(-odds[rows], kind="stable")]] = places if is_known else NOT_KNOWN
     scores = odds.astype(np.float64)

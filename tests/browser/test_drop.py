@@ -201,6 +201,19 @@ def test_a_collected_text_opens_in_what_if(visit: Open):
     expect(listed.locator("option:checked").first).to_have_text("fibonacci.safetensors")
 
 
+def test_collected_texts_that_are_dropped_together_are_one_curve(visit: Open):
+    page = visit()
+    settle(page)
+    files = sorted((ASSETS / "collected").glob("*.safetensors"))[:3]
+    drag(page, "drop", *files)
+    expect(said(page)).to_have_text("3 collected texts: sent to What-if")
+    view = page.locator("#ds-view-whatif")
+    expect(view).to_contain_text("Curve of τ over 3 texts, with a band")
+    listed = view.get_by_label("Collected text").locator("visible=true")
+    expect(listed.locator("option:checked").first).to_have_text(files[0].name)
+    expect(view.locator(".ds-more-texts input:checked")).to_have_count(2)
+
+
 def test_what_opens_nowhere_is_named_and_what_was_on_view_stays(visit: Open):
     page = visit()
     settle(page)

@@ -254,6 +254,8 @@ test("what is copied keeps every text in its cell", () => {
   assert.equal(markdownText("https://x.y www.z ada@x 0.5"), "https\\://x.y www\\.z ada\\@x 0.5");
   assert.equal(markdownText("[a](javascript:x) `b`\r\nc"), "\\[a\\](javascript:x) \\`b\\` c");
   assert.equal(latexText("–"), "--");
+  const signs = latexText("␣a⇥∅ −1 …");
+  assert.equal(signs, "\\textvisiblespace{}a$\\to$$\\emptyset$ $-$1 \\ldots{}");
   const bare = FORMS.CSV(rowsOf([{ ...RUN, rounds: [ROUNDS[2]] }]), COLUMNS);
   assert.ok(bare.endsWith(",unknown, fire,,,,,,\r\n"), bare);
 });

@@ -37,12 +37,18 @@ const TEX = {
   ">": "\\textgreater{}",
   "|": "\\textbar{}",
   "–": "--",
+  "−": "$-$",
+  "…": "\\ldots{}",
+  // signs of what is not seen, which pdfLaTeX does not know
   "⏎": "$\\hookleftarrow$",
+  "␣": "\\textvisiblespace{}",
+  "⇥": "$\\to$",
+  "∅": "$\\emptyset$",
 };
 
 export function latexText(text) {
   return text
-    .replace(/[\\~^<>|–⏎{}$&#_%]/g, (sign) => TEX[sign] ?? `\\${sign}`)
+    .replace(/[\\~^<>|–−…⏎␣⇥∅{}$&#_%]/g, (sign) => TEX[sign] ?? `\\${sign}`)
     .replace(/[\r\n]+/g, " ");
 }
 

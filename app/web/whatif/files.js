@@ -3,10 +3,20 @@
 import { answered } from "../feed.js";
 import { optionsOf } from "../parts.js";
 
-/** A file that was dropped on the page: the server has it, and says which route opens it. */
-export function showPlaced(view, { route, path, name }) {
+/** A file that was dropped on the page: the server has it, and says which route opens it. `others`:
+ *  {path, name} of texts that were dropped beside it, over which the curve is drawn, too. */
+export async function showPlaced(view, { route, path, name, others = [] }) {
   const opening = answered(view.source[route]({ path }));
-  return route === "open" ? showText(view, opening, name) : showCosts(view, opening);
+  if (route !== "open") return showCosts(view, opening);
+  await showText(view, opening, name);
+  const shown = view.file;
+  for (const each of others) {
+    const { file } = await answered(view.source.open({ path: each.path }));
+    if (!file) continue;
+    if (view.file === shown) view.more.chosen.push(file);
+    offerText(view, file, each.name, {});
+  }
+  if (others.length && view.file === shown) view.more.hear();
 }
 
 /** Show a text that the server is opening. */

@@ -2,7 +2,7 @@
 
 import { h } from "../dom.js";
 
-const MOST = 8; // texts of a curve
+export const TOGETHER = 8; // texts of a curve
 
 export class MoreTexts {
   /** hear(): others were chosen. */
@@ -37,7 +37,7 @@ export class MoreTexts {
 
   _tell() {
     const count = this.chosen.length + 1,
-      full = count >= MOST;
+      full = count >= TOGETHER;
     this.words.textContent =
       count > 1 ? `Curve of τ over ${count} texts, with a band` : "Curve of τ over more texts…";
     for (const box of this.list.querySelectorAll("input")) box.disabled = full && !box.checked;
