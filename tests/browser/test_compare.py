@@ -404,6 +404,16 @@ def test_four_methods_with_linked_nodes(visit: Open):
     expect(page.locator("#ds-c-scope .ds-legend")).not_to_contain_text("q′")
 
 
+@pytest.mark.parametrize("place", [4, 6, 7])
+def test_two_trees_share_as_many_nodes_as_each_other(visit: Open, address: str, place: int):
+    """Where one's root is a node that the other drafted, too."""
+    page = visit(f"{address}/#view=compare&trace=chat-ddtree-64,chat-dart&place={place}")
+    shared = page.locator("#ds-c-scope .ds-shared")
+    expect(shared.first).to_have_text(re.compile(r"^of its nodes \d+ in B$"))
+    one, other = (re.sub(r"\D", "", said) for said in shared.all_text_contents())
+    assert one == other
+
+
 SHOWN = """all => all.map((said) => {
   const range = document.createRange();
   range.selectNodeContents(said);
