@@ -154,7 +154,7 @@ def nth_path(path: Path | None, number: int) -> Path | None:
 
 def check_trace(path: Path | None, prompts: int) -> None:
     """Raises UserError for a trace, or a trace of each of several prompts, that cannot be written
-    or would replace a file that is none: a slip costs no text."""
+    or would replace a file that is not a trace. Asked before anything is decoded."""
     if path is None:
         return
     if not path.name.endswith(ENDINGS):

@@ -20,7 +20,7 @@ from analysis.charts.palette import (
     letter,
     series_colour,
 )
-from analysis.measures.tables import CAUSES
+from analysis.measures.parts import CAUSES
 from app.page_files import WEB, css
 from core import ASSETS
 from core.rounds.causes import Cause

@@ -16,8 +16,9 @@ import pytest
 from app.studio import run as run_module
 from app.studio import runs as module
 from app.studio.engine import Started
+from app.studio.examples import BEING_WRITTEN
 from app.studio.run import DONE, FAILED, RUNNING, STOPPED, StudioRun, size_of
-from app.studio.runs import FOLLOWED, Runs
+from app.studio.runs import Runs
 from app.view.rounds import round_view
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -342,7 +343,7 @@ def test_a_file_that_is_read_is_news_when_it_has_grown_by_two_fifths():
         name: StudioRun(name, state=RUNNING, source=source, reading=reading)
         for name, source, reading in (
             ("read", "file", ""),
-            ("written", "file", FOLLOWED),
+            ("written", "file", BEING_WRITTEN),
             ("live", "live", ""),
         )
     }

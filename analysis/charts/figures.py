@@ -17,7 +17,8 @@ from analysis.charts.palette import CAUSE_COLOURS, Theme
 from analysis.charts.parts import About, Axis, Point, Series
 from analysis.frames import COVERAGE, By, Frame
 from analysis.measures import acceptance, causes, reliability
-from analysis.measures.tables import CAUSES, Tables
+from analysis.measures.parts import CAUSES
+from analysis.measures.tables import Tables
 from analysis.numbers import plural
 from core.rounds.causes import Cause
 from core.rounds.node import known

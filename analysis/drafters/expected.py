@@ -21,7 +21,7 @@ from analysis.numbers import number, percent, tau
 from core.rounds.draft import Array
 from core.stats import resample
 
-CHANCE = 0.01  # that any of all comparisons of a kind looks like a difference and is none
+CHANCE = 0.01  # of a false difference among all comparisons of a kind
 RARE = 0.05  # share of places, below which a depth is not compared
 REPORT = "accuracy.json"
 

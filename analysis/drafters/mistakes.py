@@ -56,7 +56,7 @@ TEMPLATES = {
 }
 NO_FEATURES = "features all zero"
 OWN_STATE = "hidden state of the token itself"
-FEW = 4  # feature layers, of which all orders are tried
+MOST_REORDERED = 4  # feature layers, of which all orders are tried
 THINKING = re.compile(r"\b(?:enable_)?thinking\b")  # a chat template's own variable
 
 
@@ -101,7 +101,7 @@ def _orders(count: int) -> list[tuple[int, ...]]:
     """Other orders of so many: all of a few, and of many the reverse, those that begin elsewhere
     and those with two exchanged."""
     own = tuple(range(count))
-    if count <= FEW:
+    if count <= MOST_REORDERED:
         return [order for order in permutations(own) if order != own]
     found = [own[::-1], *(own[at:] + own[:at] for at in own[1:])]
     for one, other in combinations(own, 2):

@@ -21,7 +21,7 @@ WORTH = 1.05  # times the overlap of q and p (1 − TVD) and the accepted tokens
 LIVES = 0.1  # accepted tokens a place, or nothing says that it would work so
 HARDLY = 0.1  # share of places at depth 1, below which q does not follow p
 GENTLE, CLIFF = 0.6, 0.4  # of what is right one depth before
-LITTLE = 0.9  # of what is accepted, that is left without features
+LITTLE = 0.9  # share of the acceptance that is left without features
 UNCHANGED = 1e-3  # mean change of TVD, of the best token's number and of its log q
 LOST = 1e-3  # chance that a pass rules out a mistake that deserves a name, or the best one
 

@@ -21,14 +21,13 @@ import pyarrow as pa
 from analysis.experiments.prompts import Prompt
 from analysis.experiments.variants import Variant, variants_of
 from analysis.frames import Frame, declared
-from analysis.measures.tables import STAGES
 from core.decoding.request import RunRequest
 from core.json_input import parse_json
 from core.methods.method import Value, file_name
 from core.methods.names import PLAIN
 from core.methods.registry import split
 from core.stats import tau
-from core.traces.schema import Header, Trace
+from core.traces.schema import STAGES, Header, Trace
 
 Row = dict[str, Any]  # a line of the table, by column
 

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames import COVERAGE, By, Frame, declared
-from analysis.measures.tables import STAGES, Tables, grouped, timed
+from analysis.measures.tables import Tables, grouped, timed
 from analysis.measures.units import mean_interval
 from core.stats import Z, wilson
+from core.traces.schema import STAGES
 
 
 @declared("per_depth", kept=True)

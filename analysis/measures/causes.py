@@ -16,7 +16,8 @@ import pandas as pd
 
 from analysis.frames import By, Frame, declared
 from analysis.measures.acceptance import best_columns
-from analysis.measures.tables import CAUSES, Tables, grouped
+from analysis.measures.parts import CAUSES
+from analysis.measures.tables import Tables, grouped
 from core.rounds.causes import Cause
 from core.rounds.draft import NOT_KNOWN
 from core.stats import wilson

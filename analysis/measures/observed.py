@@ -147,7 +147,7 @@ class Observed:
         where the rank of any node above is not."""
         ranks, roots = self.rows.ranks_along_paths.copy(), self.rows.roots
         ranks[roots] = 1
-        left = self._so_far(ranks != 1)  # siblings on the path so far; the root is none
+        left = self._so_far(ranks != 1)  # siblings on the path so far; the root is not one
         ranks[self._so_far(ranks == NOT_KNOWN) > 0] = NOT_KNOWN
         return ranks[self.there], left[self.there] == 0
 

@@ -201,7 +201,7 @@ def changed(folder: Path) -> int:
 
 
 def _version(schema: pa.Schema) -> int:
-    """The version of a pack's table; 0: it is none."""
+    """The version of a pack's table; 0: it is not a pack's."""
     said = (schema.metadata or {}).get(FORMAT.encode(), b"")
     return int(said) if said.isdigit() else 0
 

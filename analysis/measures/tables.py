@@ -25,11 +25,9 @@ import pandas as pd
 
 from analysis import labels
 from analysis.frames import Frame, columns, declared
-from analysis.measures.parts import CAUSES, Name, RecordedPart, RoundsPart, RunFacts
+from analysis.measures.parts import Name, RecordedPart, RoundsPart, RunFacts
 from core.rounds.draft import Array
 from core.traces.schema import STAGES, Trace
-
-__all__ = ["CAUSES", "INTERRUPTED", "STAGES", "Tables", "grouped", "timed"]
 
 STOPPED, LIMITED, INTERRUPTED = "stop token", "token limit", "interrupted"
 NOT_TOLD = "not told"  # of a text that ended, and whose trace names no limit

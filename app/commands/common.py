@@ -44,20 +44,20 @@ def request_of(args: RequestOptions, method: str, budget: int | None = None) -> 
 
 
 def template_of(args: Model) -> dict[str, Value]:
-    """The chat template's variables: yes and no as such, all else as text."""
+    """The chat template's variables: true, yes, false and no as booleans, all else as text."""
     words: dict[str, Value] = {"true": True, "yes": True, "false": False, "no": False}
     return {name: words.get(value.lower(), value) for name, value in args.template}
 
 
 def check_drafter(name: str | None) -> str | None:
-    """A drafter's folder, GGUF file or hub id. Raises UserError for what can be none of them."""
+    """A drafter's folder, GGUF file or hub id. Raises UserError for any other name."""
     if name is not None and not _here_or_on_hub(Source.checked(name)):
         raise UserError(f"there is no drafter folder {name}")
     return name
 
 
 def check_weights(methods: Sequence[str]) -> None:
-    """Raises UserError for a method with a checkpoint that can be none, as ``check_drafter``."""
+    """Raises UserError as ``check_drafter`` for the checkpoints that the methods name."""
     for method in methods:
         check_drafter(split(method)[1] or None)
 

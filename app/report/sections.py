@@ -156,7 +156,7 @@ def _unpaired(tables: Tables, frame: Frame) -> Iterator[str]:
         why = (
             "sampled texts may part at any token."
             if any(sampled(first[row[name]]) for name in ("method", "other"))
-            else "whether the others part at near ties, `trace compare` says."
+            else "`trace compare` says whether the others part at near ties."
         )
         yield (
             f"{row['method']} and {row['other']} wrote the same text in {row['same']} of "

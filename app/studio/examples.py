@@ -36,7 +36,7 @@ TRACES = ASSETS / "traces"
 HEADING = "From the command line"
 MAX_LABEL, MAX_PROMPT, MAX_TROUBLE = 160, 120, 200  # characters that are shown of each
 QUIET, LOOK = 30.0, 0.2  # seconds: after which a file no longer grows, between two looks at one
-WRITTEN = "being written"
+BEING_WRITTEN = "being written"  # a file without a footer: more may come
 MAX_EXAMPLE_PROMPT = 400
 
 
@@ -123,7 +123,7 @@ class Examples:
         return [*self.files.group(denoising), *(_group(*each) for each in groups.items())]
 
     def path(self, name: object) -> Path:
-        """Of an example or a listed file. Raises UserError for a name that is none of them."""
+        """Of an example or a listed file. Raises UserError for any other name."""
         listed = self.files.find(name)
         path = self._paths.get(name) if isinstance(name, str) else None
         if listed is None and path is None:
@@ -134,7 +134,7 @@ class Examples:
     def open(self, name: object) -> TraceReader:
         """A trace whose rounds are yet to be read: a listed file may be long.
 
-        Raises UserError for a name that is none of them, and for a file that is not a trace.
+        Raises UserError for any other name, and for a file that is not a trace.
         """
         return OpenFile(self.path(name))
 
@@ -246,7 +246,7 @@ class TraceList:
             name: at
             for name, at in found.items()
             if not (line := self._lines[name]).trouble
-            and (self._read.get(name) != at or (line.result == WRITTEN and not _is_new(at)))
+            and (self._read.get(name) != at or (line.result == BEING_WRITTEN and not _is_new(at)))
         }
 
     def _read_results(self, todo: Mapping[str, int]) -> None:
@@ -286,7 +286,7 @@ def _result(file: TraceFile) -> str:
     except Exception as error:
         return _trouble(error)
     if ends.footer is None:
-        return WRITTEN if _is_new(_changed(file.path)) else "interrupted"
+        return BEING_WRITTEN if _is_new(_changed(file.path)) else "interrupted"
     if ends.mark:
         return visible(ends.mark, MAX_TROUBLE)
     return result_of(ends)

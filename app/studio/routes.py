@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from analysis.charts.palette import LETTERS
 from analysis.labels import temperature
 from app.studio import shipped
-from app.studio.examples import Examples, budget_of
+from app.studio.examples import BEING_WRITTEN, Examples, budget_of
 from app.studio.faults import note_bug, refuse
 from app.studio.files import (
     FIGURE,
@@ -35,7 +35,7 @@ from app.studio.methods import Methods
 from app.studio.questions import Question, check
 from app.studio.requested import requests_of
 from app.studio.run import StudioRun
-from app.studio.runs import FOLLOWED, Runs
+from app.studio.runs import Runs
 from app.view.beside import Place, beside_view
 from app.view.comparison import apart, comparison_view
 from app.view.rounds import fold_view, method_name, node_view, why_view
@@ -228,7 +228,7 @@ def run_line(ticket: object, run: StudioRun) -> dict[str, Any]:
     return {
         "ticket": ticket,
         "state": run.state,
-        "follows": run.reading == FOLLOWED,
+        "follows": run.reading == BEING_WRITTEN,
         "rounds": len(run.rounds),
         "file": visible(run.file, 60) if run.file else "",
         "method": visible(method_name(run.method)),

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from app.studio.engine import LiveEngine, Request, Started
-from app.studio.examples import OpenFile
+from app.studio.examples import BEING_WRITTEN, OpenFile
 from app.studio.run import DONE, ENDED, FAILED, MAX_MESSAGE, RUNNING, STOPPED, StudioRun
 from core.errors import UserError, unwritable
 from core.memory import release
@@ -32,7 +32,6 @@ from core.visible import flowing
 
 MAX_WAITING = 32  # runs in the queue
 MAX_RUNS, MAX_BYTES = 64, 350 << 20  # on view; the longest unseen run goes first
-FOLLOWED = "being written"  # of a file read to its end, without a footer: more may come
 ROWS_AT_ONCE = 2_000  # draft rows of a file that are read before it is shown
 FIRST_TREE = 1.0  # seconds that reading on waits until a page draws it, for reading takes a core
 
@@ -363,12 +362,12 @@ def _told(run: StudioRun) -> int:
     """A number that grows with the rounds. While a file is read, only when there are two fifths
     more: a page lays out all of a run's text for each piece of news of it."""
     count = len(run.rounds)
-    is_read = run.source == "file" and run.state == RUNNING and run.reading != FOLLOWED
+    is_read = run.source == "file" and run.state == RUNNING and run.reading != BEING_WRITTEN
     return int(2 * math.log2(count)) if is_read and count else count
 
 
 def _follow(run: StudioRun) -> bool:
     """Say that more of a run's file is awaited; whether nobody wants it any more. A file that was
     finished a moment ago never comes here, so that it opens as every trace does."""
-    run.reading = FOLLOWED
+    run.reading = BEING_WRITTEN
     return run.stop.is_set() or run.abandoned

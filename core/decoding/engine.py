@@ -94,7 +94,7 @@ class Engine:
         self._drafters: Recent[Drafter] = Recent(LOADED)  # by drafter and options
         self._builders: Recent[Builder] = Recent(LOADED)  # by method and options
         self._targets: dict[tuple[int, ...], Target] = {}
-        self._place = Place()  # of the one text of all targets
+        self._place = Place()  # of the one text that all targets read
 
     def prepare(self, report: Progress = silent) -> Language:
         """Load the target if it is not loaded yet; safe to call from several threads."""
@@ -109,8 +109,8 @@ class Engine:
     def check(self, *methods: str) -> None:
         """Compare the methods' drafters with the target by their small files: no weight is read.
 
-        Raises UserError for one that is missing, is none, is another target's, or was trained with
-        another chat template.
+        Raises UserError for a checkpoint that is missing, holds no drafter, is another target's, or
+        was trained with another chat template.
         """
         config = None
         for name in methods:
@@ -262,7 +262,7 @@ class Recent(Generic[T]):
 
 
 def own_digest(path: str) -> str:
-    """A hash of a method's own file; what it reads beside that it alone knows."""
+    """A hash of a method's own file alone, without the files that it reads."""
     return sha256(Path(path).expanduser())[:16]
 
 
@@ -279,8 +279,8 @@ def environment(language: Language) -> dict[str, Any]:
 
 
 def other_target(header: Header, language: Language) -> str:
-    """Why a run's target is not this model, or not known to be, in words; "": it is. What one of
-    the two does not tell, besides the name, is not compared."""
+    """Why a run's target is not this model, or not known to be, in words; "": it is. A revision or
+    tokenizer that only one of the two tells is not compared."""
     mine = model_identity(language)
     name, revision = (str(header.model.get(key) or "") for key in ("name", "revision"))
     if not name:
@@ -295,7 +295,7 @@ def other_target(header: Header, language: Language) -> str:
 
 
 def model_identity(language: Language) -> dict[str, Any]:
-    """Name, what tells one version from another (a hub commit, or the wheel's hash), template."""
+    """Name, template, and the revision: a hub commit, or the wheel's hash."""
     found: dict[str, Any] = {"name": language.name}
     if language.template:
         found["template"] = dict(language.template)

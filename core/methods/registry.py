@@ -190,7 +190,7 @@ def _from_file(path: Path, _changed: int) -> Method:
 
 
 def _check(method: Method) -> None:
-    """Raises UserError for parts that are none or not listed, and options they do not have."""
+    """Raises UserError for parts of a wrong type, names not listed, and options they lack."""
     drafter, builder = method.drafter, method.builder
     if not isinstance(drafter, str | DrafterInfo | None):
         kind = type(drafter).__name__

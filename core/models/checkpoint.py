@@ -19,6 +19,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from core.declared import MAX_SAID
 from core.errors import UserError, first_line, reading
 from core.files import replacing
 from core.json_input import read_json
@@ -42,7 +43,6 @@ DTYPES = {  # by their name in a safetensors header
 _NAMES = {kind: name for name, kind in DTYPES.items()}
 MAX_TOKENS = 1 << 24  # of a vocabulary
 MAX_SIZE = 1 << 31  # of any number in a config
-MAX_SAID = 40  # characters of a wrong value
 MAX_COUNT = 512  # layers and heads: making more modules than any model has would take minutes
 COUNTS = (
     "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "num_target_layers",
@@ -65,11 +65,11 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class LayoutError(UserError):
-    """A folder whose files have not the names that a kind of checkpoint has, or a variant of it."""
+    """A folder without the file names of its kind of checkpoint, or with another variant of it."""
 
 
 class TokenMapError(UserError):
-    """A token map in another form than is read, which is read all the same."""
+    """A token map of tokens where engines expect offsets. Loading reads it all the same."""
 
 
 def write(

@@ -75,7 +75,7 @@ class GgufHeader:
 
     @staticmethod
     def of(file: Path) -> GgufHeader:
-        """For a file that is none, the library raises errors of any type."""
+        """Raises errors of any type, the library's, for a file that is not GGUF."""
         from gguf import GGUFReader
 
         reader = GGUFReader(str(file))

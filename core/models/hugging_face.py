@@ -29,9 +29,10 @@ from transformers.masking_utils import eager_mask
 from transformers.quantizers.auto import AutoHfQuantizer, get_hf_quantizer
 from transformers.utils import logging
 
+from core.declared import MAX_SAID
 from core.errors import UserError
 from core.models.cache import Memory, StaticKV, StaticLayer, grouped_attention
-from core.models.checkpoint import MAX_SAID, check_numbers
+from core.models.checkpoint import check_numbers
 from core.models.hub import Source
 from core.models.tokenizer_limits import check_tokenizer
 from core.progress import Progress, silent

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from core.declared import MAX_SAID
 from core.json_input import read_json
 from core.models import embedded
-from core.models.checkpoint import MAX_SAID, stored_shapes
+from core.models.checkpoint import stored_shapes
 from core.models.hub import WEIGHTS, Source, loading_model
 from core.models.language import cannot_run, let_trees_branch, target_config
 from core.models.layer_kinds import CARRYING, layer_kinds

@@ -131,7 +131,7 @@ _DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (RoundLine, CountsLine
 def read_line(data: bytes, kind: type[Any], place: str) -> Any:
     """A line as the declared type, or as plain JSON where its kind is not "round".
 
-    Raises UserError for what is no JSON object, and BadField for a round that is none.
+    Raises UserError for what is not a JSON object, and BadField for a field of another type.
     """
     with suppress(ValueError, RecursionError):  # msgspec's errors: what is wrong is said below
         return decode(data, _DECODERS[kind], place)

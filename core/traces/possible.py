@@ -17,9 +17,7 @@ from core.rounds.round import Probe, Round
 
 # Engines that compute in bfloat16 round a sum of probabilities to 1.0078 or 1.0156.
 ROUNDING = 0.02
-NEAR = 0.1  # nats: what is left of a log q in half precision is nearer to it
-
-
+NEAR = 0.1  # nats: half precision moves a log q by less
 SMALL = 48  # numbers, up to which Python compares quicker than numpy
 
 

@@ -294,7 +294,7 @@ _ROWS = np.arange(MAX_ROWS, dtype=np.uint32)
 
 @np.errstate(over="raise")  # for numbers that no float32 can hold
 def round_from_line(line: RoundLine) -> Round:
-    """The Round of a trace's line. Raises BadField, the end of a sentence, if it is none."""
+    """The Round of a trace's line. Raises BadField, the end of a sentence, if there is none."""
     nodes, block = line.nodes, None if line.block is None else _block(line.block)
     rows = _rows(nodes)
     draft = _tree(line, rows) if block is None else _graph(nodes, rows, block)

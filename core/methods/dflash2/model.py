@@ -38,7 +38,7 @@ class DFlash2Config(DFlashConfig):
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> DFlash2Config:
-        """Read a published config. Raises UserError when it is none."""
+        """Read a published config. Raises UserError for any other."""
         own = {**raw, **(raw.get("dflash_config") or {})}
         for name in OWN:
             if type(own[name]) is not int or not 1 <= own[name] <= 1 << 16:

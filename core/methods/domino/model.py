@@ -39,7 +39,7 @@ class DominoConfig(DFlashConfig):
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> DominoConfig:
-        """Read a published config. Raises UserError when it is none."""
+        """Read a published config. Raises UserError for any other."""
         own = {**raw, **(raw.get("dflash_config") or {})}
         sizes = {name: own[name] for name in _OWN}
         if any(type(size) is not int or not 1 <= size <= 1 << 16 for size in sizes.values()):

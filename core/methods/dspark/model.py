@@ -44,7 +44,7 @@ class DSparkConfig(DFlashConfig):
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> DSparkConfig:
-        """Read a published config. Raises UserError when it is none, or for another Markov head."""
+        """Read a published config. Raises UserError for any other, or another Markov head."""
         raw = of_speculators(raw)
         own = {**raw, **(raw.get("dflash_config") or {})}
         kind, rank = own.get("markov_head_type", VANILLA), own["markov_rank"]

@@ -44,7 +44,7 @@ class FeatureConfig(EagleConfig):
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> FeatureConfig:
-        """Read a published config. Raises UserError when it is none."""
+        """Read a published config. Raises UserError for any other."""
         if raw.get("qkv_bias"):
             raise UserError("an EAGLE drafter with qkv_bias is not supported")
         found = EagleConfig.from_json(raw)

@@ -169,11 +169,7 @@ class Assistant(nn.Module):
         return both[0][:, :, -rows:], both[1][:, :, -rows:]
 
 
-def _network(config: AssistantConfig) -> Assistant:
-    return Assistant(config)
-
-
-FORM: Form[AssistantConfig, Assistant] = Form("Gemma 4 assistant", AssistantConfig.of, _network)
+FORM: Form[AssistantConfig, Assistant] = Form("Gemma 4 assistant", AssistantConfig.of, Assistant)
 
 
 def load_assistant(folder: Path, dtype: torch.dtype, device: torch.device) -> Assistant:

@@ -42,7 +42,7 @@ class ParallelConfig(EagleConfig):
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> ParallelConfig:
-        """Read a published config. Raises UserError or KeyError where it is none."""
+        """Read a published config. Raises UserError or KeyError for any other."""
         mask = next((raw[name] for name in MASKS if name in raw), None)
         if mask is None:
             raise KeyError(MASKS[0])

@@ -41,7 +41,7 @@ class XPressConfig(DFlashConfig):
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> XPressConfig:
-        """Read a published config. Raises UserError when it is none."""
+        """Read a published config. Raises UserError for any other."""
         raw = of_speculators(raw)
         own = {name: raw[name] for name in _OWN}
         if any(type(size) is not int or not 1 <= size <= 1 << 16 for size in own.values()):
