@@ -190,6 +190,13 @@ def test_absurd_times_still_make_a_file():
 # ── the command ──────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("to", ["svg", "html", "csv"])
+def test_a_folder_is_answered_with_the_form_that_takes_it(tmp_path: Path, capsys, to: str):
+    assert main(["trace", "export", str(tmp_path), "--to", to]) == 2
+    said = capsys.readouterr().err
+    assert "is a folder, and --to" in said and "`--to site` takes folders" in said
+
+
 @pytest.mark.parametrize("to", list(FORMS))
 def test_every_form_is_written_beside_the_trace(trace_file: Path, capsys, to: str):
     assert export(trace_file, "--to", to) == 0

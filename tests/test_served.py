@@ -140,6 +140,8 @@ def test_fragments_tell_who_wrote_each_token(tmp_path):
     assert read_served(written(tmp_path, FRAGMENTS)) == found
     cut = read_served(lines(tmp_path, FRAGMENTS[:-1]))
     assert (cut.rounds, cut.accepted) == (4, 5)
+    said = " ".join(sentences(read_served(lines(tmp_path, FRAGMENTS * 5))))
+    assert "looks like a draft" in said and "from place 1 on" in said and "drafts end" not in said
     update = [{"type": "contentBlock.appendText", "id": "x", "text": "a", "tokensCount": 1,
                "fromDraftModel": each["containsDrafted"]} for each in FRAGMENTS]  # fmt: skip
     assert read_served(lines(tmp_path, update)) == found

@@ -273,7 +273,8 @@ def test_a_lower_bound_is_not_compared(tmp_path):
 @pytest.mark.parametrize(("share", "below"), [(0.39, True), (0.7, False)])
 def test_a_chain_without_lists_is_compared_at_all_its_places(tmp_path, share, below):
     """The drafter's token is right at 28 of 40 places in training; here as often as ``share``."""
-    with Recorder(tmp_path / "a.jsonl", "chain", [1], budget=3) as record:
+    greedy = {"temperature": 0.0}
+    with Recorder(tmp_path / "a.jsonl", "chain", [1], budget=3, settings=greedy) as record:
         root = 0
         for n in range(100):
             right = n < 100 * share

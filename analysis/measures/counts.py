@@ -21,6 +21,7 @@ from core.stats import FEW, wilson
 LABEL = "counts that the engine reported, without trees"
 SHOWN = 8  # places that a sentence lists
 FULLY = 0.99  # of the accepted tokens are in the places that a record lists: it lists all of them
+_UNDRAFTED = ("LM Studio",)  # whose rounds may have had no draft, which looks like a refused one
 _MORE = {  # what else an engine has that tells acceptance by place
     "vLLM": "a response with --per-request-spec-decode-metrics, its log and its /metrics tell it",
     "SGLang": "meta_info of its responses tells it",
@@ -346,7 +347,8 @@ def _acceptance(counts: Counts) -> Iterator[str]:
     if len(counts.by_depth) > 1 and not counts.full and not counts.exact:
         known = counts.full is False
         shorter = "Some drafts were shorter" if known else "If some drafts were shorter (not told)"
-        yield f"{shorter}: from place 2 on, acceptance is at least what is shown."
+        first = 1 if counts.engine in _UNDRAFTED else 2
+        yield f"{shorter}: from place {first} on, acceptance is at least what is shown."
     told, accepted = sum(d.accepted or 0 for d in counts.by_depth), counts.accepted
     if counts.rounds and accepted and told < FULLY * accepted:
         yield f"The places told hold {told} of {accepted} accepted tokens: there are deeper ones."
@@ -361,6 +363,8 @@ def _ends(counts: Counts) -> Iterator[str]:
     )]  # fmt: skip
     if counts.exact and counts.rounds:  # a draft that was too short is not refused there
         lost = [((d.tested or 0) - (d.accepted or 0)) / counts.rounds for d in counts.by_depth]
+    if counts.engine in _UNDRAFTED:
+        return
     told = counts.full or counts.exact  # otherwise shorter drafts end deeper, too
     at = int(np.argmax(lost)) if told else 0
     exactly = counts.rounds is not None and not counts.fits
@@ -376,7 +380,7 @@ def _ends(counts: Counts) -> Iterator[str]:
 
 
 def _chain(counts: Counts) -> Iterator[str]:
-    """What the last place adds; nothing where what the engine rounded may be none."""
+    """Say how much the last place adds; nothing where what the engine rounded may be none."""
     last = counts.by_depth[-1]
     before = last.tau - last.marginal
     if last.is_zero:

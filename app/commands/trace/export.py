@@ -102,10 +102,12 @@ def main(args: Options) -> int:
     if args.to == "site":
         return _site(args)
     form = FORMS[args.to]
-    if form.most is not None and len(args.files) > form.most:
-        raise UserError(
-            f"--to {args.to} takes {'at most two traces' if form.most > 1 else 'one trace'}"
-        )
+    if form.most is not None:
+        takes = f"--to {args.to} takes {'at most two traces' if form.most > 1 else 'one trace'}"
+        if len(args.files) > form.most:
+            raise UserError(takes)
+        if folder := next((path for path in args.files if path.is_dir()), None):
+            raise UserError(f"{folder} is a folder, and {takes}: `--to site` takes folders")
     with ProgressBar(f"to {args.to}", late=True) as progress:
         if form.most is None:
             named = list(read_all(args.files, progress.at, args.limits).items())
