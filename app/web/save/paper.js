@@ -16,7 +16,8 @@ const NAME = "draftscope-paper",
 const TOLD =
   "For every picture that this browser saves here, as SVG, PNG or PDF. Width: such as 3.25 for " +
   "a column; empty: as large as on the page.";
-const REFUSED = `Not followed: a width is of ${LEAST} to ${MOST} inches. Pictures are as large as here.`;
+const REFUSED =
+  `Not followed: a width is of ${LEAST} to ${MOST} inches. ` + "Pictures are as large as here.";
 export const DENSE = 6; // pixels of a PNG for one of a column
 
 /** {ground: a colour or "", inches: wide; 0: as large as on the page}. */
