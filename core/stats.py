@@ -127,7 +127,7 @@ def difference(
         )  # fmt: skip
         return _around(one - other, by_one - by_other)
     a, b, c, d = (np.asarray(x, float) for x in (sums, counts, other_sums, other_counts))
-    # By their sums first: one less the other and the other less the one are then nearly alike.
+    # In the order of their sums: exchanging the two then gives nearly the same interval, negated.
     a, b, c, d = in_order(a + c, b + d, a, b, c, d)[2:]
     return interval(resample(a, b, draws) - resample(c, d, draws))
 

@@ -318,7 +318,7 @@ def test_files_that_come_to_a_folder_are_listed(folder: Path, quick: Any):
     writer = TraceWriter(folder / "new.jsonl.gz", make_header("new?", "ddtree"))
     writer.write(make_run(1)[0])
     now = read(listed)
-    assert now["new.jsonl.gz"]["words"].endswith(quick.WRITTEN)
+    assert now["new.jsonl.gz"]["words"].endswith(quick.BEING_WRITTEN)
     writer.finish()
     assert " · τ " in read(listed)["new.jsonl.gz"]["words"]
     (folder / "new.jsonl.gz").unlink()

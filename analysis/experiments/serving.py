@@ -12,7 +12,7 @@ from core.methods.names import DRAFTERS
 
 @dataclass(frozen=True)
 class Serving:
-    """The options of engines for one drafter; an engine of which none are known is told nothing.
+    """The options of engines for one drafter. An engine without known options is told nothing.
 
     vllm   fields of vLLM's --speculative-config beside the lengths; None: vLLM is told nothing
     adds   what that config still needs, as a sentence's end

@@ -385,7 +385,7 @@ def _ends(counts: Counts) -> Iterator[str]:
 
 
 def _chain(counts: Counts) -> Iterator[str]:
-    """What the last place adds; nothing where what the engine rounded may be none."""
+    """Say how much the last place adds; nothing where what the engine rounded may be none."""
     last = counts.by_depth[-1]
     before = last.tau - last.marginal
     if last.is_zero:

@@ -98,7 +98,7 @@ class Walks:
 
     @property
     def counts(self) -> Counter[Cause]:
-        """Walks by cause, without those that none ended by."""
+        """Walks by cause, without causes that ended none."""
         found = self.rounds["stop"].value_counts()
         return Counter({Cause(name): int(n) for name, n in found.items() if n})
 

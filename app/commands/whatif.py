@@ -114,7 +114,7 @@ def _several(collections: Sequence[Collection], methods: Sequence[str], args: Op
 
 
 def _from_best(row: Mapping[str, Any]) -> tuple[str, str]:
-    """The difference from the best setting and its interval; of that itself there is none."""
+    """The difference from the best setting and its interval; the best itself has none."""
     low, high = row["difference_low"], row["difference_high"]
     if row["difference"] == 0 and not abs(low) + abs(high) > 0:
         return "none", ""

@@ -78,8 +78,8 @@ export function readLink(hash) {
   return state;
 }
 
-/** What a hash names and `written`, what is on view, is not, in a sentence; "": nothing. What the
- *  view leaves out is as good as met, but for KEPT. */
+/** A sentence on what a hash names and the view does not show; "": it shows all. `written` is the
+ *  state of the view. A name that the view leaves out counts as shown, but for those in KEPT. */
 export function unmet(hash, written) {
   const asked = readLink(hash),
     isMet = (name) => {

@@ -329,12 +329,11 @@ def covered(
 
 
 def holds_tokens(d2t: Tensor, t2d: Tensor | None, vocabulary: int) -> bool:
-    """Whether a head's map d2t [C] certainly holds tokens in place of what is added to a row's
-    number.
+    """Whether a head's map d2t [C] certainly holds tokens, not offsets to add to the row numbers.
 
-    So it is where t2d, bool [V], marks these and not those which the sums name; without t2d where
-    a sum is outside the vocabulary and what is stored would be tokens, once each. Real offsets
-    repeat wherever two tokens side by side are covered.
+    With t2d, bool [V]: it marks the stored numbers, and not the sums of number and row. Without: a
+    sum is outside the vocabulary, and the stored numbers would be tokens, once each. Real offsets
+    repeat wherever two neighbouring tokens are covered.
     """
     if d2t.ndim != 1 or d2t.is_floating_point():
         return False

@@ -91,8 +91,8 @@ class Recorder:
         q          [n, V], the drafter's after each of the first n rows, at temperature 1; a row
                    after which it was not asked holds NaN
         drawn      whether the bonus token was drawn from what a refused token left of p, and is not
-                   the target's own. None: so it is where the text is sampled and all tokens that
-                   were drafted there are refused
+                   the target's own. None: yes where the text is sampled and all tokens that were
+                   drafted there are refused
 
         Raises UserError, one sentence, for data that are not a round of this text.
         """

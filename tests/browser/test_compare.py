@@ -404,6 +404,38 @@ def test_four_methods_with_linked_nodes(visit: Open):
     expect(page.locator("#ds-c-scope .ds-legend")).not_to_contain_text("q′")
 
 
+@pytest.mark.parametrize("place", [4, 6, 7])
+def test_two_trees_share_as_many_nodes_as_each_other(visit: Open, address: str, place: int):
+    """Where one's root is a node that the other drafted, too."""
+    page = visit(f"{address}/#view=compare&trace=chat-ddtree-64,chat-dart&place={place}")
+    shared = page.locator("#ds-c-scope .ds-shared")
+    expect(shared.first).to_have_text(re.compile(r"^of its nodes \d+ in B$"))
+    one, other = (re.sub(r"\D", "", said) for said in shared.all_text_contents())
+    assert one == other
+
+
+SHOWN = """all => all.map((said) => {
+  const range = document.createRange();
+  range.selectNodeContents(said);
+  const words = range.getBoundingClientRect(), box = said.getBoundingClientRect();
+  if (words.top >= box.bottom - 1) return "none";
+  return words.right <= box.right + 1 && words.bottom <= box.bottom + 1 ? "whole" : "cut";
+})"""
+
+
+@pytest.mark.parametrize(("wide", "seen"), [(960, 0), (1440, 2)])
+def test_a_pane_says_how_many_nodes_are_shared_in_whole_or_not(
+    visit: Open, address: str, wide: int, seen: int
+):
+    size = {"width": wide, "height": 600}
+    page = visit(f"{address}/#view=compare&trace=code-ddtree-16,code-treeflash", viewport=size)
+    expect(page.locator("#ds-c-scope .ds-shared").first).to_contain_text("of its nodes")
+    said = page.locator("#ds-c-scope .ds-shared").evaluate_all(SHOWN)
+    assert sorted(said) == ["none"] * (2 - seen) + ["whole"] * seen
+    for head in page.locator("#ds-c-scope .ds-round-title").all():
+        assert head.evaluate("e => e.scrollWidth <= e.clientWidth")
+
+
 # ── traces ───────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -83,7 +83,10 @@ def test_one_choice_of_ground_and_width_is_of_all_pictures(visit: Open, address:
     chart.get_by_role("button", name="Paper…").click()
     panel = page.get_by_role("dialog", name="Saved pictures")
     panel.get_by_label("Ground").select_option("none, transparent")
-    panel.get_by_label("Width in inches").fill("3.25")
+    for width in ("0.1", "3.25"):
+        panel.get_by_label("Width in inches").fill(width)
+        refused = panel.get_by_text("Not followed: a width is of 0.25 to 100 inches")
+        expect(refused).to_have_count(int(width == "0.1"))
     panel.get_by_role("button", name="Close").click()
     drawn = of("SVG")
     assert ElementTree.fromstring(drawn).attrib["width"] == "312" and b'fill="white"' not in drawn

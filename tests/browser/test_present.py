@@ -110,6 +110,20 @@ def test_the_graph_of_a_denoising_step_is_presented_beside_the_grids(
     assert len(parts) == 2 + runs.count(",")
     for part in parts:
         expect(part).to_be_in_viewport(ratio=1)
+    for card in page.locator(":is(.dn-card, .dn-graph):visible").all():  # down to the edge
+        place = card.bounding_box()
+        assert place and place["y"] + place["height"] > SCREEN["height"] - 12
+    letters = "e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a"
+    for token in page.locator(".dn-grid:visible text").all()[:3]:
+        assert token.evaluate(letters) >= 19.99
+
+
+def test_the_last_token_of_a_denoised_text_stays_in_sight(visit: Open, address: str):
+    page = visit(f"{address}/#view=denoise&trace=code-spiffy-10&round=40", viewport=SCREEN)
+    expect(page.locator(".dn-strip .here")).to_be_in_viewport(ratio=1)
+    page.locator("#ds-present").click()
+    page.wait_for_function(FULL)
+    expect(page.locator(".dn-strip .here")).to_be_in_viewport(ratio=1)
 
 
 def test_p_that_is_typed_presents_nothing(visit: Open):

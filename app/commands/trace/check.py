@@ -39,7 +39,7 @@ def main(args: Options) -> int:
 
 
 def _whatever(file: Path, limits: Limits) -> int:
-    """As ``_check``; one file that is no trace does not keep the others from being checked."""
+    """As ``_check``, but a file that is not a trace is reported, so that the others are checked."""
     try:
         return _check(file, limits)
     except UserError as error:

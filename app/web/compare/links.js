@@ -35,14 +35,14 @@ export function twinWords(together, pane, row) {
     .join(", ");
 }
 
-/** How many of a tree's nodes another one drafted too. */
+/** How many of a tree's nodes another one drafted too: its root was text by then, not a draft. */
 export function sharedWords(together, pane) {
   const told = [];
   for (const other of together.panes) {
     if (other === pane || !pane.shown || !other.shown || pane.drafted === 0) continue;
     let both = 0;
     for (let row = 1; row <= pane.drafted; row++)
-      if ((twinOf(together, pane, row, other) ?? GHOST) !== GHOST) both += 1;
+      if ((twinOf(together, pane, row, other) ?? GHOST) > 0) both += 1;
     told.push(`${both} in ${other.letter}`);
   }
   const linked = told.length && together.linkable && together.parts !== 0;

@@ -20,6 +20,12 @@ export class TextSoFar {
       h("header", {}, h("h2", {}, "Text so far"), this.asked),
       this.strip,
     );
+    // Presented, the same text takes other lines.
+    new ResizeObserver(() => this._toEnd()).observe(this.strip);
+  }
+
+  _toEnd() {
+    this.strip.scrollTop = this.strip.scrollHeight;
   }
 
   draw(run, place) {
@@ -31,7 +37,7 @@ export class TextSoFar {
       ...blocks.map((block, at) => h("span", { class: look(at) }, block.map(cell))),
     );
     pointAt(this.strip, this.strip.querySelector(".here"));
-    this.strip.scrollTop = this.strip.scrollHeight;
+    this._toEnd();
   }
 }
 

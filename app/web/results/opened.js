@@ -17,8 +17,8 @@ export class OpenedFile {
     this.show(name, { title: "An opened file", about: "reading…" });
   }
 
-  /** told: {title, about, sheets: [{title, heads, words, rows}], strips: [[title, marks]], lines, flags:
-   * [[engine, note, flags]], figure}, or {error}. */
+  /** told: {title, about, sheets: [{title, heads, words, rows}], strips: [[title, marks]], lines,
+   * flags: [[engine, note, flags]], figure}, or {error}. */
   show(name, told) {
     const { error, title, about, sheets = [], strips = [], lines = [], flags = [] } = told;
     const body = error

@@ -13,6 +13,11 @@ const NAME = "draftscope-paper",
     ["white", "white"],
     ["", "none, transparent"],
   ];
+const TOLD =
+  "For every picture that this browser saves here, as SVG, PNG or PDF. Width: such as 3.25 for " +
+  "a column; empty: as large as on the page.";
+const RANGE = `a width is of ${LEAST} to ${MOST} inches`;
+const REFUSED = `Not followed: ${RANGE}. Pictures are as large as here.`;
 export const DENSE = 6; // pixels of a PNG for one of a column
 
 /** {ground: a colour or "", inches: wide; 0: as large as on the page}. */
@@ -86,7 +91,13 @@ function paperPanel() {
     wide = h("input", { ...about, "aria-label": "Width in inches" });
   grounds.value = paper.ground;
   wide.value = paper.inches || "";
-  wide.addEventListener("input", () => choose({ inches: widthOf(wide.value) }));
+  const told = h("p", { class: "ds-soft", "aria-live": "polite" }, TOLD);
+  wide.addEventListener("input", () => {
+    choose({ inches: widthOf(wide.value) });
+    const isRefused = !paper.inches && (wide.value !== "" || wide.validity.badInput);
+    wide.setAttribute("aria-invalid", String(isRefused));
+    told.textContent = isRefused ? REFUSED : TOLD;
+  });
   const line = (words, control) =>
     h("div", { class: "ds-save-line ds-row" }, h("span", {}, words), control);
   const made = dialog(
@@ -95,12 +106,7 @@ function paperPanel() {
     h("h3", {}, "Saved pictures"),
     line("Ground", grounds),
     line("Width in inches", wide),
-    h(
-      "p",
-      { class: "ds-soft" },
-      "For every picture that this browser saves here, as SVG, PNG or PDF. Width: such as 3.25 for " +
-        "a column; empty: as large as on the page.",
-    ),
+    told,
   );
   made.addEventListener("keydown", (event) => event.stopPropagation());
   return made;
