@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.numbers import ordinal, percent, tiny
+from analysis.numbers import ordinal, percent, plural, tiny
 from core.drafting.session import FactorisedSession
 from core.rounds.causes import Cause
 from core.rounds.draft import Array, Draft, Proposal
@@ -109,7 +109,8 @@ def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
         told += f": pruned by the budget. Its path has q {tiny(found.path_q)}"
         if found.cut_off is not None and (found.path_q or 0) < found.cut_off:
             told += f", below the cut-off {tiny(found.cut_off)}"
-    told += f"; it needs {'' if found.exact else 'at least '}B = {found.nodes}"
+    # not "B =": some builders draft fewer nodes than the run's B
+    told += f"; it needs {'' if found.exact else 'at least '}{plural(found.nodes, 'node')}"
     if found.accepted is None:
         return told
     least = "at least " if found.at_least else ""
