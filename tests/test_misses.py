@@ -90,7 +90,7 @@ def test_lists_that_are_full_tell_the_least_budget_and_not_what_the_round_accept
     found = miss(replace(record, draft=replace(record.draft, proposal=proposal)))
     enough = least(text, seed, accepted=1)
     assert found is not None and found.nodes <= enough and found.exact <= (found.nodes == enough)
-    words = f"it needs at least {found.nodes} nodes"
+    words = f"it needs ≥ {found.nodes} nodes"
     assert found.exact or sentence(found, str, 1).endswith(words)
 
 
@@ -126,7 +126,7 @@ def test_a_token_beyond_the_list_needs_no_fewer_nodes_than_are_counted(seed):
     assert found is not None and "(p " not in sentence(replace(found, p=None), str, 1)
     assert found is not None and (found.accepted, found.exact) == (None, False)
     assert 24 <= found.nodes <= enough
-    assert sentence(found, str, 1).endswith(f"it needs at least {found.nodes} nodes")
+    assert sentence(found, str, 1).endswith(f"it needs ≥ {found.nodes} nodes")
     chain = replace(record.draft, proposal=replace(proposal, read=1))
     found = miss(replace(record, draft=chain))
     assert found is not None and found.nodes is None

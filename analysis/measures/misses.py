@@ -110,7 +110,7 @@ def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
         if found.cut_off is not None and (found.path_q or 0) < found.cut_off:
             told += f", below the cut-off {tiny(found.cut_off)}"
     # not "B =": some builders draft fewer nodes than the run's B
-    told += f"; it needs {'' if found.exact else 'at least '}{plural(found.nodes, 'node')}"
+    told += f"; it needs {'' if found.exact else '≥ '}{plural(found.nodes, 'node')}"
     if found.accepted is None:
         return told
     least = "at least " if found.at_least else ""
