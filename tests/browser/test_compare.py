@@ -639,7 +639,9 @@ def test_trees_are_compared_on_a_phone_on_its_side(visit: Open, address: str, co
     panes = [pane.bounding_box() for pane in scope.locator(".ds-pane").all()]
     assert panes[0] and panes[1] and panes[0]["y"] == panes[1]["y"]
     scope.locator(".ds-panes").evaluate("(panes) => panes.scrollIntoView()")
-    assert all(each["rooted"] and each["bottom"] <= bar["y"] for each in page.evaluate(TREES)[:2])
+    # Above the bar, once all that the address names has come.
+    seen = f"(y) => ({TREES})().slice(0, 2).every((each) => each.rooted && each.bottom <= y)"
+    page.wait_for_function(seen, arg=bar["y"])
     scope.get_by_role("button", name="Round after").tap()
     expect(scope.locator(".ds-place")).not_to_contain_text("Token 9 of")
     assert page.evaluate("document.documentElement.scrollWidth") <= 844
