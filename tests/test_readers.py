@@ -25,7 +25,7 @@ from safetensors.numpy import save_file
 from analysis.collected import calibration
 from analysis.collected.collect import CollectionPlan, collect
 from analysis.collected.collection import Collection
-from analysis.collected.whatif import simulate
+from analysis.collected.whatif import Simulation
 from analysis.drafters.trained import read_accuracy
 from analysis.engines.served import read_served
 from analysis.engines.texts import read_texts
@@ -208,7 +208,7 @@ def use_collected(path: Path) -> None:
     collection = Collection.load(path)
     assert all(isinstance(collection.piece(int(t)), str) for t in collection.tokens[:8])
     for method in ("ddtree", "treeflash", "dart+best-first"):
-        simulate(collection, method, 8)
+        Simulation(collection, method).run(8)
 
 
 def make_store(folder: Path) -> Path:
