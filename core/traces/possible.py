@@ -14,9 +14,8 @@ import numpy as np
 from core.declared import END
 from core.rounds.draft import NOT_KNOWN, Array, Candidates, Draft, DraftRows
 from core.rounds.round import Probe, Round
+from core.traces.distributions import ROUNDING
 
-# Engines that compute in bfloat16 round a sum of probabilities to 1.0078 or 1.0156.
-ROUNDING = 0.02
 NEAR = 0.1  # nats: half precision moves a log q by less
 SMALL = 48  # numbers, up to which Python compares quicker than numpy
 

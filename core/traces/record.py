@@ -98,13 +98,7 @@ class Recorder:
         """
         self._check(tokens, parents, path)
         p, q = (self._told(name, x, len(tokens)) for name, x in (("p", p), ("q", q)))
-        if q is not None and log_q is None:
-            log_q = token_log_q(q, np.array(tokens), np.array(parents)).tolist()
-        draft = _draft(tokens, parents, log_q, self._greedy)
-        if lists is not None:
-            draft = _listed(draft, *lists, self._read)
-        elif q is not None and draft.nodes:
-            draft = with_proposal(draft, proposal(q, draft, _read_of(draft, self._read)))
+        draft = self._drafted(tokens, parents, log_q, lists, q)
         answers = np.full(len(draft), -1, np.int64)
         answers[list(path[:-1])] = draft.tokens[list(path[1:])]
         if drawn is None:
@@ -128,6 +122,24 @@ class Recorder:
         self._count, self._root = self._count + 1, int(bonus)
         self._position += len(accepted) + 1
         return record
+
+    def _drafted(
+        self,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        log_q: Sequence[float] | None,
+        lists: tuple[Array, Array] | None,
+        q: Array | None,
+    ) -> Draft:
+        """The draft with its lists, which go before those of q."""
+        if q is not None and log_q is None:
+            log_q = token_log_q(q, np.array(tokens), np.array(parents)).tolist()
+        draft = _draft(tokens, parents, log_q, self._greedy)
+        if lists is not None:
+            return _listed(draft, *lists, self._read)
+        if q is not None and draft.nodes:
+            return with_proposal(draft, proposal(q, draft, _read_of(draft, self._read)))
+        return draft
 
     def _told(self, name: str, values: Array | None, rows: int) -> Array | None:
         where = f"round {self._count + 1}"
