@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.command_line import REQUIRED, one_of, option
-from app.commands.denoise import Denoising, DiffusionModel, load, request_of
+from app.commands.diffusion import Denoising, DiffusionModel, load, request_of
 from app.commands.options import POSITIVE
 from app.commands.prompts import read_prompts
 from app.terminal import ProgressBar, console, say, table

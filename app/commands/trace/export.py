@@ -13,8 +13,8 @@ from typing import Literal
 
 from analysis.numbers import plural
 from app.command_line import REQUIRED, option, words
+from app.commands.common import pick
 from app.commands.options import Large
-from app.commands.trace.show import pick
 from app.object_stores import here, is_copy
 from app.terminal import ProgressBar, say
 from app.trace_files import find, read_all
