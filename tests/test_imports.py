@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from app.cli import COMMANDS, module_of
+
 ROOT = Path(__file__).resolve().parent.parent
 FILES = [f for house in ("core", "analysis", "app") for f in sorted((ROOT / house).rglob("*.py"))]
 HEAVY = {"torch", "transformers", "numba", "accelerate"}
@@ -130,6 +132,15 @@ def faults(tree: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_a_file_executes_nothing_it_reads(file):
     assert not list(faults(ast.parse(file.read_text("utf-8"))))
+
+
+def test_no_command_imports_another():
+    commands = {"app.commands." + module_of(name) for name in COMMANDS}
+    for command in commands:
+        tree = ast.parse((ROOT / f"{command.replace('.', '/')}.py").read_text("utf-8"))
+        froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        named = {f"{node.module}.{alias.name}" for node in froms for alias in node.names}
+        assert not commands & (named | {node.module for node in froms}), command
 
 
 def parses(tree: ast.AST) -> bool:

@@ -39,7 +39,7 @@ from analysis.measures.acceptance import tau
 from analysis.measures.tables import Tables
 from app import cli, ray_workers, sweep_runner
 from app.commands import common
-from app.commands.grid import run as grid_run
+from app.commands.grid import sweep as grid_sweep
 from app.ray_workers import Allocation, Cluster, Scheduler, WorkerDied
 from core.errors import UserError
 from core.traces.reader import read_ends, read_trace
@@ -483,7 +483,7 @@ def test_a_failure_that_is_mended_is_gone(call, words, whole, tmp_path, monkeypa
         return real(self, job, path)
 
     monkeypatch.setattr(sweep_runner.Runner, "run", sometimes)
-    monkeypatch.setattr(grid_run, "TABLE_EVERY", 0.0)
+    monkeypatch.setattr(grid_sweep, "TABLE_EVERY", 0.0)
     broken.touch()
     assert call(*words(out))[0] == 1
     assert tables == list(range(16))  # the table keeps pace, failures included

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.command_line import REQUIRED, option, words
+from app.commands.common import collected_at
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Large, Set, method
 from app.object_stores import here
 from app.report.advised import advice_sheets, size_words
@@ -39,7 +40,7 @@ class Options(Set, Large):
         "traces of one method, counts of one engine (`trace import`), or collected texts",
         read=here,
     )
-    cost: Path = option(REQUIRED, "step times: .csv, .json, or a result of `cost --json`")
+    cost: Path = option(REQUIRED, "step times (.csv, .json, or a result of `cost --json`)")
     methods: tuple[str, ...] = option(
         (), f"of collected texts: {METHOD_HELP}", read=method, metavar="METHOD"
     )
@@ -106,11 +107,10 @@ def _is_collected(path: Path) -> bool:
 def _simulated(args: Options, choose: Choose) -> Shorter:
     from analysis.collected.collection import Collection
     from analysis.experiments.shorter import of_texts
-    from app.commands.whatif import files_of
 
     if len(args.methods) != 1:
         raise UserError("name the method that is simulated on these texts with --methods")
-    collections = [Collection.load(file) for file in files_of(args.files)]
+    collections = [Collection.load(file) for file in collected_at(args.files)]
     return of_texts(collections, args.methods[0], args.values, choose)
 
 

@@ -19,6 +19,7 @@ from core.models import presets
 from core.models.embedded import NAME as EMBEDDED
 from core.models.hub import Source, config_file
 from core.models.presets import Value
+from core.rounds.round import Round
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 
@@ -66,6 +67,29 @@ def read_one(path: Path, limits: Limits) -> Trace:
     """Read a trace, and show how far it is where that takes long. Raises UserError."""
     with ProgressBar(f"reading {one_line(path.name, 60)}", late=True) as progress:
         return read_trace(path, limits, progress.at)
+
+
+def pick(trace: Trace, wanted: int | None) -> Round:
+    """The round of this number, from 1; None: the first. Raises UserError where there is none."""
+    for record in trace.rounds:
+        if wanted is None or record.number == wanted:
+            return record
+    if not trace.rounds:
+        why = "" if trace.complete else ": it was stopped before the first one"
+        raise UserError(f"the trace holds no round{why}")
+    first, last = trace.rounds[0].number, trace.rounds[-1].number
+    raise UserError(f"the trace has no round {wanted}: its rounds are {first} to {last}")
+
+
+def collected_at(paths: Sequence[Path]) -> list[Path]:
+    """The collected texts at these paths, each once."""
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+        if not inside:
+            raise UserError(f"the folder {path} holds no collected text (.safetensors)")
+        found += inside
+    return list(dict.fromkeys(found))
 
 
 def find_preset(name: str) -> presets.Preset:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import interval, signed, tau
 from app.command_line import option, words
+from app.commands.common import collected_at
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Set, method
 from app.object_stores import here
 from app.terminal import bar, console, one_line, say, table
@@ -47,7 +48,7 @@ class Options(Set):
 def main(args: Options) -> int:
     from analysis.collected.collection import Collection
 
-    collections = [Collection.load(file) for file in files_of(args.files)]
+    collections = [Collection.load(file) for file in collected_at(args.files)]
     collection, *others = collections
     held = [name for name in collection.methods if all(name in c.methods for c in others)]
     methods = list(args.methods) or held
@@ -62,17 +63,6 @@ def main(args: Options) -> int:
     else:
         _show(collection, runs)
     return 0
-
-
-def files_of(paths: Sequence[Path]) -> list[Path]:
-    """The collected texts at these paths, each once."""
-    found: list[Path] = []
-    for path in paths:
-        inside = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
-        if not inside:
-            raise UserError(f"the folder {path} holds no collected text (.safetensors)")
-        found += inside
-    return list(dict.fromkeys(found))
 
 
 def _runs(collection: Collection, methods: Sequence[str], args: Options) -> list[SimulatedRun]:

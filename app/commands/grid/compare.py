@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from app.command_line import option, words
-from app.commands.grid import run
+from app.commands.grid.sweep import Sweep, carry_out
 from app.commands.options import BUDGETS, method
 from app.report.sections import CHECKPOINTS, PAIRED, Section
 from app.report.shown import parts, show
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(run.Options):
+class Options(Sweep):
     """Compare checkpoints of one drafter on the same prompts, paired by text.
 
     The methods are one method with several checkpoints (before and after a training, int8 and
@@ -51,7 +51,7 @@ def main(args: Options) -> int:
         raise UserError("name one budget")
     budget = args.budget or (_own_budget(args, methods[0]),)
     whole = replace(args, methods=methods, budget=budget)
-    return run.carry_out(whole, lambda folder: _conclude(folder, args.json))
+    return carry_out(whole, lambda folder: _conclude(folder, args.json))
 
 
 def _own_budget(args: Options, method: str) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from analysis.numbers import UNKNOWN, interval, number, ratio, tau
 from app.command_line import option
 from app.commands import common
-from app.commands.grid import run
+from app.commands.grid.sweep import Grid, Sweep, plan_of
 from app.commands.options import BUDGETS, POSITIVE
 from app.terminal import ProgressBar, console, one_line, say, table
 from core import VERSION
@@ -32,7 +32,7 @@ COLUMNS = ("", "T", "τ", "95 %", "texts", "TVD 1 2 3", "top 16", "timed", "draf
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(run.Grid):
+class Options(Grid):
     """Measure methods on the same prompts, each at the budgets and at its own, in one table.
 
     It holds τ with its interval, TVD and top-16 coverage by depth, what drafting and a round cost,
@@ -75,10 +75,10 @@ def main(args: Options) -> int:
 
 def _plan(args: Options) -> Plan:
     """Raises UserError for a setting out of range, before anything is loaded."""
-    given = {field.name: getattr(args, field.name) for field in fields(run.Grid)}
+    given = {field.name: getattr(args, field.name) for field in fields(Grid)}
     if args.methods and PLAIN not in args.methods:
         given["methods"] = (PLAIN, *args.methods)
-    plan = run.plan_of(run.Options(**given), own_budgets=True)
+    plan = plan_of(Sweep(**given), own_budgets=True)
     return replace(plan, prompts=plan.prompts[:: args.every])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.command_line import REQUIRED, one_of, option
-from app.commands.denoise import Denoising, DiffusionModel, load, request_of
+from app.commands.diffusion import Denoising, DiffusionModel, load, request_of
 from app.commands.options import POSITIVE
 from app.commands.prompts import read_prompts
 from app.terminal import ProgressBar, console, say, table
@@ -52,7 +52,8 @@ class Options(Denoising, DiffusionModel):
     out: Path = option(REQUIRED, "where the graphs are written", metavar="FOLDER")
     prompts: Path = option(
         REQUIRED,
-        '.jsonl with a "prompt" field, or .txt with one prompt a line; 10 to 50 are enough',
+        'what is denoised: .jsonl with a "prompt" field, or .txt with one prompt a line; 10 to 50 '
+        "are enough",
         metavar="FILE",
     )
     count: int | None = option(None, "only the first N prompts", POSITIVE)

@@ -13,8 +13,8 @@ from typing import Literal
 
 from analysis.numbers import plural
 from app.command_line import REQUIRED, option, words
+from app.commands.common import pick
 from app.commands.options import Large
-from app.commands.trace.show import pick
 from app.object_stores import here, is_copy
 from app.terminal import ProgressBar, say
 from app.trace_files import find, read_all
@@ -70,9 +70,9 @@ class Options(Large):
     """
 
     files: tuple[Path, ...] = words(
-        ".jsonl or .jsonl.gz; site, profile: also folders of them", read=here
+        "traces (.jsonl or .jsonl.gz); site, profile: also folders of them", read=here
     )
-    to: To = option(REQUIRED, "what to write")
+    to: To = option(REQUIRED, "what to write", metavar="FORMAT")
     round: int | None = option(
         None,
         "the round, from 1, of a tree or graph, or that the html opens at (default 1); or the only "

@@ -9,13 +9,12 @@ from pathlib import Path
 from analysis.labels import flat
 from analysis.numbers import milliseconds, number, plural, tau
 from app.command_line import option, words
-from app.commands.common import read_one
+from app.commands.common import pick, read_one
 from app.commands.options import Large
 from app.object_stores import here
 from app.terminal import console, one_line, say, table
 from app.view.explanation import Explainer
 from app.view.tree import text_tree
-from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.schema import Trace, summary
 
@@ -48,18 +47,6 @@ def main(args: Options) -> int:
         rows = [_row(record) for record in trace.rounds]
         out.print(table(COLUMNS, rows, left=COLUMNS[-2:]))
     return 0
-
-
-def pick(trace: Trace, wanted: int | None) -> Round:
-    """The round of this number, from 1; None: the first. Raises UserError where there is none."""
-    for record in trace.rounds:
-        if wanted is None or record.number == wanted:
-            return record
-    if not trace.rounds:
-        why = "" if trace.complete else ": it was stopped before the first one"
-        raise UserError(f"the trace holds no round{why}")
-    first, last = trace.rounds[0].number, trace.rounds[-1].number
-    raise UserError(f"the trace has no round {wanted}: its rounds are {first} to {last}")
 
 
 def _header(trace: Trace) -> Iterator[tuple[str, str]]:
