@@ -111,6 +111,10 @@ def test_the_graph_of_a_denoising_step_is_presented_beside_the_grids(
     assert len(parts) == 2 + runs.count(",")
     for part in parts:
         expect(part).to_be_in_viewport(ratio=1)
+    boxes = page.locator(".dn-graph .ds-node .box")
+    assert boxes.count() > 10
+    for box in boxes.all():  # the whole graph
+        expect(box).to_be_in_viewport(ratio=1)
     for card in page.locator(":is(.dn-card, .dn-graph):visible").all():  # down to the edge
         place = card.bounding_box()
         assert place and place["y"] + place["height"] > SCREEN["height"] - 12
