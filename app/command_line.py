@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
+from textwrap import shorten
 from types import NoneType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -33,7 +34,6 @@ Declared = tuple[Field[Any], Any]  # a field and its type
 T = TypeVar("T", bound="CommandOptions")
 WIDTH = 100  # characters of a line of help
 SENTENCES = {
-    r"^Parameter (\S+) requires an argument$": r"\1 needs a value",
     r"^Unused Tokens: \[(.*)\]$": r"\1 is more than the command takes",
     r"^Unknown option: (\S+)$": r"there is no option \1",
 }
@@ -120,7 +120,7 @@ def parse(kind: type[T], words: Sequence[str], name: str, examples: Sequence[str
 
     Raises UserError for words that are none of the options, and for values out of range.
     """
-    from cyclopts import App, CycloptsError, Parameter
+    from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
     from rich.console import Console
 
     lines = "\n".join(f"  {each}" for each in examples)
@@ -145,6 +145,9 @@ def parse(kind: type[T], words: Sequence[str], name: str, examples: Sequence[str
         call, bound, _ = app.parse_args(
             list(words), exit_on_error=False, print_error=False, console=console
         )
+    except MissingArgumentError as error:
+        said = _missing(error.argument.name if error.argument else "", words, declared)
+        raise UserError(f"{said} (see {name} --help)") from None
     except CycloptsError as error:
         raise UserError(f"{_sentence(error, declared)} (see {name} --help)") from None
     if call is not command:
@@ -218,6 +221,26 @@ def _sentence(error: Exception, declared: Mapping[str, Declared]) -> str:
     return ", ".join(part[:1].lower() + part[1:] for part in parts)
 
 
+def _missing(flag: str, words: Sequence[str], declared: Mapping[str, Declared]) -> str:
+    """Of an option that stands there without a value, that; of one that is not there, its name as
+    the help shows it, and what it is for."""
+    if flag in words:
+        return f"{flag} needs a value"
+    made, hint = declared[flag.removeprefix("--").replace("-", "_")]
+    about = made.metadata
+    name = (
+        flag.removeprefix("--").upper() if about.get("word") else f"{flag} {_metavar(made, hint)}"
+    )
+    what = ": ".join((about["help"], *filter(None, [", ".join(_choices(hint))])))
+    return f"{name} is missing: {shorten(what, WIDTH, placeholder=' …')}"
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    """The words that one value may be; (): any."""
+    kind = _kind(hint)
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
 def _parameters(kind: type[CommandOptions]) -> list[inspect.Parameter]:
     """Each field as a parameter of a function, those that may stand without their name first."""
     from cyclopts import Group
@@ -250,10 +273,15 @@ def _parameter(declared: Field[Any], hint: Any, group: Any) -> inspect.Parameter
                 consume_multiple=several,
                 allow_leading_hyphen=not several and not about.get("word"),
                 show_default=_default if _default(default) else False,
-                metavar=(about.get("metavar") or METAVARS.get(kind, "TEXT")) + " …" * several,
+                metavar=_metavar(declared, hint) + " …" * several,
             ),
         ],
     )
+
+
+def _metavar(declared: Field[Any], hint: Any) -> str:
+    """What stands for a value in the help."""
+    return declared.metadata.get("metavar") or METAVARS.get(_kind(hint), "TEXT")
 
 
 def _kind(hint: Any) -> Any:

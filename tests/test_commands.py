@@ -76,7 +76,8 @@ def test_every_command(name, capsys):
     whole = [*line, *(word for given in needed.values() for word in given)]
     assert "no option --nonsense" in said(capsys, *whole, "--nonsense")
     if needed:
-        assert "needs a value" in said(capsys, *line)
+        names = "|".join(needed)
+        assert re.search(rf"\b(?i:{names})\b.* is missing: \w", said(capsys, *line))
     for field, hint in fields_of(name):
         others = [word for each, given in needed.items() if each != field.name for word in given]
         if hint is not bool:
@@ -84,6 +85,23 @@ def test_every_command(name, capsys):
         if hint in (int, float, int | None, float | None):
             for bad in ("x", "nan", "1" * 5000 if hint is int else "inf"):
                 assert flag(field.name) in said(capsys, *line, *others, flag(field.name), bad)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("report", "TRACES is missing: traces (.jsonl or .jsonl.gz), folders of them, or packs; "
+         "also in an object store (s3://…, hf://…) (see python -m app report --help)"),
+        ("advise run.jsonl", "--cost PATH is missing: step times (.csv, .json, or a result of "
+         "`cost --json`) (see python -m app advise --help)"),
+        ("trace export run.jsonl", "--to FORMAT is missing: what to write: html, site, svg, pdf, "
+         "dot, graphml, csv, parquet, perfetto, profile (see python -m app trace export --help)"),
+        ("trace export run.jsonl --to", "--to needs a value (see python -m app trace export "
+         "--help)"),
+    ],
+)  # fmt: skip
+def test_a_missing_option_is_named_with_what_it_is_for(line, sentence, capsys):
+    assert said(capsys, *line.split()) == f"draftscope: {sentence}\n"
 
 
 def parsed(example: str) -> tuple[str, CommandOptions]:

@@ -40,7 +40,7 @@ class Options(Set, Large):
         "traces of one method, counts of one engine (`trace import`), or collected texts",
         read=here,
     )
-    cost: Path = option(REQUIRED, "step times: .csv, .json, or a result of `cost --json`")
+    cost: Path = option(REQUIRED, "step times (.csv, .json, or a result of `cost --json`)")
     methods: tuple[str, ...] = option(
         (), f"of collected texts: {METHOD_HELP}", read=method, metavar="METHOD"
     )

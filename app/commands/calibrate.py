@@ -36,7 +36,7 @@ class Options(Set, Texts, Model):
     """
 
     methods: tuple[str, ...] = words(WHOSE, (), method)
-    out: Path = option(REQUIRED, "where to write", metavar="FOLDER")
+    out: Path = option(REQUIRED, "the folder that is written", metavar="FOLDER")
     anchors: int = option(64, "places in the texts, in all", POSITIVE)
     continuations: int = option(16, "texts written from each anchor", POSITIVE)
     repeats: int = option(3, "with other random numbers; they share the anchors", POSITIVE)

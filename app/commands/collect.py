@@ -49,7 +49,7 @@ class Options(Set, Texts, SamplingOptions, Model):
         read=assignment,
         metavar="NAME=VALUE",
     )
-    out: Path = option(REQUIRED, "such as sky.safetensors; of several prompts a folder")
+    out: Path = option(REQUIRED, "the file, such as sky.safetensors; of several prompts a folder")
     max_new_tokens: int = option(256, "at most so many", POSITIVE)
     width: int = option(MAX_BUDGET, "tokens listed per depth; so many are exact at every budget")
     no_marginals: bool = option(

@@ -33,7 +33,9 @@ class Options(MethodOptions, Model):
     """
 
     file: Path = words("a collected text", read=here)
-    methods: tuple[str, ...] = option(REQUIRED, METHOD_HELP, read=method, metavar="METHOD")
+    methods: tuple[str, ...] = option(
+        REQUIRED, f"whose steps are timed: {METHOD_HELP}", read=method, metavar="METHOD"
+    )
     budget: tuple[int, ...] = option(
         (1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 256), "drafted nodes a round", BUDGETS
     )

@@ -71,7 +71,7 @@ class Set(CommandOptions):
 class MethodOptions(Set):
     """One method and its options."""
 
-    methods: tuple[str, ...] = words(METHOD_HELP, read=method)
+    methods: tuple[str, ...] = words(f"what drafts: {METHOD_HELP}", read=method)
 
     @property
     def method(self) -> str:

@@ -52,7 +52,8 @@ class Options(Denoising, DiffusionModel):
     out: Path = option(REQUIRED, "where the graphs are written", metavar="FOLDER")
     prompts: Path = option(
         REQUIRED,
-        '.jsonl with a "prompt" field, or .txt with one prompt a line; 10 to 50 are enough',
+        'what is denoised: .jsonl with a "prompt" field, or .txt with one prompt a line; 10 to 50 '
+        "are enough",
         metavar="FILE",
     )
     count: int | None = option(None, "only the first N prompts", POSITIVE)

@@ -33,7 +33,7 @@ class Options(CommandOptions):
     all text files below it are read. A single .trie file (the released format) is converted.
     """
 
-    files: tuple[Path, ...] = words("what to count")
+    files: tuple[Path, ...] = words("texts whose n-grams are counted")
     out: Path = option(REQUIRED, "the store, NAME.safetensors", metavar="FILE")
     model: str | None = option(
         None,

@@ -70,9 +70,9 @@ class Options(Large):
     """
 
     files: tuple[Path, ...] = words(
-        ".jsonl or .jsonl.gz; site, profile: also folders of them", read=here
+        "traces (.jsonl or .jsonl.gz); site, profile: also folders of them", read=here
     )
-    to: To = option(REQUIRED, "what to write")
+    to: To = option(REQUIRED, "what to write", metavar="FORMAT")
     round: int | None = option(
         None,
         "the round, from 1, of a tree or graph, or that the html opens at (default 1); or the only "

@@ -31,7 +31,7 @@ class Options(CommandOptions):
     docs/record.md has the forms.
     """
 
-    file: Path = words("a log, a metrics page, .json or .jsonl")
+    file: Path = words("what an engine wrote: a log, a metrics page, .json or .jsonl")
     json: bool = option(False, "the counts and sentences as JSON")
     out: Path | None = option(None, "the trace of saved trees")
 
