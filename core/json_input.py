@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from core.errors import UserError, reading
+from core.errors import UserError, WrongKind, reading
 from core.lines import MAX_BYTES, open_regular
 
 T = TypeVar("T")
@@ -32,7 +32,10 @@ def read_json(path: Path) -> Any:
     """The value in a file. Raises UserError as ``parse_json`` does, or when it cannot be read."""
     with reading(path), open_regular(path) as file:
         data = file.read(MAX_BYTES + 1)
-    return parse_json(data, str(path))
+    try:
+        return parse_json(data, str(path))
+    except WrongKind as error:
+        raise WrongKind(error, path) from None
 
 
 def parse_json(data: bytes | str, name: str) -> Any:
@@ -80,7 +83,7 @@ def _exact(data: bytes, name: str) -> Any:
     except OverflowError:
         raise UserError(f"{name} holds NaN or a number beyond all range") from None
     except ValueError:
-        raise UserError(f"{name} is not JSON") from None
+        raise WrongKind(f"{name} is not JSON") from None
     return _clean(value) if _SURROGATE.search(text) else value
 
 

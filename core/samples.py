@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from core.errors import UserError, reading
+from core.errors import UserError, WrongKind, reading
 from core.json_input import MAX_BYTES, parse_json, read_json
 from core.lines import open_regular
 
@@ -44,7 +44,7 @@ def read_lines(path: Path, most: float = math.inf) -> list[tuple[int, str]]:
                 raise UserError(f"{path} is larger than {most / 2**20:.0f} MiB")
             text = io.TextIOWrapper(file, "utf-8-sig").read()
     except UnicodeDecodeError:
-        raise UserError(f"{path} is not UTF-8 text") from None
+        raise WrongKind(f"{path} is not UTF-8 text", path) from None
     lines = ((number, line.strip()) for number, line in enumerate(text.split("\n"), 1))
     return [(number, line) for number, line in lines if line]
 

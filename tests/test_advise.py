@@ -363,8 +363,11 @@ def test_a_table_reads_alike_as_csv_and_json(tmp_path):
     rows = ["batch,tokens,ms,draft_ms,context"]
     rows += [f"{x['batch']},{x['tokens']},{x['ms']},{x['draft_ms'] or ''},512" for x in lines]
     (tmp_path / "a.csv").write_text("\n".join(rows), "utf-8")
-    one, other = (read_step_times(tmp_path / name) for name in ("a.json", "a.csv"))
-    assert one == other
+    for name in ("a.jsonl", "lines.json"):  # an object a line
+        (tmp_path / name).write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    names = ("a.json", "a.csv", "a.jsonl", "lines.json")
+    one, *others = (read_step_times(tmp_path / name) for name in names)
+    assert others == [one] * 3
     assert one.cells[512, 2] == {1: 0.010, 2: 0.022, 4: 0.042}
 
 
@@ -408,6 +411,24 @@ TABLES = [
     ("a.csv", "tokens,ms\n1,x\n", "ms"), ("a.csv", "tokens,ms\n1,2,3\n", "no field more"),
     ("a.csv", "", "0 lines"), ("a.json", '{"format": "draftscope-cost"}', "not a result of"),
 ]  # fmt: skip
+
+
+OTHERS = [
+    ("a.jsonl", '{"format": "draftscope-trace"}\n{"round": 0}\n', "a trace, which `trace show`"),
+    ("a.json", '{"format": "draftscope-trace"}\n{"round": 0}\n', "a trace, which `trace show`"),
+    ("a.json", "%PDF-1.7\n%\xe2\n", "a PDF"), ("a.csv", "round,text\n1,x\n", "a table of another"),
+    ("a.jsonl", '{"prompt": "Why?"}\n', "prompts, which `run --prompts` reads"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "seems"), OTHERS)
+def test_another_file_is_told_with_what_it_seems_to_be(name, text, seems, tmp_path, capsys):
+    (tmp_path / name).write_text(text, "latin-1")
+    run = str(saved(tmp_path / "run.jsonl", trace(LENGTHS)))
+    assert cli.main(["advise", run, "--cost", str(tmp_path / name)]) == 2
+    said = capsys.readouterr().err
+    assert is_one_sentence(said) and f"it seems to be {seems}" in said
+    assert "not a table of step times (a .csv or JSON with tokens, ms and batch of each" in said
 
 
 @pytest.mark.parametrize(("name", "text", "says"), TABLES)

@@ -80,10 +80,16 @@ def test_of_sampled_texts_that_differ_no_tie_is_spoken_of(call, tmp_path, temper
 def test_tables_and_page_are_written(call, folder, tmp_path):
     out = tmp_path / "new" / "tables"
     code, _, err = call("report", folder, "--out", out, "--to", "csv", "parquet", "json", "--html")
-    assert code == 0 and "36 tables" in err
+    assert code == 0 and "33 tables (csv, parquet, json) and report.html written" in err
+    assert err.endswith(
+        "give no line of same-begins, checkpoints-by-depth, checkpoints-stretches\n"
+    )
     names = sorted(folder.glob("*.gz"))
     tables = Tables.of({p.name: read_trace(p) for p in names})
     for name, expected in metrics.Report(tables).items():
+        if expected.empty:
+            assert not list(out.glob(f"{name}.*"))
+            continue
         packed = pd.read_parquet(out / f"{name}.parquet")
         assert list(packed.columns) == list(expected.columns)
         assert packed.attrs["about"]["columns"].keys() == set(expected.columns)
@@ -100,6 +106,18 @@ def test_tables_and_page_are_written(call, folder, tmp_path):
     block = page.partition('id="ds-report">')[2].partition("</script>")[0]
     titles = [figure["layout"]["meta"]["title"] for figure in json.loads(block)]
     assert len(titles) == len(set(titles)) == len(FIGURES)
+
+
+def test_a_table_without_lines_is_not_written_nor_left_from_before(call, tmp_path):
+    out = tmp_path / "out"
+    write_trace(tmp_path / "t.jsonl", fake_trace(rounds=2))
+    out.mkdir()
+    for name in ("checkpoints-by-depth.csv", "mine.csv"):
+        (out / name).write_text("depth\n", "utf-8")
+    assert call("report", tmp_path / "t.jsonl", "--out", out)[0] == 0
+    files = {path.name: path.read_text() for path in out.glob("*.csv")}
+    assert "checkpoints-by-depth.csv" not in files and files.pop("mine.csv")
+    assert "runs.csv" in files and all(text.count("\n") > 1 for text in files.values())
 
 
 def test_what_lies_beyond_the_end_is_said(call, tmp_path):

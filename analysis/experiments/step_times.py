@@ -1,12 +1,14 @@
 """The time of an engine's step: by batch, by verified tokens and, where told, by context.
 
-A table is CSV with a header, JSON (a list of such lines), or a result of ``cost --json``. Light.
+A table is CSV with a header, JSON (a list of such lines, or one a line), or a result of
+``cost --json``. Light.
 """
 
 from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,10 +20,10 @@ from msgspec import Meta, Struct
 from analysis.experiments.cost import FORMAT, Cost, Stage, cost_from_json
 from analysis.numbers import share
 from core.declared import Count, Size, convert
-from core.errors import UserError
-from core.json_input import MAX_BYTES, read_json
+from core.errors import UserError, WrongKind
+from core.json_input import MAX_BYTES, parse_json, read_json
 from core.methods.registry import find
-from core.samples import csv_rows
+from core.samples import csv_rows, read_lines
 
 MOST = 100_000  # lines of a table
 PLAIN = 1  # verified tokens of a step of plain decoding
@@ -121,17 +123,32 @@ def _between(at: Sequence[int], seconds: Sequence[float], tokens: int) -> StepTi
 
 def read_step_times(path: Path) -> StepTimes:
     """The table in a file. Raises UserError, one sentence, for what is none."""
-    if path.suffix == ".csv":
-        return _of_lines(csv_rows(path, MAX_BYTES), f"{path}", lax=True)
-    value = read_json(path)
+    table = path.suffix == ".csv"
+    try:
+        value = csv_rows(path, MAX_BYTES) if table else _json(path)
+    except WrongKind:
+        value = None
     if isinstance(value, dict) and value.get("format") == FORMAT:
         return of_cost(cost_from_json(value))
-    if not isinstance(value, list):
-        raise UserError(
-            f"{path} is not a table of step times: a list of objects with tokens, ms and batch, a "
-            ".csv of these, or a result of `cost --json`"
+    if not isinstance(value, list) or (value and not _tells_a_step(value[0])):
+        raise WrongKind(
+            f"{path} is not a table of step times (a .csv or JSON with tokens, ms and batch of "
+            "each, or a result of `cost --json`)",
+            path,
         )
-    return _of_lines(value, f"{path}")
+    return _of_lines(value, f"{path}", lax=table)
+
+
+def _json(path: Path) -> Any:
+    """One value, or a list of those that stand a line each, whatever the file's name is."""
+    if path.suffix != ".jsonl":
+        with suppress(WrongKind):
+            return read_json(path)
+    return [parse_json(line, f"{path}, line {n}") for n, line in read_lines(path, MAX_BYTES)]
+
+
+def _tells_a_step(value: Any) -> bool:
+    return isinstance(value, dict) and bool({"tokens", "ms"} & value.keys())
 
 
 def _of_lines(lines: Sequence[Any], name: str, *, lax: bool = False) -> StepTimes:

@@ -85,7 +85,7 @@ def main(args: Options) -> int:
         tables = read_tables(args.traces, progress.at, args.limits)
     from analysis.measures import metrics
 
-    with ProgressBar("making tables", len(metrics.REPORT), late=True) as progress:
+    with ProgressBar("making tables", len(metrics.TABLES), late=True) as progress:
         found, sections = metrics.Report(tables, progress.at), list[ReportPart]()
         if args.json:
             for text in _as_json(found):
@@ -145,13 +145,23 @@ def _write(
     page: str | None,
     progress: ProgressBar,
 ) -> None:
+    """A table without lines is not written, and one of an earlier report is removed then."""
+    empty = list[str]()
     with alone(folder, "report"), writing(folder):
         for number, (name, frame) in enumerate(found.items()):
             progress.at(number, f"writing {name}")
+            if frame.empty:
+                empty.append(name)
             for form in formats:
-                write_table(frame, folder / f"{name}.{form}")
+                path = folder / f"{name}.{form}"
+                if frame.empty:
+                    path.unlink(missing_ok=True)
+                else:
+                    write_table(frame, path)
         if page is not None:
             with replacing(folder / "report.html") as file:
                 file.write_text(page, encoding="utf-8")
     more = " and report.html" if page is not None else ""
-    say(f"{len(found)} tables ({', '.join(formats)}){more} written to {folder}")
+    written = plural(len(found) - len(empty), "table")
+    none = f"; these traces give no line of {', '.join(empty)}" if empty else ""
+    say(f"{written} ({', '.join(formats)}){more} written to {folder}{none}")

@@ -14,7 +14,8 @@ from tests.browser.steps import PROMPT, Open, at_round, run, settle, tab, title
 pytestmark = pytest.mark.browser
 
 FULL = "() => !!document.fullscreenElement"
-SIZES = """() => [...document.querySelectorAll(".ds-presenting .ds-node:not(.out) .token")]
+SIZES = """() => [...document.querySelectorAll(
+    ".ds-presenting .ds-node:not(.out) :is(.token, .odds)")]
   .filter((token) => token.getClientRects().length)
   .map((token) => parseFloat(getComputedStyle(token).fontSize) * token.getScreenCTM().a)"""
 # All words at the axes of charts are as large as 1 % of the screen's width.
