@@ -20,7 +20,7 @@ const TOLD =
   "so is their type.";
 const RANGE = `a width is of ${LEAST} to ${MOST} inches`;
 const REFUSED = `Not followed: ${RANGE}. Pictures are as large as here.`;
-export const DENSE = 6; // pixels of a PNG for one of a column
+const DENSE = 6; // pixels of a PNG for one of a column
 
 /** {ground: a colour or "", inches: wide; 0: as large as on the page}. */
 export const paper = { ground: "white", inches: 0, ...read() };
