@@ -13,14 +13,16 @@ import numpy as np
 from core.rounds.draft import Array
 
 Z = 1.959963984540054  # the normal's 97.5 % point: every interval here is a 95 % one
-FEW = 5  # units, below which drawing them anew says little: there is then no interval
+FEW_UNITS = 5  # below which drawing units anew says little: there is then no interval
+FEW_SEEN = 5  # observations below which nothing is concluded
+FEW_COMPARED = 30  # observations on either side, below which the two are not compared
 MANY = 10_000  # units, above which the bootstrap tells nothing that the normal interval does not
 _AT_ONCE = 1 << 20  # units drawn at a time: bounds the memory
 
 
 def too_few(units: str) -> str:
-    """The sentence that these, which are fewer than ``FEW``, give no interval."""
-    return f"Fewer than {FEW} {units} give no interval."
+    """The sentence that these, which are fewer than ``FEW_UNITS``, give no interval."""
+    return f"Fewer than {FEW_UNITS} {units} give no interval."
 
 
 TOO_FEW = too_few("texts")
@@ -97,8 +99,8 @@ def interval(draws: Array) -> tuple[float, float]:
 
 def ratio(sums: Numbers, counts: Numbers, draws: int = 2000, seed: int = 0) -> tuple[float, float]:
     """95 % interval of Σ sums ÷ Σ counts: bootstrap, of more than ``MANY`` units ± 1.96 standard
-    errors (delta method); NaN for fewer than ``FEW`` units."""
-    if len(sums) < FEW:
+    errors (delta method); NaN for fewer than ``FEW_UNITS`` units."""
+    if len(sums) < FEW_UNITS:
         return np.nan, np.nan
     if len(sums) > MANY:
         return _around(*_influences(sums, counts))
@@ -119,7 +121,7 @@ def difference(
 ) -> tuple[float, float]:
     """95 % interval of one ratio Σ sums ÷ Σ counts less another, on the same units, drawn alike,
     as ``ratio`` has it."""
-    if len(sums) < FEW:
+    if len(sums) < FEW_UNITS:
         return np.nan, np.nan
     if len(sums) > MANY:
         (one, by_one), (other, by_other) = (
@@ -147,7 +149,7 @@ def _around(value: float, influences: Array) -> tuple[float, float]:
 
 def bootstrap(runs: Sequence[Sequence[int]], draws: int = 2000) -> tuple[float, float]:
     """95 % interval of τ = Σ lengths ÷ Σ rounds, resampling whole prompts; NaN for fewer than
-    ``FEW``."""
+    ``FEW_UNITS``."""
     return ratio([sum(run) for run in runs], [len(run) for run in runs], draws)
 
 
@@ -237,7 +239,7 @@ def _binned(counts: Array, p: Array) -> tuple[Array, Array]:
 
 
 def _pearson(counts: Array, expected: Array) -> Array:
-    """The statistic of counts [..., K]; what cannot be and is makes it infinite."""
+    """The statistic of counts [..., K]; a count where p is 0 makes it infinite."""
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.square(counts - expected) / expected
     return np.where(np.isnan(terms), 0.0, terms).sum(-1)

@@ -133,7 +133,7 @@ def test_the_column_in_extending_md_is_in_the_table_and_can_be_printed(request, 
 
 
 def test_the_tab_in_extending_md_names_what_is_there():
-    """Its imports, and what it reads of a run. No browser draws it here."""
+    """Its imports, and what it reads of a run. tests/browser/test_extending.py opens it."""
     pytest.importorskip("gradio")
     from app.studio.examples import Examples
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from analysis.charts import figures
 from analysis.measures import causes, reliability
 from analysis.measures.findings import (
-    FEW,
     FLAT,
     FLY,
     LOSSY,
@@ -29,7 +28,7 @@ from analysis.measures.tables import Tables
 from analysis.numbers import number, percent
 from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED
-from core.stats import ratio
+from core.stats import FEW_SEEN, ratio
 from core.traces.reader import read_trace
 from core.traces.record import Recorder
 from core.traces.schema import Trace
@@ -113,7 +112,7 @@ def test_depth_counts_walks_to_the_end_and_accepted_positions(told):
     found, rounds = told
     whole = sum(len(r["path"]) - 1 == len(r["candidates"]["token"]) for r in rounds)
     depths = raw_numbers.by_depth(rounds)
-    deepest = max(d for d, c in depths.items() if c["observed"] >= FEW)
+    deepest = max(d for d, c in depths.items() if c["observed"] >= FEW_SEEN)
     said = found["depth"].words
     assert said.startswith(f"{whole} of {len(rounds)} walks ")
     for depth in (1, deepest):
@@ -195,12 +194,12 @@ def test_a_curve_is_flat_where_the_rest_adds_little(steps):
 
 
 def test_few_rounds_conclude_nothing():
-    made = findings(Tables.of({"A": fake_trace(rounds=FEW - 1)}), by="run")
+    made = findings(Tables.of({"A": fake_trace(rounds=FEW_SEEN - 1)}), by="run")
     ends = next(finding for finding in made if finding.about == "ends")
-    assert ends.words.startswith(f"Only {FEW - 1} walks and {FEW - 1} rounds: too few")
-    assert ends.n == FEW - 1
+    assert ends.words.startswith(f"Only {FEW_SEEN - 1} walks and {FEW_SEEN - 1} rounds: too few")
+    assert ends.n == FEW_SEEN - 1
     width = next(finding for finding in made if finding.about == "width")
-    assert width.n >= FEW and not width.claims and "would help" not in width.words
+    assert width.n >= FEW_SEEN and not width.claims and "would help" not in width.words
 
 
 def test_that_a_single_round_is_too_few_is_said_once():
@@ -226,7 +225,7 @@ def test_a_q_that_tokens_were_drawn_from_is_not_judged(tmp_path, coupled, rule):
     header = {"settings": {"sampling": rule}}
     with Recorder(path := tmp_path / "a.jsonl", "mine", [1], budget=2, **header) as record:
         root = 9
-        for _ in range(2 * FEW):
+        for _ in range(2 * FEW_SEEN):
             lists = (np.array([[5, 7], [5, 7]]), np.log([[0.6, 0.4], [0.6, 0.4]]))
             if coupled:
                 odds = [0.0, *np.log([0.4, 0.4])]
@@ -277,16 +276,16 @@ def of_drafts(folder, rounds, **more):
 
 def test_a_chain_is_not_told_what_its_siblings_did(tmp_path):
     """Without lists nothing is known of the second token, and a chain drafts no other."""
-    chains = [([4, 5], [0, 1], [0, 1])] * 2 * FEW
+    chains = [([4, 5], [0, 1], [0, 1])] * 2 * FEW_SEEN
     assert "sibling" not in of_drafts(tmp_path, chains)
     odds = {"log_q": [0.0, -0.5, -1.0]}
-    trees = of_drafts(tmp_path, [([4, 5], [0, 0], [0, 2])] * 2 * FEW, **odds)
+    trees = of_drafts(tmp_path, [([4, 5], [0, 0], [0, 2])] * 2 * FEW_SEEN, **odds)
     assert "drafted all the same in 100%" in trees["sibling"]
 
 
 def test_acceptance_by_depth_is_not_said_over_rounds_without_a_draft(tmp_path):
     """Where rounds that drafted nothing count among the places of depth 1, it is held back."""
-    whole = [([4, 5], [0, 1], [0, 1])] * 2 * FEW
+    whole = [([4, 5], [0, 1], [0, 1])] * 2 * FEW_SEEN
     assert "was accepted at depth 1" in of_drafts(tmp_path, whole)["depth"]
     assert "was accepted" not in of_drafts(tmp_path, [*whole, ([], [], [0])])["depth"]
 
@@ -295,6 +294,6 @@ def test_the_coverage_of_a_q_of_one_token_is_not_called_flat(tmp_path):
     q = np.zeros((2, 12))
     q[:, 4] = 1.0
     p = np.full((2, 12), 1 / 12)
-    said = of_drafts(tmp_path, [([4], [0], [0])] * 2 * FEW, p=p, q=q)["width"]
+    said = of_drafts(tmp_path, [([4], [0], [0])] * 2 * FEW_SEEN, p=p, q=q)["width"]
     assert "all on one token, which holds 8.3% of p, over" in said
     assert "flat" not in said and "best" not in said

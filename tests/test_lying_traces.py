@@ -200,11 +200,11 @@ def test_validate_lists_all_and_replay_and_export_say_it(tmp_path: Path, capsys:
     out = capsys.readouterr().out
     assert "2 faults" in out and "round 2 holds a TVD" in out and "footer's rounds" in out
     assert cli.main(["trace", "show", str(path)]) == 0
-    assert "1 of 4 rounds hold what cannot be" in capsys.readouterr().out
+    assert "1 of 4 rounds have faults" in capsys.readouterr().out
     assert cli.main(["trace", "export", str(path), "--to", "csv"]) == 0
     assert "1 of 4 rounds" in capsys.readouterr().err
     assert cli.main(["report", str(path)]) == 0
-    assert capsys.readouterr().out.startswith("t.jsonl: 1 of 4 rounds hold what cannot be")
+    assert capsys.readouterr().out.startswith("t.jsonl: 1 of 4 rounds have faults")
 
 
 @pytest.mark.parametrize("bound", ["inf", "-inf", "nan", "1e999"])

@@ -29,7 +29,7 @@ from core.rounds.blocks import Block
 from core.rounds.causes import Cause
 from core.rounds.draft import Candidates, Draft, Proposal
 from core.rounds.round import Round, TargetProbs, Times, Verdict
-from core.stats import FEW, bootstrap, interval, resample, tau, wilson
+from core.stats import FEW_UNITS, bootstrap, interval, resample, tau, wilson
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import TraceWriter, write_trace
@@ -283,10 +283,10 @@ def test_tables_of_rounds_in_parts_are_those_of_the_whole(sizes, seed, probed):
         pd.testing.assert_frame_equal(found[name], expected, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("name", list(metrics.REPORT))
+@pytest.mark.parametrize("name", list(metrics.TABLES))
 def test_every_column_is_explained(name, logged):
     tables = Tables.of({m: read_trace(path) for m, path in logged.items()})
-    table = metrics.REPORT[name](tables)
+    table = metrics.TABLES[name](tables)
     about = table.attrs["about"]["columns"]
     assert list(about) == list(table.columns) and all(about.values()), about
     may_be_empty = name.startswith(("findings", "checkpoints", "same-begins"))
@@ -576,14 +576,14 @@ def test_methods_that_write_other_texts_are_told():
     assert any("wrote the same text in 3 of 5" in said for said in PAIRED.below(tables, found))
 
 
-@pytest.mark.parametrize("texts", [1, 2, FEW - 1, FEW])
+@pytest.mark.parametrize("texts", [1, 2, FEW_UNITS - 1, FEW_UNITS])
 def test_few_texts_have_no_interval(texts):
     pairs = [(method, n) for n in range(texts) for method in ("ddtree", "dart")]
     tables = Tables.of([fake_trace(method, n, 8, prompt=str(n)) for method, n in pairs])
     (row,) = comparison.compare(tables).itertuples()
-    assert row.texts == texts and math.isnan(row.low) == (texts < FEW)
+    assert row.texts == texts and math.isnan(row.low) == (texts < FEW_UNITS)
     # of one text, rounds are drawn
-    assert acceptance.tau(tables)["low"].isna().tolist() == [1 < texts < FEW] * 2
+    assert acceptance.tau(tables)["low"].isna().tolist() == [1 < texts < FEW_UNITS] * 2
 
 
 def test_what_shares_no_text_is_said_and_one_text_has_no_interval():

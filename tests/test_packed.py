@@ -75,7 +75,7 @@ def update(folder: Path, into: Path) -> Done:
     return pack(sorted(folder.iterdir()), into, read_trace)
 
 
-def same(found: Tables, expected: Tables, names: Sequence[str] = tuple(metrics.REPORT)) -> None:
+def same(found: Tables, expected: Tables, names: Sequence[str] = tuple(metrics.TABLES)) -> None:
     """These tables of a report, exactly but for the last digits of sums."""
     ours, theirs = metrics.Report(found), metrics.Report(expected)
     for name in names:
@@ -288,7 +288,7 @@ def test_the_commands_say_of_a_pack_what_they_say_of_traces(call, folder, tmp_pa
     one, other = (call("report", path, "--trained", log, "--json") for path in (folder, into))
     assert one[:2] == other[:2]
     found, expected = (json.loads(call("report", path, "--json")[1]) for path in (into, folder))
-    assert list(found) == list(metrics.REPORT) == list(expected)
+    assert list(found) == list(metrics.TABLES) == list(expected)
     for name in ("rounds", "nodes", "positions", "tau", "paired", "oracle-by-round"):
         assert found[name] == expected[name] and len(found[name])
     assert call("report", into, "--out", tmp_path / "out", "--html")[0] == 0

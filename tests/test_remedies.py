@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.measures.acceptance import per_depth
-from analysis.measures.findings import FEW, Finding, findings
+from analysis.measures.findings import Finding, findings
 from analysis.measures.misses import miss
 from analysis.measures.remedies import Claim, Remedy
 from analysis.measures.tables import Tables
@@ -25,6 +25,7 @@ from core import ASSETS
 from core.rounds.causes import Cause
 from core.rounds.draft import Array
 from core.rounds.round import Probe, Round
+from core.stats import FEW_SEEN
 from core.traces.reader import read_trace
 from core.traces.record import Recorder
 from tests import raw_numbers
@@ -222,10 +223,10 @@ def test_made_up_traces_get_no_cause_that_was_not_recorded(seed, chain, listed, 
     if not listed:
         assert Cause.OUTSIDE not in ended and Remedy.LISTS in claims
         assert set(claims.values()) <= {Claim.UNKNOWN, Claim.NOT} or ended["no_draft"]
-        if len(drafted) >= FEW:
+        if len(drafted) >= FEW_SEEN:
             assert claims[Remedy.DEEPER] is (Claim.UNKNOWN if deepest else Claim.NOT)
             assert f"{deepest} of {len(drafted)} walks" in said["depth"].words
-    elif len(drafted) >= FEW:
+    elif len(drafted) >= FEW_SEEN:
         assert claims[Remedy.DEEPER] is (Claim.COULD if ended["beyond"] else Claim.NOT)
 
 

@@ -8,8 +8,6 @@ from typing import Literal
 
 Kind = Literal["line", "points", "bars", "stack"]
 
-FEW = 5  # observations below which a point is faint
-
 
 @dataclass(frozen=True)
 class Axis:

@@ -9,8 +9,9 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from analysis.charts.palette import SLOTS, series_colour
-from analysis.charts.parts import FEW, About, Point, Series
+from analysis.charts.parts import About, Point, Series
 from analysis.numbers import estimate, short
+from core.stats import FEW_SEEN
 
 Json = dict[str, Any]
 
@@ -48,7 +49,7 @@ class Placed:
         else:
             if self.series.band:
                 yield self._band()
-            faint = [point.n is not None and point.n < FEW for point in points]
+            faint = [point.n is not None and point.n < FEW_SEEN for point in points]
             yield self._line(about, faint)
             if any(faint):
                 yield self._faint(about, faint)
@@ -131,7 +132,7 @@ class Placed:
     def _bars(self, about: About) -> Json:
         points = self.series.points
         hatch = self.series.paint[1] if self.series.paint else ""
-        few = [_FAINT if point.n is not None and point.n < FEW else 1 for point in points]
+        few = [_FAINT if point.n is not None and point.n < FEW_SEEN else 1 for point in points]
         marker = {
             "color": self.colour, "opacity": few if self.series.kind == "bars" else 1,
             "line": {"color": "@card", "width": 0.8},
@@ -174,7 +175,7 @@ def _hover(about: About, point: Point) -> str:
     places = about.x.places
     x = str(places[int(point.x)]) if places else short(point.x)
     told = f"{about.x.name} {x}: {estimate(point.y, point.low, point.high)}"
-    few = point.n is not None and point.n < FEW
+    few = point.n is not None and point.n < FEW_SEEN
     counted = "" if point.n is None else f"n = {point.n}{', too few to rely on' if few else ''}"
     lines = (told, point.doubt, point.words, counted)
     return "<br>".join(html.escape(each) for each in lines if each)

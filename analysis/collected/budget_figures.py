@@ -12,7 +12,7 @@ from analysis.charts.parts import About, Axis, Point, Series
 from analysis.collected.many_texts import departing
 from analysis.frames import Frame
 from analysis.numbers import plural
-from core.stats import FEW, TOO_FEW
+from core.stats import FEW_UNITS, TOO_FEW
 
 if TYPE_CHECKING:
     from analysis.collected.whatif import SimulatedRun
@@ -59,7 +59,7 @@ def tau_over_texts(curves: Mapping[str, Frame], style: Style = AUTO) -> go.Figur
     ]
     count = max((int(table["texts"].max()) for table in curves.values()), default=0)
     says = f"Tokens per forward pass of the target over {plural(count, 'text')}, simulated. " + (
-        "The band is the 95 % interval across texts." if count >= FEW else TOO_FEW
+        "The band is the 95 % interval across texts." if count >= FEW_UNITS else TOO_FEW
     )
     return _taus(lines, says + " The ring is this setting on the text shown.", style)
 

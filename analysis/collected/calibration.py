@@ -24,7 +24,7 @@ from analysis.frames import COVERAGE
 from analysis.table_files import CSV, PARQUET, check_columns, reading_table, table_bytes
 from core.errors import UserError
 from core.files import replacing
-from core.stats import FEW, TOO_FEW, Z
+from core.stats import FEW_UNITS, TOO_FEW, Z
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -82,7 +82,8 @@ def figures(table: pd.DataFrame, style: Style) -> dict[str, go.Figure]:
     within = " and its 95 % interval."
     if texts is not None:
         count = int(texts["texts"].to_numpy().max())
-        within = f" and its 95 % interval across {count} texts." if count >= FEW else f". {TOO_FEW}"
+        known = f" and its 95 % interval across {count} texts."
+        within = known if count >= FEW_UNITS else f". {TOO_FEW}"
         bands = texts.rename(columns={"low": "tvd_low", "high": "tvd_high"})
         bands = bands.merge(drawn[["series", "depth", "observed"]])
         bands["words"] = departing(texts, "tvd")

@@ -247,7 +247,7 @@ class Collection:
     def lists(self, drafter: str, position: int) -> Candidates:
         """The drafter's K best tokens at each depth for a root at ``position``, [L, K].
 
-        Raises UserError for a position outside the new text or numbers that cannot be.
+        Raises UserError for a position outside the new text or impossible numbers.
         """
         if position not in self.positions:
             first, last = self.positions[0], self.positions[-1]

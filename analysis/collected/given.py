@@ -23,7 +23,7 @@ from core.verification.sampling import TargetSampler, best
 from core.verification.walk import walk
 
 NEAR = 0.1  # nats below the target's best token: another rounding or precision may swap the two
-LEAST = -1e9  # log p of a token that cannot be
+LEAST_LOG_P = -1e9  # log p of an impossible token
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Follows(TargetSampler):
             if 0 <= number < len(self.answer.tokens):
                 own = self.answer.tokens[number]
                 log_p = logits[row].float().log_softmax(-1)[[own, tokens[row]]]
-                known = log_p.nan_to_num(nan=LEAST, neginf=LEAST).tolist()
+                known = log_p.nan_to_num(nan=LEAST_LOG_P, neginf=LEAST_LOG_P).tolist()
                 self._log_p[number], tokens[row] = (known[0], known[1]), own
         return torch.tensor(tokens)
 

@@ -23,7 +23,7 @@ from core.stats import resample
 
 CHANCE = 0.01  # of a false difference among all comparisons of a kind
 RARE = 0.05  # share of places, below which a depth is not compared
-REPORT = "accuracy.json"
+ACCURACY = "accuracy.json"
 
 
 def mean_of(values: Array, units: Array) -> tuple[float, float]:
@@ -135,7 +135,7 @@ class Shortfall:
 def reported(folder: Path) -> Expected | None:
     """Read what the training report beside a checkpoint expects; None where there is none. Raises
     UserError for one that cannot be read."""
-    path = folder / REPORT
+    path = folder / ACCURACY
     return _of_curves(read_accuracy(path)) if path.is_file() else None
 
 

@@ -31,7 +31,7 @@ from core.declared import BadField, Count, Share, convert, read
 from core.errors import UserError
 from core.json_input import MAX_BYTES
 from core.samples import csv_rows, json_values
-from core.stats import wilson, z_of_several
+from core.stats import FEW_COMPARED, wilson, z_of_several
 
 FORMAT = "draftscope-accuracy"
 ALL, AFTER = "all places", "after a right prefix"
@@ -39,7 +39,6 @@ COUNTED = "accepted, as counted"  # by an engine: of a chain, after an accepted 
 AT_LEAST = "accepted, at least"  # the same, where drafts may have been shorter than this depth
 MAX_DEPTHS, MAX_TEXTS = 256, 16
 UNTOLD = "(over how many is not told)"
-FEW = 30  # places on either side, or nothing is concluded
 LESS = 0.75  # of what was trained: a served accuracy below it has another reason than the text
 ByDepth = Annotated[list[Count], Meta(max_length=MAX_DEPTHS)]
 _KEY = re.compile(
@@ -242,7 +241,7 @@ def _parts(trained: Frame, served: Frame) -> Iterator[str]:
         if depth > 1 and not exact:
             break  # a prefix that is not known to be right says nothing of one that was accepted
         one, other = trained.loc[depth], served.loc[depth]
-        if one["over"] < FEW or other["over"] < FEW:
+        if one["over"] < FEW_COMPARED or other["over"] < FEW_COMPARED:
             break
         told = np.isfinite(other["over"])  # an engine may tell shares without counts
         high, low = _sure(other, z)[1], _sure(one, z)[0]
@@ -258,8 +257,8 @@ def _parts(trained: Frame, served: Frame) -> Iterator[str]:
         )
     else:
         yield (
-            f"too little in common to compare: fewer than {FEW} positions of either, no depth that "
-            "both tell, or traces without the drafter's lists."
+            f"too little in common to compare: fewer than {FEW_COMPARED} positions of either, no "
+            "depth that both tell, or traces without the drafter's lists."
         )
 
 

@@ -32,7 +32,7 @@ from core.rounds.draft import Array
 from core.rounds.node import known
 
 UNIT = 8  # tokens of text that are resampled together
-LEAST = 8  # such stretches, or the text is too short for a verdict
+LEAST_STRETCHES = 8  # such stretches, or the text is too short for a verdict
 EARLY, TIMES = 8, 4  # places of the first pass, and how many times as many the next one has
 MOST_LATE = 24  # trials of late mistakes that go beyond the first pass
 TEXTS_DONE = 0.35  # about how much of the time has passed when the texts are there
@@ -46,7 +46,7 @@ class ProbePlan:
     new_tokens: int = 96
     stride: int = 3
 
-    def check(self, texts: int = LEAST, depth: int = 1) -> None:
+    def check(self, texts: int = LEAST_STRETCHES, depth: int = 1) -> None:
         """Raises UserError with one sentence when a value is out of range, and for so few texts
         that a verdict cannot follow, however long their answers are. ``depth``: of the drafter; no
         place is so near an answer's end."""
@@ -239,10 +239,10 @@ def _stretches(places: Sequence[Array]) -> Array:
 
 def _enough(stretches: int, are: str) -> None:
     """Raises UserError for too few stretches."""
-    if stretches < LEAST:
+    if stretches < LEAST_STRETCHES:
         raise UserError(
             f"the answers {are} {stretches} stretches of {UNIT} tokens and a verdict needs "
-            f"{LEAST}: give more or longer texts"
+            f"{LEAST_STRETCHES}: give more or longer texts"
         )
 
 

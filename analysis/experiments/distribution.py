@@ -27,7 +27,7 @@ from core.verification.sampling import TargetSampler
 
 SEEDS = 500
 DEPTHS = 2  # committed tokens of a round that are tested
-LEAST = 30  # draws of a context that is tested
+LEAST_DRAWS = 30  # draws of a context that is tested
 _SCORES = 16  # drafts whose logits are remembered: seeds often draw the same one
 
 Context = tuple[int, ...]  # the root and the committed tokens before the one that is tested
@@ -53,7 +53,8 @@ def check_rounds(
     for tokens in _rounds(target, method, prompt, settings, seeds):
         for depth, token in enumerate(tokens[1 : 1 + DEPTHS], 1):
             counts[tokens[:depth]][token] += 1
-    tested = [context for context, found in counts.items() if found.total() >= min(LEAST, seeds)]
+    least = min(LEAST_DRAWS, seeds)
+    tested = [context for context, found in counts.items() if found.total() >= least]
     p = [_exact(target, TargetSampler(settings.sampling), context) for context in tested]
     return goodness_of_fit([_vector(counts[c], len(p[0])) for c in tested], p)
 

@@ -29,7 +29,7 @@ from core.methods.names import DRAFTERS
 from core.methods.registry import find
 from core.rounds.draft import MAX_BUDGET, Array, Draft
 from core.rounds.round import Round
-from core.stats import FEW, resample_columns, too_few
+from core.stats import FEW_SEEN, FEW_UNITS, resample_columns, too_few
 from core.traces.schema import Header, Trace
 
 RECORDER = "draftscope-recorder"  # the creator of traces whose drafter has its engine's name
@@ -99,13 +99,13 @@ class Shorter:
     @property
     def few(self) -> bool:
         """Whether nothing is concluded from so few rounds."""
-        return min(self.rounds, default=FEW) < FEW
+        return min(self.rounds, default=FEW_SEEN) < FEW_SEEN
 
 
 def drawn(sums: Array, counts: Array, times: Array | None = None) -> Array:
     """Bootstrap draws [D, S] of units [U, S], which stand there so often; none of too few."""
     units = len(sums) if times is None else times.sum()
-    if units < FEW:
+    if units < FEW_UNITS:
         return np.empty((0, sums.shape[1]))
     return resample_columns(sums, counts, times)
 
@@ -148,7 +148,7 @@ def _counted(units: Sequence[Sequence[tuple[int, int]]]) -> _Often:
 def few(units: int, rounds: int, name: str = "texts") -> list[str]:
     """The sentence that there is no interval, where there is none: of several units, or of the
     rounds of one."""
-    few, what = (units < FEW, name) if units > 1 else (rounds < FEW, "rounds")
+    few, what = (units < FEW_UNITS, name) if units > 1 else (rounds < FEW_UNITS, "rounds")
     return [too_few(what)] if few else []
 
 

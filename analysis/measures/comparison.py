@@ -61,8 +61,8 @@ def paired(
     which is above 0. ``prompts`` tells the prompt of each text; None: each has its own.
 
     Gives texts (how many both have) and prompts, and over these value, other_value, difference, low
-    and high (95 %, prompts drawn alike for both; NaN for fewer than ``FEW``), and better: the share
-    of the texts where ``one`` is higher.
+    and high (95 %, prompts drawn alike for both; NaN for fewer than ``FEW_UNITS``), and better: the
+    share of the texts where ``one`` is higher.
     """
     common = one.index.intersection(other.index)
     a, b = one.loc[common], other.loc[common]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from analysis.numbers import number, plural, share
-from core.stats import FEW, wilson
+from core.stats import FEW_SEEN, wilson
 
 LABEL = "counts that the engine reported, without trees"
 SHOWN = 8  # places that a sentence lists
@@ -318,7 +318,7 @@ def sentences(counts: Counts) -> Iterator[str]:
     yield from _over_what(counts)
     if counts.by_depth:
         yield from _acceptance(counts)
-        if counts.rounds is not None and counts.rounds < FEW:
+        if counts.rounds is not None and counts.rounds < FEW_SEEN:
             yield f"Only {plural(counts.rounds, 'draft')}: too few rounds to say what would help."
         else:
             yield from _ends(counts)

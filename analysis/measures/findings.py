@@ -4,8 +4,8 @@ Where the walks ended, whether a wider tree, a deeper one or better probabilitie
 and what stands out: a cliff or a slope along the text, a sort of token much worse than the rest.
 All that is said of what would help comes from one decision (``remedies``).
 
-A finding is about the rounds that were seen. Of fewer than ``FEW`` it says only that. What stands
-out must be larger than chance, and large enough to matter.
+A finding is about the rounds that were seen. Of fewer than ``FEW_SEEN`` it says only that. What
+stands out must be larger than chance, and large enough to matter.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import pandas as pd
 
 from analysis.frames import COVERAGE, By, Frame, declared
 from analysis.measures import acceptance, causes, places, reliability, remedies
-from analysis.measures.places import KINDS, LEAST, MATTERS, Over
+from analysis.measures.places import KINDS, MATTERS, Over
 from analysis.measures.remedies import Claim, Claims, Remedy, Walks
 from analysis.measures.tables import Tables, grouped
 from analysis.numbers import interval, number, percent, plural, signed
 from core.rounds.draft import Array
+from core.stats import FEW_COMPARED, FEW_SEEN
 
-FEW = 5  # observations below which nothing is concluded
 SLIGHT = 0.01  # tokens a round by which path probabilities are off, below which it is no matter
 SURE = 1e-6  # nats of q's entropy, below which all of q is on one token
 FLAT = 0.02  # coverage that all further candidates add, below which the curve counts as flat
@@ -147,7 +147,7 @@ def _widest(tables: Tables, by: By, label: str, last: str) -> Frame:
 
 def _wider(own: Walks) -> tuple[str, Claims]:
     """Whether a larger or a wider tree would have helped, with the walks; nothing of too few."""
-    if len(own.rounds) < FEW:
+    if len(own.rounds) < FEW_SEEN:
         return "", {}
     names = {Remedy.NODES: "More nodes", Remedy.WIDER: "A wider tree"}
     helped = {remedy: own.helped(remedy) for remedy in names if own.helped(remedy)}
@@ -197,7 +197,7 @@ def depth(tables: Tables, by: By = "method") -> Iterator[Finding]:
     for own in remedies.walks(tables, by):
         rows = own.drafted
         words, claim = _depths(own), own.claim(Remedy.DEEPER)
-        sure = per_depth[(per_depth[by] == own.label) & (per_depth["observed"] >= FEW)]
+        sure = per_depth[(per_depth[by] == own.label) & (per_depth["observed"] >= FEW_SEEN)]
         if len(sure) > 1 and len(rows) == len(own.rounds):  # else places without a draft count, too
             first, last = sure.iloc[0], sure.iloc[-1]
             words += (
@@ -253,7 +253,7 @@ def trust(tables: Tables, by: By = "method") -> Iterator[Finding]:
 
 def _kept_promise(row: Mapping[str, Any]) -> str:
     if math.isnan(row["bias_low"]):
-        return f"whether they come true is not known from fewer than {FEW} {row['over']}"
+        return f"whether they come true is not known from fewer than {FEW_SEEN} {row['over']}"
     if row["bias_low"] <= 0 <= row["bias_high"]:
         return "they are not shown to be off"
     if abs(row["bias"]) < SLIGHT:
@@ -309,7 +309,7 @@ def _kind(tables: Tables, over: Over, by: By) -> Iterator[Finding]:
         total, hits = part["observed"].sum(), (part["observed"] * part["acceptance"]).sum()
         for row in part.to_dict("records"):
             others = total - row["observed"]
-            if min(row["observed"], others) < LEAST:
+            if min(row["observed"], others) < FEW_COMPARED:
                 continue
             rest = (hits - row["observed"] * row["acceptance"]) / others
             if row["acceptance_high"] >= (1 - MATTERS) * rest:
@@ -343,7 +343,7 @@ def _finding(
     """``example``: rows with a run and a round, the first of which is one to look at."""
     first = example.iloc[0]
     look = str(first["run"]), int(first["round"])
-    if n < FEW:
+    if n < FEW_SEEN:
         return _TooFew(str(label), about, int(n), "", *look, unit=unit)
     return Finding(str(label), about, int(n), words, *look, claims or {})
 

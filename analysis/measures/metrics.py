@@ -22,7 +22,7 @@ from analysis.measures import (
 from analysis.measures.tables import Tables
 from core.progress import Steps, silent
 
-REPORT: Mapping[str, Callable[[Tables], pd.DataFrame]] = {
+TABLES: Mapping[str, Callable[[Tables], pd.DataFrame]] = {
     "runs": lambda t: t.runs,
     "tau": acceptance.tau,
     "paired": comparison.compare,
@@ -63,7 +63,7 @@ REPORT: Mapping[str, Callable[[Tables], pd.DataFrame]] = {
 
 
 class Report(Mapping[str, pd.DataFrame]):
-    """Every table of ``REPORT``, each made when it is first read.
+    """Every table of ``TABLES``, each made when it is first read.
 
     Nothing to measure gives an empty table, never an error.
     """
@@ -75,7 +75,7 @@ class Report(Mapping[str, pd.DataFrame]):
     def __getitem__(self, name: str) -> pd.DataFrame:
         if name not in self._made:
             self._at(len(self._made), name)
-            self._made[name] = REPORT[name](self._tables)
+            self._made[name] = TABLES[name](self._tables)
         return self._made[name]
 
     def pieces(self, name: str) -> Iterator[Frame]:
@@ -86,7 +86,7 @@ class Report(Mapping[str, pd.DataFrame]):
             yield self[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(REPORT)
+        return iter(TABLES)
 
     def __len__(self) -> int:
-        return len(REPORT)
+        return len(TABLES)

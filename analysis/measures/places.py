@@ -14,13 +14,12 @@ from analysis.measures.acceptance import share_columns, tvd_columns
 from analysis.measures.tables import Tables, grouped
 from analysis.measures.units import mean_interval
 from core.rounds.draft import Array
-from core.stats import FEW
+from core.stats import FEW_COMPARED, FEW_UNITS
 
 Over = Literal["token_class", "script", "tag"]
 KINDS: tuple[Over, ...] = ("token_class", "script", "tag")
 BINS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 1 << 31)
 SURE = 4.5  # standard errors: a cliff is looked for at every place
-LEAST = 30  # rounds on each side of a cliff, positions of a sort of token
 MATTERS = 0.25  # of what is accepted elsewhere
 
 
@@ -107,7 +106,7 @@ def step(places: Array, lengths: Array, texts: Array) -> TauStep | None:
 
     Texts differ in their length and in what is accepted of them, so that other texts stand at other
     places: each text is compared with itself (the within estimator of panels with fixed effects).
-    A place counts where ``FEW`` texts, or all of fewer, have rounds on both of its sides.
+    A place counts where ``FEW_UNITS`` texts, or all of fewer, have rounds on both of its sides.
 
     places  [R] of the roots; ``lengths`` [R]: accepted + 1; ``texts`` [R]: numbers of their texts
     """
@@ -115,11 +114,12 @@ def step(places: Array, lengths: Array, texts: Array) -> TauStep | None:
     x, count = places[order].astype(float), len(places)
     names, text = np.unique(texts[order], return_inverse=True)
     free = count - len(names) - 1
-    if count < 2 * LEAST or free < 1:
+    if count < 2 * FEW_COMPARED or free < 1:
         return None
     sides = _Sides.of(text)
     y, along = _within(lengths[order].astype(float), text), _within(x, text)
-    fit = (sides.before >= LEAST) & (sides.after >= LEAST) & (sides.texts >= min(FEW, len(names)))
+    fit = np.minimum(sides.before, sides.after) >= FEW_COMPARED
+    fit &= sides.texts >= min(FEW_UNITS, len(names))
     fit[:-1] &= x[:-1] < x[1:]  # rounds at one place stay together
     n = np.flatnonzero(fit)
     if not len(n):

@@ -33,7 +33,7 @@ from core.stats import Z, wilson
 Event = Literal["path", "step"]
 Bins = Literal["mass", "width"]
 EVENTS: tuple[Event, ...] = ("path", "step")
-LEAST = 5  # rounds of a bin of the surrogate's curve, on the average
+LEAST_IN_BIN = 5  # rounds of a bin of the surrogate's curve, on the average
 
 
 @declared("reliability")
@@ -205,11 +205,11 @@ def drawn(tables: Tables) -> frozenset[str]:
 @declared("surrogate_curve")
 def surrogate_curve(tables: Tables, bins: int = 10, by: By = "method") -> pd.DataFrame:
     """Mean accepted nodes by Σq, rounds in bins of equal mass (``_edges``); calibrated is the
-    diagonal. Of fewer than ``bins`` · ``LEAST`` rounds there are fewer bins.
+    diagonal. Of fewer than ``bins`` · ``LEAST_IN_BIN`` rounds there are fewer bins.
     """
     rows = []
     for name, part in _drafting(tables).groupby(by, observed=True):
-        many = max(1, min(bins, len(part) // LEAST))
+        many = max(1, min(bins, len(part) // LEAST_IN_BIN))
         edges = _edges(part["surrogate"].to_numpy(), many)
         place = np.searchsorted(edges[1:-1], part["surrogate"], side="left")
         for number, some in part.groupby(place):

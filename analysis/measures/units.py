@@ -21,7 +21,7 @@ TOO_FEW = too_few("prompts, or rounds of one prompt,")
 
 
 class MeanInterval(NamedTuple):
-    """The 95 % interval of a mean, NaN for fewer than ``FEW`` units; ``over``: what they are."""
+    """The 95 % interval of a mean, NaN for fewer than ``FEW_UNITS``; ``over``: of what."""
 
     low: float
     high: float

@@ -100,7 +100,7 @@ def _collect(args: Options, texts: Mapping[Path, Asked]) -> None:
 
 def _texts(path: Path, asked: Sequence[Asked]) -> dict[Path, Asked]:
     """The text of each file. Several go into a folder, numbered, so that the same command finds
-    what is finished. Raises UserError for a folder that cannot be."""
+    what is finished. Raises UserError for a path that is no folder."""
     if len(asked) == 1:
         return {path: asked[0]}
     if not path.absolute().parent.is_dir() or (path.exists() and not path.is_dir()):

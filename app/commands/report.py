@@ -85,7 +85,7 @@ def main(args: Options) -> int:
         tables = read_tables(args.traces, progress.at, args.limits)
     from analysis.measures import metrics
 
-    with ProgressBar("making tables", len(metrics.REPORT), late=True) as progress:
+    with ProgressBar("making tables", len(metrics.TABLES), late=True) as progress:
         found, sections = metrics.Report(tables, progress.at), list[ReportPart]()
         if args.json:
             for text in _as_json(found):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.labels import split_by
 from analysis.numbers import UNKNOWN, number, plural
-from core.stats import FEW
+from core.stats import FEW_UNITS
 
 if TYPE_CHECKING:
     from analysis.measures.tables import Tables
@@ -149,8 +149,8 @@ def _unpaired(tables: Tables, frame: Frame) -> Iterator[str]:
     from analysis.measures.comparison import incomparable
     from app.view.comparison import cautions, sampled
 
-    if (frame["prompts"] < FEW).any():
-        yield f"Fewer than {FEW} prompts give a difference but no interval: run both on more."
+    if (frame["prompts"] < FEW_UNITS).any():
+        yield f"Fewer than {FEW_UNITS} prompts give a difference but no interval: run both on more."
     first = {label: tables.about[run].header for run, label in reversed(tables.labels.items())}
     for row in frame[frame["same"] < frame["texts"]].to_dict("records"):
         why = (
@@ -317,7 +317,7 @@ def notes(tables: Tables) -> Iterator[str]:
     if left_out := int(runs["left_out"].sum()):
         yield (
             f"{left_out} rounds are left out: denoising rounds, texts that ended at once, or "
-            "rounds that hold what cannot be."
+            "rounds with faults."
         )
     if len(tables.rounds) and tables.rounds["accepted"].max() >= MAX_DEPTHS:
         yield (
@@ -328,7 +328,7 @@ def notes(tables: Tables) -> Iterator[str]:
 
 
 def cautions(tables: Tables) -> Iterator[str]:
-    """To be read before any number: traces that hold what cannot be, settings that split runs."""
+    """To be read before any number: traces with faults, settings that split runs."""
     for name, run in tables.about.items():
         if run.mark:
             yield f"{name}: {run.mark}."

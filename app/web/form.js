@@ -42,7 +42,7 @@ export function watchHands() {
 }
 
 /** How often a hand was in a form. */
-export function touchesOf(prefix) {
+function touchesOf(prefix) {
   return touched.get(prefix) ?? 0;
 }
 

@@ -9,7 +9,7 @@ export const NEEDS_FILE =
 const UNSAID =
   "This address is of a run that an address cannot hold: its prompt is too long, or its method " +
   "is a file of one's own.";
-const CUT_ADDRESS = "the address names a run that cannot be: it may have been cut";
+const CUT_ADDRESS = "the address names no valid run: it may have been cut";
 const MOST_ASKED = 5000; // characters of all requests in an address
 const LOOK_AGAIN = 500; // milliseconds between looks at runs that go on
 const LINKS = ["run", "other", "third", "fourth"]; // tickets that only let one look

@@ -117,9 +117,7 @@ def _other_kind(folder: Path, drafter: DrafterInfo) -> str:
         if name == drafter.name or own is None:
             continue
         with suppress(UserError):
-            form = lazy(own.module)
-            made = checkpoint.shapes(form.outline(folder))
-            checkpoint.check_shapes(made, form.read_shapes(folder), folder)
+            checkpoint.check_files(lazy(own.module), folder)
             return f"a checkpoint of {name}"
     return ""
 

@@ -78,8 +78,7 @@ def read(kind: str, folder: Path) -> Any:
             itself = f"{folder}: its config contradicts itself: the drafter"
             check_layers(itself, config.feature_layers(count), "its target", count)
         if any(folder.glob(WEIGHTS[0])):
-            made = checkpoint.shapes(module.outline(folder))
-            checkpoint.check_shapes(made, module.read_shapes(folder), folder)
+            checkpoint.check_files(module, folder)
     return config
 
 

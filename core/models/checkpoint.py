@@ -143,15 +143,20 @@ def load_config(folder: Path, kind: str, parse: Callable[[dict[str, Any]], T]) -
 
 def parsed(raw: dict[str, Any], where: Path, kind: str, parse: Callable[[dict[str, Any]], T]) -> T:
     """A config, parsed. Raises UserError as ``load_config``, with ``where`` for the folder."""
+    return checked(where, kind, lambda: parse(raw))
+
+
+def checked(where: Path, kind: str, make: Callable[[], T]) -> T:
+    """The config that ``make`` makes. Raises UserError as ``load_config``."""
     with as_user_error(where, kind):
-        config = parse(raw)
+        config = make()
         check_config(config)
         return config
 
 
 def check_config(config: Any) -> None:
-    """Raises ValueError for a field of another type than its dataclass declares, for a number that
-    cannot be, a mask token outside the vocabulary, a drafter without a depth or with more than any
+    """Raises ValueError for a field of another type than its dataclass declares, an impossible
+    number, a mask token outside the vocabulary, a drafter without a depth or with more than any
     has, and one of another width than the embedding that it reads."""
     if not is_dataclass(config):
         return
@@ -363,6 +368,12 @@ def check_shapes(expected: Shapes, found: Shapes, folder: Path) -> None:
             raise (LayoutError if other else UserError)(f"{folder}: tensor {name} {told}")
 
 
+def check_files(form: Any, folder: Path) -> None:
+    """Raises UserError where the headers of a folder's files list other tensors than the network of
+    its config has. ``form``: a ``Form``, or a module with its functions."""
+    check_shapes(shapes(form.outline(folder)), form.read_shapes(folder), folder)
+
+
 def read_shapes(
     folder: Path, wanted: Callable[[str], bool] | None = None
 ) -> dict[str, tuple[int, ...]]:
@@ -434,12 +445,16 @@ class Form(Generic[C, Model]):
     def load_config(self, folder: Path) -> C:
         """Raises UserError when the folder holds no such checkpoint."""
         config = load_config(folder, self.kind, self.parse)
-        if self.sizes is None or not any(folder.glob("*.safetensors")):
+        if not any(folder.glob("*.safetensors")):
             return config
-        with as_user_error(folder, self.kind):
-            config = self.sizes(self.read_shapes(folder), config)
-            check_config(config)
+        return self._sized(config, folder, lambda: self.read_shapes(folder))
+
+    def _sized(self, config: C, where: Path, read: Callable[[], Shapes]) -> C:
+        """The config with what the shapes of the network's tensors say. Raises UserError."""
+        sizes = self.sizes
+        if sizes is None:
             return config
+        return checked(where, self.kind, lambda: sizes(read(), config))
 
     def outline(self, folder: Path) -> Model:
         """The network without weights. Raises UserError."""
@@ -450,16 +465,14 @@ class Form(Generic[C, Model]):
             return self.network(config)
 
     def check(self, raw: dict[str, Any], found: Shapes, where: Path) -> None:
-        """Raises UserError for a config and tensors that are no checkpoint of this kind.
+        """Raises UserError for a config and tensors that are not a checkpoint of this kind.
 
         found  names and shapes of all tensors that lie in the file ``where``
         """
         check_numbers(raw, f"{where} holds no {self.kind} checkpoint")
-        config, own = parsed(raw, where, self.kind, self.parse), self._own(found)
+        own = self._own(found)
+        config = self._sized(parsed(raw, where, self.kind, self.parse), where, lambda: own)
         with on_meta(where, self.kind):
-            if self.sizes is not None:
-                config = self.sizes(own, config)
-                check_config(config)
             network = self.network(config)
         check_shapes(shapes(network), own, where)
 

@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from core.declared import END, BadField, Count, Seconds, Size, Whole, read
-from core.errors import UserError
-from core.json_input import decode, parse_json
-from core.rounds.draft import NOT_ASKED, Array
+from ..declared import END, BadField, Count, Seconds, Size, Whole, read
+from ..errors import UserError
+from ..json_input import decode, parse_json
+from ..rounds.draft import NOT_ASKED, Array
 
 Numbers = list[float | None]
 Shape = tuple[int | None, ...]  # None: any length

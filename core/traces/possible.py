@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.declared import END
-from core.rounds.draft import NOT_KNOWN, Array, Candidates, Draft, DraftRows
-from core.rounds.round import Probe, Round
-from core.traces.distributions import ROUNDING
+from ..declared import END
+from ..rounds.draft import NOT_KNOWN, Array, Candidates, Draft, DraftRows
+from ..rounds.round import Probe, Round
+from .distributions import ROUNDING
 
 NEAR = 0.1  # nats: half precision moves a log q by less
 SMALL = 48  # numbers, up to which Python compares quicker than numpy

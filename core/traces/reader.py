@@ -18,17 +18,17 @@ from typing import IO, Any, TypeVar
 import numpy as np
 from msgspec.structs import astuple
 
-from core.declared import BadField, convert, shown
-from core.errors import UserError, WrongKind, reading
-from core.files import by_name
-from core.journal import FILE as JOURNAL
-from core.json_input import MAX_BYTES, parse_json
-from core.lines import LIMITS, Limits, lines, open_regular, size_of
-from core.progress import At, silent
-from core.rounds.blocks import MASKED, Block, BlockDraft, Edit, Ranking, Step
-from core.rounds.draft import Array, Candidates, Draft, Proposal
-from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict, new_tokens
-from core.traces.fields import (
+from ..declared import BadField, convert, shown
+from ..errors import UserError, WrongKind, reading
+from ..files import by_name
+from ..journal import FILE as JOURNAL
+from ..json_input import MAX_BYTES, parse_json
+from ..lines import LIMITS, Limits, lines, open_regular, size_of
+from ..progress import At, silent
+from ..rounds.blocks import MASKED, Block, BlockDraft, Edit, Ranking, Step
+from ..rounds.draft import Array, Candidates, Draft, Proposal
+from ..rounds.round import Probe, Round, TargetProbs, Times, Verdict, new_tokens
+from .fields import (
     BlockLine,
     CountsLine,
     ListsLine,
@@ -45,8 +45,8 @@ from core.traces.fields import (
     whole,
     whole_table,
 )
-from core.traces.possible import faults_of
-from core.traces.schema import (
+from .possible import faults_of
+from .schema import (
     ENDINGS,
     FORMAT,
     MAX_BLOCK,

@@ -81,7 +81,7 @@ class Trace:
 
     @property
     def faults(self) -> list[str]:
-        """All that cannot be in this trace, a sentence each."""
+        """The faults of this trace, a sentence each."""
         found = [f"round {r.number} holds {fault}" for r in self.rounds for fault in r.faults]
         if self.lies:
             found.append(f"the rounds contradict the footer's {', '.join(self.lies)}")
@@ -108,7 +108,7 @@ class Trace:
         found, marked = self.faults, sum(1 for r in self.rounds if r.faults)
         if not found:
             return ""
-        rounds = f"{marked} of {len(self.rounds)} rounds hold what cannot be and count in no figure"
+        rounds = f"{marked} of {len(self.rounds)} rounds have faults and count in no figure"
         return f"{rounds if marked else 'this trace is not sound'}; {found[0]}" + (
             f", and {len(found) - 1} more (`trace check` lists them)" if found[1:] else ""
         )

@@ -51,19 +51,21 @@ NEAR = """async ({ scales, least }) => {
   for (const shape of ["", "flat", "narrow", "large", "slim"])
     for (const k of scales)
       for (const sign of [null, "n2"]) measure(sizes(null, shape, true), k, sign, true);
-  for (const shape of ["narrow", "slim"]) {
+  for (const shape of ["narrow", "slim", "flat"]) {
     const size = sizes(null, shape, true);
     for (const k of scales)
       for (const sign of [null, "▲"])
-        measure(squeezed(size, 6, 6 * size.least + 45), k, sign, false);
+        measure(
+          squeezed(size, { columns: 6, rows: 1 }, { wide: 6 * size.least + 45 }), k, sign, false);
   }
   return found;
 }"""
 
 
-def test_words_keep_clear_of_each_other_and_of_the_edge(browser: Browser):
+@pytest.mark.parametrize("look", ["ds-scope", "ds-scope ds-presenting"])
+def test_words_keep_clear_of_each_other_and_of_the_edge(browser: Browser, look: str):
     page = with_modules(browser.new_page(), style=css())
-    page.locator("main").evaluate("main => main.classList.add('ds-scope')")
+    page.locator("main").evaluate("(main, look) => (main.className = look)", look)
     found = page.evaluate(NEAR, {"scales": [0.82, 0.95, 1.5], "least": 0.5})
     page.close()
     assert not found

@@ -18,7 +18,6 @@ import pandas as pd
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from analysis.charts.palette import PALETTES, SERIES, series_colour
-from analysis.charts.parts import FEW
 from analysis.frames import COVERAGE
 from analysis.measures.acceptance import per_depth
 from analysis.measures.tables import Tables
@@ -27,6 +26,7 @@ from app.studio.runs import Runs
 from app.studio.shipped import FIRST
 from core import ASSETS
 from core.rounds.causes import Cause
+from core.stats import FEW_SEEN
 from core.traces.reader import read_trace
 from tests.browser.steps import (
     FRAMES,
@@ -92,7 +92,7 @@ def test_it_opens_with_an_example_s_numbers(visit: Open):
     begin(page)
     trace = read_trace(ASSETS / "traces" / f"{FIRST}.jsonl.gz")
     depths = per_depth(Tables.of({"A": trace}), by="run")
-    many = depths[depths["probed"] >= FEW]
+    many = depths[depths["probed"] >= FEW_SEEN]
     assert trace.footer is not None and 1 < len(many) < len(depths)
     expect(runs(page)).to_contain_text("ddtree B 64")
     expect(runs(page)).to_contain_text(f"{tau(trace.footer['tau'])} [")

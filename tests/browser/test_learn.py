@@ -431,6 +431,13 @@ def test_on_a_phone_a_press_brings_the_next_words_and_the_whole_tree(
         assert step["trees"] and step["read"] and step["letter"] > 9, step
 
 
+@pytest.mark.parametrize("width, height", [(1024, 768), (1280, 720)])
+def test_no_tree_hides_its_numbers_in_a_small_window(learn: Open, width: int, height: int):
+    page = learn(viewport={"width": width, "height": height}, reduced_motion="reduce")
+    hidden = [step["at"] for step in page.evaluate(WALKED) if not step["read"]]
+    assert hidden == []
+
+
 # Steps of the studio's course of which a part is out of sight.
 CUT = """async () => {
   const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)));

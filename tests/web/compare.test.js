@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { laid, standing } from "../../app/web/align.js";
 import { columnsOf } from "../../app/web/compare/columns.js";
-import { sharedWords, twinWords } from "../../app/web/compare/links.js";
+import { sayShared, twinWords } from "../../app/web/compare/links.js";
 import { columned, fittedColumns, following, kept } from "../../app/web/tree/camera.js";
 
 const made = (parents, tokens, ghost, text) => ({
@@ -86,7 +86,9 @@ test("a text that only one tree tried stands nowhere else", async () => {
 });
 
 test("a token that a target wanted and nobody drafted is none of the nodes of its tree", () => {
-  const pane = (letter, rounds, drafted) => ({ letter, rounds, drafted, at: 0, shown: true });
+  const pane = (letter, rounds, drafted) => {
+    return { letter, rounds, drafted, at: 0, shown: true, shared: {} };
+  };
   const panes = [pane("A", [long], 3), pane("B", [early, late], 2)],
     together = {
       panes,
@@ -96,8 +98,9 @@ test("a token that a target wanted and nobody drafted is none of the nodes of it
     },
     inB = (row) => twinWords(together, panes[0], row);
   assert.deepEqual([1, 2, 3].map(inB), ["also in B", "wanted in B", "not in B"]);
+  sayShared(together);
   assert.deepEqual(
-    panes.map((each) => sharedWords(together, each)),
+    panes.map(({ shared }) => shared.textContent),
     ["of its nodes 1 in B", "of its nodes 1 in A"],
   );
 });

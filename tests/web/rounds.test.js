@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { summarise, took } from "../../app/web/charts.js";
 import { tauWords } from "../../app/web/measures.js";
 import { filterOf } from "../../app/web/rounds/filter.js";
-import { FORMS, latexText, markdownText } from "../../app/web/rounds/formats.js";
+import { FORMS } from "../../app/web/rounds/formats.js";
 import {
   COLUMNS,
   cellText,
@@ -251,11 +251,23 @@ test("what is copied keeps every text in its cell", () => {
       "pruned by budget & 100 \\\\\n" +
       "\\hline\n\\end{tabular}\n",
   );
-  assert.equal(markdownText("https://x.y www.z ada@x 0.5"), "https\\://x.y www\\.z ada\\@x 0.5");
-  assert.equal(markdownText("[a](javascript:x) `b`\r\nc"), "\\[a\\](javascript:x) \\`b\\` c");
-  assert.equal(latexText("–"), "--");
-  const signs = latexText("␣a⇥∅ −1 …");
-  assert.equal(signs, "\\textvisiblespace{}a$\\to$$\\emptyset$ $-$1 \\ldots{}");
+  const cell = (form, text) => {
+    const [row] = rowsOf([{ ...RUN, rounds: [round({ words: [text] })] }]);
+    return FORMS[form](
+      [row],
+      columns.filter(({ name }) => name === "text"),
+    );
+  };
+  assert.ok(
+    cell("Markdown", "https://x.y www.z ada@x 0.5").endsWith(
+      "\n| https\\://x.y www\\.z ada\\@x 0.5 |\n",
+    ),
+  );
+  assert.ok(
+    cell("Markdown", "[a](javascript:x) `b`").endsWith("\n| \\[a\\](javascript:x) \\`b\\` |\n"),
+  );
+  const signs = "\\textvisiblespace{}a$\\to$$\\emptyset$ $-$1 \\ldots{} --";
+  assert.ok(cell("LaTeX", "␣a⇥∅ −1 … –").includes(`\n${signs} \\\\\n`));
   const bare = FORMS.CSV(rowsOf([{ ...RUN, rounds: [ROUNDS[2]] }]), COLUMNS);
   assert.ok(bare.endsWith(",unknown, fire,,,,,,\r\n"), bare);
 });

@@ -61,7 +61,7 @@ def main(args: Options) -> int:
 
 
 def _check(args: Options) -> None:
-    """Raises UserError for options that cannot be, before any work.
+    """Raises UserError for options that are not allowed, before any work.
 
     Only a store is replaced, so that a slip costs no model and no text.
     """

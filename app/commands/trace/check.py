@@ -1,4 +1,4 @@
-"""``trace check``: whether a file is a readable trace, and what in it cannot be."""
+"""``trace check``: whether a file is a readable trace, and its faults."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ENDS = ("without a fault", "with faults", "not a trace")  # by exit code
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Large):
-    """Say in one sentence whether a file is a readable trace, and name what in it cannot be.
+    """Say in one sentence whether a file is a readable trace, and name its faults.
 
-    Exit code 2 when one is not a trace, 1 when one holds what cannot be.
+    Exit code 2 when one is not a trace, 1 when one has faults.
     """
 
     files: tuple[Path, ...] = words("traces, or folders of them", read=here)

@@ -125,7 +125,7 @@ def of_runs(_: Methods, runs: Sequence[Header | RunRequest]) -> dict[str, Any]:
 
 
 def updates(form: DenoiseForm, _: Methods, filling: Mapping[str, Any]) -> dict[Any, Any]:
-    """Updates of the form's components; what cannot be in them stays as it is."""
+    """Updates of the form's components; one keeps its value where the new one is not allowed."""
     choices = {"pace": (FIXED, THRESHOLD), "graph": (NO_GRAPH, *BUDGETS)}
     found = shared_updates(form, filling, [name for name in form.shared if name not in choices])
     chosen = {name: filling.get(name) for name in choices}

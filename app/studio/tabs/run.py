@@ -193,7 +193,7 @@ def _settings(run: Header | RunRequest) -> dict[str, Any]:
 
 
 def updates(form: RunForm, methods: Methods, filling: Filling) -> dict[Any, Any]:
-    """Updates of the form's components; what cannot be in them stays as it is."""
+    """Updates of the form's components; one keeps its value where the new one is not allowed."""
     found = shared_updates(form, filling, SHARED)
     for at, inputs in enumerate(form.methods):
         own = {k.removeprefix(f"{at}."): v for k, v in filling.items() if k.startswith(f"{at}.")}

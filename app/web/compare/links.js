@@ -36,7 +36,7 @@ export function twinWords(together, pane, row) {
 }
 
 /** How many of a tree's nodes another one drafted too: its root was text by then, not a draft. */
-export function sharedWords(together, pane) {
+function sharedWords(together, pane) {
   const told = [];
   for (const other of together.panes) {
     if (other === pane || !pane.shown || !other.shown || pane.drafted === 0) continue;

@@ -4,15 +4,13 @@ import { h, percent, s, words } from "../dom.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
-import { cutWords, GHOST, roomFor, squeezed } from "../tree/boxes.js";
+import { cutWords, GHOST, roomFor } from "../tree/boxes.js";
 import { FAR } from "../tree/camera.js";
-import { TreePlan } from "../tree/plan.js";
 import { TreeView } from "../tree.js";
+import { LessonPlan, subtree } from "./plan.js";
 
 const LEAST_SCALE = 0.42,
   MOST_SCALE = 2.2, // how small and how large a tree is drawn
-  LEAST_SHARE = 0.6, // of the whole tree: the picture does not jump with every node that comes
-  READ = FAR + 0.001, // where the numbers of squeezed boxes are just read
   READ_SCALE = 0.85, // below: boxes of one line, if they are larger then
   NOTE = 7, // of the plane: as wide a letter of a note is
   LARGE_SCALE = 1.5; // below: narrow ones, if they are larger then
@@ -30,97 +28,6 @@ const SCROLLS = [
   { where: matchMedia("(max-height: 600px)"), shapes: ["", "narrow", "slim"], most: 1 },
 ];
 const NARROW = { pad: 8, axis: 24, name: 20, lowest: 150 };
-
-/** Some rows of a round, at the places they have in the whole tree. */
-function subtree(full, spec) {
-  const rows = spec.rows || full.y.map((_, row) => row),
-    at = new Map(rows.map((row, i) => [row, i]));
-  const take = (list) => list && rows.map((row) => list[row]);
-  const ghost = full.ghost && !spec.rows ? full.ghost : undefined;
-  return {
-    ...full,
-    rows,
-    ghost,
-    whole: full,
-    parents: rows.map((row) => at.get(full.parents[row]) ?? -1),
-    depths: take(full.depths),
-    y: take(full.y),
-    tokens: take(full.tokens),
-    q: take(full.q),
-    p: take(full.p),
-    signs: take(full.signs),
-    status: take([...full.status]).join(""),
-    path: full.path.filter((row) => at.has(row)).map((row) => at.get(row)),
-    sources:
-      full.sources &&
-      rows.map((row) =>
-        full.sources[row].filter((from) => at.has(from)).map((from) => at.get(from)),
-      ),
-    marks: Object.fromEntries(
-      Object.entries(spec.marks).map(([row, mark]) => [
-        Number(row) < 0 ? row : at.get(Number(row)),
-        mark,
-      ]),
-    ),
-    notes: spec.labels ? rows.map((row) => spec.labels[row] || "") : take(full.words),
-    tvd: [],
-  };
-}
-
-/** The rows of a lesson, in as much room as the whole tree takes. */
-class LessonPlan extends TreePlan {
-  /** within: so many pixels, in which boxes are as narrow as it takes to read their numbers. */
-  constructor(round, shape, within) {
-    super(round, null, { shape, within });
-  }
-
-  _place() {
-    Object.assign(this, squeezed(this, this.columns, this.within / READ));
-    super._place();
-  }
-
-  get columns() {
-    const { depths, ghost } = this.round.whole;
-    return 1 + Math.max(...depths, ghost ? depths[ghost.parent] + 1 : 0);
-  }
-
-  extent() {
-    const { ghost, y } = this.round.whole;
-    const lowest = Math.max(...y, ghost ? ghost.y : 0);
-    return {
-      width: (this.columns - 1) * this.stepX + this.boxW,
-      height: lowest * this.stepY + this.boxH,
-    };
-  }
-
-  /** The last depth with a box: none behind it has a label, which would have no room. */
-  get deepest() {
-    const { depths, ghost, path } = this.round;
-    return Math.max(...depths, ghost ? path.length : 0);
-  }
-
-  /** The part that is shown, and at least a share of the whole: {left, top, width, height}. */
-  get shown() {
-    const places = [...this.place.values()];
-    const side = (at, box, whole) => {
-      const from = Math.min(...places.map((place) => place[at])),
-        size = Math.max(...places.map((place) => place[at])) - from + box,
-        wide = Math.max(size, LEAST_SHARE * whole);
-      return [Math.max(0, Math.min(from - (wide - size) / 2, whole - wide)), wide];
-    };
-    const [left, width] = side(0, this.boxW, this.width);
-    const [top, height] = side(1, this.boxH, this.height);
-    return { left, top, width, height };
-  }
-
-  /** Of all pathways of a graph those that were taken, if a walk is shown. */
-  ways(row) {
-    const { marks, sources } = this.round;
-    const all = super.ways(row);
-    const taken = sources ? all.filter((edge) => edge.every((at) => marks[at] === "chosen")) : [];
-    return taken.length ? taken : all;
-  }
-}
 
 export class LessonTree extends TreeView {
   /** hear: {picked(row), pointed(row or null)}, rows of the whole tree. */
@@ -191,10 +98,10 @@ export class LessonTree extends TreeView {
   }
 
   planned(round) {
-    const [wide] = this.window.size,
-      shaped = (shape) => new LessonPlan(round, shape, wide - 2 * this._room.around);
-    if (this.scrolls) return this._scrolling(round, wide);
-    const plan = shaped("");
+    if (this.scrolls) return this._scrolling(round);
+    const within = this._within,
+      shaped = (shape) => new LessonPlan(round, shape, within),
+      plan = shaped("");
     if (this._whole(plan) >= LARGE_SCALE) return plan;
     const shapes = round.notes || this._whole(plan) >= READ_SCALE ? ["narrow"] : ["flat", "narrow"];
     const presented = !this._room.tools,
@@ -208,11 +115,12 @@ export class LessonTree extends TreeView {
   }
 
   /** The first plan with numbers that can be read across the page; boxes of a graph keep words. */
-  _scrolling(round, wide) {
-    const within = wide - 2 * NARROW.pad,
+  _scrolling(round) {
+    const wide = this.window.size[0] - 2 * NARROW.pad,
+      high = Number.POSITIVE_INFINITY,
       shapes = round.sources ? ["narrow"] : this.scrolls.shapes,
-      plans = shapes.map((shape) => new LessonPlan(round, shape, within));
-    return plans.find(({ width }) => within / width >= FAR) ?? plans.at(-1);
+      plans = shapes.map((shape) => new LessonPlan(round, shape, { wide, high }));
+    return plans.find(({ width }) => wide / width >= FAR) ?? plans.at(-1);
   }
 
   /** Presented there are no buttons, and the labels are as large as the words. */
@@ -222,11 +130,17 @@ export class LessonTree extends TreeView {
     return { around: (above + BELOW) / 2, axis: (above - BELOW) / 2, tools: 0 };
   }
 
+  /** The pixels that a tree may take. */
+  get _within() {
+    const [wide, high] = this.window.size,
+      { around, tools } = this._room;
+    return { wide: wide - 2 * around, high: high - 2 * around - tools };
+  }
+
   /** The scale at which the shown part of a plan fills the window. */
   _whole({ shown }) {
-    const [w, high] = this.window.size,
-      { around, tools } = this._room;
-    return Math.min((w - 2 * around) / shown.width, (high - 2 * around - tools) / shown.height);
+    const { wide, high } = this._within;
+    return Math.min(wide / shown.width, high / shown.height);
   }
 
   /** The whole of it when that can be read, larger than life where there is room. */

@@ -11,7 +11,7 @@ function csvTable(rows, columns) {
 
 /** Every sign with a meaning in Markdown gets a "\" before it, so that no text is a tag or another
  * cell, and what would become a link by itself (www., https:, a name after @) stays text. */
-export function markdownText(text) {
+function markdownText(text) {
   return text
     .replace(/[\\`*_[\]<>|~#&$!@]|www(?=\.)|:(?=\/\/)/gi, (sign) =>
       sign.length > 1 ? `${sign}\\` : `\\${sign}`,
@@ -46,7 +46,7 @@ const TEX = {
   "∅": "$\\emptyset$",
 };
 
-export function latexText(text) {
+function latexText(text) {
   return text
     .replace(/[\\~^<>|–−…⏎␣⇥∅{}$&#_%]/g, (sign) => TEX[sign] ?? `\\${sign}`)
     .replace(/[\r\n]+/g, " ");

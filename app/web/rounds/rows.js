@@ -126,7 +126,7 @@ export function inOrder(rows, by) {
   return sorted(rows, (row) => row[name], by.down);
 }
 
-/** Sum up some rounds, each number with its n. Rounds that hold what cannot be count in
+/** Sum up some rounds, each number with its n. Rounds with faults count in
  * none of them, as everywhere. */
 export function together(rows) {
   const sound = rows.filter((row) => !row.faults.length),

@@ -14,7 +14,9 @@ const EDIT_W = 126; // a draft graph's box, and a line in it
 const EDIT_H = 16;
 const EDIT_GAP = 34;
 const LARGE = 18 / 13; // the type of a large box by that of others, as in tree.css
-const LEAST_GAP = 8; // between squeezed boxes
+const LEAST_GAP = 8; // between squeezed boxes side by side
+const LEAST_DROP = 2; // and below one another
+const SPARE = 2; // of a squeezed box's height, below its bars
 const WIDEST_LETTER = 8.25; // of a token then
 const FLAT_WORDS = 12; // characters of a chip that has its sums beside them
 export const MARK = { a: "✓", r: "×", u: "·", s: "○" };
@@ -30,8 +32,11 @@ const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
  * another size. told: p is known. */
 export function sizes(lines, shape, told) {
   if (shape === "flat") {
-    const sides = { left: 8, pitch: 55, full: 46, letters: FLAT_WORDS };
-    return { boxW: 224, boxH: 22, stepX: 242, stepY: 26, ...sides, flat: true };
+    const pitch = 51,
+      odds = pitch * (told ? 2 : 1) + 2, // q and p stand at its end
+      boxW = odds + 114,
+      sides = { left: 6, pitch, full: 46, letters: FLAT_WORDS, least: odds + 80 };
+    return { boxW, boxH: 22, stepX: boxW + 18, stepY: 26, ...sides, odds, tight: true, flat: true };
   }
   if (shape === "narrow") {
     const boxW = told ? 118 : 104,
@@ -55,14 +60,25 @@ export function sizes(lines, shape, told) {
   return { boxW: EDIT_W, boxH, stepX: EDIT_W + EDIT_GAP, stepY: boxH + 12, ...sides };
 }
 
-/** Boxes of these sizes, if need be so narrow that so many columns take no more than `within`. */
-export function squeezed(size, columns, within) {
-  const { boxW, stepX, letters, least = boxW } = size,
-    gap = Math.min(stepX - boxW, LEAST_GAP),
-    narrow = (within - (columns - 1) * gap) / columns;
-  if ((columns - 1) * stepX + boxW <= within || narrow < least) return size;
-  const fewer = Math.min(letters, (narrow - size.left) / WIDEST_LETTER);
-  return { ...size, boxW: narrow, stepX: narrow + gap, letters: fewer, tight: true };
+/** Boxes of these sizes, if need be so narrow that so many columns take no more than `wide`, and so
+ * near that the lowest of so many rows ends no lower than `high`. */
+export function squeezed(size, { columns, rows }, { wide, high = Number.POSITIVE_INFINITY }) {
+  return { ...size, ...narrowed(size, columns, wide), ...lowered(size, rows, high) };
+}
+
+function narrowed({ boxW, stepX, letters, left, odds = 0, least = boxW }, columns, wide) {
+  const gap = Math.min(stepX - boxW, LEAST_GAP),
+    narrow = (wide - (columns - 1) * gap) / columns;
+  if ((columns - 1) * stepX + boxW <= wide || narrow < least) return {};
+  const fewer = Math.min(letters, (narrow - left - odds) / WIDEST_LETTER);
+  return { boxW: narrow, stepX: narrow + gap, letters: fewer, tight: true };
+}
+
+function lowered({ boxH, stepY }, rows, high) {
+  const low = boxH - SPARE,
+    step = (high - low) / (rows - 1);
+  if ((rows - 1) * stepY + boxH <= high || step < low + LEAST_DROP) return {};
+  return { boxH: low, stepY: Math.min(step, stepY) };
 }
 
 export function curve({ boxW, boxH }, [x0, y0], [x1, y1]) {
@@ -169,7 +185,7 @@ function tokenText(more, words) {
 function odds(size, round, row) {
   const p = round.p ? round.p[row] : null;
   const help = signOf(round, row);
-  const end = size.flat ? size.boxW - 114 : size.boxW - (size.slim ? 2 : 4);
+  const end = size.boxW - (size.flat ? size.odds + 4 : size.slim ? 2 : 4);
   const cue = { class: "odds cue", x: end, y: size.slim ? 29 : tokenY(size), "text-anchor": "end" };
   return [
     ...(help ? [" ", s("text", cue, round.signs[row])] : []), // in the line of the token
@@ -179,8 +195,9 @@ function odds(size, round, row) {
 }
 
 /** A chance in words, and as a bar: the first or second of a box. Flat: at its end. */
-function bar({ flat, slim, large, boxW, pitch, full, left }, name, chance, place, start = left) {
-  const x = (flat ? boxW - 110 : start) + pitch * place;
+function bar(size, name, chance, place, start = size.left) {
+  const { flat, slim, large, pitch, full } = size;
+  const x = (flat ? size.boxW - size.odds : start) + pitch * place;
   const y = flat ? 14 : large ? 34 : slim ? 29 + 20 * place : 29;
   const under = y + (flat ? 3.5 : large ? 5.5 : 4); // below the tail of a q
   const words = s("text", { class: "odds", x, y }, `${name} ${percent(chance)}`);
@@ -264,7 +281,10 @@ export function chipBox(size, chip, [x, y]) {
     s("rect", { class: "pill", width: size.boxW, height: size.boxH - 6, y: 3, rx: 17 }),
     tokenText({ x: start, y: size.flat ? 15 : 17, "data-brief": count }, words),
     ...(size.slim ? odds : [odds.join("  ")]).flatMap((told, line) => {
-      const at = { x: size.flat ? size.boxW - 112 : start, y: size.flat ? 14 : 30 + 15 * line };
+      const at = {
+        x: size.flat ? size.boxW - size.odds : start,
+        y: size.flat ? 14 : 30 + 15 * line,
+      };
       return [" ", s("text", { class: "odds", ...at }, told)];
     }),
   );
