@@ -240,7 +240,10 @@ def test_a_q_that_tokens_were_drawn_from_is_not_judged(tmp_path, coupled, rule):
     for by in ("method", "run"):
         tables = Tables.of({"A": read_trace(path)})
         (trust,) = (each for each in findings(tables, by=by) if each.about == "trust")
-        assert trust.words.startswith("Path probabilities are not judged, over 10 rounds")
+        assert trust.words == (
+            "Path probabilities are not judged, over 10 rounds: drafted tokens seem drawn from q "
+            "or accepted by p ÷ q; q does not say how often such are accepted."
+        )
         for table in (
             reliability.surrogate,
             reliability.calibration_error,
