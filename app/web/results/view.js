@@ -181,7 +181,8 @@ export class Results {
     };
     const lists = Object.entries(this.options).map((each) => [each[0], pick(each)]);
     this.picks = Object.fromEntries(lists);
-    this.picture = h("div", { class: "ds-wide" });
+    this.picture = h("div", { class: "ds-wide ds-scattered" });
+    this.untimed = h("p", { class: "ds-soft ds-tell" });
     new ResizeObserver(() => this._drawPicture()).observe(this.picture);
     const draw = () => picture(this.picture.querySelector("svg")),
       called = () => fileName(`methods ${this.setting.textContent}`);
@@ -200,6 +201,7 @@ export class Results {
         [...title, ...Object.values(this.picks), this.save],
         h("p", { class: "ds-soft ds-tell" }, unbroken(aboutOf(answer))),
         this.picture,
+        this.untimed,
         this.whole,
         h("div", { class: "ds-wide" }, this.table),
       );
@@ -247,11 +249,16 @@ export class Results {
 
   _drawPicture() {
     const rows = this.shown,
-      drawn = scatter(rows, this.picture.clientWidth || undefined),
-      untimed = rows.filter((row) => !row.speed).map((row) => row.title),
-      left = h("p", { class: "ds-soft ds-tell" }, `not timed: ${untimed.join(", ")}`);
+      { clientWidth: wide, clientHeight } = this.picture,
+      tall = this.picture.closest(".ds-presenting") && clientHeight,
+      size = Number.parseFloat(getComputedStyle(this.picture).fontSize),
+      drawn = scatter(rows, size, { wide, tall }),
+      untimed = rows.filter((row) => !row.speed).map((row) => row.title);
     this.save.hidden = !drawn;
-    this.picture.replaceChildren(...(drawn ? [drawn, untimed.length ? left : ""] : []));
+    this.picture.hidden = !drawn;
+    this.picture.replaceChildren(drawn ?? "");
+    this.untimed.hidden = !drawn || !untimed.length;
+    this.untimed.textContent = `not timed: ${untimed.join(", ")}`;
   }
 
   _sort(column) {
