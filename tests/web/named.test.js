@@ -5,6 +5,7 @@ import { unopened } from "../../app/web/drop.js";
 import { goTo } from "../../app/web/goto.js";
 import { exampleOf, ticketsOf, whenEnded } from "../../app/web/named.js";
 import { Look } from "../../app/web/studio/look.js";
+import { promptNamed } from "../../app/web/studio/mount.js";
 import { Turns } from "../../app/web/turns.js";
 import { showLinked } from "../../app/web/whatif/linked.js";
 
@@ -58,6 +59,14 @@ test("an example that ships is one run in this tab, as long as the server has it
   const { tickets } = await ticketsOf(source, { trace: "chat,chat" }, null, always);
   assert.deepEqual(tickets, ["chat-3", "chat-6"]); // beside itself
   delete globalThis.sessionStorage;
+});
+
+test("the prompt of a run that an address names is known before it has come", () => {
+  const told = { prompts: { code: "Write." } };
+  assert.equal(promptNamed({ trace: "code-dart,chat-dart" }, told), "Write.");
+  assert.equal(promptNamed({ made: [{ prompt: "Hello" }, false] }, told), "Hello");
+  assert.equal(promptNamed({ made: [null] }, told), undefined);
+  assert.equal(promptNamed({ round: 3 }, told), undefined);
 });
 
 test("runs are waited for, and no file that is being written", async () => {
