@@ -63,8 +63,8 @@ def test_a_live_run_is_presented(visit: Open):
     expect(page.locator(".ds-presenting .ds-node").first).to_be_visible()
     number = page.locator(".ds-presenting .ds-round-title")  # hidden, and still told
     expect(number).not_to_have_text(number.text_content() or "")  # it goes on
-    page.wait_for_timeout(400)
-    assert min(page.evaluate(SIZES)) >= 19.99
+    # between two rounds no box may be drawn yet
+    page.wait_for_function(f"() => Math.min(...({SIZES})(), 1e9) >= 19.99 && ({SIZES})().length")
     page.keyboard.press("Escape")
     page.locator("#ds-stop").click()
 
@@ -141,6 +141,10 @@ def test_the_graph_of_a_denoising_step_is_presented_beside_the_grids(
     assert len(parts) == 2 + runs.count(",")
     for part in parts:
         expect(part).to_be_in_viewport(ratio=1)
+    boxes = page.locator(".dn-graph .ds-node .box")
+    assert boxes.count() > 10
+    for box in boxes.all():  # the whole graph
+        expect(box).to_be_in_viewport(ratio=1)
     for card in page.locator(":is(.dn-card, .dn-graph):visible").all():  # down to the edge
         place = card.bounding_box()
         assert place and place["y"] + place["height"] > SCREEN["height"] - 12

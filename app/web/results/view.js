@@ -7,7 +7,8 @@ import { answered } from "../feed.js";
 import { awaited, banner, card, choice, menu } from "../parts.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
-import { picture } from "../save/picture.js";
+import { wideFor } from "../save/paper.js";
+import { outOfSight, picture } from "../save/picture.js";
 import { setHeads, sorted, sortHead } from "../sorting.js";
 import { lookAt, lookedAt } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
@@ -16,6 +17,7 @@ import { aboutOf, choicesOf, OWN, rowsOf } from "./rows.js";
 import { scatter } from "./scatter.js";
 
 const SHOWN_DEPTHS = 5;
+const LEAST = 340; // pixels of a saved picture: it is drawn so wide, and scaled to less
 const LABELS = {
   temperature: (value) => (value ? `T = ${value}` : "greedy (T = 0)"),
   source: (value) => (value === "all" ? "all prompts" : value),
@@ -184,7 +186,7 @@ export class Results {
     this.picture = h("div", { class: "ds-wide ds-scattered" });
     this.untimed = h("p", { class: "ds-soft ds-tell" });
     new ResizeObserver(() => this._drawPicture()).observe(this.picture);
-    const draw = () => picture(this.picture.querySelector("svg")),
+    const draw = () => this._saved(wideFor(this.picture.clientWidth, LEAST)),
       called = () => fileName(`methods ${this.setting.textContent}`);
     this.save = menu("Save the picture", pictureButtons("this picture", draw, called, "ds-small"));
     this.head = h("tr", {});
@@ -245,6 +247,15 @@ export class Results {
     if (!FIRST.includes(name)) this._widen(true);
     setHeads(this.head, head);
     this.lines.replaceChildren(...rows.map((row) => line(row, most, this)));
+  }
+
+  /** The picture as it is drawn in so much room. */
+  _saved(width) {
+    const svg = scatter(this.shown, width);
+    return outOfSight(this.picture, svg, (host) => {
+      host.style.width = `${width}px`;
+      return picture(svg);
+    });
   }
 
   _drawPicture() {

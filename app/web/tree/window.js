@@ -60,9 +60,11 @@ export class TreeWindow {
     return view !== framed && view.k === zoom && view.k >= least;
   }
 
-  /** Whether the whole tree can be read at once. */
+  /** Whether the whole tree can be read at once; a presented draft graph, which has few boxes, as
+   * on the page. */
   get holdsAll() {
-    const { plan, room, columns, least } = this;
+    const { plan, room, columns } = this,
+      least = plan.round.lines ? 0 : this.least;
     const [wide, tall] = columns
       ? [columns.all * plan.stepX, columns.tall]
       : [plan.width, plan.height];
