@@ -542,7 +542,7 @@ def test_tokens_are_whole_where_there_is_room_beside_them(learn: Open):
     for chapter, step in ((8, 3), (7, 1)):
         page.evaluate(f"learn.go({chapter}, {step})")
         page.evaluate(FRAMES)
-        said = tokens.all_inner_texts()
+        said = tokens.all_text_contents()
         assert said and not [each for each in said if "…" in each]
     controls = page.locator(".ds-lesson-controls")
     page.set_viewport_size({"width": 911, "height": 600})  # zoomed

@@ -2,8 +2,11 @@
 // when its own cost is paid.
 
 import { number, ratio, s, words } from "../dom.js";
+import { wideFor } from "../save/paper.js";
+import { outOfSight, picture } from "../save/picture.js";
 
 // All in heights of the type that is drawn: it is larger where somebody set so, and presented.
+const LEAST = 340; // pixels of a saved picture: it is drawn so wide, and scaled to less
 const USUAL = 11.5; // pixels of it
 const WIDEST = 96; // in more room all of it is larger
 // The picture's height, and what is at its right for the names of what stands there: on a narrow
@@ -22,10 +25,29 @@ const LONGEST = 40; // letters of a name
 const FASTER = "faster than plain decoding";
 const SLOWER = "slower";
 
+/** The picture for a place on the page, in its type: presented it fills the place. `width`: another
+ * than that of the place. */
+export function scatterIn(place, rows, width) {
+  const { clientWidth, clientHeight } = place,
+    tall = !width && place.closest(".ds-presenting") && clientHeight,
+    size = Number.parseFloat(getComputedStyle(place).fontSize);
+  return scatter(rows, size, { wide: width || clientWidth, tall });
+}
+
+/** The picture for a file, drawn as wide as that wants it. */
+export function savedScatter(place, rows) {
+  const width = wideFor(place.clientWidth, LEAST),
+    svg = scatterIn(place, rows, width);
+  return outOfSight(place, svg, (host) => {
+    host.style.width = `${width}px`;
+    return picture(svg);
+  });
+}
+
 /** rows: {title, tau, speed, low, high}; those without a speed are not drawn; low and high may be
  * null. size: pixels of its type; room: those that there are for it, `tall` where all of that is to
  * be used. null: too few rows. */
-export function scatter(rows, size = USUAL, { wide, tall } = {}) {
+function scatter(rows, size = USUAL, { wide, tall } = {}) {
   const most = WIDEST * size,
     W = Math.min(wide || most, most),
     shape = W < PHONE * size ? NARROW : WIDE,
