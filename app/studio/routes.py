@@ -77,7 +77,7 @@ class Routes:
             "beside": self._beside,
             "stop": self._stop,
             "examples": lambda _: self._offered(denoising),
-            "example": lambda q: {"ticket": self._runs.open(self._examples.open(q.name), q.name)},
+            "example": self._example,
             "start": self._start,
             "runs": self._list,
             "measure": lambda q: depth_records(self.traces(q), self.names(q)),
@@ -90,6 +90,12 @@ class Routes:
         groups = self._examples.groups(denoising)
         named = any("files" in group for group in groups)
         return {"prompts": groups, "first": {} if named else shipped.OPENED}
+
+    def _example(self, question: Question) -> Any:
+        """``ships``: the same name is the same run at any time."""
+        name = question.name
+        ticket = self._runs.open(self._examples.open(name), name)
+        return {"ticket": ticket, "ships": self._examples.ships(name)}
 
     def _start(self, question: Question) -> Any:
         """Queue the runs that an address holds the requests of."""
