@@ -280,7 +280,7 @@ def _parameter(declared: Field[Any], hint: Any, group: Any) -> inspect.Parameter
 
 
 def _metavar(declared: Field[Any], hint: Any) -> str:
-    """What stands for a value in the help."""
+    """The word that stands for a value in the help."""
     return declared.metadata.get("metavar") or METAVARS.get(_kind(hint), "TEXT")
 
 

@@ -53,7 +53,7 @@ def csv_rows(path: Path, most: float) -> list[dict[str, Any]]:
     """The rows of a CSV table with a header. A cell that is left empty is not told; those beyond
     the header's are a list under "more".
 
-    Raises UserError as ``read_lines`` does, and for what is no table.
+    Raises UserError as ``read_lines`` does, and for anything but a table.
     """
     text = "\n".join(line for _, line in read_lines(path, most))
     try:

@@ -108,7 +108,7 @@ def open_tensors(path: Path, kind: str) -> Iterator[TensorFile]:
 def _head(path: Path, file: IO[bytes]) -> TensorFile:
     """Read the header. Its tensors lie one after the other, from its end to the file's.
 
-    Raises ValueError, BadField or UserError where they do not, or it is no header.
+    Raises ValueError, BadField or UserError where they do not, or it is not a header.
     """
     length = int.from_bytes(file.read(8), "little")
     end = file.seek(0, 2) - 8 - length

@@ -151,7 +151,9 @@ def test_events_with_damaged_data_are_answered_in_a_sentence(asked: Asked):
 
 def test_a_method_that_is_not_offered_is_named_in_the_answer(asked: Asked):
     ticket = asked.runs.open(Trace(make_header("why?", "mine.py"), tuple(make_run(2)), {}))
-    number = next(n for n, fn in asked.page.fns.items() if fn.targets[0][1] == "refill")
+    number = next(
+        n for n, fn in asked.page.fns.items() if fn.targets and fn.targets[0][1] == "refill"
+    )
     event = {"fn_index": number, "event_data": {"tickets": [ticket]}}
     found = asked.post("/run/predict", event | {"data": [], "session_hash": "s"})
     assert found.status_code == 400

@@ -575,10 +575,9 @@ def test_the_writers_process(tmp_path):
         "header": {"engine": "vLLM", "model": {}},
     }
     slow = channel.Channel(header, 2, lambda x: time.sleep(0.05) or x)
-    began = time.perf_counter()
     for _ in range(50):
         slow.send({"rows": []}, {"out": np.zeros((1, 1), np.int32)})
-    assert slow.lost > 40 and time.perf_counter() - began < 1
+    assert slow.lost > 40
     slow.close()
     assert slow._process.returncode == 0
     [totals] = tmp_path.glob("vllm-*.json")

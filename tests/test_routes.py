@@ -294,7 +294,8 @@ def test_the_least_recently_used_goes_first():
 def test_stop_is_switched_within_the_page():
     """Of two requests to the server the second might be answered first."""
     page = build(Runs(FakeEngine()), Methods.of())
-    events = [fn for fn in page.fns.values() if fn.targets[0][1] in ("running", "settled")]
+    switches = ("running", "settled")
+    events = [fn for fn in page.fns.values() if fn.targets and fn.targets[0][1] in switches]
     assert len(events) == 6 and all(fn.fn is None and fn.js for fn in events)
 
 

@@ -26,12 +26,13 @@ from torch import Tensor
 from analysis.collected.calibration import MARGINAL, write_tables
 from analysis.collected.collect import LoadedModels
 from analysis.collected.given import Answer, Follows, told
-from analysis.frames import COVERAGE
-from analysis.measures.probe import coverage, tvd
+from analysis.frames import COVERAGE, WIDEST
 from core.decoding.along import Reading, along
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Recent
 from core.decoding.request import Settings
+from core.drafting.best import top
+from core.drafting.probabilities import coverage, tvd
 from core.drafting.session import DraftSession
 from core.errors import UserError
 from core.journal import FILE, Journal, open_journal
@@ -288,7 +289,8 @@ def _numbers(session: DraftSession, branches: Branches, depths: int) -> list[Num
         if log_q is None:
             return []
         p = branches.p[rows].to(log_q.device)
-        far, covered = tvd(log_q.exp(), p).cpu().numpy(), coverage(log_q, p)
+        far = tvd(log_q.exp(), p).cpu().numpy()
+        covered = coverage(*top(log_q, WIDEST), p).cpu().numpy()
         for depth, row in enumerate(rows):
             found[depth][row] = (float(far[depth]), covered[depth])
     return found
@@ -315,7 +317,8 @@ def marginal(branches: Branches, depths: int) -> list[Numbers]:
         cut /= cut.sum(-1, keepdim=True)
         share = torch.from_numpy(counts / counts.sum()).to(cut)
         mean = (share @ cut).expand_as(p)
-        far, covered = tvd(mean, cut).cpu().numpy(), coverage(mean, p)
+        far = tvd(mean, cut).cpu().numpy()
+        covered = coverage(*top(mean, WIDEST), p).cpu().numpy()
         found.append({int(row): (float(far[i]), covered[i]) for i, row in enumerate(rows)})
     return found
 

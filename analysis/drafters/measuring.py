@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from analysis.drafters.trials import Trial
-from analysis.measures.probe import tvd
 from core.decoding.along import Reading, log_q_along, read
 from core.decoding.decode import Decoder, decode
 from core.decoding.dumps import read_dump, reading_of
 from core.decoding.request import Settings
+from core.drafting.probabilities import tvd
 from core.drafting.session import Drafter
 from core.methods.names import PLAIN
 from core.models.language import Language, final_norm

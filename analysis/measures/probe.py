@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from core.decoding.decode import Observation, Scene
+from core.drafting.best import top
+from core.drafting.probabilities import coverage, rank, target, tvd
 from core.drafting.session import DraftSession
 from core.rounds.draft import Array
 from core.rounds.round import Probe, TargetProbs
@@ -32,29 +34,13 @@ def _target_probs(scene: Scene) -> TargetProbs:
     draft, device = scene.draft, scene.logits.device
     parents = torch.from_numpy(draft.parents).to(device, torch.long)
     tokens = torch.from_numpy(draft.tokens).to(device)
-    count = len(draft)
-    top_ids, top_log_p, entropy = [], [], []
-    log_p = torch.full((count,), torch.nan, device=device)
-    rank = torch.zeros(count, dtype=torch.int32, device=device)
-    for low in range(0, count, SLAB):
-        slab = scene.logits[low : low + SLAB].float().log_softmax(-1)
-        best = slab.topk(min(TOP, slab.shape[-1]))
-        top_ids.append(best.indices)
-        top_log_p.append(best.values)
-        # exp(−inf)·(−inf) would be NaN; such tokens carry no entropy
-        entropy.append(-(slab.exp() * slab.clamp_min(-1e9)).sum(-1))
-        below = ((parents >= low) & (parents < low + SLAB)).nonzero().flatten()
-        for rows in below.split(SLAB):  # a few rows may have all the children
-            above = slab[parents[rows] - low]
-            own = above.gather(1, tokens[rows, None])
-            log_p[rows] = own.squeeze(1)
-            rank[rows] = (above > own).sum(1, dtype=torch.int32) + 1
+    found = target(scene.logits, parents, tokens, TOP)
     return TargetProbs(
-        log_p=_array(log_p),
-        rank=_array(rank),
-        top_ids=_array(torch.cat(top_ids)),
-        top_log_p=_array(torch.cat(top_log_p)),
-        entropy=_array(torch.cat(entropy)),
+        log_p=_array(found["log_p"]),
+        rank=_array(found["rank_p"]),
+        top_ids=_array(found["top"]),
+        top_log_p=_array(found["top_log_p"]),
+        entropy=_array(found["entropy"]),
     )
 
 
@@ -87,7 +73,7 @@ def probe_along(
     own = torch.from_numpy(wanted[:count]).to(p.device)[:, None]
     return Probe(
         tvd=_array(tvd(q, p)),
-        coverage=coverage(log_q, p),
+        coverage=_array(coverage(*top(log_q, COVERAGE), p)),
         entropy_q=_array(-(q * log_q.clamp_min(-1e9)).sum(-1)),
         rank_q=_array(_ranks(log_q, own)),
         vocabulary=session.draft_vocabulary,
@@ -98,25 +84,11 @@ def _ranks(log_q: Tensor, own: Tensor) -> Tensor:
     """Ranks of tokens [d, 1] under log q [d, V], int32 [d]; 0 where q gives one nothing, −1 where
     the token is −1."""
     given = log_q.gather(1, own.clamp_min(0))
-    ranks = (log_q > given).sum(1, dtype=torch.int32) + 1
-    return ranks.masked_fill(given.squeeze(1) == -torch.inf, 0).masked_fill(own.squeeze(1) < 0, -1)
-
-
-def tvd(q: Tensor, p: Tensor) -> Tensor:
-    """Total variation distance ½ Σ_v |q(v) − p(v)| of each row [d, V] → [d]; 1 where the drafter
-    proposes nothing."""
-    return torch.where(q.any(-1), (q - p).abs().sum(-1) / 2, 1.0)
-
-
-def coverage(scores: Tensor, p: Tensor) -> np.ndarray:
-    """C_K = Σ_{l≤K} p(x̂^(l)) for K = 1 … 16, float32 [d, 16]; x̂ the best of ``scores`` [d, V]."""
-    best = scores.topk(min(COVERAGE, scores.shape[-1]))
-    listed = p.gather(1, best.indices) * (best.values > -torch.inf)  # q = 0: not proposed
-    covered = _array(listed.cumsum(1))
-    found = np.empty((len(covered), COVERAGE), np.float32)
-    found[:] = covered[:, -1:]  # a vocabulary of fewer than 16 is covered by them all
-    found[:, : covered.shape[1]] = covered
-    return found
+    return (
+        rank(log_q, given)
+        .masked_fill(given.squeeze(1) == -torch.inf, 0)
+        .masked_fill(own.squeeze(1) < 0, -1)
+    )
 
 
 def _target_tokens(scene: Scene) -> np.ndarray:

@@ -90,9 +90,15 @@ def open_upload(path: Path) -> TraceReader:
 
 
 def trace_file(trace: Trace) -> FileJson:
-    """A trace. Raises UserError for one that no page would open again."""
+    """A trace. Raises UserError as ``trace_bytes``."""
+    name = f"{plain_name(trace.header.created)}.jsonl.gz"
+    return _file(trace.header.method, name, "application/gzip", trace_bytes(trace, ".jsonl.gz"))
+
+
+def trace_bytes(trace: Trace, kind: str) -> bytes:
+    """A trace as a file of this kind. Raises UserError for one that no page would open again."""
     with tempfile.TemporaryDirectory(prefix="draftscope-") as folder:
-        path = Path(folder) / "run.jsonl.gz"
+        path = Path(folder) / f"run{kind}"
         write_trace(path, trace)
         data = path.read_bytes()
     if len(data) > MAX_UPLOAD:
@@ -100,8 +106,7 @@ def trace_file(trace: Trace) -> FileJson:
             f"this trace would be larger than {MAX_UPLOAD >> 20} MB: the command run --trace "
             "writes one of any size"
         )
-    name = f"{plain_name(trace.header.created)}.jsonl.gz"
-    return _file(trace.header.method, name, "application/gzip", data)
+    return data
 
 
 def tree_file(record: Round, run: StudioRun, opened: Sequence[int] | None) -> FileJson:

@@ -115,7 +115,7 @@ class Methods:
         self, method: object, builder: object, values: Mapping[str, Any]
     ) -> tuple[tuple[str, Value], ...]:
         """The options that differ from their defaults; of ``values`` only the choice's own are
-        read. Raises UserError for a value that is no number or out of range."""
+        read. Raises UserError for a value that is not a number or out of range."""
         stated = [o for o in self.options(method, builder) if o.name in values]
         found = {option: read(option, values[option.name]) for option in stated}
         return tuple((o.name, value) for o, value in found.items() if value != o.default)

@@ -75,7 +75,7 @@ def _request(methods: Methods, asked: Mapping[str, Any]) -> RunRequest:
     name, given = asked.get("method", DEFAULTS["method"]), asked.get("options")
     choice = methods.choice(name) if isinstance(name, str) else None
     if choice is None:
-        raise UserError("this page does not offer the method that the address names")
+        raise UserError("this page does not offer that method")
     shared = {name: asked.get(name, DEFAULTS[name]) for name in SHARED}
     budget = asked.get("budget")
     own = MethodChoice(

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.page_files import PLOTLY
 from app.studio.access import Access, Token
+from app.studio.api import decoding
 from app.studio.components import EARLY_HEAD, HEAD, MODULES_JS, SCRIPT, SHEET, Studio, script, sheet
 from app.studio.engine import LiveEngine, ModelChoice
 from app.studio.examples import Examples, TraceList, address_end
@@ -69,6 +70,7 @@ def build(runs: Runs, methods: Methods, files: TraceFiles | None = None) -> gr.B
             for tab in TABS:
                 with gr.Tab(tab.title, id=tab.name, elem_id=f"ds-view-{tab.name}"):
                     tab.build(studio)
+        gr.api(decoding(runs, methods), api_name="decode")
         with gr.Row(elem_id="ds-tools"):  # at the head, and for the Tab key behind the tabs
             present = gr.Button("Present", elem_id="ds-present", size="sm", min_width=36, scale=0)
             present.click(None, js=PRESENT_JS)

@@ -465,7 +465,7 @@ class Form(Generic[C, Model]):
             return self.network(config)
 
     def check(self, raw: dict[str, Any], found: Shapes, where: Path) -> None:
-        """Raises UserError for a config and tensors that are no checkpoint of this kind.
+        """Raises UserError for a config and tensors that are not a checkpoint of this kind.
 
         found  names and shapes of all tensors that lie in the file ``where``
         """

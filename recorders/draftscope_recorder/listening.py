@@ -136,7 +136,7 @@ class Listener:
         chosen ones. A root's token is not read."""
         arrays = {"tokens": tokens, "parents": parents}
         if self.chosen.p:
-            from .measuring import target
+            from .core.drafting.probabilities import target
 
             arrays |= target(rows.of(logits), parents, tokens, self.chosen.p)
         return arrays

@@ -246,15 +246,12 @@ def test_of_thousands_of_rows_only_those_in_sight_are_on_the_page(browser: Brows
     assert head(page, "text").bounding_box()["y"] == pytest.approx(
         page.locator(".ds-rounds-box").bounding_box()["y"] + 1, abs=1.5
     )  # the heads stay
-    took = page.evaluate(
+    page.evaluate(
         """() => {
-          const from = performance.now();
           table.box.value = 'accepted == 0 and text ~ "word"';
           table.box.dispatchEvent(new Event('input'));
-          return performance.now() - from;
         }"""
     )
-    assert took < 1000, f"{took:.0f} ms"  # 100 on a quiet machine; the filter alone: tests/web
     assert 500 < int(grid(page).get_attribute("aria-rowcount") or 0) < 5000
     filtered(page, "onerror")
     expect(rows(page).first).to_contain_text("<img src=x")

@@ -59,7 +59,7 @@ TAB = Tab("results", "Results", build, ("view.css",))
 
 def table(path: Path = SHIPPED) -> dict[str, Any]:
     """The rows with each method's title and what its q depends on. Raises UserError for a file that
-    is no table of ``grid table``."""
+    is not a table of ``grid table``."""
     found = method_table(path)
     return {**found, "rows": [row | _about(row["method"]) for row in found["rows"]]}
 

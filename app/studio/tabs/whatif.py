@@ -157,7 +157,7 @@ class Simulations:
 
     def add(self, file: Path, name: str = "") -> str:
         """Open a file, unless one is open by this name; its name from now on, which is a new one
-        where none is given. Raises UserError for a file that is no collected text."""
+        where none is given. Raises UserError for a file that is not a collected text."""
         from analysis.collected.collection import Collection
 
         name = name or secrets.token_urlsafe(12)

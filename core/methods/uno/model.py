@@ -68,7 +68,7 @@ class UnoConfig:
 
     @staticmethod
     def of_peft(raw: dict[str, Any]) -> UnoConfig:
-        """Raises ValueError for what is no plain low-rank adapter."""
+        """Raises ValueError for anything but a plain low-rank adapter."""
         if raw.get("peft_type", "LORA") != "LORA":
             raise ValueError(f"its peft_type is not LORA but {raw['peft_type']!r}")
         for name, plain in _OTHERS.items():
@@ -115,7 +115,7 @@ def _named(stored: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 def outline(folder: Path) -> nn.Module:
     """The adapter without its weights: which layers it changes, its own tensors tell. Raises
-    UserError where they are no pairs of the config's rank."""
+    UserError where they are not pairs of the config's rank."""
     shapes, made = read_shapes(folder), nn.Module()
     check_pairs(folder, shapes, load_config(folder).rank)
     for name, shape in shapes.items():
