@@ -1,5 +1,6 @@
 """The cost-aware builder: the budget that brute force over all budgets finds."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -7,13 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.measures.findings import findings
+from analysis.measures.misses import miss, sentence
+from analysis.measures.tables import Tables
+from core import ASSETS
 from core.decoding.decode import Decoder
 from core.drafting.builders import AsFarAsItPays, PaysAsMeasured, best_first
 from core.drafting.session import FactorisedSession
 from core.methods.caddtree import WORTH
 from core.methods.registry import find
+from core.rounds.causes import Cause
 from core.rounds.draft import Candidates
 from core.rounds.round import GREEDY
+from core.traces.reader import read_trace
 from tests import toys
 from tests.test_sessions import ROOT, path_function
 from tests.toys import FunctionSession, plain, run
@@ -80,6 +87,22 @@ def test_budgets_differ_from_round_to_round_and_the_text_does_not(sampling):
     found = run(Decoder("m", drafter, builder), 60, sampling, 64)
     assert found.tokens == plain(60, sampling)
     assert len({record.draft.nodes for record in found.rounds}) > 3
+    causes = {r.stop_reason for r in found.rounds if r.draft.nodes < 64}
+    assert Cause.STOPPED in causes and not causes & {Cause.PRUNED, Cause.SHORT_LIST}
+
+
+def test_its_rule_ended_the_walks_and_not_the_budget_that_it_left():
+    trace = read_trace(ASSETS / "traces" / "chat-caddtree.jsonl.gz")
+    assert max(record.draft.nodes for record in trace.rounds) < trace.header.settings["budget"]
+    causes = Counter(record.stop_reason for record in trace.rounds)
+    assert causes == {Cause.STOPPED: 23, Cause.OUTSIDE: 9, Cause.TEXT_ENDED: 1}
+    own = [record for record in trace.rounds if record.stop_reason is Cause.STOPPED]
+    told = [sentence(found, str, r.accepted) for r in own if (found := miss(r))]
+    assert len(told) == len(own) and not any("budget" in each for each in told)
+    assert any(": left out by the builder's own rule. Its path has q" in each for each in told)
+    said = next(f.words for f in findings(Tables.of({"A": trace}), by="run") if f.about == "ends")
+    assert "23 of 33 walks ended at a token that the builder left out by its own rule" in said
+    assert "a builder that drafts more of the lists, at the same budget, would help" in said
 
 
 def test_nodes_that_cost_nothing_or_all_there_is():

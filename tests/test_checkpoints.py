@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -17,6 +18,7 @@ from analysis.measures import begins, checkpoints, comparison
 from analysis.measures.comparison import compare
 from analysis.measures.tables import Tables
 from app import cli
+from app.commands.grid.compare import alike_lines
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -80,6 +82,23 @@ def test_one_engine_runs_several_checkpoints_of_a_kind(folder):
         traces[name] = Trace(headers[0], tuple(rounds[0]), {})
     labels = Tables.of(traces).labels
     assert labels == {n: f"ddtree B=9 drafter={n}" for n in traces}
+
+
+def test_checkpoints_that_accept_alike_are_said_to():
+    header = make_header("why?")
+    one, two = (replace(header, drafter={"sha256": sha}) for sha in ("aa", "bb"))
+    cut = tuple(make_run(3))[:-1]
+    for rounds, said in (
+        (tuple(make_run(3)), "accepted the same tokens in every round of 1 text."),
+        (cut, "accepted the same in 0 of 1 text; in none does one take in a round what costs"),
+    ):
+        runs = {"a": Trace(one, tuple(make_run(3)), {}), "b": Trace(two, rounds, {})}
+        tables = Tables.of(runs)
+        first, other = tables.labels.values()
+        (line,) = alike_lines(tables, [(other, first)], pd.DataFrame())
+        assert line.startswith(f"{other} and {first} ") and said in line
+        named = pd.DataFrame([{"method": first, "other": other}])
+        assert not list(alike_lines(tables, [(other, first)], named))
 
 
 def test_checkpoints_of_one_name_are_told_apart_by_their_weights():

@@ -196,9 +196,17 @@ def test_a_curve_is_flat_where_the_rest_adds_little(steps):
 def test_few_rounds_conclude_nothing():
     made = findings(Tables.of({"A": fake_trace(rounds=FEW_SEEN - 1)}), by="run")
     ends = next(finding for finding in made if finding.about == "ends")
-    assert ends.words.startswith(f"Only {FEW_SEEN - 1} walks: too few") and ends.n == FEW_SEEN - 1
+    assert ends.words.startswith(f"Only {FEW_SEEN - 1} walks and {FEW_SEEN - 1} rounds: too few")
+    assert ends.n == FEW_SEEN - 1
     width = next(finding for finding in made if finding.about == "width")
     assert width.n >= FEW_SEEN and not width.claims and "would help" not in width.words
+
+
+def test_that_a_single_round_is_too_few_is_said_once():
+    (only,) = findings(Tables.of({"A": fake_trace(rounds=1)}), by="run")
+    assert only.n == 1 and only.about == "ends" and not only.claims
+    assert re.match(r"Only 1 walk, \d observed positions? and 1 round: too few to", only.words)
+    assert only.words.endswith("why walks end, width, depth, path probabilities or siblings.")
 
 
 def test_runs_keep_their_order_and_a_run_without_drafts_has_none():
@@ -232,7 +240,10 @@ def test_a_q_that_tokens_were_drawn_from_is_not_judged(tmp_path, coupled, rule):
     for by in ("method", "run"):
         tables = Tables.of({"A": read_trace(path)})
         (trust,) = (each for each in findings(tables, by=by) if each.about == "trust")
-        assert trust.words.startswith("Path probabilities are not judged, over 10 rounds")
+        assert trust.words == (
+            "Path probabilities are not judged, over 10 rounds: drafted tokens seem drawn from q "
+            "or accepted by p ÷ q; q does not say how often such are accepted."
+        )
         for table in (
             reliability.surrogate,
             reliability.calibration_error,

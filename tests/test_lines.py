@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from analysis.engines.served import read_served
 from analysis.measures.counts import Counts, Served, sentences, summed
+from analysis.numbers import UNKNOWN
 from app.cli import main
 from app.report.counted import PLACES, sheets
 from core.errors import UserError
@@ -249,6 +251,19 @@ def test_a_count_of_rounded_shares_is_shown_with_what_it_may_be_off(tmp_path, se
             low, high = wilson(true, tested)
             assert abs(d.tested - tested) <= d.off[1]
             assert d.low <= low + 1e-12 and d.high >= high - 1e-12
+
+
+def test_how_many_drafts_came_to_a_place_is_a_most_where_their_lengths_are_untold():
+    whole = Served("vLLM", rounds=1204, drafted=2408, accepted=900, places=(600, 300))
+    for told, tested in (
+        (whole, ["1204", "600"]),
+        (replace(whole, drafted=None), ["1204", "≤ 600"]),
+        (replace(whole, drafted=None, off=(2, 3)), ["1204", "≤ 602"]),
+        (replace(whole, engine="LM Studio", drafted=None), ["≤ 1204", "≤ 600"]),
+        (replace(whole, drafted=2000), ["1204", UNKNOWN]),
+    ):
+        rows = next(t for t in sheets(summed([told], "log line")) if t.heads == PLACES).rows
+        assert [row[1] for row in rows] == tested
 
 
 def test_a_share_that_was_rounded_to_none_is_not_called_none(tmp_path):

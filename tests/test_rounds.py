@@ -113,6 +113,7 @@ def test_a_larger_budget_has_longer_lists_only_where_the_budget_is_their_length(
     ):
         record = replace(a_round([0, 1], 40, proposal), probe=ranks)
         assert record.wanted_rank == 9 and record.stop_reason is why
+        assert replace(record, budget=9).stop_reason is Cause.OUTSIDE  # the draft would be the same
     record = a_round([0, 1], 40, by_depth(wide))
     assert record.wanted_rank is None and record.stop_reason is Cause.OUTSIDE
     nothing = replace(ranks, rank_q=np.zeros(2, np.int32))
@@ -166,6 +167,24 @@ def test_the_stop_is_explained_by_what_the_drafter_listed_there(path, bonus, pro
     record = a_round(path, bonus, proposal)
     assert record.stop_reason == why
     assert all(record.why(row) == why for row in record.draft.children[path[-1]])
+
+
+@pytest.mark.parametrize(
+    ("bonus", "proposal", "of_its_budget", "with_nodes_left"),
+    [
+        (4, by_depth(), Cause.PRUNED, Cause.STOPPED),
+        (4, by_depth(read=1), Cause.NOT_READ, Cause.NOT_READ),
+        (40, by_depth(), Cause.OUTSIDE, Cause.OUTSIDE),
+        (3, by_depth(), Cause.NOT_TAKEN, Cause.NOT_TAKEN),
+    ],
+)
+def test_the_budget_is_not_to_blame_where_the_builder_left_some_of_it(
+    bonus, proposal, of_its_budget, with_nodes_left
+):
+    record = a_round([0, 1], bonus, proposal)
+    nodes = record.draft.nodes
+    found = [replace(record, budget=b).stop_reason for b in (None, nodes, nodes + 1)]
+    assert found == [of_its_budget, of_its_budget, with_nodes_left]
 
 
 def test_a_token_drawn_from_the_residual_refused_the_rows_after_the_last_one():

@@ -165,8 +165,16 @@ def test_ties_and_others_are_told_apart():
     close = replace(found.sides[0], p=0.4, other=0.39, best=0.4)
     assert replace(found, sides=(close, found.sides[1])).tied(0.1)
     assert replace(found, sides=(close, found.sides[1])).tied(0.01) is False
+
+    def told(side, bound):
+        return sentences(replace(found, sides=(side, found.sides[1])), one, other, bound)
+
+    swap = "the two are nearly alike to the target: another order of rounding can swap them"
+    assert swap in told(close, 0.1)
+    assert swap not in told(close, 0.01)
     far = replace(close, other=0.1)
     assert replace(found, sides=(far, found.sides[1])).tied(0.1) is False
+    assert any("this is not a tie" in s for s in told(far, 0.1))
     unlisted = replace(close, other=None, least=None)
     assert replace(found, sides=(unlisted, found.sides[1])).tied(0.1) is None
 

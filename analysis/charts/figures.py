@@ -30,6 +30,7 @@ _SHARE = (0.0, 1.0)
 # of causes whose colours alone do not tell them apart
 _HATCHES = {
     Cause.OUTRANKED: "/",
+    Cause.STOPPED: "x",
     Cause.NOT_READ: "-",
     Cause.SHORT_LIST: "|",
     Cause.OUTSIDE: "\\",

@@ -150,6 +150,7 @@ class Simulation:
             verdict=decided,
             # the bonus token is −1 where the collected text ends
             committed=tuple(t for t in (*accepted, decided.bonus) if t >= 0),
+            budget=self.default_budget if budget is None else budget,
         )
         return record.with_texts({t: self.collection.piece(t) for t in record.mentioned})
 

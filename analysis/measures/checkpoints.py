@@ -132,6 +132,24 @@ def _between(
             }  # fmt: skip
 
 
+def alike(tables: Tables, one: str, other: str) -> tuple[int, int]:
+    """In how many of the texts that both labels have they accepted the same in every round, and how
+    many texts these are."""
+    found = [
+        all(
+            np.array_equal(getattr(a, name), getattr(b, name))
+            for name in ("text", "positions", "accepted")
+        )
+        for a, b in (
+            (written(tables, run), written(tables, other_run))
+            for _, run, other_run in runs_of_both(
+                tables, one, other, comparison.pairing(tables)(one, other)
+            )
+        )
+    ]
+    return sum(found), len(found)
+
+
 def runs_of_both(
     tables: Tables, one: str, other: str, key: comparison.Key
 ) -> Iterator[tuple[str, str, str]]:

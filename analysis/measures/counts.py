@@ -159,6 +159,16 @@ class Counts:
         """Whether some rounds may have had no draft: that looks like one which was refused."""
         return self.engine in _UNDRAFTED
 
+    @property
+    def lengths_untold(self) -> bool:
+        """Whether drafts may have been shorter than the places that are told."""
+        return not self.full and not self.exact
+
+    @property
+    def first_untold(self) -> int:
+        """The first place of which it is then not known how many drafts came to it."""
+        return 2 - self.undrafted
+
     def to_json(self) -> dict[str, Any]:
         more = {"source": LABEL, "accepted_of_drafted": self.accepted_of_drafted}
         return more | asdict(self) | {"sentences": list(sentences(self))}
@@ -349,11 +359,11 @@ def _acceptance(counts: Counts) -> Iterator[str]:
         f"Shares of all drafts that accept place 1, 2 …: {marginal}{rest}. Shares of those that "
         f"accepted all before, as training counts (`report --trained` compares): {given}{rest}."
     )
-    if len(counts.by_depth) > 1 and not counts.full and not counts.exact:
+    if len(counts.by_depth) > 1 and counts.lengths_untold:
         known = counts.full is False
         shorter = "Some drafts were shorter" if known else "If some drafts were shorter (not told)"
-        first = 2 - counts.undrafted
-        yield f"{shorter}: from place {first} on, acceptance is at least what is shown."
+        from_here = f"from place {counts.first_untold} on"
+        yield f"{shorter}: {from_here}, acceptance is at least what is shown."
     told, accepted = sum(d.accepted or 0 for d in counts.by_depth), counts.accepted
     if counts.rounds and accepted and told < FULLY * accepted:
         yield f"The places told hold {told} of {accepted} accepted tokens: there are deeper ones."

@@ -11,7 +11,7 @@ stands out must be larger than chance, and large enough to matter.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -68,7 +68,7 @@ class Finding:
 def findings(tables: Tables, by: By = "method") -> list[Finding]:
     """All findings, by the labels' order. Of simulated acceptance nothing else is concluded."""
     told, simulated = [*rule(tables, by)], {str(x) for x in _ruled(tables, SIMULATED)[by].unique()}
-    found = [finding for make in _MAKERS for finding in make(tables, by)]
+    found = _few_once([finding for make in _MAKERS for finding in make(tables, by)])
     told += [finding for finding in found if finding.label not in simulated]
     order = tables.rounds[by].unique().tolist()
     return sorted(told, key=lambda finding: order.index(finding.label))
@@ -341,11 +341,10 @@ def _finding(
     claims: Claims | None = None,
 ) -> Finding:
     """``example``: rows with a run and a round, the first of which is one to look at."""
-    if n < FEW_SEEN:
-        words = f"Only {plural(n, unit)}: too few to conclude anything about {_ABOUT[about]}."
-        claims = None
     first = example.iloc[0]
     look = str(first["run"]), int(first["round"])
+    if n < FEW_SEEN:
+        return _TooFew(str(label), about, int(n), "", *look, unit=unit)
     return Finding(str(label), about, int(n), words, *look, claims or {})
 
 
@@ -359,6 +358,35 @@ _ABOUT = {
     "trust": "path probabilities",
     "sibling": "siblings",
 }
+
+
+@dataclass(frozen=True)
+class _TooFew(Finding):
+    """So few observations that nothing is concluded. ``unit``: of what."""
+
+    unit: str = ""
+
+
+def _few_once(found: Sequence[Finding]) -> Iterator[Finding]:
+    """What too few observations leave open stands in one sentence for each label."""
+    few: dict[str, list[_TooFew]] = {}
+    for each in found:
+        if isinstance(each, _TooFew):
+            few.setdefault(each.label, []).append(each)
+    for each in found:
+        if not isinstance(each, _TooFew):
+            yield each
+        elif each is few[each.label][0]:
+            counts = _listed([plural(n.n, n.unit) for n in few[each.label]], "and")
+            about = _listed([_ABOUT[n.about] for n in few[each.label]], "or")
+            words = f"Only {counts}: too few to conclude anything about {about}."
+            yield Finding(each.label, each.about, each.n, words, each.run, each.round)
+
+
+def _listed(words: Iterable[str], last: str) -> str:
+    """Words in a row, each once."""
+    *before, end = dict.fromkeys(words)
+    return f"{', '.join(before)} {last} {end}" if before else end
 
 
 def _tokens(count: int) -> str:

@@ -25,6 +25,11 @@ from core.verification.simulate import verdict
 
 MOST = 4096  # nodes of the largest draft that is tried
 CLOSE = 1e-4  # log q: scores are float32
+_LEFT_OUT = {
+    Cause.SHORT_LIST: "beyond what this budget lists",
+    Cause.PRUNED: "pruned by the budget",
+    Cause.STOPPED: "left out by the builder's own rule",
+}
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,7 @@ def miss(record: Round, after: Sequence[int] = ()) -> Miss | None:
     log_q = float(listed.log_q[ids.index(wanted)]) if wanted in ids else None
     score = None if log_q is None else float(sums[end]) + log_q
     found = Needed()
-    budget = reason in (Cause.PRUNED, Cause.SHORT_LIST)
-    if rank and budget and _holds_the_best(draft, proposal, sums):
+    if rank and reason in _LEFT_OUT and _holds_the_best(draft, proposal, sums):
         path = draft.tokens[list(record.verdict.path[1:])].tolist()
         if score is None:
             found = _unlisted(draft, proposal, sums, end, path, rank - len(listed.ids))
@@ -103,10 +107,9 @@ def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
         return f"{told}: the builder reads {found.read} of a list, so no budget drafts it"
     if found.nodes is None:
         return f"{told}, {found.reason.words}"
-    if found.reason is Cause.SHORT_LIST:
-        told += ": beyond what this budget lists"
-    else:
-        told += f": pruned by the budget. Its path has q {tiny(found.path_q)}"
+    told += f": {_LEFT_OUT[found.reason]}"
+    if found.reason is not Cause.SHORT_LIST:
+        told += f". Its path has q {tiny(found.path_q)}"
         if found.cut_off is not None and (found.path_q or 0) < found.cut_off:
             told += f", below the cut-off {tiny(found.cut_off)}"
     # not "B =": some builders draft fewer nodes than the run's B

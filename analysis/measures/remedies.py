@@ -57,6 +57,11 @@ _OPEN = (Remedy.LISTS, Remedy.VOCABULARY, Remedy.DEEPER)
 _NOT_KNOWN = (Cause.UNKNOWN, Cause.REFUSED, Cause.NO_DRAFT)
 _HELPED = {
     Cause.PRUNED: (Remedy.NODES, "ended by budget", "more nodes, or a better order of them,"),
+    Cause.STOPPED: (
+        Remedy.WIDER,
+        "ended at a token that the builder left out by its own rule",
+        "a builder that drafts more of the lists, at the same budget,",
+    ),
     Cause.NOT_READ: (
         Remedy.WIDER,
         "ended at a token behind what the builder reads of a list",

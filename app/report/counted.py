@@ -45,7 +45,12 @@ def strips(counts: Counts) -> Iterator[tuple[str, str]]:
 
 def _places(counts: Counts) -> Iterator[tuple[str, ...]]:
     for d in counts.by_depth:
-        known = (_told(n, off) for n, off in zip((d.tested, d.accepted), d.off[::-1], strict=True))
+        accepted, tested = d.off
+        most = counts.lengths_untold and d.tested is not None and d.depth >= counts.first_untold
+        known = (
+            f"≤ {(d.tested or 0) + tested}" if most else _told(d.tested, tested),
+            _told(d.accepted, accepted),
+        )
         shares = (number(d.conditional), interval(d.low, d.high), number(d.marginal, 3))
         yield (str(d.depth), *known, *shares, number(d.tau))
 

@@ -40,7 +40,7 @@ HEAD = f'<link rel="stylesheet" href="{SHEET}">'
 MODULES_JS = f"import(new URL('{SCRIPT}', document.baseURI)).then(({{modules}}) => modules)"
 NO_TABS = (
     "early.js", "theme.js", "present.js", "goto.js", "memory.js", "form.js", "feed.js",
-    "options/view.js", "save/pdf.js",
+    "mounting.js", "options/view.js", "save/pdf.js",
 )  # fmt: skip
 
 # Constant, but for the name. Gradio knows a component's events by these calls of `trigger`.
@@ -49,7 +49,7 @@ MOUNT_JS = """const page = {
   running: () => trigger('running'), settled: () => trigger('settled'),
   refill: (asked) => trigger('refill', asked), tab: () => trigger('tab'),
 };
-%s.then((all) => all['%s/view.js'].mount(page));"""
+%s.then((all) => all['mounting.js'].mounted(page, (it) => all['%s/view.js'].mount(it)));"""
 OPEN_JS = f"() => {MODULES_JS}.then((all) => all['goto.js'].askForFiles())"
 TAB_JS = f"""() => {MODULES_JS}
   .then((all) => ({{__type__: 'update', selected: all['goto.js'].wantedTab()}}))"""

@@ -131,6 +131,10 @@ class Examples:
             raise UserError(f"there is no example{called}")
         return listed.path if listed is not None else cast(Path, path)
 
+    def ships(self, name: object) -> bool:
+        """Whether it is no listed file, which may be written anew."""
+        return self.files.find(name) is None and name in self._paths
+
     def open(self, name: object) -> TraceReader:
         """A trace whose rounds are yet to be read: a listed file may be long.
 

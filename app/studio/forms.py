@@ -93,8 +93,13 @@ class RunForm(StartForm):
 
 
 def run_form(methods: Methods, places: FormPlaces) -> RunForm:
+<<<<<<< HEAD
     """The form of one method."""
     prompt, settings, start, stop = bar("ds", places)
+=======
+    """One method."""
+    prompt, settings, start, stop = bar("ds", places, shipped.RECORDED[shipped.FIRST_PROMPT])
+>>>>>>> main
     with places.more:
         method = gr.Radio(
             methods.titles, value=DEFAULT, label="Method", elem_id="ds-method",
@@ -124,7 +129,7 @@ def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
 
 
 def bar(
-    prefix: str, places: FormPlaces, asked: str = shipped.PROMPTS[0][1]
+    prefix: str, places: FormPlaces, asked: str
 ) -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button]:
     """The prompt, at first what is ``asked``, the button that says and opens the settings, Start
     and Stop."""

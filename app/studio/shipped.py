@@ -19,6 +19,7 @@ FIRST_COMPARED = ("code-ddtree-16", "code-treeflash")  # the form begins with th
 OPENED = {"run": (FIRST,), "compare": FIRST_COMPARED, "denoise": ("code-spiffy-10", "code-denoise")}
 # Runs that one click compares: of a prompt, those that there are.
 TOGETHER = ("ddtree-16", "treeflash", "dart", "dflash", "spiffy-10", "denoise")
+FIRST_PROMPT = FIRST.partition("-")[0]
 TIMED = "chat"  # the prompt whose runs What-if estimates speed with
 
 # The example runs: the prompts of their names' first parts, in the order of the page.

@@ -2,7 +2,7 @@
 // function of (rounds, at); the tree itself is the pane's.
 
 import { LengthChart, summarise, Tiles, took } from "./charts.js";
-import { duration, h, scrubber, scrubTo } from "./dom.js";
+import { duration, h, ranging, scrubber, scrubTo } from "./dom.js";
 import { Measures, Timeline } from "./measures.js";
 import { Strip } from "./strip.js";
 
@@ -10,7 +10,8 @@ const BIG = 300; // a tree of more nodes is redrawn less often while it streams
 
 export class Alone {
   /** changed() is called when another round is shown, or could be. */
-  constructor(pane, changed, source) {
+  /** rounds: the table of them, where a range is selected. */
+  constructor(pane, changed, source, rounds) {
     this.pane = pane;
     this.changed = changed;
     this.timeline = new Timeline((at) => this.go(at));
@@ -20,8 +21,13 @@ export class Alone {
     this.chosen = 0; // how often a round was gone to
     this.going = null; // the round that is shown as soon as its tree is here
     this.drawn = 0;
-    this.strip = new Strip((at, row) => this.go(at, row));
-    this.lengths = new LengthChart((at) => this.go(at));
+    const range = ranging(
+      () => Math.max(0, pane.at),
+      (from, to) => rounds.select(from, to),
+    );
+    this.strip = new Strip((at, row) => this.go(at, row), range);
+    this.lengths = new LengthChart((at, event) => range(at, event) || this.go(at));
+    this.range = h("div", { class: "ds-range", hidden: true });
     this.tiles = new Tiles();
     this.took = h("span", {
       class: "ds-soft",
@@ -46,7 +52,16 @@ export class Alone {
     const title = "accepted nodes of each round, and the bonus token";
     const chart = h("div", { class: "ds-chart", title }, this.lengths.element, this.scrub);
     const about = { class: "ds-card ds-text", "aria-label": "Text and rounds" };
-    return h("section", about, this.strip.element, chart, this.tiles.element);
+    return h("section", about, this.strip.element, chart, this.tiles.element, this.range);
+  }
+
+  /** Mark the rows of rounds that are selected; lines(): what they say together, as elements. */
+  selected(rows, lines) {
+    const numbers = rows.map(({ at }) => at);
+    this.strip.choose(numbers);
+    this.lengths.bars.choose(numbers);
+    this.range.hidden = !rows.length;
+    this.range.replaceChildren(...(rows.length ? lines() : []));
   }
 
   // ── where we are ───────────────────────────────────────────────────────────────────────────

@@ -20,6 +20,7 @@ export class RoundBars {
     Object.assign(this, { parts, height, count: -1, slots: 1 });
     this.svg = s("svg", { class: look, preserveAspectRatio: "none", ...about });
     this.here = s("rect", { class: "here", y: 0, width: 1, height });
+    this.chosen = s("path", { class: "chosen" });
   }
 
   /** Whether these are other rounds than those that are drawn. */
@@ -44,12 +45,17 @@ export class RoundBars {
     });
     const bars = strokes.map((d, part) => s("path", { class: this.parts[part], d: d.join("") }));
     this.svg.setAttribute("viewBox", `0 0 ${this.slots} ${this.height}`);
-    this.svg.replaceChildren(this.here, ...bars, ...more);
+    this.svg.replaceChildren(this.chosen, this.here, ...bars, ...more);
   }
 
   mark(current) {
     this.here.setAttribute("x", String(current));
     this.here.toggleAttribute("hidden", current < 0);
+  }
+
+  /** Mark rounds that are selected. */
+  choose(numbers) {
+    this.chosen.setAttribute("d", numbers.map((at) => `M${at} 0h1v${this.height}h-1z`).join(""));
   }
 
   /** Call onPick with the round at a share of the width, if one is there. */
@@ -60,13 +66,13 @@ export class RoundBars {
 }
 
 export class LengthChart {
-  /** Accepted nodes (filled) and the bonus token (outlined) per round; onPick(roundNumber). */
+  /** Accepted nodes (filled) and the bonus token (outlined) per round; onPick(roundNumber, event). */
   constructor(onPick) {
     const about = { "aria-hidden": "true" };
     this.bars = new RoundBars("ds-lengths", ["accepted", "bonus"], HIGH, about);
     this.label = h("div", { class: "ds-lengths-label" });
     this.element = h("div", { class: "ds-lengths-box" }, this.bars.svg, this.label);
-    scrub(this.bars.svg, (share) => this.bars.pick(share, onPick));
+    scrub(this.bars.svg, (share, _, event) => this.bars.pick(share, (at) => onPick(at, event)));
   }
 
   draw(rounds, current, tau) {

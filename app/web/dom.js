@@ -76,17 +76,35 @@ export function sayBeside(place, element, sentence) {
   element.textContent = sentence;
 }
 
-/** Press or drag over a picture: onShare(how far across and down it the pointer is, 0 to 1). */
+/** Press or drag over a picture: onShare(how far across and down it the pointer is, 0 to 1, the
+ * event). */
 export function scrub(picture, onShare) {
   const pick = (event) => {
     const box = picture.getBoundingClientRect();
-    onShare((event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height);
+    const [across, down] = [event.clientX - box.left, event.clientY - box.top];
+    onShare(across / box.width, down / box.height, event);
   };
   picture.addEventListener("pointerdown", (event) => {
     picture.setPointerCapture(event.pointerId);
     pick(event);
   });
   picture.addEventListener("pointermove", (event) => event.buttons && pick(event));
+}
+
+/** Shift over a row of things: a press extends from the one in hand, a drag from where it began.
+ * here(): the one in hand; onRange(from, to). Gives a function of a thing and its event: whether
+ * that was a range. */
+export function ranging(here, onRange) {
+  let began = null,
+    last = null;
+  return (at, { type, shiftKey }) => {
+    const isDrag = type === "pointermove";
+    if (!isDrag) began = shiftKey ? at : null;
+    if (began === null) return false;
+    if (!isDrag || at !== last) onRange(isDrag ? began : here(), at);
+    last = at;
+    return true;
+  };
 }
 
 /** A slider: onMove(value). */

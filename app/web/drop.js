@@ -3,6 +3,7 @@
 
 import { button, h, plural } from "./dom.js";
 import { answered } from "./feed.js";
+import { chosenOf, MOST, POOLED, TRACES, walk } from "./folder.js";
 import { shelve } from "./gallery.js";
 import { goTo, isOnView, onChoose } from "./goto.js";
 import { keptTickets, RAISED } from "./studio/shelf.js";
@@ -24,14 +25,8 @@ const TYPES = {
   "text/csv": "table",
   "text/plain": "text",
 };
-const TRACES = /\.jsonl(\.gz)?$/;
-const OTHERS = /^(calibration|results)\.(parquet|csv)$|^table\.json$|\.safetensors$/;
-const TEXTS = /\.(json|log)$/; // of anything, so they are looked at last
 const LARGEST = 64; // MB of a file, as the server takes it
-const MOST = 24; // files that are opened at once, as many as the shelf holds
 const SIDE_BY_SIDE = 4;
-const POOLED = 500; // traces that are measured together at once
-const LOOKED = 2000; // files of a folder
 const AT_ONCE = 10; // traces that are sent
 const STAYS = 8000; // milliseconds of a sentence without a complaint
 const READ = { every: 200, most: 30 }; // looks at runs that are being read
@@ -52,18 +47,6 @@ export function likely(items) {
   return TYPES[type] ?? "";
 }
 
-/** Of a folder's files those that open here, and how many are left out. A checkpoint is its config;
- * JSON and logs are sent where there is nothing that says by its name what it is. */
-export function chosenOf(files) {
-  const config = files.find(({ path }) => /^[^/]+\/config\.json$/.test(path)),
-    traces = files.filter(({ path }) => TRACES.test(path)),
-    others = files.filter(({ path }) => OTHERS.test(path.split("/").pop()));
-  const some = [traces, others, files.filter(({ path }) => TEXTS.test(path))],
-    found = config ? [config] : (some.find(({ length }) => length) ?? []),
-    most = found === traces ? POOLED : MOST;
-  return { chosen: found.slice(0, most), left: Math.max(0, found.length - most) };
-}
-
 class FileTaker {
   constructor(page) {
     this.page = page;
@@ -80,11 +63,13 @@ class FileTaker {
     this.over = h("div", { class: "ds-drop", hidden: true, "aria-hidden": "true" });
     this.over.append(h("div", {}, this.words, list));
     this.told = h("p", {});
+    this.offered = h("span", {});
     this.announce = h("div", { class: "ds-unseen", role: "status" }); // always there, to be heard
     const close = { class: "ds-small", "aria-label": "Close this message" };
     this.said = h("div", { class: "ds-drop-said", hidden: true });
     this.said.append(
       this.told,
+      this.offered,
       button("×", close, () => this._say("")),
     );
     this.home = h("div", { class: "ds-scope ds-dropping" }, this.over, this.said, this.announce);
@@ -184,7 +169,21 @@ class FileTaker {
       others = errors.length > 1 ? ` (and ${errors.length - 1} more could not be opened)` : "",
       left = files.length > MOST ? `; ${files.length - MOST} more are left out` : more;
     const wrong = errors.length ? errors[0].error + others : "";
-    this._say([opened, wrong].filter(Boolean).join(". ") + left, !!wrong);
+    const offer = this._together(answers);
+    this._say([opened, wrong].filter(Boolean).join(". ") + left, !!wrong, !!wrong || !!offer);
+    if (offer) this.offered.append(offer);
+  }
+
+  /** A button that measures traces together which do not stand side by side; null: they do. */
+  _together(answers) {
+    const runs = answers.filter(({ ticket, view }) => ticket && view === "run"),
+      name = plural(runs.length, "trace");
+    if (runs.length <= SIDE_BY_SIDE) return null;
+    return button("Measure them together", { class: "ds-small" }, () => {
+      this._say("");
+      this.said.closest("dialog")?.close(); // the list of runs
+      goTo({ view: "results", paths: runs.map(({ path }) => path), name });
+    });
   }
 
   /** Measure more traces together than are listed; `left`: how many files are beside them. */
@@ -271,6 +270,7 @@ class FileTaker {
   _say(words, wrong = false, stays = wrong) {
     clearTimeout(this.timer);
     this.told.textContent = this.announce.textContent = words;
+    this.offered.replaceChildren();
     this.said.hidden = !words;
     this._lift();
     this.said.classList.toggle("wrong", wrong);
@@ -299,18 +299,4 @@ export function unopened(answers, took) {
   const left = answers.length - took.length;
   if (left === 1) return "; 1 more is not opened: drop it by itself";
   return left ? `; ${left} more are not opened: drop them by themselves` : "";
-}
-
-/** All files below a dropped entry, as {file, path}. */
-async function walk(entry, found) {
-  if (found.length >= LOOKED) return;
-  if (entry.isFile) {
-    const file = await new Promise((resolve) => entry.file(resolve, () => resolve(null)));
-    if (file) found.push({ file, path: entry.fullPath.replace(/^\//, "") });
-    return;
-  }
-  const reader = entry.createReader(),
-    some = () => new Promise((resolve) => reader.readEntries(resolve, () => resolve([])));
-  for (let next = await some(); next.length; next = await some())
-    for (const each of next) await walk(each, found);
 }

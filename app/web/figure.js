@@ -12,7 +12,10 @@ import { inLight } from "./save/picture.js";
 const SCRIPT = "web/plotly.min.js";
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
 const SCALE = 1.6; // a picture that is saved: its width by its height
-const LEAST = 480; // pixels: it is drawn so wide, and scaled to less
+const LEAST = 240; // pixels: it is drawn so wide, and scaled to less
+const ROOMY = 480; // pixels: in less room its type is smaller,
+const SMALLER = 10 / 12; // and no smaller than this, 7 points
+const LOW = { usual: 230, causes: 290 }; // pixels: a narrow one is so high, for its legend
 const NONE = "rgba(0, 0, 0, 0)";
 const TYPE = 12; // pixels: the type that a description is written for
 const SIZES = new Set("size width thickness standoff xshift l r t b".split(" "));
@@ -274,11 +277,13 @@ export class Figure {
   /** The figure with its title for a paper, as SVG: {text, width, height}. */
   async _picture() {
     const { toImage } = await plotly(),
-      { data, layout } = inLight(() => this._described()),
+      width = wideFor(this.box.clientWidth, LEAST),
+      low = this.onPick ? LOW.causes : LOW.usual,
+      size = { width, height: Math.round(Math.max(low, width / SCALE)) },
+      times = Math.min(1, Math.max(SMALLER, width / ROOMY)),
+      { data, layout } = inLight(() => this._described(times)),
       { updatemenus, ...rest } = layout,
       ground = { paper_bgcolor: NONE, plot_bgcolor: NONE };
-    const width = wideFor(this.box.clientWidth, LEAST),
-      size = { width, height: Math.round(width / SCALE) };
     const figure = { data, layout: { ...rest, ...ground, ...size } };
     const text = await toImage(figure, { format: "svg", imageDataOnly: true, ...size });
     return { text, ...size };

@@ -2,6 +2,7 @@
 // browser tab has opened. One click opens.
 
 import { button, h, plural } from "./dom.js";
+import { exampleOf } from "./named.js";
 import { compareTicked, tickBox, wordFilter } from "./parts.js";
 import { keepList, keptList } from "./storage.js";
 import { Turns } from "./turns.js";
@@ -179,7 +180,7 @@ export class Gallery {
 
   async _examples(names) {
     const isWanted = this.beside ? this.picking.join() : this.picking.take(),
-      answers = await Promise.all(names.map((name) => this._ask("example", { name })));
+      answers = await Promise.all(names.map((name) => exampleOf(this.source, name)));
     answers.forEach(({ error }, at) => error && this._tell(names[at], error));
     const tickets = answers.map((answer) => answer.ticket).filter(Boolean);
     if (!tickets.length) isWanted.giveBack?.();

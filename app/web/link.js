@@ -45,7 +45,7 @@ export class Permalink {
     if (!isWanted()) return;
     this.wanted = placeNamed(state);
     this.lacks = !!lacks && !tickets.length;
-    if (runs || hasLook(state)) this.look = state;
+    if (runs || !atStart || hasLook(state)) this.look = state; // nothing named: the tree
     if (tickets.length || (runs && !atStart)) studio.runs.open(tickets);
     if (said) studio.complain(said);
     if (!tickets.length && !lacks) await this.begin(atStart);
@@ -144,7 +144,7 @@ export class Permalink {
   _written() {
     const { guide, panes, runs, rounds } = this.studio,
       isAbout = viewOf(readAddress()) === this.view && window.location.hash.length > 1;
-    if (this.wanted || this.look?.rows || (rounds.wanted && rounds.isSeen)) return null;
+    if (this.wanted || this.look?.rows || rounds.wanted) return null;
     if (!runs.tickets.length && panes[0].at < 0 && isAbout) return null;
     // The place where a run is now changes, so a link does not name it.
     const following = guide.follow && panes.some(({ feed }) => feed.active);

@@ -3,6 +3,7 @@
 // that no address can hold.
 
 import { answered, letGo } from "./feed.js";
+import { keepList, keptList } from "./storage.js";
 
 export const NEEDS_FILE =
   "This address is of a file that was opened on another page: open that file here to see it.";
@@ -12,6 +13,8 @@ const UNSAID =
 const CUT_ADDRESS = "the address names no valid run: it may have been cut";
 const MOST_ASKED = 5000; // characters of all requests in an address
 const LOOK_AGAIN = 500; // milliseconds between looks at runs that go on
+const OPENED = "draftscope-examples", // NAME=TICKET each, of this tab
+  MOST_OPENED = 24;
 const LINKS = ["run", "other", "third", "fourth"]; // tickets that only let one look
 
 /** What the address says of these runs; {} as long as the server has not told of all. */
@@ -68,6 +71,20 @@ async function areGone(source, tickets) {
   return !!runs && runs.length < tickets.length;
 }
 
+/** The run of an example, {ticket} or {error}: of one that ships the run that this tab has of it,
+ * as long as the server does. A file of the command line may have been written anew. */
+export async function exampleOf(source, name) {
+  const key = `${name}=`,
+    ticket = keptList(OPENED)
+      .find((each) => each.startsWith(key))
+      ?.slice(key.length);
+  if (ticket && source.runs && !(await areGone(source, [ticket]))) return { ticket };
+  const answer = await answered(source.example({ name })),
+    others = keptList(OPENED).filter((each) => !each.startsWith(key));
+  if (answer.ships) keepList(OPENED, [key + answer.ticket, ...others].slice(0, MOST_OPENED));
+  return answer;
+}
+
 /** Open the examples and start the requests, each in its place: all of them or, said why, none.
  *  What was started goes on only where it is still wanted. */
 export async function openNamed(source, made, isWanted = () => true) {
@@ -75,8 +92,10 @@ export async function openNamed(source, made, isWanted = () => true) {
     begun = requests.length ? await answered(source.start({ asked: requests })) : { tickets: [] },
     started = [...(begun.tickets ?? [])];
   const answers = await Promise.all(
-    made.map((each) => {
-      if (typeof each === "string") return answered(source.example({ name: each }));
+    made.map((each, at) => {
+      const isAgain = made.indexOf(each) < at; // a run beside itself
+      if (typeof each === "string")
+        return isAgain ? answered(source.example({ name: each })) : exampleOf(source, each);
       return isRequest(each) ? { ticket: started.shift() } : {};
     }),
   );

@@ -75,12 +75,27 @@ export function keepInSight(list, part) {
 }
 
 export class Strip {
-  /** onPick(roundNumber, row) when a token is clicked. */
-  constructor(onPick) {
+  /** onPick(roundNumber, row) when a token is clicked; onRange(roundNumber, event) when one is
+   * pressed with Shift, or a hand is drawn over it then. */
+  constructor(onPick, onRange) {
     this.bands = [];
-    this.element = tokenList({ "aria-multiselectable": "true" }, "round", (round, token) =>
-      onPick(round, Number(token.getAttribute("data-row"))),
+    let isRange = false;
+    this.element = tokenList(
+      { "aria-multiselectable": "true" },
+      "round",
+      (round, token) => isRange || onPick(round, Number(token.getAttribute("data-row"))),
     );
+    const over = (event) => {
+      const token = event.target.closest("[data-round]");
+      if (token) isRange = onRange(Number(token.getAttribute("data-round")), event);
+    };
+    this.element.addEventListener("pointerdown", over);
+    this.element.addEventListener(
+      "pointermove",
+      (event) => event.buttons && isRange && over(event),
+    );
+    // Else the browser selects the words between.
+    this.element.addEventListener("mousedown", (event) => event.shiftKey && event.preventDefault());
   }
 
   /** Add the tokens of rounds, the first of them number `first`. The page is measured once: for
@@ -112,6 +127,12 @@ export class Strip {
     if (!this.current) return;
     this._select(true);
     keepInSight(this.element, this.current);
+  }
+
+  /** Mark the bands of rounds that are selected. */
+  choose(numbers) {
+    const chosen = new Set(numbers);
+    this.bands.forEach((band, at) => band.classList.toggle("chosen", chosen.has(at)));
   }
 
   _select(chosen) {

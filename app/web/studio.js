@@ -82,14 +82,7 @@ export class Studio {
     this.help = helpDialog(this.legend);
     this.link = new Permalink(this);
     this.opening = new Opening(this);
-    this.search = new Search({
-      panes: () => this.panes,
-      found: (pane, row) => {
-        this._picked(pane);
-        this.select(row);
-      },
-      leave: () => this.active.tree.svg.focus(),
-    });
+    this.search = new Search(this);
     this.actions = new RunActions(this, !many);
     this.status = new StatusLine("The run on view", this.shelf, this.actions.all);
     this.player = new Player({
@@ -128,7 +121,7 @@ export class Studio {
     panes.forEach((pane, at) => pane.rename(LETTERS[at]));
     this.guide = this.comparing
       ? new Together(panes, changed, source, isWanted)
-      : new Alone(panes[0], changed, source);
+      : new Alone(panes[0], changed, source, this.rounds);
     this.frame.arrange(panes, this.guide, (pane) => this.runs.part(pane));
     for (const pane of panes) if (!pane.chip.hidden && pane.feed.run) this._chip(pane);
     this.rounds.stale(true);
@@ -269,6 +262,12 @@ export class Studio {
     if (!this.comparing || !this.panes.includes(pane)) return "";
     this.guide.point(pane, row);
     return row === null ? "" : this.guide.pointed(pane, row);
+  }
+
+  /** A node was found in a tree. */
+  found(pane, row) {
+    this._picked(pane);
+    this.select(row);
   }
 
   select(row) {

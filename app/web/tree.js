@@ -52,11 +52,8 @@ export class TreeView {
     const { band, ground, labels } = this.axis;
     this.spine = new Spine();
     this.svg.append(band, this.spine.element, this.scene.element, ground, labels);
-    this.window = new TreeWindow(
-      this.svg,
-      () => this._apply(),
-      () => this.onMove?.(),
-    );
+    const changed = () => [this.pointing.hide(), this._apply()]; // a hand at rest is elsewhere now
+    this.window = new TreeWindow(this.svg, changed, () => this.onMove?.());
     this.map = new TreeMap((x, y) => this.window.jump(x, y));
     this.pointing = new Pointing(this);
     const how = h("span", { id: `${this.name}-keys`, class: "ds-unseen" }, SPOKEN_KEYS);

@@ -108,7 +108,9 @@ def decode(
         _commit(target, drafter, draft, verdict, scores.features)
         committed = _cut(draft, verdict, left, target.stop_ids)
         clock.lap("commit")
-        record = Round(index, position, draft, verdict, committed, times=clock.times)
+        record = Round(
+            index, position, draft, verdict, committed, times=clock.times, budget=settings.budget
+        )
         if builder is not None:
             builder.took(draft.nodes, record.times.total)
         if observe is not None:

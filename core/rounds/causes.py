@@ -15,6 +15,7 @@ class Cause(StrEnum):
     ACCEPTED = "accepted"
     OUTRANKED = "outranked"
     PRUNED = "pruned"
+    STOPPED = "stopped"
     NOT_READ = "not_read"
     SHORT_LIST = "short_list"
     OUTSIDE = "outside"
@@ -66,6 +67,7 @@ _WORDS = {
     Cause.ACCEPTED: _same("accepted"),
     Cause.OUTRANKED: _Words("outranked", "outranked", "outranked by a sibling"),
     Cause.PRUNED: _missed("pruned by budget", "budget"),
+    Cause.STOPPED: _missed("left out by the builder's own rule", "own rule", "builder's own rule"),
     Cause.NOT_READ: _missed("behind what the builder reads of a list", "not read",
                             "behind what the builder reads"),
     Cause.SHORT_LIST: _missed("beyond what this budget lists", "beyond this budget's lists",

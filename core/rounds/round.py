@@ -129,6 +129,7 @@ class Round:
 
     index      0, 1, 2 … within the run
     position   absolute position of the root token (prompt tokens come first)
+    budget     the most nodes that it might draft; None: not recorded
     committed  tokens this round added to the text, cut at stop tokens and limits
     texts      token id → text, for every id a view shows (of long lists the first ones)
     block      a denoising call's block; then the draft is a ``BlockDraft``, ``position`` that of
@@ -147,6 +148,7 @@ class Round:
     texts: Mapping[int, str] = field(default_factory=dict)
     block: Block | None = None
     faults: tuple[str, ...] = field(default=(), compare=False)
+    budget: int | None = field(default=None, compare=False)  # the run's: its header tells it
 
     @property
     def accepted(self) -> int:
@@ -306,14 +308,21 @@ class Round:
         if rank == 0 or (asked and (listed is None or self.verdict.bonus not in listed.ids)):
             short = rank and listed is not None and self._as_long_as_the_budget(proposal, listed)
             return Cause.SHORT_LIST if short else Cause.OUTSIDE
-        unread = read is not None and rank is not None and rank > read
-        return Cause.NOT_READ if unread else Cause.PRUNED
+        if read is not None and rank is not None and rank > read:
+            return Cause.NOT_READ
+        return Cause.STOPPED if self._had_nodes_left else Cause.PRUNED
+
+    @property
+    def _had_nodes_left(self) -> bool:
+        """Whether the builder drafted fewer nodes than it might: then a larger budget gives it the
+        same draft."""
+        return self.budget is not None and self.draft.nodes < self.budget
 
     def _as_long_as_the_budget(self, proposal: Proposal, listed: Candidates) -> bool:
         """Whether a larger budget has longer lists. A list that is shorter than the draft is all
         that the drafter gives, or that was recorded."""
         own = proposal.factorised_lists and proposal.read is None
-        return own and len(listed.ids) >= self.draft.nodes
+        return own and not self._had_nodes_left and len(listed.ids) >= self.draft.nodes
 
     def why(self, row: int) -> Cause:
         """Why this row's branch lived or died."""

@@ -164,6 +164,7 @@ class TraceReader:
         self.header = _header(first, name)
         rule = self.header.settings.get("sampling")
         self._greedy = isinstance(rule, Mapping) and rule.get("temperature") == 0
+        self._budget = self.header.stated("budget", int)
         self.lies: tuple[str, ...] = ()
         self._totals = Totals()
 
@@ -171,7 +172,7 @@ class TraceReader:
         before = None
         for number, line in self._rounds(RoundLine):
             try:
-                record = round_from_line(line)
+                record = round_from_line(line, self._budget)
             except BadField as why:
                 raise self._error(number, why) from None
             if self._greedy:
@@ -293,8 +294,9 @@ _ROWS = np.arange(MAX_ROWS, dtype=np.uint32)
 
 
 @np.errstate(over="raise")  # for numbers that no float32 can hold
-def round_from_line(line: RoundLine) -> Round:
-    """The Round of a trace's line. Raises BadField, the end of a sentence, if there is none."""
+def round_from_line(line: RoundLine, budget: int | None = None) -> Round:
+    """The Round of a trace's line; ``budget`` is the run's. Raises BadField, the end of a sentence,
+    if there is none."""
     nodes, block = line.nodes, None if line.block is None else _block(line.block)
     rows = _rows(nodes)
     draft = _tree(line, rows) if block is None else _graph(nodes, rows, block)
@@ -313,6 +315,7 @@ def round_from_line(line: RoundLine) -> Round:
         times=Times() if line.times is None else Times(*astuple(line.times)),
         texts=line.texts or {},
         block=block,
+        budget=budget,
     )
 
 

@@ -114,6 +114,7 @@ class Recorder:
             verdict=Verdict(tuple(map(int, path)), answers, int(bonus) if drawn else None),
             committed=tuple(map(int, committed)),
             times=times,
+            budget=self._header.stated("budget", int),
         )
         record = more(with_measures(record, p, q))
         if self._text is not None:

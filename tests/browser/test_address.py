@@ -73,6 +73,15 @@ def test_an_example_s_link_has_round_node_and_drawing(visit: Open, address: str)
     expect(again.locator("#ds-scope .ds-inspector")).to_be_visible()
 
 
+def test_a_link_without_a_part_shows_the_tree_in_an_open_page_too(visit: Open, address: str):
+    page = visit(f"{address}/#trace=chat-dart&round=4&show=stats")
+    shown = page.locator("#ds-scope .ds-scope")
+    expect(shown).to_have_attribute("data-show", "stats")
+    page.evaluate("location.hash = '#trace=chat-dart&round=5'")
+    expect(title(page)).to_have_text(at_round(5))
+    expect(shown).to_have_attribute("data-show", "tree")
+
+
 def test_a_live_run_s_link_runs_its_request_again(visit: Open):
     page = visit()
     run(page, "hello & goodbye = “all”", budget=16)

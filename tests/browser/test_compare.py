@@ -436,6 +436,18 @@ def test_a_pane_says_how_many_nodes_are_shared_in_whole_or_not(
         assert head.evaluate("e => e.scrollWidth <= e.clientWidth")
 
 
+def test_at_150_percent_trees_fill_the_window_and_the_steps_stay(visit: Open, address: str):
+    size = {"width": 960, "height": 600}  # of 1440 × 900
+    page = visit(f"{address}/#view=compare&trace=code-ddtree-16,code-treeflash", viewport=size)
+    pictures = page.locator("#ds-c-scope .ds-picture:visible")
+    expect(pictures).to_have_count(2)
+    for picture in pictures.all():
+        box = picture.bounding_box()
+        assert box and box["height"] >= 0.75 * size["height"]
+    pictures.first.scroll_into_view_if_needed()
+    expect(page.locator("#ds-c-scope .ds-toolbar")).to_be_in_viewport(ratio=1)
+
+
 # ── traces ───────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -339,3 +339,12 @@ def test_nothing_runs_off_the_page(page: Page):
         page.keyboard.press("End")
         expect(heading(page)).to_contain_text("Step 64")
         assert page.evaluate(off) <= 0
+
+
+@pytest.mark.parametrize("width", [960, 1024])
+def test_a_narrow_window_says_all_settings(visit: Open, address: str, width: int):
+    page = visit(f"{address}/#view=denoise", viewport={"width": width, "height": 720})
+    said = page.locator("#ds-d-open-settings")
+    expect(said).to_contain_text("tokens")
+    assert said.evaluate("e => e.scrollWidth <= e.clientWidth")
+    expect(page.locator("#ds-d-panel .ds-chip", has_text="trace").first).to_be_visible()

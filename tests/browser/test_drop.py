@@ -159,6 +159,20 @@ def test_more_traces_than_are_listed_are_measured_together(visit: Open):
     expect(report.get_by_role("row", name="acceptance at 6")).to_contain_text("≥ 7 ÷ drafts")
 
 
+def test_traces_that_do_not_stand_side_by_side_are_measured_together(visit: Open):
+    page = visit()
+    settle(page)
+    names = ("dart", "hydra", "medusa", "pld", "dflash")
+    drag(page, "drop", *(TRACES / f"chat-{name}.jsonl.gz" for name in names))
+    expect(said(page)).to_have_text("5 traces: listed in Compare, under Examples", timeout=60_000)
+    page.get_by_role("button", name="Measure them together").click()
+    report = page.get_by_role("region", name="An opened file")
+    expect(report).to_contain_text("The rounds of 5 traces together")
+    for name in names:
+        expect(report.get_by_role("row", name=name).first).to_be_visible()
+    expect(page.get_by_role("dialog", name="Examples and runs")).to_have_count(0)
+
+
 def test_a_fifth_run_is_listed_where_compare_has_four(visit: Open):
     page = visit()
     settle(page)

@@ -536,6 +536,21 @@ def test_trees_and_what_the_words_speak_of_are_in_sight_at_1024_by_768(learn: Op
         assert page.evaluate(UNSEEN) == [], (chapter + 1, step + 1)
 
 
+def test_tokens_are_whole_where_there_is_room_beside_them(learn: Open):
+    page = learn("#learn=9.4", viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    tokens = page.locator(".ds-lesson-tree:not([hidden]) .ds-node:not(.out) .token")
+    for chapter, step in ((8, 3), (7, 1)):
+        page.evaluate(f"learn.go({chapter}, {step})")
+        page.evaluate(FRAMES)
+        said = tokens.all_text_contents()
+        assert said and not [each for each in said if "…" in each]
+    controls = page.locator(".ds-lesson-controls")
+    page.set_viewport_size({"width": 911, "height": 600})  # zoomed
+    keys, present = (controls.get_by_role("button", name=n) for n in ("Keys", "Present"))
+    places = [each.bounding_box() for each in (keys, present)]
+    assert places[0] and places[1] and places[0]["y"] == places[1]["y"]
+
+
 def test_the_whole_tree_is_in_sight_once_a_phone_presents(learn: Open):
     page = learn("#learn=5.10", viewport={"width": 390, "height": 844}, reduced_motion="reduce")
     page.keyboard.press("p")

@@ -20,8 +20,9 @@ TEXT = "{http://www.w3.org/2000/svg}text"
 PRESS = """(button, form) => [...button.parentElement.children]
   .find((each) => each.textContent === form).click()"""
 PAUSE = 150  # ms: a browser drops what a page saves beyond ten files a second
+CALIBRATED = "view=calibration&trace=chat-dart,chat-treeflash"
 PLACES = {  # what an address shows, and how many figures at least
-    "view=calibration&trace=chat-dart,chat-treeflash": (".ds-below figure .main-svg", 9),
+    CALIBRATED: (".ds-below figure .main-svg", 9),
     "view=denoise": (".dn-graph .ds-node", 3),
     "view=results": (".ds-scatter", 1),
     "view=whatif&text=fibonacci": (".ds-figure .main-svg", 3),
@@ -66,6 +67,31 @@ def test_every_figure_is_a_pdf(visit: Open, address: str, place: str):
         assert made.mediabox[2:] == pytest.approx([0.75 * width, 0.75 * height], abs=0.1)
         assert letters(made.extract_text()) == letters(words)
     assert len(found) >= least
+
+
+# The smallest type of an SVG in points, as it is printed.
+SMALLEST = """text => {
+  const svg = new DOMParser().parseFromString(text, "image/svg+xml").documentElement,
+    scale = svg.getAttribute("width") / svg.getAttribute("viewBox").split(/[ ,]+/)[2];
+  const size = (e) => parseFloat(e.style.fontSize || e.getAttribute("font-size"));
+  return Math.min(...[...svg.querySelectorAll("text")].map(size).filter(Boolean)) * scale * 0.75;
+}"""
+
+
+@pytest.mark.parametrize("place", [CALIBRATED, "view=results"])
+def test_charts_of_a_column_have_type_that_is_read(visit: Open, address: str, place: str):
+    page = visit(f"{address}/")
+    page.evaluate(
+        "localStorage['draftscope-paper'] = JSON.stringify({ground: 'white', inches: 3.25})"
+    )
+    page.goto(f"{address}/#{place}")
+    page.reload()
+    expect(page.locator(PLACES[place][0]).first).to_be_visible()
+    buttons = page.get_by_role("button", name="as PDF", include_hidden=True).element_handles()
+    for button in filter(drawn, buttons):
+        text = saved(page, button, "SVG").decode()
+        assert ElementTree.fromstring(text).attrib["width"] == "312"
+        assert page.evaluate(SMALLEST, text) >= 7
 
 
 def test_one_choice_of_ground_and_width_is_of_all_pictures(visit: Open, address: str):

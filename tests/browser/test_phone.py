@@ -165,6 +165,19 @@ def test_sizes_follow_the_text_size_of_the_browser(visit: Open):
     expect(tabs).to_have_count(len(TABS))  # in two rows
 
 
+def test_large_text_leaves_the_tools_in_sight_and_makes_the_nodes_larger(visit: Open, address: str):
+    url, viewport = f"{address}/#trace=chat-dart&round=2", {"width": 1440, "height": 900}
+    page = visit(url, viewport=viewport)
+    letters = "e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a"
+    token = page.locator(".ds-tree:visible .ds-node .token").first
+    expect(token).to_be_visible()
+    browser = page.context.new_cdp_session(page)
+    browser.send("Page.setFontSizes", {"fontSizes": {"standard": 24}})
+    page.reload()
+    expect(page.locator(".ds-toolbar:visible")).to_be_in_viewport(ratio=1)
+    assert token.evaluate(letters) >= 1.5 * 12
+
+
 def test_a_link_is_not_replaced_by_the_example(visit: Open, address: str):
     url = f"{address}/#trace=chat-dart&round=2"
     page = visit(url, viewport={"width": WIDTH, "height": HEIGHT})

@@ -63,8 +63,8 @@ def test_a_live_run_is_presented(visit: Open):
     expect(page.locator(".ds-presenting .ds-node").first).to_be_visible()
     number = page.locator(".ds-presenting .ds-round-title")  # hidden, and still told
     expect(number).not_to_have_text(number.text_content() or "")  # it goes on
-    page.wait_for_timeout(400)
-    assert min(page.evaluate(SIZES)) >= 19.99
+    # between two rounds no box may be drawn yet
+    page.wait_for_function(f"() => Math.min(...({SIZES})(), 1e9) >= 19.99 && ({SIZES})().length")
     page.keyboard.press("Escape")
     page.locator("#ds-stop").click()
 
@@ -98,6 +98,36 @@ def test_every_view_is_presented(visit: Open, address: str, end: str, picture: s
     expect(page.locator(".ds-presenting")).to_have_count(0)
 
 
+# Words of the picture that are not wholly in it, and those on the dashed line.
+CUT = """() => {
+  const picture = document.querySelector(".ds-scatter"),
+    box = (part) => part.getBoundingClientRect(),
+    all = box(picture),
+    line = box(picture.querySelector(".plain")),
+    texts = [...picture.querySelectorAll("text")],
+    out = ({left, top, right, bottom}) => left < all.left - 1 || right > all.right + 1 ||
+      top < all.top - 1 || bottom > all.bottom + 1,
+    crossed = (text) => text.matches(".says") &&
+      box(text).top < line.top - 1 && box(text).bottom - 4 > line.top + 1;
+  return texts.filter((text) => out(box(text)) || crossed(text)).map((e) => e.textContent);
+}"""
+
+
+def test_no_word_of_the_presented_results_is_cut(visit: Open, address: str):
+    page = visit(f"{address}/#view=results", viewport=SCREEN)
+    expect(page.locator(".ds-scatter")).to_be_visible()
+    page.locator("#ds-present").click()
+    page.wait_for_function(FULL)
+    page.wait_for_timeout(400)  # the window has its new size
+    assert page.evaluate(CUT) == []
+    picture = page.locator(".ds-scatter")
+    expect(picture).to_be_in_viewport(ratio=1)
+    box = picture.bounding_box()
+    assert box and box["height"] > 0.7 * SCREEN["height"]
+    letters = "e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a"
+    assert picture.locator("text").first.evaluate(letters) > 18
+
+
 @pytest.mark.parametrize("runs", ["code-spiffy-10,code-denoise", "code-spiffy-10"])
 def test_the_graph_of_a_denoising_step_is_presented_beside_the_grids(
     visit: Open, address: str, runs: str
@@ -111,6 +141,10 @@ def test_the_graph_of_a_denoising_step_is_presented_beside_the_grids(
     assert len(parts) == 2 + runs.count(",")
     for part in parts:
         expect(part).to_be_in_viewport(ratio=1)
+    boxes = page.locator(".dn-graph .ds-node .box")
+    assert boxes.count() > 10
+    for box in boxes.all():  # the whole graph
+        expect(box).to_be_in_viewport(ratio=1)
     for card in page.locator(":is(.dn-card, .dn-graph):visible").all():  # down to the edge
         place = card.bounding_box()
         assert place and place["y"] + place["height"] > SCREEN["height"] - 12

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { chosenOf, likely } from "../../app/web/drop.js";
+import { likely } from "../../app/web/drop.js";
+import { chosenOf } from "../../app/web/folder.js";
 
 const files = (...paths) => paths.map((path) => ({ path, file: path })),
   chosen = (...paths) => chosenOf(files(...paths)).chosen.map(({ path }) => path);

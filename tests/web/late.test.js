@@ -309,8 +309,10 @@ test("what an address started is stopped where it is not wanted any more", async
   assert.deepEqual(stopped, ["t"]);
 });
 
+const UNSEEN = { checkVisibility: () => false };
+
 test("lines that an address named are of its runs", () => {
-  const table = made(RoundsTable, { wanted: [3, 5], element: { checkVisibility: () => false } });
+  const table = made(RoundsTable, { wanted: [3, 5], waiting: 1, element: UNSEEN });
   table.stale();
   assert.deepEqual(table.wanted, [3, 5]);
   table.stale(true);

@@ -3,8 +3,9 @@ import { beforeEach, mock, test } from "node:test";
 import { ViewInAddress } from "../../app/web/address.js";
 import { unopened } from "../../app/web/drop.js";
 import { goTo } from "../../app/web/goto.js";
-import { ticketsOf, whenEnded } from "../../app/web/named.js";
+import { exampleOf, ticketsOf, whenEnded } from "../../app/web/named.js";
 import { Look } from "../../app/web/studio/look.js";
+import { promptNamed } from "../../app/web/studio/mount.js";
 import { Turns } from "../../app/web/turns.js";
 import { showLinked } from "../../app/web/whatif/linked.js";
 
@@ -30,6 +31,42 @@ test("a tab that the address is not of says nothing about the address", async ()
   assert.deepEqual(await ticketsOf({}, null, null), { tickets: [], said: "" });
   const { said } = await ticketsOf({}, {}, null);
   assert.match(said, /may have been cut/);
+});
+
+test("an example that ships is one run in this tab, as long as the server has it", async () => {
+  const kept = {},
+    held = new Set();
+  globalThis.sessionStorage = {
+    getItem: (name) => kept[name] ?? null,
+    setItem: (name, text) => (kept[name] = text),
+  };
+  let made = 0;
+  const source = {
+    example: async ({ name }) => {
+      const ticket = `${name}-${++made}`;
+      held.add(ticket);
+      return { ticket, ships: name !== "given" };
+    },
+    runs: async ({ tickets }) => ({ runs: tickets.filter((each) => held.has(each)) }),
+  };
+  const opened = async (name) => (await exampleOf(source, name)).ticket;
+  assert.equal(await opened("chat"), "chat-1");
+  assert.equal(await opened("code"), "code-2");
+  assert.equal(await opened("chat"), "chat-1");
+  held.clear(); // the server was started anew
+  assert.equal(await opened("chat"), "chat-3");
+  assert.deepEqual([await opened("given"), await opened("given")], ["given-4", "given-5"]);
+  const { tickets } = await ticketsOf(source, { trace: "chat,chat" }, null, always);
+  assert.deepEqual(tickets, ["chat-3", "chat-6"]); // beside itself
+  delete globalThis.sessionStorage;
+});
+
+test("the prompt of a run that an address names is known before it has come", () => {
+  const told = { prompts: { code: "Write." } };
+  assert.equal(promptNamed({ trace: "code-dart,chat-dart" }, told), "Write.");
+  assert.equal(promptNamed({ made: [{ prompt: "Hello" }, false] }, told), "Hello");
+  assert.equal(promptNamed({ made: [null] }, told), undefined);
+  assert.equal(promptNamed({ round: 3 }, told), undefined);
 });
 
 test("runs are waited for, and no file that is being written", async () => {

@@ -134,7 +134,7 @@ test("a name keeps away from other words of the picture", () => {
   const row = { title: "PLD" },
     point = { row, from: 120, at: 130, to: 140, y: 200 },
     words = { left: 150, right: 350, top: 185, bottom: 215 };
-  assert.ok(named([point], 360)[0].name.left >= 140);
-  const { name } = named([point], 360, [words])[0];
+  assert.ok(named([point], { wide: 360 })[0].name.left >= 140);
+  const { name } = named([point], { wide: 360 }, [words])[0];
   assert.ok(name.right <= words.left || name.bottom <= words.top || name.top >= words.bottom);
 });

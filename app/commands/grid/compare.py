@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from analysis.numbers import plural
 from app.command_line import option, words
 from app.commands.grid.sweep import Sweep, carry_out
 from app.commands.options import BUDGETS, method
 from app.report.sections import CHECKPOINTS, PAIRED, Section
 from app.report.shown import parts, show
-from app.terminal import ProgressBar, console
+from app.terminal import ProgressBar, console, one_line
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.registry import split
@@ -20,6 +21,7 @@ from core.models import presets
 
 if TYPE_CHECKING:
     from analysis.experiments.sweep_folder import Folder
+    from analysis.frames import Frame
     from analysis.measures.tables import Tables
 
 
@@ -104,4 +106,28 @@ def _frames(tables: Tables, chosen: Sequence[tuple[str, str]]) -> dict[str, Any]
 
 def _show(tables: Tables, chosen: Sequence[tuple[str, str]]) -> None:
     taus = replace(PAIRED, title="τ on the same texts", below=Section.below)
-    show(console(), parts((taus, *CHECKPOINTS), _frames(tables, chosen), tables))
+    frames = _frames(tables, chosen)
+    show(console(), parts((taus, *CHECKPOINTS), frames, tables))
+    for line in alike_lines(tables, chosen, frames["checkpoints-stretches"]):
+        console().print(one_line(line, 400), soft_wrap=True)
+
+
+def alike_lines(
+    tables: Tables, chosen: Sequence[tuple[str, str]], stretches: Frame
+) -> Iterator[str]:
+    """Say of each pair that no stretch of text sets apart how far it was alike."""
+    from analysis.measures.checkpoints import alike
+
+    apart = (
+        set() if stretches.empty else set(zip(stretches["method"], stretches["other"], strict=True))
+    )
+    for one, other in chosen:
+        if {(one, other), (other, one)} & apart:
+            continue
+        same, texts = alike(tables, one, other)
+        if 0 < same == texts:
+            whole = f"in every round of {plural(texts, 'text')}"
+            yield f"{one} and {other} accepted the same tokens {whole}."
+        elif texts:
+            found = f"{one} and {other} accepted the same in {same} of {plural(texts, 'text')}"
+            yield f"{found}; in none does one take in a round what costs the other several."

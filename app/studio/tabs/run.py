@@ -13,6 +13,7 @@ from typing import Any
 import gradio as gr
 
 from analysis.charts.palette import LETTERS
+from app.studio import shipped
 from app.studio.components import (
     MODULES_JS,
     QUIET,
@@ -82,7 +83,12 @@ def form_tab(
     with form_above_view(prefix) as places:
         form = make_form(studio.methods, places)
         with places.view:
+<<<<<<< HEAD
             shown = view(name, f"{prefix}-scope", {**studio.routes.of_runs(denoising), **more})
+=======
+            told = {} if denoising else {"prompts": shipped.RECORDED}
+            shown = view(name, f"{prefix}-scope", studio.routes.of_runs(denoising) | more, told)
+>>>>>>> main
 
     def submit(values: dict[Any, Any]) -> Any:
         """Queue the runs; the view shows them by their tickets, or why there are none: a sentence

@@ -3,6 +3,7 @@
 import { button, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { firstOf, Gallery, shelve, shelved } from "../gallery.js";
+import { exampleOf } from "../named.js";
 import { sign } from "../parts.js";
 import { keptTickets, lettersFor, UNASKED } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
@@ -74,7 +75,7 @@ export class RunChooser {
 
   async _example(isWanted, missing) {
     const { first } = await answered(this.source.examples({})),
-      { ticket } = await answered(this.source.example({ name: first?.run?.[0] })),
+      { ticket } = await exampleOf(this.source, first?.run?.[0]),
       { runs } = await answered(this.source.runs({ tickets: ticket ? [ticket] : [] }));
     if (isWanted()) await this._take(runs || [], ticket, missing);
   }

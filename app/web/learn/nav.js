@@ -26,6 +26,7 @@ export class CourseNav {
     const large = { "aria-pressed": "false", title: "Large type, the whole screen (p)" };
     this.large = button("Present", large, () => hear.present());
     this.element = h("nav", { class: "ds-card ds-learn-nav", "aria-label": "Course" }, this.list);
+    const keys = tool("?", "Keys", () => hear.help(), "?");
     const parts = [
       this.dots,
       back,
@@ -33,8 +34,7 @@ export class CourseNav {
       next,
       this.count,
       h("span", { class: "ds-spring" }),
-      this.large,
-      tool("?", "Keys", () => hear.help(), "?"),
+      h("span", { class: "ds-row ds-together" }, this.large, keys), // in one line
     ];
     this.controls = toolbar("Steps", h("div", { class: "ds-lesson-controls ds-row" }, parts));
   }

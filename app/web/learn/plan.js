@@ -1,9 +1,12 @@
 // Where the boxes of a lesson's tree stand: some rows of a round, in the room of the whole tree.
 
 import { squeezed } from "../tree/boxes.js";
-import { FAR } from "../tree/camera.js";
+import { FAR, TYPE } from "../tree/camera.js";
 import { TreePlan } from "../tree/plan.js";
 
+const MOST_LETTERS = 22, // of a token that a box is widened for
+  LETTER = 8.5, // of the plane: a letter of a token,
+  LARGE_LETTER = 11; // and of a large one
 const LEAST_SHARE = 0.6, // of the whole tree: the picture does not jump with every node that comes
   READ = FAR + 0.001; // where the numbers of squeezed boxes are just read
 
@@ -18,6 +21,7 @@ export function subtree(full, spec) {
     rows,
     ghost,
     whole: full,
+    short: full.short && lengthened(full),
     parents: rows.map((row) => at.get(full.parents[row]) ?? -1),
     depths: take(full.depths),
     y: take(full.y),
@@ -43,6 +47,16 @@ export function subtree(full, spec) {
   };
 }
 
+/** The words of tokens whose usual boxes have no room for all of their letters: all, up to a number
+ * of them. */
+function lengthened({ short, labels }) {
+  const words = ([token, cut]) => [
+    token,
+    labels[token].length > MOST_LETTERS ? cut : labels[token],
+  ];
+  return Object.fromEntries(Object.entries(short).map(words));
+}
+
 /** The rows of a lesson, in as much room as the whole tree takes. */
 export class LessonPlan extends TreePlan {
   /** within: {wide, high} in pixels, in which boxes are as narrow and as near to each other as it
@@ -54,7 +68,34 @@ export class LessonPlan extends TreePlan {
   _place() {
     const { wide, high } = this.within;
     Object.assign(this, squeezed(this, this.lattice, { wide: wide / READ, high: high / READ }));
+    Object.assign(this, this._widened());
     super._place();
+  }
+
+  /** Boxes as wide as their longest words, as long as no tree is smaller for it than life. */
+  _widened() {
+    const { boxW, boxH, stepX, stepY, letters, large, slim, lattice, within } = this,
+      { columns, rows } = lattice,
+      scale = Math.min(
+        Math.max(TYPE, within.least ?? 0),
+        within.high / ((rows - 1) * stepY + boxH),
+      ),
+      gap = stepX - boxW,
+      free = (within.wide / scale - (columns - 1) * gap) / columns,
+      lacks = Math.min(MOST_LETTERS, this._longest) - letters;
+    if (slim || this.round.lines || lacks <= 0 || free <= boxW || !Number.isFinite(within.high))
+      return {};
+    const letter = large ? LARGE_LETTER : LETTER,
+      wider = Math.min(free - boxW, lacks * letter);
+    return { boxW: boxW + wider, stepX: stepX + wider, letters: letters + wider / letter };
+  }
+
+  /** Letters of the longest token, with its mark and sign. */
+  get _longest() {
+    const { whole, ghost, short, labels } = this.round,
+      words = whole.tokens.map((token) => short?.[token] || labels[token]),
+      mark = 2 + (whole.signs ? 2 : 0);
+    return mark + Math.max(...[...words, ghost?.short ?? ""].map((each) => each.length));
   }
 
   /** How many boxes stand beside and below one another in the whole tree. */

@@ -134,7 +134,8 @@ export class LessonTree extends TreeView {
   get _within() {
     const [wide, high] = this.window.size,
       { around, tools } = this._room;
-    return { wide: wide - 2 * around, high: high - 2 * around - tools };
+    const { least } = this.window;
+    return { wide: wide - 2 * around, high: high - 2 * around - tools, least };
   }
 
   /** The scale at which the shown part of a plan fills the window. */

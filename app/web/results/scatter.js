@@ -2,49 +2,76 @@
 // when its own cost is paid.
 
 import { number, ratio, s, words } from "../dom.js";
-import { TYPE } from "../tree/camera.js";
+import { wideFor } from "../save/paper.js";
+import { outOfSight, picture } from "../save/picture.js";
 
-const WIDEST = 1100; // pixels: in more room all of it is larger
-// Pixels of the picture's height, and at its right for the names of what stands there: on a narrow
+// All in heights of the type that is drawn: it is larger where somebody set so, and presented.
+const LEAST = 340; // pixels of a saved picture: it is drawn so wide, and scaled to less
+const USUAL = 11.5; // pixels of it
+const WIDEST = 96; // in more room all of it is larger
+// The picture's height, and what is at its right for the names of what stands there: on a narrow
 // window those go above and below.
-const WIDE = { H: 300 * TYPE, RIGHT: 176 * TYPE };
-const NARROW = { H: 420 * TYPE, RIGHT: 20 };
-const PHONE = 720 * TYPE;
-const LEFT = 54 * TYPE;
-const TOP = 14 * TYPE;
-const BOTTOM = 40 * TYPE;
-const LINE = 15 * TYPE; // pixels of a name: its height,
-const LETTER = 7 * TYPE; // and the width of a letter
-const DOT = 7; // room around a dot,
+const WIDE = { tall: 26, right: 15.3 };
+const NARROW = { tall: 36.5, right: 1.75 };
+const PHONE = 62.6;
+const LEFT = 4.7; // for the speeds at the axis
+const TOP = 1.2;
+const BOTTOM = 3.5;
+const LINE = 1.3; // of a name: its height,
+const LETTER = 0.61; // and the width of a letter
+const DOT = 7; // pixels: room around a dot,
 const RADIUS = 5; // and the dot itself
 const LONGEST = 40; // letters of a name
 const FASTER = "faster than plain decoding";
 const SLOWER = "slower";
 
+/** The picture for a place on the page, in its type: presented it fills the place. `width`: another
+ * than that of the place. */
+export function scatterIn(place, rows, width) {
+  const { clientWidth, clientHeight } = place,
+    tall = !width && place.closest(".ds-presenting") && clientHeight,
+    size = Number.parseFloat(getComputedStyle(place).fontSize);
+  return scatter(rows, size, { wide: width || clientWidth, tall });
+}
+
+/** The picture for a file, drawn as wide as that wants it. */
+export function savedScatter(place, rows) {
+  const width = wideFor(place.clientWidth, LEAST),
+    svg = scatterIn(place, rows, width);
+  return outOfSight(place, svg, (host) => {
+    host.style.width = `${width}px`;
+    return picture(svg);
+  });
+}
+
 /** rows: {title, tau, speed, low, high}; those without a speed are not drawn; low and high may be
- * null. width: pixels that there are for it. null: too few. */
-export function scatter(rows, width = WIDEST) {
-  const W = Math.min(width, WIDEST),
-    { H, RIGHT } = W < PHONE ? NARROW : WIDE;
+ * null. size: pixels of its type; room: those that there are for it, `tall` where all of that is to
+ * be used. null: too few rows. */
+function scatter(rows, size = USUAL, { wide, tall } = {}) {
+  const most = WIDEST * size,
+    W = Math.min(wide || most, most),
+    shape = W < PHONE * size ? NARROW : WIDE,
+    H = tall ? (tall * W) / (wide || W) : shape.tall * size,
+    [left, right, bottom] = [LEFT, shape.right, BOTTOM].map((each) => each * size),
+    [above, line, letter] = [TOP, LINE, LETTER].map((each) => each * size);
   const points = rows.filter((row) => row.speed && row.tau);
   if (points.length < 2) return null;
-  const most = (name) => Math.max(...points.map((row) => row[name]));
   const widest = Math.max(2, ...points.map((row) => row.high ?? row.tau)),
-    fastest = Math.max(1.2, 1.1 * most("speed")),
+    fastest = Math.max(1.2, 1.1 * Math.max(...points.map((row) => row.speed))),
     slowest = Math.min(0.9, 0.8 * Math.min(...points.map((row) => row.speed)));
-  const x = (tau) => LEFT + ((tau - 1) / (widest - 1)) * (W - LEFT - RIGHT);
-  const y = (speed) => TOP + ((fastest - speed) / (fastest - slowest)) * (H - TOP - BOTTOM);
+  const x = (tau) => left + ((tau - 1) / (widest - 1)) * (W - left - right);
+  const y = (speed) => above + ((fastest - speed) / (fastest - slowest)) * (H - above - bottom);
   const grid = [0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4]
     .filter((speed) => speed >= slowest && speed <= fastest)
     .flatMap((speed) => [
-      s("path", { class: speed === 1 ? "plain" : "grid", d: `M${LEFT} ${y(speed)}H${W - RIGHT}` }),
-      words(null, LEFT - 14, y(speed) + 4, ratio(speed), "end"),
+      s("path", { class: speed === 1 ? "plain" : "grid", d: `M${left} ${y(speed)}H${W - right}` }),
+      words(null, left - 1.2 * size, y(speed) + 0.35 * size, ratio(speed), "end"),
     ]);
   const ticks = Array.from({ length: Math.floor(widest) }, (_, i) =>
-    words(null, x(i + 1), H - BOTTOM + 16 * TYPE, i + 1, "middle"),
+    words(null, x(i + 1), H - bottom + 1.4 * size, i + 1, "middle"),
   );
   const end = W - 4,
-    said = (text, top) => box(end - text.length * LETTER, top, text.length * LETTER, LINE);
+    said = (text, top) => box(end - text.length * letter, top, text.length * letter, line);
   const places = named(
     points.map((row) => ({
       row,
@@ -53,8 +80,8 @@ export function scatter(rows, width = WIDEST) {
       to: x(row.high ?? row.tau),
       y: y(row.speed),
     })),
-    W,
-    [said(FASTER, y(1) - LINE), said(SLOWER, y(1))],
+    { wide: W, from: left, line, letter },
+    [said(FASTER, y(1) - line), said(SLOWER, y(1))],
   );
   const dots = places.map(({ row, from, at, to, y: up, name }) =>
     s(
@@ -63,7 +90,7 @@ export function scatter(rows, width = WIDEST) {
       s("title", {}, `${row.title}: τ ${number(row.tau)}, ${ratio(row.speed)} plain decoding`),
       s("path", { class: "whisker", d: `M${from} ${up}H${to}` }),
       s("circle", { cx: at, cy: up, r: RADIUS }),
-      words("name", name.left, name.top + LINE - 4, shortened(row.title)),
+      words("name", name.left, name.top + line - 0.35 * size, shortened(row.title)),
     ),
   );
   return s(
@@ -76,17 +103,31 @@ export function scatter(rows, width = WIDEST) {
     },
     grid,
     ticks,
-    words(null, (LEFT + W - RIGHT) / 2, H - 6, "τ: tokens a forward pass of the target", "middle"),
-    words("says", end, y(1) - 5, FASTER, "end"),
-    words("says", end, y(1) + 14 * TYPE, SLOWER, "end"),
+    words(
+      null,
+      (left + W - right) / 2,
+      H - 0.5 * size,
+      "τ: tokens a forward pass of the target",
+      "middle",
+    ),
+    words("says", end, y(1) - 0.5 * size, FASTER, "end"),
+    words("says", end, y(1) + 1.25 * size, SLOWER, "end"),
     dots,
   );
 }
 
+const PLACED = {
+  wide: WIDEST * USUAL,
+  from: LEFT * USUAL,
+  line: LINE * USUAL,
+  letter: LETTER * USUAL,
+};
+
 /** The points {row, from, at, to, y} of a picture so wide, each with the box of its `name`: right
  * of its whisker where nothing is in the way, else left of it, above, below, or the place of these
  * that covers least. others: boxes of other words. */
-export function named(points, width = WIDEST, others = []) {
+export function named(points, picture = {}, others = []) {
+  const { wide: all, from: least, line, letter } = { ...PLACED, ...picture };
   const taken = points.map(({ from, at, to, y }) => {
     const left = Math.min(from, at - RADIUS);
     return box(left, y - DOT, Math.max(to, at + RADIUS) - left, 2 * DOT);
@@ -94,16 +135,16 @@ export function named(points, width = WIDEST, others = []) {
   taken.push(...others);
   return points.map((point) => {
     const { row, from, at, to, y } = point,
-      wide = shortened(row.title).length * LETTER,
-      within = (left) => Math.max(LEFT, Math.min(width - wide, left));
+      wide = shortened(row.title).length * letter,
+      within = (left) => Math.max(least, Math.min(all - wide, left));
     const places = [
-      [Math.max(to, at + RADIUS) + DOT, y - LINE / 2],
-      [from - DOT - wide, y - LINE / 2],
-      [at - wide / 2, y - DOT - LINE],
+      [Math.max(to, at + RADIUS) + DOT, y - line / 2],
+      [from - DOT - wide, y - line / 2],
+      [at - wide / 2, y - DOT - line],
       [at - wide / 2, y + DOT],
-      [to, y - DOT - LINE],
+      [to, y - DOT - line],
       [to, y + DOT],
-    ].map(([left, top]) => box(within(left), top, wide, LINE));
+    ].map(([left, top]) => box(within(left), top, wide, line));
     const name = places.reduce((best, each) => (hidden(each) < hidden(best) ? each : best));
     taken.push(name);
     return { ...point, name };

@@ -7,13 +7,12 @@ import { answered } from "../feed.js";
 import { awaited, banner, card, choice, menu } from "../parts.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
-import { picture } from "../save/picture.js";
 import { setHeads, sorted, sortHead } from "../sorting.js";
 import { lookAt, lookedAt } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
 import { OpenedFile } from "./opened.js";
 import { aboutOf, choicesOf, OWN, rowsOf } from "./rows.js";
-import { scatter } from "./scatter.js";
+import { savedScatter, scatterIn } from "./scatter.js";
 
 const SHOWN_DEPTHS = 5;
 const LABELS = {
@@ -181,9 +180,10 @@ export class Results {
     };
     const lists = Object.entries(this.options).map((each) => [each[0], pick(each)]);
     this.picks = Object.fromEntries(lists);
-    this.picture = h("div", { class: "ds-wide" });
+    this.picture = h("div", { class: "ds-wide ds-scattered" });
+    this.untimed = h("p", { class: "ds-soft ds-tell" });
     new ResizeObserver(() => this._drawPicture()).observe(this.picture);
-    const draw = () => picture(this.picture.querySelector("svg")),
+    const draw = () => savedScatter(this.picture, this.shown),
       called = () => fileName(`methods ${this.setting.textContent}`);
     this.save = menu("Save the picture", pictureButtons("this picture", draw, called, "ds-small"));
     this.head = h("tr", {});
@@ -200,6 +200,7 @@ export class Results {
         [...title, ...Object.values(this.picks), this.save],
         h("p", { class: "ds-soft ds-tell" }, unbroken(aboutOf(answer))),
         this.picture,
+        this.untimed,
         this.whole,
         h("div", { class: "ds-wide" }, this.table),
       );
@@ -247,11 +248,13 @@ export class Results {
 
   _drawPicture() {
     const rows = this.shown,
-      drawn = scatter(rows, this.picture.clientWidth || undefined),
-      untimed = rows.filter((row) => !row.speed).map((row) => row.title),
-      left = h("p", { class: "ds-soft ds-tell" }, `not timed: ${untimed.join(", ")}`);
+      drawn = scatterIn(this.picture, rows),
+      untimed = rows.filter((row) => !row.speed).map((row) => row.title);
     this.save.hidden = !drawn;
-    this.picture.replaceChildren(...(drawn ? [drawn, untimed.length ? left : ""] : []));
+    this.picture.hidden = !drawn;
+    this.picture.replaceChildren(drawn ?? "");
+    this.untimed.hidden = !drawn || !untimed.length;
+    this.untimed.textContent = `not timed: ${untimed.join(", ")}`;
   }
 
   _sort(column) {

@@ -99,6 +99,19 @@ function mean(values) {
   return values.reduce((sum, each) => sum + each, 0) / values.length;
 }
 
+/** The rows of one run's rounds in which a text begins, wherever it ends. */
+export function beginningIn(rows, text) {
+  const wanted = text.toLowerCase(),
+    texts = rows.map((row) => row.text.toLowerCase()),
+    whole = texts.join("");
+  let [from, found] = [0, -1];
+  return rows.filter((_, at) => {
+    if (found < from) found = whole.indexOf(wanted, from);
+    from += texts[at].length;
+    return found >= 0 && found < from;
+  });
+}
+
 /** The columns for so many runs: the letter of a run says something only beside others. */
 export function columnsFor(runs) {
   return runs > 1 ? COLUMNS : COLUMNS.filter(({ name }) => name !== "run");

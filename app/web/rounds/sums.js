@@ -2,10 +2,20 @@
 
 import { duration, h, number, plural, shortNumber } from "../dom.js";
 import { sign } from "../parts.js";
+import { together } from "./rows.js";
+
+/** A line for each run that has some of these rows. */
+export function sumLines(runs, rows, isChosen) {
+  return runs.flatMap(({ letter }) => {
+    const own = rows.filter((row) => row.run === letter),
+      named = runs.length > 1 ? letter : "";
+    return own.length ? [sumLine(named, together(own), isChosen)] : [];
+  });
+}
 
 /** One line: τ, TVD, time and causes of one run's rows, each with its n. `letter`: of the run, ""
  * for the only one. `chosen`: the rows are those that are selected. */
-export function sumLine(letter, sum, chosen) {
+function sumLine(letter, sum, chosen) {
   const of = ({ n }) => (n === sum.rows ? "" : ` (n ${n})`),
     part = (words, title) => h("span", { title }, words),
     { tau, tvd, ms } = sum;

@@ -1,24 +1,22 @@
 // All rounds of the runs on view as a table: sorted, filtered, copied. A row leads to its round;
 // the numbers above it are of the rows that are shown, or of those that are selected.
 
-import { toClipboard } from "../clipboard.js";
-import { button, h, plural, say, tool } from "../dom.js";
+import { h, plural, say, tool } from "../dom.js";
 import { searchBox, sign } from "../parts.js";
 import { pressed } from "../sorting.js";
+import { Copies } from "./copies.js";
 import { filterOf } from "./filter.js";
-import { FORMS } from "./formats.js";
 import { RowGrid } from "./grid.js";
-import { COLUMNS, cellText, columnsFor, inOrder, nearest, rowsOf, together } from "./rows.js";
-import { sumLine } from "./sums.js";
+import { beginningIn, COLUMNS, cellText, columnsFor, inOrder, nearest, rowsOf } from "./rows.js";
+import { sumLines } from "./sums.js";
 
 const NOTHING = { keep: () => true };
-const SAID = 1500, // milliseconds that "copied" stays
-  REST = 800; // of a hand that types
+const REST = 800; // milliseconds of a hand that types
 
 export class RoundsTable {
   /** hear: {panes(), active() the pane in hand, reach(pane, at) gives a promise of whether it
    * could, tree() shows the tree, say(words, more: beside what was said just now), changed() when
-   * filter or order are others}. */
+   * filter or order are others, selected(rows, lines() gives what they say together)}. */
   constructor(name, hear) {
     this.hear = hear;
     this.by = null;
@@ -30,7 +28,7 @@ export class RoundsTable {
       press: ({ name: pressedName }) => this.sort(pressed(this.by, pressedName)),
       hand: (at, extend) => this._hand(at, extend),
       enter: (at) => this._enter(at),
-      leave: () => this._leave(),
+      leave: () => this.leave(),
     });
     this._head(name);
     this.sums = h("div", { class: "ds-rounds-sums" });
@@ -56,11 +54,7 @@ export class RoundsTable {
     this.box.addEventListener("keydown", (event) => this._key(event));
     this.count = h("span", { class: "ds-soft" });
     this.said = h("p", { class: "ds-rounds-said", id: note, role: "alert", hidden: true });
-    this.copies = Object.keys(FORMS).map((form) =>
-      button(form, { title: `Copy these rows as ${form}` }, ({ target }) =>
-        this._copy(form, target),
-      ),
-    );
+    this.copies = new Copies(this);
     this.head = h(
       "div",
       { class: "ds-rounds-head ds-row" },
@@ -69,12 +63,7 @@ export class RoundsTable {
       tool("›", "Match after (n)", () => this.step(1)),
       this.count,
       h("span", { class: "ds-spring" }),
-      h(
-        "span",
-        { class: "ds-rounds-copy", role: "group", "aria-label": "Copy these rows" },
-        h("span", { class: "ds-soft", "aria-hidden": "true" }, "Copy"),
-        this.copies,
-      ),
+      this.copies.element,
     );
   }
 
@@ -84,7 +73,7 @@ export class RoundsTable {
   stale(isOther = false) {
     this.old = true;
     if (isOther) this.wanted = null;
-    if (!this.isSeen) return;
+    if (!this.isSeen && !this.wanted) return;
     this.waiting ||= requestAnimationFrame(() => {
       this.waiting = null;
       if (this.old) this.refresh();
@@ -96,15 +85,24 @@ export class RoundsTable {
     return this.element.checkVisibility();
   }
 
-  /** Read the rounds, the filter and the order again. */
-  refresh() {
-    const panes = this.hear.panes();
-    this.old = !this.isSeen;
-    this.runs = panes.map(({ letter, rounds, feed }) => ({
+  get _runs() {
+    return this.hear.panes().map(({ letter, rounds, feed }) => ({
       letter,
       rounds,
       causes: feed.header?.causes,
     }));
+  }
+
+  /** The rows of all rounds in whose text these words begin. */
+  holding(words) {
+    return this._runs.flatMap((run) => beginningIn(rowsOf([run]), words));
+  }
+
+  /** Read the rounds, the filter and the order again. */
+  refresh() {
+    const panes = this.hear.panes();
+    this.old = !this.isSeen;
+    this.runs = this._runs;
     this.columns = columnsFor(panes.length);
     this.all = rowsOf(this.runs);
     this._read();
@@ -117,7 +115,7 @@ export class RoundsTable {
 
   /** Select the lines that an address names, once they are there, or none will come. */
   _select() {
-    if (!this.wanted || !this.isSeen || !this.all.length) return;
+    if (!this.wanted || !this.all.length) return;
     const isThere = this.rows.length > Math.max(...this.wanted);
     if (!isThere && this.hear.panes().some(({ feed }) => feed.active)) return;
     if (isThere) this.wanted.forEach((at, end) => this.grid.hand(at, end > 0));
@@ -153,7 +151,7 @@ export class RoundsTable {
     clearTimeout(this.typing);
     this.typing = null;
     this._tellFault();
-    if (!this.fault) this.hear.say(this._counted);
+    if (!this.fault) this.hear.say(this.counted);
   }
 
   sort(by) {
@@ -193,6 +191,7 @@ export class RoundsTable {
 
   /** Another round is on view. */
   moved() {
+    if (this.wanted) return this.refresh();
     if (!this.isSeen) return;
     if (this.old) return this.refresh();
     const { grid } = this,
@@ -230,7 +229,7 @@ export class RoundsTable {
       "the texts differ there, or it added no token";
     if (!could) this.hear.say(beyond);
     else if (document.activeElement !== this.grid.table) this.hear.say(`row ${where}`, true);
-    this.count.textContent = could ? this._counted : beyond;
+    this.count.textContent = could ? this.counted : beyond;
   }
 
   _hand(at, extend) {
@@ -245,7 +244,18 @@ export class RoundsTable {
     this.hear.tree();
   }
 
-  _leave() {
+  /** Select rounds of the run alone, all of them in their order: those between two. */
+  select(from, to) {
+    Object.assign(this, { by: null, filter: NOTHING });
+    this.box.value = "";
+    this.refresh();
+    this.grid.hand(from);
+    this._hand(to, true);
+  }
+
+  /** Let go of what is selected. */
+  leave() {
+    if (!this.grid.range) return;
     this.grid.hand(this.grid.at);
     this._describe();
     this.hear.changed();
@@ -287,34 +297,18 @@ export class RoundsTable {
     return range ? this.rows.slice(range[0], range[1] + 1) : this.rows;
   }
 
-  get _counted() {
+  get counted() {
     const { length } = this.rows,
       all = this.all.length;
     return length === all ? plural(all, "round") : `${length} of ${plural(all, "round")}`;
   }
 
   _describe() {
-    this.count.textContent = this._counted;
-    for (const each of this.copies) each.disabled = !this.rows.length;
-    const lines = this.runs.flatMap(({ letter }) => {
-      const own = this.chosen.filter((row) => row.run === letter);
-      const named = this.runs.length > 1 ? letter : "";
-      return own.length ? [sumLine(named, together(own), !!this.grid.range)] : [];
-    });
-    this.sums.replaceChildren(...lines);
-  }
-
-  async _copy(form, pressedButton) {
-    const rows = this.chosen;
-    let words = `${plural(rows.length, "row")} copied as ${form}`;
-    try {
-      await toClipboard(FORMS[form](rows, this.columns));
-    } catch (error) {
-      words = `not copied: ${error.message}`;
-    }
-    this.hear.say(words);
-    this.count.textContent = words;
-    pressedButton.focus();
-    setTimeout(() => (this.count.textContent = this._counted), SAID);
+    this.count.textContent = this.counted;
+    this.copies.allow(this.rows.length);
+    const isRange = !!this.grid.range,
+      lines = () => sumLines(this.runs, this.chosen, isRange);
+    this.sums.replaceChildren(...lines());
+    this.hear.selected?.(isRange ? this.chosen : [], lines);
   }
 }

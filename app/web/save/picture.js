@@ -2,7 +2,7 @@
 // it, so it looks the same wherever it is opened and needs no stylesheet. They are for a paper: in
 // the light theme's colours, whatever theme is on view, on the ground that paper.js adds.
 
-import { SVG_ATTRIBUTES, SVG_NS } from "../dom.js";
+import { h, SVG_ATTRIBUTES, SVG_NS } from "../dom.js";
 import { answered } from "../feed.js";
 import { handOut } from "./files.js";
 import { onPaper } from "./paper.js";
@@ -51,6 +51,18 @@ export function picture(svg) {
   copy.setAttribute("width", width);
   copy.setAttribute("height", height);
   return { text: new XMLSerializer().serializeToString(copy), width, height };
+}
+
+/** What `draw` finds of an element that stands out of sight for it, in a box beside others. */
+export function outOfSight(place, element, draw) {
+  const host = h("div", { "aria-hidden": "true" }, element);
+  host.style.cssText = "position:absolute;left:-99999px;top:0;width:10px;height:10px";
+  place.append(host);
+  try {
+    return draw(host);
+  } finally {
+    host.remove();
+  }
 }
 
 const isSeen = ({ display, visibility }) => display !== "none" && visibility !== "hidden";

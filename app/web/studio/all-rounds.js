@@ -11,6 +11,7 @@ export function allRounds(studio) {
     tree: () => toTree(studio),
     say: (words, more) => studio.say(more ? `${words}, ${studio.guide.words}` : words),
     changed: () => studio.link.moved(),
+    selected: (rows, lines) => studio.guide.selected?.(rows, lines),
   });
 }
 

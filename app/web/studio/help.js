@@ -17,10 +17,14 @@ const HELP = [
   ["u", "open what is folded below the node, or everything; again folds"],
   ["a", "back to the accepted path"],
   ["+ −", "zoom in, zoom out; also Ctrl and the wheel, or a pinch; drag to move"],
-  ["/", "search a token; Enter goes to the next one"],
+  ["Wheel", "zooms where the page cannot be scrolled; sideways, or with Shift, moves the tree"],
+  ["/", "search a token, or words of the text; Enter goes to the next one, in other rounds too"],
   ["d", "in a comparison, the next place where acceptance differs; D: before"],
   ["n N", "next row, row before in the table of rounds: with a filter, the next match"],
-  ["Shift ↑ ↓", "in the table of rounds, select rows; also Shift and a press; Esc lets go"],
+  [
+    "Shift ↑ ↓",
+    "in the table of rounds, select rows; also Shift and a press there, on the text or its bars",
+  ],
   ["o", "in a comparison, the next tree"],
   ["t", "nodes as a table, or as a tree"],
   ["e", "examples that ship, and runs opened in this tab"],
@@ -28,7 +32,7 @@ const HELP = [
   ["p", "present: the whole screen, with nothing but picture and sentence; Esc leaves"],
   ["Tab", "from one row of tools to the next; there ← → Home End go along it"],
   ["?", "this help"],
-  ["Esc", "close the inspector or the search"],
+  ["Esc", "close the inspector or the search, let go of selected rounds"],
 ];
 
 const FILTER = [

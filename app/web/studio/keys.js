@@ -34,6 +34,7 @@ export function actsOf(studio, shift) {
     "?": () => studio.help.showModal(),
     Escape: () => {
       for (const pane of panes) pane.closeInspector();
+      studio.rounds.leave();
     },
   };
 }

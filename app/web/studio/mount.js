@@ -2,7 +2,8 @@
 
 import { onShown, readAddress, viewOf } from "../address.js";
 import { answered } from "../feed.js";
-import { formAbove, recallForm, triggerOf } from "../form.js";
+import { formAbove, recallForm, triggerOf, writePrompt } from "../form.js";
+import { typedIn } from "../memory.js";
 import { News } from "../news.js";
 import { Studio } from "../studio.js";
 import { notFromCourse } from "./from-course.js";
@@ -15,6 +16,9 @@ export async function mountStudio(page, setting) {
   const source = { ...page.server, news: new News() },
     trigger = triggerOf(page, setting.stop),
     studio = new Studio(page.element, source, trigger, { ...setting, bar });
+  const state = readAddress();
+  if (viewOf(state) === setting.view && !typedIn(setting.stop))
+    writePrompt(setting.stop, promptNamed(state, page.props.value)); // another would flash up
   recallForm(setting.stop, trigger);
   onShown(studio.scope, () => lookAt(setting.view));
   studio.link.listen(async (atStart) => {
@@ -32,6 +36,11 @@ export async function mountStudio(page, setting) {
       studio.open(...value.tickets);
     }
   });
+}
+
+/** The prompt of the first run that an address names, where it is known before the run has come. */
+export function promptNamed({ trace = "", made }, { prompts } = {}) {
+  return Array.isArray(made) ? made[0]?.prompt : prompts?.[trace.split("-")[0]];
 }
 
 /** There is something to look at from the start: a good round of the first example, or of two. */

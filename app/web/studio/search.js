@@ -1,14 +1,16 @@
-// Finding a token in the trees on view.
+// Finding a token in the trees on view, and words in the text of their runs.
 
 import { h, plural } from "../dom.js";
 import { searchBox } from "../parts.js";
+import { nearest } from "../rounds/rows.js";
 
 export class Search {
-  /** hear: {panes(), found(pane, row), leave()}. */
-  constructor(hear) {
-    this.hear = hear;
+  /** studio: whose trees and text are searched. */
+  constructor(studio) {
+    this.studio = studio;
     this.hits = [];
     this.hit = -1;
+    this.rounds = []; // rows of those whose text has the words
     this.found = h("span", { class: "ds-found", "aria-live": "polite" });
     this.box = searchBox("Find a token  /", "Find a token in this tree");
     this.box.addEventListener("input", () => this.look());
@@ -18,12 +20,20 @@ export class Search {
   /** Mark what is looked for in the trees as they are now. */
   look() {
     const wanted = this.box.value.trim();
-    this.hits = this.hear
-      .panes()
-      .flatMap((pane) => pane.tree.search(wanted).map((row) => ({ pane, row })));
+    this.hits = this.studio.panes.flatMap((pane) =>
+      pane.tree.search(wanted).map((row) => ({ pane, row })),
+    );
     this.hit = -1;
     const folded = this.hits.filter(({ pane, row }) => !pane.tree.plan.place.has(row)).length;
-    this.found.textContent = wanted ? countOf(this.hits.length, folded) : "";
+    this.rounds = wanted ? this.studio.rounds.holding(wanted) : [];
+    const rounds = this._isBeyond ? this.rounds.length : 0;
+    this.found.textContent = wanted ? countOf(this.hits.length, folded, rounds) : "";
+  }
+
+  /** Whether a round that is not on view has the words. */
+  get _isBeyond() {
+    const shown = new Map(this.studio.panes.map(({ letter, at }) => [letter, at]));
+    return this.rounds.some(({ run, at }) => shown.get(run) !== at);
   }
 
   /** Other trees are on view. */
@@ -32,26 +42,44 @@ export class Search {
   }
 
   _key(event) {
-    if (event.key === "Enter" && this.hits.length) this._next(event.shiftKey ? -1 : 1);
+    if (event.key === "Enter") this._next(event.shiftKey ? -1 : 1);
     if (event.key === "Escape") {
       this.box.value = "";
       this.look();
-      this.hear.leave();
+      this.studio.active.tree.svg.focus();
     }
     if (event.key === "Enter" || event.key === "Escape") event.preventDefault();
     event.stopPropagation();
   }
 
+  /** The next match of these trees, and behind the last one the next round. */
   _next(by) {
-    this.hit = (this.hit + by + this.hits.length) % this.hits.length;
+    const { length } = this.hits,
+      to = this.hit < 0 && by < 0 ? length - 1 : this.hit + by;
+    if (this._isBeyond && (to < 0 || to >= length)) return this._round(by);
+    if (!length) return;
+    this.hit = (to + length) % length;
     const { pane, row } = this.hits[this.hit];
-    this.hear.found(pane, row);
+    this.studio.found(pane, row);
     this.found.textContent = `${this.hit + 1} of ${this.hits.length}`;
+  }
+
+  _round(by) {
+    const { rounds, studio } = this,
+      { letter, at } = studio.active,
+      here = rounds.findIndex((row) => row.run === letter && row.at === at),
+      to = here < 0 ? nearest(rounds, { letter, at }, by) : here + by;
+    const row = rounds[(to + rounds.length) % rounds.length],
+      pane = studio.panes.find((each) => each.letter === row.run);
+    studio.choose(pane, row.at);
   }
 }
 
-/** How many matches there are, and how many of them are not drawn. */
-export function countOf(all, folded) {
-  const count = plural(all, "match").replace("matchs", "matches");
-  return folded ? `${count}, ${folded} folded` : count;
+/** How many matches there are, how many of them are not drawn, and how many rounds of the text
+ * have the words where there is more to be found in others. */
+export function countOf(all, folded, rounds = 0) {
+  const count = plural(all, "match").replace("matchs", "matches"),
+    here = folded ? `${count}, ${folded} folded` : count;
+  if (!rounds) return here;
+  return `${all ? here : "0 here"} · ${plural(rounds, "round")} in the run`;
 }

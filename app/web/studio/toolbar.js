@@ -66,6 +66,7 @@ export class Toolbar {
       this.run,
       this.fold,
     ];
+    for (const each of [...this.drawing, this.table]) each.classList.add("ds-of-tree");
     return h(
       "span",
       { class: "ds-tools ds-row" },

@@ -1,6 +1,8 @@
-// Pointers on a tree: drag to move, pinch or Ctrl and the wheel to zoom, press to pick.
+// Pointers on a tree: drag to move, pinch or the wheel to zoom, press to pick.
 
-const STEADY = 4; // pixels a press may move and still pick
+const STEADY = 4, // pixels a press may move and still pick
+  MOST_TURNED = 60, // pixels of the wheel that zoom at once
+  LINE = 30; // pixels of a line, where the wheel turns by lines
 
 /** `tree` hears panBy, zoomBy and fit; its `pointing` press, hover and leave. */
 export function listenToHands(tree) {
@@ -11,16 +13,21 @@ export function listenToHands(tree) {
     const box = svg.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
   };
-  // The wheel alone scrolls the page: a tree that fills the window must not hold it. A trackpad's
-  // pinch arrives as a wheel with Ctrl, in small steps.
+  // The wheel alone scrolls the page where that can be scrolled, and zooms, as on a map, where it
+  // cannot. A trackpad's pinch arrives as a wheel with Ctrl, in small steps.
   svg.addEventListener(
     "wheel",
     (event) => {
-      if (!tree.round || !(event.ctrlKey || event.metaKey)) return;
+      if (!tree.round) return;
+      const unit = event.deltaMode === 1 ? LINE : 1,
+        [across, down] = [event.deltaX * unit, event.deltaY * unit],
+        isSideways = event.shiftKey || Math.abs(across) > Math.abs(down);
+      if (event.ctrlKey || event.metaKey || (!isSideways && !isScrolled(svg))) {
+        const turned = Math.max(-MOST_TURNED, Math.min(MOST_TURNED, down));
+        tree.zoomBy(Math.exp(-0.008 * turned), local(event));
+      } else if (isSideways) tree.panBy(-(across || down), 0);
+      else return;
       event.preventDefault();
-      const most = 60;
-      const turned = event.deltaY * (event.deltaMode === 1 ? 30 : 1);
-      tree.zoomBy(Math.exp(-0.008 * Math.max(-most, Math.min(most, turned))), local(event));
     },
     { passive: false },
   );
@@ -57,6 +64,17 @@ export function listenToHands(tree) {
   svg.addEventListener("pointerleave", () => pointing.leave());
   svg.addEventListener("click", (event) => moved <= STEADY && pointing.press(event));
   svg.addEventListener("dblclick", () => tree.fit());
+}
+
+/** Whether something around the tree can be scrolled; of a page around this one nobody knows. */
+function isScrolled(svg) {
+  if (window.parent !== window) return true;
+  for (let part = svg.parentElement; part; part = part.parentElement) {
+    const isPage = part === document.scrollingElement,
+      holds = isPage || /auto|scroll/.test(getComputedStyle(part).overflowY);
+    if (holds && part.scrollHeight > part.clientHeight + 1) return true;
+  }
+  return false;
 }
 
 /** A finger that the tree does not follow any more moves the page. */

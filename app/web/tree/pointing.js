@@ -54,6 +54,7 @@ export class Pointing {
 
   /** Another tree is drawn: the rows are other ones. */
   forget() {
+    this.hide();
     this.row = null;
   }
 

@@ -12,13 +12,16 @@ const WINDOWS = 1; // windows beside the one in sight that are drawn too
 const HIGH = 54; // pixels of TVD 1 in the shape
 const DEEP = 11; // pixels of a doubling of siblings
 const HALF = 7; // pixels of half the text's line in the shape
-const TALL = 110; // pixels around the text that are its shape when pointed at
+const TALL = 84; // pixels above and below the text's line that are its shape
+const EDGE = 26; // pixels above and below the shape, of which all others are stretched
+const TALLEST = 3; // times that they are
 
 export class Spine {
   constructor() {
     this.plan = new RunPlan();
     this.element = s("g", { class: "ds-spine", "aria-hidden": "true" });
     this.at = 0;
+    this.tall = 1; // times that the shape is as high
   }
 
   /** The rounds of the run, and which of them the tree draws; sees(first, last): these are drawn
@@ -39,7 +42,7 @@ export class Spine {
   }
 
   /** Draw what the window [w, hgt] shows at a view. */
-  place(view, [w]) {
+  place(view, [w, hgt]) {
     const { tree, plan, element } = this;
     if (!tree) return;
     const { k, kx, x, y } = view;
@@ -51,7 +54,9 @@ export class Spine {
     const origin = tree.at(0)[1];
     if (level === "shape") {
       const middle = y + (origin + tree.boxH / 2) * k;
-      element.setAttribute("transform", `translate(${x - here * step} ${middle}) scale(${step} 1)`);
+      this.tall = Math.max(1, Math.min(TALLEST, (hgt / 2 - EDGE) / TALL));
+      const scale = `scale(${step} ${this.tall.toFixed(3)})`;
+      element.setAttribute("transform", `translate(${x - here * step} ${middle}) ${scale}`);
     } else {
       const scale = `scale(${kx.toFixed(4)} ${k.toFixed(4)})`;
       element.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)}) ${scale}`);
@@ -181,7 +186,7 @@ export class Spine {
     const { plan, tree } = this;
     if (!tree) return null;
     const column = plan.starts[this.at] + Math.floor(px / tree.stepX);
-    const high = kx >= FARTHER ? 2.4 * tree.stepY : TALL / k;
+    const high = kx >= FARTHER ? 2.4 * tree.stepY : (TALL * this.tall) / k;
     const far = Math.abs(py - tree.at(0)[1] - tree.boxH / 2);
     if (far > high || column < 0 || column >= plan.columns) return null;
     const token = plan.token(column);

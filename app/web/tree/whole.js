@@ -1,7 +1,6 @@
 // A picture of a whole tree.
 
-import { h } from "../dom.js";
-import { picture } from "../save/picture.js";
+import { outOfSight, picture } from "../save/picture.js";
 import { TreeView } from "../tree.js";
 import { TYPE } from "./camera.js";
 
@@ -10,10 +9,7 @@ const MARGIN = 24; // pixels around it
 /** The whole tree at full size, whatever part of it is in sight. */
 export function wholeTree(tree) {
   const other = new TreeView(`${tree.name}-whole`, () => {});
-  const host = h("div", { "aria-hidden": "true" }, other.element);
-  host.style.cssText = "position:absolute;left:-99999px;top:0;width:10px;height:10px";
-  tree.element.parentNode.append(host);
-  try {
+  return outOfSight(tree.element.parentNode, other.element, (host) => {
     other.reshape(false); // its window is none
     other.show(tree.round);
     host.style.width = `${other.plan.width * TYPE + 2 * MARGIN}px`;
@@ -21,7 +17,5 @@ export function wholeTree(tree) {
     other.window.show({ k: TYPE, kx: TYPE, x: MARGIN, y: MARGIN });
     other.settle();
     return picture(other.svg);
-  } finally {
-    host.remove();
-  }
+  });
 }

@@ -7,6 +7,8 @@ import {
   centred,
   columned,
   FAR,
+  FARTHER,
+  FARTHEST,
   fitted,
   fittedColumns,
   following,
@@ -58,9 +60,11 @@ export class TreeWindow {
     return view !== framed && view.k === zoom && view.k >= least;
   }
 
-  /** Whether the whole tree can be read at once. */
+  /** Whether the whole tree can be read at once; a presented draft graph, which has few boxes, as
+   * on the page. */
   get holdsAll() {
-    const { plan, room, columns, least } = this;
+    const { plan, room, columns } = this,
+      least = plan.round.lines ? 0 : this.least;
     const [wide, tall] = columns
       ? [columns.all * plan.stepX, columns.tall]
       : [plan.width, plan.height];
@@ -98,14 +102,25 @@ export class TreeWindow {
     this.show(centred(size, k, above, plan.height, half));
   }
 
+  /** The scale of the whole tree, and of those beside it: farther out there is nothing more. */
+  get _whole() {
+    const { room, columns, plan } = this,
+      [wide, tall] = columns ? [columns.all * plan.stepX, columns.tall] : [plan.width, plan.height];
+    return Math.max(FARTHEST, Math.min(1, wholeScale(room, wide, tall)));
+  }
+
+  /** All of the run, as a view. */
+  get _wholeRun() {
+    const { spine, plan, size } = this,
+      line = plan.at(0)[1] + plan.boxH / 2;
+    return wholeRun(size, spine.plan.columns, -spine.columnsTo(0), plan.stepX, line);
+  }
+
   /** Show all of the run. */
   fitRun() {
-    const { spine, plan, size } = this;
-    if (!spine) return this.fit();
+    if (!this.spine) return this.fit();
     this.byHand = true;
-    const [, above] = plan.at(0);
-    const line = above + plan.boxH / 2;
-    this.show(wholeRun(size, spine.plan.columns, -spine.columnsTo(0), plan.stepX, line));
+    this.show(this._wholeRun);
     this.ofRun = true;
   }
 
@@ -131,10 +146,14 @@ export class TreeWindow {
 
   /** Zoom about a point of the window; without one about its middle. */
   zoomBy(factor, point) {
-    const [w, hgt] = this.size;
-    const columns = this.spine?.plan.columns;
-    const least = columns ? Math.min(0.02, w / (columns * this.plan.stepX)) : undefined;
-    const view = zoomed(this.view, factor, point ?? [w / 2, hgt / 2], least);
+    const [w, hgt] = this.size,
+      run = this.spine && this._wholeRun,
+      least = run ? (run.kx < FARTHER ? run.k : Math.min(run.k, this._whole)) : this._whole;
+    if (run && factor < 1 && this.view.k * factor <= run.k && least === run.k) {
+      this.fitRun();
+      return point && this.moved();
+    }
+    const view = zoomed(this.view, factor, point ?? [w / 2, hgt / 2], Math.min(least, this.view.k));
     this.zoom = view.k;
     this.byHand = true;
     this.show(this._kept(view));
