@@ -93,13 +93,8 @@ class RunForm(StartForm):
 
 
 def run_form(methods: Methods, places: FormPlaces) -> RunForm:
-<<<<<<< HEAD
     """The form of one method."""
-    prompt, settings, start, stop = bar("ds", places)
-=======
-    """One method."""
     prompt, settings, start, stop = bar("ds", places, shipped.RECORDED[shipped.FIRST_PROMPT])
->>>>>>> main
     with places.more:
         method = gr.Radio(
             methods.titles, value=DEFAULT, label="Method", elem_id="ds-method",

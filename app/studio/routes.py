@@ -121,7 +121,6 @@ class Routes:
     def of_runs(self, denoising: bool = False) -> dict[str, Route[Any]]:
         """``denoising``: which runs the shelf offers, of blocks or of trees."""
         return {
-<<<<<<< HEAD
             "updates": Route(Updates, lambda q: self._runs.asked(q.ticket, q.since)),
             "trees": Route(Stretch, lambda q: {"trees": self.run(q).trees(q.round, q.until)}),
             "inspect": Route(OfNode, self._inspect),
@@ -140,26 +139,6 @@ class Routes:
             "runs": Route(OfRuns, self._list),
             "measure": Route(OfRuns, lambda q: depth_records(self.traces(q), self.names(q))),
             "parquet": PARQUET,
-=======
-            "updates": lambda q: self._runs.asked(q.ticket, q.since or 0),
-            "trees": lambda q: {"trees": self.run(q).trees(q.round or 0, q.until or 0)},
-            "inspect": self._inspect,
-            "save": lambda q: trace_file(self.run(q).trace()),
-            "fold": self._fold,
-            "why": self._why,
-            "draw": self._draw,
-            "export": self._export,
-            "share": self._share,
-            "compare": self._compare,
-            "beside": self._beside,
-            "stop": self._stop,
-            "examples": lambda _: self._offered(denoising),
-            "example": self._example,
-            "start": self._start,
-            "runs": self._list,
-            "measure": lambda q: depth_records(self.traces(q), self.names(q)),
-            "parquet": parquet,
->>>>>>> main
         }
 
     def _offered(self, denoising: bool) -> Any:
@@ -169,25 +148,14 @@ class Routes:
         named = any("files" in group for group in groups)
         return {"prompts": groups, "first": {} if named else shipped.OPENED}
 
-<<<<<<< HEAD
     def _example(self, question: Example) -> Any:
-        name = question.name
-        return {"ticket": self._runs.open(self._examples.open(name), name)}
-
-    def _start(self, question: Start) -> Any:
-        return {"tickets": self._runs.submit(*requests_of(self._methods, question.asked))}
-=======
-    def _example(self, question: Question) -> Any:
         """``ships``: the same name is the same run at any time."""
         name = question.name
         ticket = self._runs.open(self._examples.open(name), name)
         return {"ticket": ticket, "ships": self._examples.ships(name)}
 
-    def _start(self, question: Question) -> Any:
-        """Queue the runs that an address holds the requests of."""
-        asked = requests_of(self._methods, question.asked or [])
-        return {"tickets": self._runs.submit(*asked)}
->>>>>>> main
+    def _start(self, question: Start) -> Any:
+        return {"tickets": self._runs.submit(*requests_of(self._methods, question.asked))}
 
     # ── one run ──────────────────────────────────────────────────────────────────────────────────
 

@@ -83,12 +83,9 @@ def form_tab(
     with form_above_view(prefix) as places:
         form = make_form(studio.methods, places)
         with places.view:
-<<<<<<< HEAD
-            shown = view(name, f"{prefix}-scope", {**studio.routes.of_runs(denoising), **more})
-=======
             told = {} if denoising else {"prompts": shipped.RECORDED}
-            shown = view(name, f"{prefix}-scope", studio.routes.of_runs(denoising) | more, told)
->>>>>>> main
+            routes = {**studio.routes.of_runs(denoising), **more}
+            shown = view(name, f"{prefix}-scope", routes, told)
 
     def submit(values: dict[Any, Any]) -> Any:
         """Queue the runs; the view shows them by their tickets, or why there are none: a sentence
