@@ -185,6 +185,21 @@ def test_siblings_without_lists_are_ranked_by_q_alone(tmp_path):
     assert partly.draft.ranks.tolist() == [0, -1, -1, 1]
 
 
+def test_a_chain_after_a_tree_is_a_tree_that_happens_to_be_one(tmp_path):
+    lists = np.array([[5, 7], [6, 8]]), np.log([[0.6, 0.4], [0.6, 0.4]])
+    chain, tree = [-1, 0, 1], [-1, 0, 0]
+    for shapes, causes in (
+        ((chain, chain), [Cause.NOT_READ, Cause.NOT_READ]),
+        ((tree, chain), [Cause.PRUNED, Cause.PRUNED]),
+    ):
+        with Recorder(tmp_path / "t.jsonl", "mine", [1], 2) as record:
+            made = [
+                record.round([root, 5, 6 if shape is chain else 7], shape, [0, 1], 8, lists=lists)
+                for root, shape in zip((9, 8), shapes, strict=True)
+            ]
+        assert [each.stop_reason for each in made] == causes
+
+
 @pytest.mark.parametrize("rule", [{"temperature": 0.0}, {"temperature": 1.0}, {}])
 def test_a_chain_without_q_holds_the_best_tokens_only_where_nothing_was_drawn(tmp_path, rule):
     """Of a chain nothing is said of siblings: none was drafted."""

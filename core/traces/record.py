@@ -37,7 +37,8 @@ class Recorder:
     prompt_ids  the prompt's tokens; the first round's root comes after them
     budget      the most nodes a round may draft; 0: not known
     read        how many tokens of a list the builder looks at whatever its budget; None: 1 where a
-                round's draft is a chain of several nodes, else as many as the budget lets it
+                round's draft is a chain of several nodes and none has branched yet, else as many
+                as the budget lets it
     text        the text of a token id; None: ids are shown
     header      other fields of ``core.traces.schema.Header``, such as model={"name": …}
     """
@@ -57,6 +58,7 @@ class Recorder:
         self._header = Header(method, settings, prompt_ids=tuple(map(int, prompt_ids)), **fields)
         self._writer = TraceWriter(Path(path), self._header)
         self._text, self._read, self._count = text, read, 0
+        self._trees = False  # whether a round has branched: a chain is then one of its trees
         sampling = settings.get("sampling", settings)
         heat = sampling.get("temperature") if isinstance(sampling, Mapping) else None
         self._sampled, self._greedy = bool(heat), heat == 0  # neither where it is not told
@@ -136,10 +138,12 @@ class Recorder:
         if q is not None and log_q is None:
             log_q = token_log_q(q, np.array(tokens), np.array(parents)).tolist()
         draft = _draft(tokens, parents, log_q, self._greedy)
+        self._trees |= any(len(below) > 1 for below in draft.children)
+        read = self._read if self._trees else _read_of(draft, self._read)
         if lists is not None:
-            return _listed(draft, *lists, self._read)
+            return _listed(draft, *lists, read)
         if q is not None and draft.nodes:
-            return with_proposal(draft, proposal(q, draft, _read_of(draft, self._read)))
+            return with_proposal(draft, proposal(q, draft, read))
         return draft
 
     def _told(self, name: str, values: Array | None, rows: int) -> Array | None:
@@ -208,7 +212,7 @@ def _draft(
 def _listed(draft: Draft, ids: Array, log_q: Array, read: int | None) -> Draft:
     """The draft with the drafter's lists by depth, [L, K]."""
     lists = Candidates(np.array(ids, np.int64), np.array(log_q, np.float32))
-    return with_proposal(draft, Proposal.factorised(lists, draft.depths, _read_of(draft, read)))
+    return with_proposal(draft, Proposal.factorised(lists, draft.depths, read))
 
 
 def _read_of(draft: Draft, read: int | None) -> int | None:
