@@ -90,7 +90,7 @@ def token_bytes(config: Any) -> int:
 
 
 def weight_bytes(network: nn.Module) -> int:
-    """Of all layers, packed ones included."""
+    """Bytes of all layers, packed ones included."""
     packed = sum(getattr(module, "nbytes", 0) for module in network.modules())
     return packed + sum(p.nbytes for p in network.parameters())
 

@@ -116,7 +116,7 @@ def name_shown(name: str) -> str:
 
 
 def _steps(path: str) -> list[Step]:
-    """Of a place as msgspec writes it: ``$.nodes.token[1]``."""
+    """The steps of a place as msgspec writes it: ``$.nodes.token[1]``."""
     pairs = _STEP.findall(path)
     return [name or (None if index == "..." else int(index)) for name, index in pairs]
 

@@ -78,10 +78,10 @@ def first_line(error: Exception) -> str:
     )
 
 
-def in_one_line(error: Exception, longest: int = 300) -> str:
+def in_one_line(error: Exception) -> str:
     """Why something failed, in one line: a UserError's words, another error's with its type."""
     text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())[:longest] or type(error).__name__
+    return " ".join(text.split())[:300] or type(error).__name__
 
 
 def unwritable(error: Exception) -> str | None:

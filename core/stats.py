@@ -17,6 +17,7 @@ FEW_UNITS = 5  # below which drawing units anew says little: there is then no in
 FEW_SEEN = 5  # observations below which nothing is concluded
 FEW_COMPARED = 30  # observations on either side, below which the two are not compared
 MANY = 10_000  # units, above which the bootstrap tells nothing that the normal interval does not
+DRAWS = 2000  # of a bootstrap
 _AT_ONCE = 1 << 20  # units drawn at a time: bounds the memory
 
 
@@ -49,7 +50,7 @@ def z_of_several(tests: int) -> float:
 Numbers = Sequence[float] | Array
 
 
-def resample(sums: Numbers, counts: Numbers, draws: int = 2000, seed: int = 0) -> Array:
+def resample(sums: Numbers, counts: Numbers, draws: int = DRAWS, seed: int = 0) -> Array:
     """Bootstrap draws [draws] of Σ sums ÷ Σ counts, resampling whole units.
 
     The same number of units and the same seed draw the same units: the draws of two methods,
@@ -69,10 +70,8 @@ def resample(sums: Numbers, counts: Numbers, draws: int = 2000, seed: int = 0) -
     return np.concatenate(found)
 
 
-def resample_columns(
-    sums: Array, counts: Array, times: Array | None = None, draws: int = 2000, seed: int = 0
-) -> Array:
-    """Bootstrap draws [draws, K] of Σ sums ÷ Σ counts, for columns [U, K] over the same units.
+def resample_columns(sums: Array, counts: Array, times: Array | None = None) -> Array:
+    """Bootstrap draws [DRAWS, K] of Σ sums ÷ Σ counts, for columns [U, K] over the same units.
 
     A draw takes the same units for all columns, so that columns may be compared within it. Units
     that are alike in every column are drawn together, which makes many rounds cheap. ``times``
@@ -82,7 +81,7 @@ def resample_columns(
     alike, place = np.unique(whole, axis=0, return_inverse=True)
     often = np.bincount(place.reshape(-1), np.ones(len(whole)) if times is None else times)
     units = round(often.sum())
-    picks = np.random.default_rng(seed).multinomial(units, often / often.sum(), draws)
+    picks = np.random.default_rng(0).multinomial(units, often / often.sum(), DRAWS)
     columns = sums.shape[1]
     with np.errstate(invalid="ignore", divide="ignore"):
         return (picks @ alike[:, :columns]) / (picks @ alike[:, columns:])
@@ -97,7 +96,7 @@ def interval(draws: Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def ratio(sums: Numbers, counts: Numbers, draws: int = 2000, seed: int = 0) -> tuple[float, float]:
+def ratio(sums: Numbers, counts: Numbers) -> tuple[float, float]:
     """95 % interval of Σ sums ÷ Σ counts: bootstrap, of more than ``MANY`` units ± 1.96 standard
     errors (delta method); NaN for fewer than ``FEW_UNITS`` units."""
     if len(sums) < FEW_UNITS:
@@ -105,7 +104,7 @@ def ratio(sums: Numbers, counts: Numbers, draws: int = 2000, seed: int = 0) -> t
     if len(sums) > MANY:
         return _around(*_influences(sums, counts))
     totals, sizes = in_order(sums, counts)
-    return interval(resample(totals, sizes, draws, seed))
+    return interval(resample(totals, sizes))
 
 
 def in_order(*columns: Numbers) -> list[Array]:
@@ -117,7 +116,7 @@ def in_order(*columns: Numbers) -> list[Array]:
 
 
 def difference(
-    sums: Numbers, counts: Numbers, other_sums: Numbers, other_counts: Numbers, draws: int = 2000
+    sums: Numbers, counts: Numbers, other_sums: Numbers, other_counts: Numbers
 ) -> tuple[float, float]:
     """95 % interval of one ratio Σ sums ÷ Σ counts less another, on the same units, drawn alike,
     as ``ratio`` has it."""
@@ -131,7 +130,7 @@ def difference(
     a, b, c, d = (np.asarray(x, float) for x in (sums, counts, other_sums, other_counts))
     # In the order of their sums: exchanging the two then gives nearly the same interval, negated.
     a, b, c, d = in_order(a + c, b + d, a, b, c, d)[2:]
-    return interval(resample(a, b, draws) - resample(c, d, draws))
+    return interval(resample(a, b) - resample(c, d))
 
 
 def _influences(sums: Numbers, counts: Numbers) -> tuple[float, Array]:
@@ -147,10 +146,10 @@ def _around(value: float, influences: Array) -> tuple[float, float]:
     return value - half, value + half
 
 
-def bootstrap(runs: Sequence[Sequence[int]], draws: int = 2000) -> tuple[float, float]:
+def bootstrap(runs: Sequence[Sequence[int]]) -> tuple[float, float]:
     """95 % interval of τ = Σ lengths ÷ Σ rounds, resampling whole prompts; NaN for fewer than
     ``FEW_UNITS``."""
-    return ratio([sum(run) for run in runs], [len(run) for run in runs], draws)
+    return ratio([sum(run) for run in runs], [len(run) for run in runs])
 
 
 def tau(texts: Sequence[Sequence[int]]) -> tuple[float | None, float, float]:
@@ -207,7 +206,7 @@ def goodness_of_fit(
     expected = [q for _, q in binned]
 
     def statistics(truth: Sequence[Array], size: int) -> Array:
-        """Of ``size`` simulated experiments when ``truth`` holds."""
+        """The statistics of ``size`` simulated experiments when ``truth`` holds."""
         found = np.zeros(size)
         for n, q, true in zip(draws, expected, truth, strict=True):
             found += _pearson(rng.multinomial(n, true, size), n * q)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from app.studio.examples import Examples
-from app.studio.questions import check
 from app.studio.routes import Routes
 from app.studio.runs import Runs
 from app.view.beside import MOST, beside_view
@@ -83,7 +82,7 @@ def test_the_route_believes_nothing():
     ticket = runs.open(Trace(make_header(), tuple(make_run(2)), {}))
     ask = Routes(runs, Examples()).of_runs()["beside"]
     place = {"ticket": ticket, "round": 0, "row": 0}
-    assert ask(check({"places": [place, None], "token": 3}))["listed"][1] is False
+    assert ask({"places": [place, None], "token": 3})["listed"][1] is False
     for wrong in (
         {},
         {"places": [place]},
@@ -94,4 +93,4 @@ def test_the_route_believes_nothing():
         {"places": [place | {"row": True}], "token": 1},
     ):
         with pytest.raises(UserError):
-            ask(check(wrong))
+            ask(wrong)

@@ -19,7 +19,6 @@ from app.command_line import parse
 from app.commands import collect as collect_command
 from app.commands.options import drafting
 from app.studio.examples import Examples
-from app.studio.questions import Question
 from app.studio.tabs.whatif import Simulations
 from core.decoding.engine import Engine
 from core.errors import UserError
@@ -152,7 +151,7 @@ def test_the_sentence_tells_what_is_held(tmp_path, given):
 def test_the_page_tells_it_too(given):
     simulations = Simulations(Examples())
     name = simulations.add(given.path)
-    assert simulations.routes()["about"](Question(file=name))["given"] == given.given
+    assert simulations.routes()["about"]({"file": name})["given"] == given.given
 
 
 def _percent(collection) -> str:

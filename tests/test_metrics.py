@@ -547,7 +547,7 @@ def test_the_interval_of_seeded_runs_holds_as_often_as_it_says():
         frame = pd.DataFrame({"run": run, "nodes": 0, "accepted": 0})
         values = np.repeat(np.repeat(prompts, 3), 4) + rng.normal(0, 0.3, 144)
         tables: Any = SimpleNamespace(prompt_numbers=np.repeat(np.arange(12), 3))
-        found = mean_interval(tables, frame, values, draws=300)
+        found = mean_interval(tables, frame, values)
         held += found.low <= 2.5 <= found.high
     assert held >= 0.85 * 150  # by text it is some 70 %
 

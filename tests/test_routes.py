@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import fields, replace
 from functools import partial
@@ -32,8 +33,8 @@ from app.studio.examples import Examples
 from app.studio.files import remove_leftovers
 from app.studio.methods import Methods
 from app.studio.placing import place
-from app.studio.questions import check
-from app.studio.routes import GONE, Route, Routes, named
+from app.studio.questions import Route
+from app.studio.routes import GONE, Routes, named
 from app.studio.runs import Runs
 from app.studio.server import build
 from app.studio.tabs import calibration, whatif
@@ -50,7 +51,7 @@ from tests.fakes import FakeEngine, diagnosis, make_header, make_run
 from tests.mutants import of_other_makes, opened
 from tests.processes import running
 
-Asks = dict[str, Route]
+Asks = dict[str, Callable[[object], Any]]
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def runs() -> Runs:
     return Runs(FakeEngine())
 
 
-def with_runs(collecting: Collecting) -> dict[str, Route]:
+def with_runs(collecting: Collecting) -> dict[str, Route[Any]]:
     """The routes of a view that collects: also those about runs, by which it hears of the work."""
     return Routes(collecting._runs, Examples()).of_runs() | collecting.routes()
 
@@ -221,12 +222,7 @@ def test_a_studio_that_is_told_to_end_takes_its_temporary_files_along(tmp_path: 
 
 @pytest.fixture(scope="module")
 def simulate() -> Asks:
-    return checked(Simulations(Examples()).routes())
-
-
-def checked(routes: Asks) -> Asks:
-    """Their questions have the declared types; what a route raises comes through."""
-    return {name: lambda q, route=route: route(check(q)) for name, route in routes.items()}
+    return dict(Simulations(Examples()).routes())
 
 
 def test_the_estimate_never_takes_the_place_of_a_result_that_is_gone(simulate: Asks):
@@ -340,7 +336,7 @@ def test_a_run_s_text_is_collected_once_and_only_from_a_finished_ticket(runs: Ru
 def test_a_collected_text_is_there_again_after_many_others(runs: Runs):
     simulations = Simulations(Examples())
     collecting = with_runs(Collecting(runs, Methods.of(), simulations.add))
-    ask = checked(collecting | simulations.routes())
+    ask = collecting | simulations.routes()
     runs.start()
     done = finished(ask, ask["collect"]({"ticket": runs.open(trace("dart"))})["ticket"])
     found = [ask["collected"](done)["file"] for _ in range(2)]
@@ -356,7 +352,7 @@ def test_a_collected_text_is_there_again_after_many_others(runs: Runs):
 def test_the_last_used_collected_texts_stay_on_disk(runs: Runs, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(background, "KEPT", 2)
     simulations = Simulations(Examples())
-    ask = checked(with_runs(Collecting(runs, Methods.of(), simulations.add)))
+    ask = with_runs(Collecting(runs, Methods.of(), simulations.add))
     runs.start()
     done = list[dict[str, str]]()
     for number, prompt in enumerate(("one", "two", "three", "four")):
@@ -374,7 +370,7 @@ def test_the_last_used_collected_texts_stay_on_disk(runs: Runs, monkeypatch: pyt
     runs.close()
 
 
-def finished(ask: dict[str, Route], ticket: str) -> dict[str, str]:
+def finished(ask: Asks, ticket: str) -> dict[str, str]:
     """The question about work, which has ended well."""
     while ask["updates"]({"ticket": ticket, "since": 0})["run"]["state"] != "done":
         time.sleep(0.01)
@@ -393,7 +389,7 @@ def finished(ask: dict[str, Route], ticket: str) -> dict[str, str]:
 )
 def test_a_run_that_nobody_can_write_again_is_refused(runs: Runs, known: dict, said: str):
     """As a loop of one's own records it: without the target's name, or without the prompt."""
-    ask = checked(Collecting(runs, Methods.of(), str).routes())["collect"]
+    ask = Collecting(runs, Methods.of(), str).routes()["collect"]
     ticket = runs.open(replace(trace(), header=Header("my method", {}, **known)))
     with pytest.raises(UserError, match=said):
         ask({"ticket": ticket})
@@ -431,7 +427,7 @@ def test_a_run_of_another_target_is_refused_with_what_would_answer_it(tmp_path: 
 
 
 def test_a_method_whose_drafter_cannot_be_listed_leaves_the_others(runs: Runs):
-    collecting = checked(Collecting(runs, Methods.of(), str).routes())
+    collecting = Collecting(runs, Methods.of(), str).routes()
     for method in ("eagle3", "lookahead", "ar", "/home/ada/mine.py"):
         answer = collecting["collect"]({"ticket": runs.open(trace(method))})
         run = runs.get(answer["ticket"])

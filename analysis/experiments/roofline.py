@@ -373,7 +373,7 @@ class Gauge:
 
     @property
     def machine(self) -> Machine:
-        """From the medians of the samples, of which there is at least one."""
+        """The machine by the medians of the samples, of which there is at least one."""
         if not self._copies:
             self.sample()
         moved, flops = 2 * self._source.nbytes, 2 * len(self._matrix) ** 3

@@ -29,7 +29,7 @@ UNKNOWN = Serving({}, "add method and model")  # vLLM's K is told alike for ever
 
 
 def of_drafter(info: DrafterInfo, options: Options) -> Serving:
-    """As the drafter's home declares it; ``options``: those of a run, others beside them allowed.
+    """The serving that the drafter's home declares; ``options``: those of a run, with others.
 
     Raises UserError for a bad value.
     """

@@ -138,7 +138,7 @@ def _together(
 
 
 def _counted(units: Sequence[Sequence[tuple[int, int]]]) -> _Often:
-    """Of units that tell the nodes and the side rows of each of their rounds."""
+    """Units that tell the nodes and the side rows of each of their rounds."""
     drafts = sorted({draft for own in units for draft in own})
     often = np.array([[own.count(draft) for draft in drafts] for own in units], float)
     rounds = np.array([len(own) for own in units])
@@ -212,7 +212,7 @@ def labels_of(traces: Mapping[str, Trace]) -> list[str]:
 
 
 def _unasked(header: Header) -> Header:
-    """Without the sampling that its request asked for."""
+    """The header without the sampling that its request asked for."""
     asked = {"sampling", "temperature", "top_k", "top_p"}
     return replace(header, settings={k: v for k, v in header.settings.items() if k not in asked})
 
@@ -302,7 +302,8 @@ def _serving(header: Header) -> Serving:
 
 
 def of_counts(counts: Counts, choose: Choose) -> Shorter:
-    """Of what an engine counted by place, as chains. Raises UserError for counts without places."""
+    """Shorter chains, by what an engine counted at each place. Raises UserError for counts without
+    places."""
     places = counts.by_depth
     if not places:
         raise UserError(

@@ -128,9 +128,9 @@ def _name(method: str, budget: int, options: str, temperature: float, own: str) 
     return visible(whole, MAX_NAME)
 
 
-def _ends(text: str, most: int = 24) -> str:
+def _ends(text: str) -> str:
     """A long text without its middle: checkpoints differ at the ends of their paths."""
-    return text if len(text) <= most else f"{text[: most // 3]}…{text[most // 3 + 1 - most :]}"
+    return text if len(text) <= 24 else f"{text[:8]}…{text[-15:]}"
 
 
 def _places(runs: list[_GridRun]) -> list[str]:

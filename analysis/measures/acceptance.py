@@ -83,7 +83,7 @@ def acceptance_histogram(tables: Tables, by: By = "method") -> pd.DataFrame:
 
 
 @declared("tau")
-def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> pd.DataFrame:
+def tau(tables: Tables, by: By = "method") -> pd.DataFrame:
     """Block efficiency τ with its 95 % bootstrap interval, and speed.
 
     ``units`` tells what is resampled: whole prompts when there are several, else single rounds.
@@ -93,7 +93,7 @@ def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> 
     for name, runs in tables.runs.groupby(by, observed=True):
         own = tables.rounds[tables.rounds[by] == name]
         rounds, clocked = len(own), runs[runs["wall_seconds"].notna()]
-        found = mean_interval(tables, own, (own["accepted"] + 1).to_numpy(), draws, seed)
+        found = mean_interval(tables, own, (own["accepted"] + 1).to_numpy())
         row = {
             by: name,
             "runs": len(runs),

@@ -28,9 +28,7 @@ def pairs(tables: Tables) -> list[tuple[str, str]]:
 
 
 @declared("begins")
-def begins(
-    tables: Tables, chosen: Sequence[tuple[str, str]] | None = None, draws: int = 2000
-) -> pd.DataFrame:
+def begins(tables: Tables, chosen: Sequence[tuple[str, str]] | None = None) -> pd.DataFrame:
     """The share of drafts that accept each place: of all, and of those that begin alike."""
     prompts, key_of, rows = comparison.prompts_of_texts(tables), comparison.pairing(tables), []
     for one, other in pairs(tables) if chosen is None else chosen:
@@ -38,7 +36,7 @@ def begins(
         for depth in range(1, min(_deepest(tables, one), _deepest(tables, other), MOST) + 1):
             sums = [_frame((key, accepted[n] >= depth) for key, *accepted in found)
                     for n in range(4)]  # fmt: skip
-            both = comparison.paired(sums[2], sums[3], draws, prompts)
+            both = comparison.paired(sums[2], sums[3], prompts)
             if not both["texts"]:
                 break
             row = {"method": one, "other": other, "depth": depth}

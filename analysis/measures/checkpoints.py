@@ -34,9 +34,7 @@ def pairs(tables: Tables) -> list[tuple[str, str]]:
 
 
 @declared("by_depth")
-def by_depth(
-    tables: Tables, chosen: Sequence[tuple[str, str]] | None = None, draws: int = 2000
-) -> pd.DataFrame:
+def by_depth(tables: Tables, chosen: Sequence[tuple[str, str]] | None = None) -> pd.DataFrame:
     """Before and after at each depth, paired by text."""
     runs, prompts = comparison.whole_runs(tables), comparison.prompts_of_texts(tables)
     labels, key_of = pairs(tables) if chosen is None else chosen, comparison.pairing(tables)
@@ -48,7 +46,7 @@ def by_depth(
             sums = by_key[key_of(one, other)]
             depths = (depth for label, depth in sums if label == one and (other, depth) in sums)
             for depth in sorted(depths):
-                found = comparison.paired(sums[one, depth], sums[other, depth], draws, prompts)
+                found = comparison.paired(sums[one, depth], sums[other, depth], prompts)
                 if found["texts"]:
                     row = {"method": one, "other": other, "measure": measure, "depth": depth}
                     rows.append(row | found)
@@ -58,7 +56,7 @@ def by_depth(
 def _sums(
     tables: Tables, measure: str, runs: Frame, key: comparison.Key
 ) -> dict[tuple[str, int], Frame]:
-    """By label and depth: the sum and the count of a measure in every text of the runs."""
+    """The sum and the count of a measure by label and depth, in every text of the runs."""
     texts = runs.set_index(runs["run"].astype(object))[key]
     lines = grouped(_lines(tables, measure, texts), ["method", "depth", "text"], ["value"])
     lines = lines.rename(columns={"value": "sum", "size": "count"})

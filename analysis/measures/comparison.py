@@ -26,9 +26,7 @@ KEYS: tuple[Key, ...] = get_args(Key)
 
 
 @declared("compare")
-def compare(
-    tables: Tables, chosen: Sequence[tuple[str, str]] | None = None, draws: int = 2000
-) -> pd.DataFrame:
+def compare(tables: Tables, chosen: Sequence[tuple[str, str]] | None = None) -> pd.DataFrame:
     """τ of every two methods (or the ``chosen`` pairs) on the texts both have, and its difference.
 
     Prompts are resampled with all their texts, the same for both; fewer than 5 give a difference
@@ -43,7 +41,7 @@ def compare(
         key = key_of(one, other)
         if one not in sums[key] or other not in sums[key]:
             continue
-        found = paired(sums[key][one], sums[key][other], draws, prompts)
+        found = paired(sums[key][one], sums[key][other], prompts)
         if not found["texts"]:
             continue
         mine, theirs = written[key][one], written[key][other]
@@ -53,9 +51,7 @@ def compare(
     return pd.DataFrame(rows)
 
 
-def paired(
-    one: Frame, other: Frame, draws: int = 2000, prompts: Mapping[Any, Any] | None = None
-) -> dict[str, float]:
+def paired(one: Frame, other: Frame, prompts: Mapping[Any, Any] | None = None) -> dict[str, float]:
     """A ratio Σ sum ÷ Σ count less another, on the texts that both have: the one definition of a
     paired difference in tables. Each frame has a line per text, with the columns sum and count,
     which is above 0. ``prompts`` tells the prompt of each text; None: each has its own.
@@ -71,7 +67,7 @@ def paired(
     better = (a["sum"] / a["count"] > b["sum"] / b["count"]).mean()
     key = common if prompts is None else [prompts[text] for text in common]
     mine, theirs = (x.groupby(key, sort=False)[["sum", "count"]].sum() for x in (a, b))
-    low, high = difference(mine["sum"], mine["count"], theirs["sum"], theirs["count"], draws)
+    low, high = difference(mine["sum"], mine["count"], theirs["sum"], theirs["count"])
     found = {"texts": len(common), "prompts": len(mine)}
     found |= {"value": float(value), "other_value": float(other_value)}
     found |= {"difference": float(value - other_value), "low": low, "high": high}
@@ -109,7 +105,7 @@ def pairing(tables: Tables) -> Callable[[str, str], Key]:
 
 
 def _written(tables: Tables, key: Key) -> dict[str, dict[str, set[bytes]]]:
-    """By method and key of a text: the texts that whole runs wrote."""
+    """The texts that whole runs wrote, by method and key of a text."""
     found: dict[str, dict[str, set[bytes]]] = {}
     runs = whole_runs(tables)
     for run, method, text in zip(runs["run"], runs["method"], runs[key], strict=True):
@@ -126,7 +122,7 @@ def whole_runs(tables: Tables) -> Frame:
 
 
 def _by_text(tables: Tables, key: Key) -> dict[str, Frame]:
-    """By method: Σ (accepted + 1) and rounds of every whole text, in the order of their keys."""
+    """Σ (accepted + 1) by method, and rounds of every whole text, in the order of their keys."""
     runs = whole_runs(tables)
     runs = runs.assign(sum=runs["accepted"] + runs["rounds"], count=runs["rounds"])
     return {

@@ -162,7 +162,7 @@ def _edges(values: Array, bins: int) -> Array:
 
 
 @declared("surrogate", kept=True)
-def surrogate(tables: Tables, by: By = "method", seed: int = 0) -> pd.DataFrame:
+def surrogate(tables: Tables, by: By = "method") -> pd.DataFrame:
     """Σ_u q(u) over a round's nodes, what q expected to be accepted, against what was.
 
     Rounds that drafted nothing, or have a node of unknown q, are left out.
@@ -171,7 +171,7 @@ def surrogate(tables: Tables, by: By = "method", seed: int = 0) -> pd.DataFrame:
     for name, part in _drafting(tables).groupby(by, observed=True):
         expected, accepted = part["surrogate"].to_numpy(), part["accepted"].to_numpy(float)
         gap = expected - accepted
-        found = mean_interval(tables, part, gap, seed=seed, each=-1.0)
+        found = mean_interval(tables, part, gap, each=-1.0)
         varied = len(gap) > 1 and expected.std() > 1e-12 and accepted.std() > 0
         row = {
             by: name,

@@ -114,7 +114,7 @@ class Walks:
 
     @property
     def _lost(self) -> Frame:
-        """Of those, the ones whose walk ended inside the text: more could have been accepted."""
+        """Rounds whose walk ended inside the text: more could have been accepted."""
         return self.drafted[self.drafted["stop"] != Cause.TEXT_ENDED]
 
     @property

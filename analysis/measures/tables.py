@@ -44,7 +44,7 @@ class Tables:
 
     @staticmethod
     def of(traces: Trace | Sequence[Trace] | Mapping[str, Trace]) -> Tables:
-        """From one trace, several ("run 1", "run 2" …) or several with names."""
+        """Tables from one trace, several ("run 1", "run 2" …) or several with names."""
         if isinstance(traces, Mapping):
             return Tables(list(traces), [RecordedPart(list(traces.values()))])
         some = [traces] if isinstance(traces, Trace) else list(traces)

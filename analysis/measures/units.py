@@ -32,11 +32,9 @@ def mean_interval(
     tables: Tables,
     rounds: Frame,
     values: Array,
-    draws: int = 2000,
-    seed: int = 0,
     each: float = 1.0,
 ) -> MeanInterval:
-    """Of a number [R] of each of these lines of the table of rounds.
+    """The interval of a number [R] of each of these lines of the table of rounds.
 
     Drawing anew cannot show what no round showed. Where all accepted as many, so many units may
     have one token more or fewer as go unseen with 2.5 %. ``each``: what a token adds to the number.
@@ -44,10 +42,10 @@ def mean_interval(
     numbers = tables.prompt_numbers[rounds["run"].cat.codes.to_numpy()]
     names, place = np.unique(numbers, return_inverse=True)
     if len(names) < 2:
-        units, (low, high) = len(values), ratio(values, np.ones(len(values)), draws, seed)
+        units, (low, high) = len(values), ratio(values, np.ones(len(values)))
     else:
         sums, counts = np.bincount(place, values), np.bincount(place)
-        units, (low, high) = len(names), ratio(sums, counts, draws, seed)
+        units, (low, high) = len(names), ratio(sums, counts)
     accepted = rounds["accepted"].to_numpy()
     if rounds["nodes"].any() and (accepted == accepted[0]).all():
         more = each * (1 - UNSEEN ** (1 / units))

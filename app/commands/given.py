@@ -43,7 +43,7 @@ class Asked:
 
     @property
     def digest(self) -> str:
-        """Of the prompt and the served answer."""
+        """A digest of the prompt and the served answer."""
         if self.states is not None:
             return sha256(self.states)[:16]
         served = self.served

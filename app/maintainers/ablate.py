@@ -206,7 +206,7 @@ def rows_of(table: Journal) -> dict[str, VariantResult]:
 
 
 def print_table(rows: Sequence[VariantResult], base: VariantResult | None) -> None:
-    """As Markdown."""
+    """Print the table as Markdown."""
     sources = sorted({source for row in rows for source in row.sources if source})
     heads = ["variant", "steps", "M parameters", "KL", f"τ {CHAIN}", f"τ {TREE}", *sources]
     print("| " + " | ".join(heads) + " |\n|" + " --- |" * len(heads))

@@ -58,7 +58,7 @@ def _context(row: dict[str, Any]) -> int | None:
 
 
 def _shown(sizes: Sequence[int], chosen: Sequence[Choice]) -> Sequence[int]:
-    """Of many sizes some at even distances, and every best one."""
+    """Some of many sizes, at even distances, and every best one."""
     if len(sizes) <= MOST_SIZES:
         return sizes
     step = (len(sizes) - 1) / (MOST_SIZES - 1)

@@ -21,8 +21,8 @@ from analysis.labels import sampling
 from app.studio import shipped
 from app.studio.engine import ELSEWHERE, CollectRequest, DiagnoseRequest, Request
 from app.studio.methods import Methods
-from app.studio.questions import Question
-from app.studio.routes import GONE, Route
+from app.studio.questions import OfRun, Question, Route
+from app.studio.routes import GONE
 from app.studio.run import DONE
 from app.studio.runs import Runs
 from core.errors import UserError
@@ -58,7 +58,7 @@ class Background:
         (ticket,) = self.runs.submit(request)
         return ticket
 
-    def finished(self, question: Question, kind: type[T], otherwise: str) -> T:
+    def finished(self, question: OfRun, kind: type[T], otherwise: str) -> T:
         """The request of finished work whose file is there. Raises UserError, with ``otherwise``,
         for anything else."""
         run = self.runs.get(question.ticket)
@@ -82,11 +82,14 @@ class Collecting:
         self._runs, self._methods, self._add = runs, methods, add
         self._work, self._secret = Background(runs, "collected"), secrets.token_hex(16)
 
-    def routes(self) -> dict[str, Route]:
+    def routes(self) -> dict[str, Route[Any]]:
         """Without those that every view of runs has."""
-        return {"collect": self._collect, "collected": self._collected}
+        return {
+            "collect": Route(OfRun, self._collect),
+            "collected": Route(OfRun, self._collected),
+        }
 
-    def _collect(self, question: Question) -> Any:
+    def _collect(self, question: OfRun) -> Any:
         """Begin, for the run of a ticket: another ticket, of the work, the file's name in What-if
         once that is done, and the run's setting, prompt and text."""
         run = self._runs.get(question.ticket)
@@ -124,7 +127,7 @@ class Collecting:
         path = self._work.folder / f"{name}.safetensors"
         return CollectRequest(header, path, methods, tokens, rule, tuple(text))
 
-    def _collected(self, question: Question) -> Any:
+    def _collected(self, question: OfRun) -> Any:
         """Return what finished work made: the file's name in What-if, a title, and where its text
         leaves the run's."""
         otherwise = "this text is not collected: ask for it again"
@@ -157,7 +160,7 @@ def _apart(request: CollectRequest) -> str:
 
 
 def _listable(names: Iterable[str], methods: Methods) -> Iterable[str]:
-    """Those that the studio offers and a file can hold, one for each drafter."""
+    """The methods that the studio offers and a file can hold, one for each drafter."""
     from analysis.collected.collection import check_listable, drafter_key
 
     found: dict[str, str] = {}
@@ -171,18 +174,22 @@ def _listable(names: Iterable[str], methods: Methods) -> Iterable[str]:
     return found.values()
 
 
+class Diagnose(Question, frozen=True):
+    method: str | None = None
+
+
 class Diagnosing:
     """Diagnose a drafter, as the command ``diagnose`` does."""
 
     def __init__(self, runs: Runs, methods: Methods):
         self._work, self._methods = Background(runs, "diagnosed"), methods
 
-    def routes(self) -> dict[str, Route]:
+    def routes(self) -> dict[str, Route[Any]]:
         """Without those that every view of runs has."""
         return {
-            "drafters": lambda _: {"methods": self._drafters()},
-            "diagnose": self._diagnose,
-            "diagnosed": self._diagnosed,
+            "drafters": Route(Question, lambda _: {"methods": self._drafters()}),
+            "diagnose": Route(Diagnose, self._diagnose),
+            "diagnosed": Route(OfRun, self._diagnosed),
         }
 
     def _drafters(self) -> list[list[str]]:
@@ -190,14 +197,14 @@ class Diagnosing:
         infos = [(find(name).drafter_info, title, name) for title, name in self._methods.titles]
         return [[name, title] for info, title, name in infos if info and info.checkpoint]
 
-    def _diagnose(self, question: Question) -> Any:
+    def _diagnose(self, question: Diagnose) -> Any:
         method = question.method
         if method not in [name for name, _ in self._drafters()]:
             raise UserError("this page does not offer that drafter")
         path = self._work.folder / f"{secrets.token_hex(8)}.json"
         return {"ticket": self._work.begin(DiagnoseRequest(str(method), path))}
 
-    def _diagnosed(self, question: Question) -> Any:
+    def _diagnosed(self, question: OfRun) -> Any:
         """Return the JSON that ``diagnose --json`` prints."""
         otherwise = "this diagnosis is not there: ask for it again"
         request = self._work.finished(question, DiagnoseRequest, otherwise)

@@ -23,8 +23,8 @@ from app.page_files import css, joined
 from app.studio.examples import Examples
 from app.studio.files import remove_leftovers, uploaded
 from app.studio.methods import Methods
-from app.studio.questions import Question
-from app.studio.routes import Route, Routes, named
+from app.studio.questions import Route, Upload
+from app.studio.routes import Routes, named
 from app.studio.runs import Runs
 from core.errors import UserError
 
@@ -105,7 +105,7 @@ def sheet(tabs: Iterable[Tab]) -> str:
     return css([each for tab in tabs for each in tab.sheets])
 
 
-def view(name: str, elem_id: str, routes: Mapping[str, Route], value: Any = None) -> gr.HTML:
+def view(name: str, elem_id: str, routes: Mapping[str, Route[Any]], value: Any = None) -> gr.HTML:
     """The view that ``mount`` of app/web/NAME/view.js makes, with the routes it may call.
 
     ``value`` of the tabs with a form: {"tickets": […]} to show runs, {"error": …} to
@@ -161,29 +161,31 @@ def remember(prefix: str, inputs: Mapping[str, Component], also: Sequence[Any] =
     gr.on([*changes, *also], None, parts, None, js=words, **QUIET)
 
 
-def for_upload(
-    answer: Callable[[Path], Any], several: Callable[[list[Path], int], Any] | None = None
-) -> Route:
-    """The route for a file that a view sent (``sent`` of feed.js). A refusal says what the file
-    seems to be, and not where it lies. ``several`` answers for ``paths`` that a view sent: files,
-    and how many are gone."""
+def for_upload(answer: Callable[[Path], Any]) -> Route[Upload]:
+    """The route for a file that a view sent (``sent`` of feed.js)."""
+    return Route(Upload, lambda question: of_upload(question, answer))
 
-    def route(question: Question) -> Any:
-        folder = Path(get_upload_folder())
-        remove_leftovers(folder)
-        if several is not None and question.paths:
-            files = list[Path]()
-            for path in question.paths:
-                with suppress(UserError):
-                    files.append(uploaded(path, folder))
-            return several(files, len(question.paths) - len(files))
-        file = uploaded(question.path, folder)
-        try:
-            return answer(file)
-        except UserError as error:
-            raise UserError(explained(error).replace(str(file), "this file")) from None
 
-    return route
+def of_upload(
+    question: Upload,
+    answer: Callable[[Path], Any],
+    several: Callable[[list[Path], int], Any] | None = None,
+) -> Any:
+    """The answer for a file that a view sent. A refusal says what the file seems to be, and not
+    where it lies. ``several`` answers for ``paths``: files, and how many are gone."""
+    folder = Path(get_upload_folder())
+    remove_leftovers(folder)
+    if several is not None and question.paths:
+        files = list[Path]()
+        for path in question.paths:
+            with suppress(UserError):
+                files.append(uploaded(path, folder))
+        return several(files, len(question.paths) - len(files))
+    file = uploaded(question.path, folder)
+    try:
+        return answer(file)
+    except UserError as error:
+        raise UserError(explained(error).replace(str(file), "this file")) from None
 
 
 def open_button(prefix: str, words: str) -> None:

@@ -123,7 +123,7 @@ class Examples:
         return [*self.files.group(denoising), *(_group(*each) for each in groups.items())]
 
     def path(self, name: object) -> Path:
-        """Of an example or a listed file. Raises UserError for any other name."""
+        """The path of an example or a listed file. Raises UserError for any other name."""
         listed = self.files.find(name)
         path = self._paths.get(name) if isinstance(name, str) else None
         if listed is None and path is None:

@@ -14,7 +14,7 @@ from analysis.charts.palette import LETTERS
 from app.studio import shipped
 from app.studio.components import QUIET, FormPlaces, open_button, view
 from app.studio.methods import BUDGETS, NONE, OWN, MethodChoice, Methods, mapping, requests
-from app.studio.routes import Route
+from app.studio.questions import Question, Route
 from core.decoding.request import RunRequest
 from core.diffusion.request import DenoiseRequest
 from core.methods.names import DEFAULT
@@ -36,8 +36,8 @@ class MethodInputs:
         return {"method": self.method, "budget": self.budget, "options": self.options}
 
     def read(self, values: Values) -> MethodChoice:
-        """At the defaults while the options are still another method's: they follow a choice a
-        moment later, and Start may be pressed before they do."""
+        """The choice; its options are the defaults while those on the page are still another
+        method's: they follow a choice a moment later, and Start may be pressed before they do."""
         method, stated = values[self.method], mapping(values[self.options])
         own = stated if stated.get("method") == method else {}
         options = mapping(own.get("options"))
@@ -93,7 +93,7 @@ class RunForm(StartForm):
 
 
 def run_form(methods: Methods, places: FormPlaces) -> RunForm:
-    """One method."""
+    """The form of one method."""
     prompt, settings, start, stop = bar("ds", places, shipped.RECORDED[shipped.FIRST_PROMPT])
     with places.more:
         method = gr.Radio(
@@ -212,7 +212,7 @@ def _inputs(
     methods: Methods, method: Component, budget: Component, prefix: str, begin: str
 ) -> MethodInputs:
     """A method's inputs: below its own two the builder and the options of the chosen method."""
-    routes: dict[str, Route] = {"described": lambda _: methods.described()}
+    routes = {"described": Route(Question, lambda _: methods.described())}
     options = view("options", f"{prefix}-options", routes, options_value(begin))
     chosen: Any = method
     chosen.input(None, method, options, js=CHOSEN_JS, **QUIET)

@@ -27,7 +27,7 @@ WHOLE = frozenset({"max_new_tokens", "top_k", "seed", "budget"})
 
 
 def form_options(method: Method) -> tuple[Option, ...]:
-    """Those that a page may set: numbers and flags, no text such as a path."""
+    """The options that a page may set: numbers and flags, no text such as a path."""
     return tuple(o for o in method.all_options if o.type in (bool, int, float))
 
 
@@ -96,7 +96,7 @@ class Methods:
         return None
 
     def options(self, method: object, builder: object) -> tuple[Option, ...]:
-        """Those that a page can set for one choice. Raises UserError for what is not offered."""
+        """The options that a page can set for a choice. Raises UserError for one not offered."""
         return form_options(find(self.name(method, builder)))
 
     def described(self) -> dict[str, Any]:

@@ -1,11 +1,14 @@
-"""A page's question: every field has one declared type, in all views.
+"""A page's questions: a type for each, and the routes that answer them.
 
-A browser wrote the question, so nothing in it is believed.
+A browser wrote the question, so nothing in it is believed. The fields of a type are all that its
+route reads; others are let pass. A field that is null counts as missing.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -18,52 +21,55 @@ Whole = Annotated[int, Meta(ge=-END, lt=END)]
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A page's question; None where a field is missing or null. Unknown fields are let pass."""
+    """A question without fields."""
 
+
+class OfRun(Question, frozen=True):
     ticket: str | None = None
-    name: str | None = None
-    form: str | None = None
-    path: str | None = None
-    letters: str | None = None
-    cause: str | None = None
-    unit: str | None = None
-    method: str | None = None
-    file: str | None = None
-    cost: str | None = None
-    since: Whole | None = None
+
+
+class OfRound(OfRun, frozen=True):
     round: Whole | None = None
-    until: Whole | None = None
+
+
+class OfNode(OfRound, frozen=True):
     row: Whole | None = None
-    token: Whole | None = None
-    budget: Whole | None = None
-    place: Whole | None = None
-    touched: Whole | None = None
-    whole: bool | None = None
-    quietly: bool | None = None
-    left: bool | None = None
-    tickets: list[str | None] | None = None
-    paths: list[str] | None = None
-    more: list[str | None] | None = None
-    places: list[Question | None] | None = None
-    kept: list[Question | None] | None = None
-    open: list[Whole] | None = None
-    asked: list[dict[str, Any]] | None = None
-    records: list[dict[str, Any]] | None = None
-    options: dict[str, Any] | None = None
-    filling: dict[str, Any] | None = None
-    depth: Whole | str | None = None
-    token_class: Whole | str | None = None
-
-    def with_fields_of(self, other: Question) -> Question:
-        """This question with whatever the other one states."""
-        stated = {name: getattr(other, name) for name in other.__struct_fields__}
-        stated = {name: value for name, value in stated.items() if value is not None}
-        return msgspec.structs.replace(self, **stated)
 
 
-def check(question: object) -> Question:
-    """The question, all of whose fields have their types. Raises Malformed."""
+class OfRuns(Question, frozen=True):
+    """``letters``: one for each run; "": A, B and so on."""
+
+    tickets: tuple[str | None, ...] = ()
+    letters: str = ""
+
+
+class Upload(Question, frozen=True):
+    """Where a file lies that a view sent, or several do."""
+
+    path: str | None = None
+    paths: tuple[str, ...] = ()
+
+
+Q = TypeVar("Q", bound=Question)
+
+
+@dataclass(frozen=True)
+class Route(Generic[Q]):
+    """What a page may ask: the question's type, and the function that answers."""
+
+    asks: type[Q]
+    answer: Callable[[Q], Any]
+
+    def __call__(self, question: object) -> Any:
+        """The answer. Raises Malformed for a field of another type, and what ``answer`` raises."""
+        return self.answer(as_question(question, self.asks))
+
+
+def as_question(question: object, kind: type[Q]) -> Q:
+    """The question as its type. Raises Malformed."""
+    if isinstance(question, dict):
+        question = {name: value for name, value in question.items() if value is not None}
     try:
-        return convert(question, Question, "the question")
+        return convert(question, kind, "the question")
     except UserError as error:
         raise Malformed(str(error)) from None

@@ -51,7 +51,7 @@ def _run(request: RunRequest) -> Said:
 
 
 def _denoise(request: DenoiseRequest) -> Said:
-    """By the names that ``denoising_of`` reads."""
+    """Values by the names that ``denoising_of`` reads."""
     graph = int(request.graph or 0)
     said = {"prompt": request.prompt, "graph": graph, "length": request.length}
     said |= request.pace.to_json()

@@ -1,7 +1,7 @@
 """The questions of a page to the server, JSON in and out, and the events that tell it of runs.
 
-Routes only read, or queue work; no model works in them. Questions are checked before they come here
-(``questions``). A mapping's keys are the names that the page's script calls.
+Routes only read, or queue work; no model works in them. A mapping's keys are the names that the
+page's script calls.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
-from functools import wraps
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -32,7 +31,15 @@ from app.studio.files import (
     tree_file,
 )
 from app.studio.methods import Methods
-from app.studio.questions import Question, check
+from app.studio.questions import (
+    OfNode,
+    OfRound,
+    OfRun,
+    OfRuns,
+    Question,
+    Route,
+    Whole,
+)
 from app.studio.requested import requests_of
 from app.studio.run import StudioRun
 from app.studio.runs import Runs
@@ -51,37 +58,87 @@ LOOK_EVERY = 0.2  # seconds: a message, and what a page draws of it, costs the d
 BEAT_EVERY = 20  # looks without news before a sign of life: proxies close silent connections
 EVENT_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
-Route = Callable[[Question], Any]
+
+class Updates(OfRun, frozen=True):
+    since: Whole = 0
+
+
+class Stretch(OfRun, frozen=True):
+    """The rounds from ``round`` to before ``until``."""
+
+    round: Whole = 0
+    until: Whole = 0
+
+
+class Opened(OfRound, frozen=True):
+    """A tree folded but for the rows in ``open``, or ``whole``."""
+
+    open: tuple[Whole, ...] = ()
+    whole: bool = False
+
+
+class Export(OfRound, frozen=True):
+    form: str | None = None
+
+
+class Stop(OfRun, frozen=True):
+    """``left``: nobody pressed Stop, and this page shows the run no more."""
+
+    left: bool = False
+
+
+class Beside(Question, frozen=True):
+    """A token at a place of several runs; null where a run's prefix differs."""
+
+    places: list[OfNode | None] | None = None
+    token: Whole | None = None
+
+
+class Example(Question, frozen=True):
+    name: str | None = None
+
+
+class Start(Question, frozen=True):
+    """The requests that an address holds."""
+
+    asked: tuple[dict[str, Any], ...] = ()
+
+
+class Records(Question, frozen=True):
+    """The numbers of a figure, sent back."""
+
+    name: str | None = None
+    records: list[dict[str, Any]] | None = None
 
 
 class Routes:
-    """Those about runs, which the tabs Run and Compare have, and other tabs in part."""
+    """The routes about runs, which the tabs Run and Compare have, and other tabs in part."""
 
     def __init__(self, runs: Runs, examples: Examples, methods: Methods | None = None):
         self._runs, self._examples = runs, examples
         self._methods = methods or Methods.of()
 
-    def of_runs(self, denoising: bool = False) -> dict[str, Route]:
+    def of_runs(self, denoising: bool = False) -> dict[str, Route[Any]]:
         """``denoising``: which runs the shelf offers, of blocks or of trees."""
         return {
-            "updates": lambda q: self._runs.asked(q.ticket, q.since or 0),
-            "trees": lambda q: {"trees": self.run(q).trees(q.round or 0, q.until or 0)},
-            "inspect": self._inspect,
-            "save": lambda q: trace_file(self.run(q).trace()),
-            "fold": self._fold,
-            "why": self._why,
-            "draw": self._draw,
-            "export": self._export,
-            "share": self._share,
-            "compare": self._compare,
-            "beside": self._beside,
-            "stop": self._stop,
-            "examples": lambda _: self._offered(denoising),
-            "example": self._example,
-            "start": self._start,
-            "runs": self._list,
-            "measure": lambda q: depth_records(self.traces(q), self.names(q)),
-            "parquet": parquet,
+            "updates": Route(Updates, lambda q: self._runs.asked(q.ticket, q.since)),
+            "trees": Route(Stretch, lambda q: {"trees": self.run(q).trees(q.round, q.until)}),
+            "inspect": Route(OfNode, self._inspect),
+            "save": Route(OfRun, lambda q: trace_file(self.run(q).trace())),
+            "fold": Route(Opened, self._fold),
+            "why": Route(OfRound, self._why),
+            "draw": Route(Opened, self._draw),
+            "export": Route(Export, self._export),
+            "share": Route(OfRun, self._share),
+            "compare": Route(OfRuns, self._compare),
+            "beside": Route(Beside, self._beside),
+            "stop": Route(Stop, self._stop),
+            "examples": Route(Question, lambda _: self._offered(denoising)),
+            "example": Route(Example, self._example),
+            "start": Route(Start, self._start),
+            "runs": Route(OfRuns, self._list),
+            "measure": Route(OfRuns, lambda q: depth_records(self.traces(q), self.names(q))),
+            "parquet": PARQUET,
         }
 
     def _offered(self, denoising: bool) -> Any:
@@ -91,65 +148,60 @@ class Routes:
         named = any("files" in group for group in groups)
         return {"prompts": groups, "first": {} if named else shipped.OPENED}
 
-    def _example(self, question: Question) -> Any:
+    def _example(self, question: Example) -> Any:
         """``ships``: the same name is the same run at any time."""
         name = question.name
         ticket = self._runs.open(self._examples.open(name), name)
         return {"ticket": ticket, "ships": self._examples.ships(name)}
 
-    def _start(self, question: Question) -> Any:
-        """Queue the runs that an address holds the requests of."""
-        asked = requests_of(self._methods, question.asked or [])
-        return {"tickets": self._runs.submit(*asked)}
+    def _start(self, question: Start) -> Any:
+        return {"tickets": self._runs.submit(*requests_of(self._methods, question.asked))}
 
     # ── one run ──────────────────────────────────────────────────────────────────────────────────
 
-    def run(self, question: Question) -> StudioRun:
+    def run(self, question: OfRun) -> StudioRun:
         """The run of the question's ticket. Raises UserError where it is gone."""
         run = self._runs.get(question.ticket)
         if run is None:
             raise UserError(GONE["error"])
         return run
 
-    def _round(self, question: Question) -> tuple[StudioRun, Round]:
+    def _round(self, question: OfRound) -> tuple[StudioRun, Round]:
         """A run and one of its rounds. Raises UserError where either is gone."""
         run, at = self.run(question), question.round
         if at is None or not 0 <= at < len(run.rounds):
             raise UserError(GONE["error"])
         return run, run.rounds[at]
 
-    def _stop(self, question: Question) -> Any:
-        """Somebody pressed Stop, or this page shows the run no more (``left``)."""
+    def _stop(self, question: Stop) -> Any:
         end = self._runs.leave if question.left else self._runs.stop
         end(question.ticket)
         return {}
 
-    def _share(self, question: Question) -> Any:
+    def _share(self, question: OfRun) -> Any:
         link = self._runs.share(question.ticket)
         return GONE if link is None else {"link": link}
 
-    def _inspect(self, question: Question) -> Any:
+    def _inspect(self, question: OfNode) -> Any:
         run, record = self._round(question)
-        row = question.row
         try:
-            return node_view(record, -2 if row is None else row, run.explainer)
+            return node_view(record, -2 if question.row is None else question.row, run.explainer)
         except IndexError:
             raise UserError("there is no such node") from None
 
-    def _why(self, question: Question) -> Any:
+    def _why(self, question: OfRound) -> Any:
         run, _ = self._round(question)
         return why_view(run.rounds, question.round or 0)
 
-    def _fold(self, question: Question) -> Any:
+    def _fold(self, question: Opened) -> Any:
         _, record = self._round(question)
-        return fold_view(record, question.open or [])
+        return fold_view(record, question.open)
 
-    def _draw(self, question: Question) -> Any:
-        """The tree as it is on view: folded but for the rows in ``open``, or ``whole``."""
+    def _draw(self, question: Opened) -> Any:
         run, record = self._round(question)
-        return tree_file(record, run, None if question.whole is True else question.open or [])
+        return tree_file(record, run, None if question.whole else question.open)
 
-    def _export(self, question: Question) -> Any:
+    def _export(self, question: Export) -> Any:
         """A file of the run or of one of its rounds, by the form's name."""
         run, record = self._round(question)
         form = question.form
@@ -163,23 +215,20 @@ class Routes:
 
     # ── several ──────────────────────────────────────────────────────────────────────────────────
 
-    def _list(self, question: Question) -> Any:
+    def _list(self, question: OfRuns) -> Any:
         """The runs that are there; those that are gone are left out, since each has its ticket."""
-        found = (
-            (ticket, self._runs.get(ticket)) for ticket in (question.tickets or [])[:MAX_LISTED]
-        )
+        found = ((ticket, self._runs.get(ticket)) for ticket in question.tickets[:MAX_LISTED])
         return {"runs": [run_line(ticket, run) for ticket, run in found if run is not None]}
 
-    def _several(self, question: Question) -> list[StudioRun]:
+    def _several(self, question: OfRuns) -> list[StudioRun]:
         """Raises UserError where one is gone: the others would move to its letter."""
-        tickets = (question.tickets or [])[: len(LETTERS)]
-        return [self.run(Question(ticket=ticket)) for ticket in tickets]
+        return [self.run(OfRun(ticket)) for ticket in question.tickets[: len(LETTERS)]]
 
-    def traces(self, question: Question) -> dict[str, Trace]:
-        """By letter. Raises UserError where a run is gone or has no round yet."""
+    def traces(self, question: OfRuns) -> dict[str, Trace]:
+        """The traces by letter. Raises UserError where a run is gone or has no round yet."""
         return {letter: run.trace() for letter, run in self._lettered(question).items()}
 
-    def on_view(self, question: Question) -> dict[str, Trace]:
+    def on_view(self, question: OfRuns) -> dict[str, Trace]:
         """The same by what a sentence calls them."""
         runs = self._lettered(question)
         alone = len(runs) == 1
@@ -188,8 +237,8 @@ class Routes:
             for letter, run in runs.items()
         }
 
-    def names(self, question: Question) -> dict[str, str]:
-        """By letter, what figures call the runs; "" where none has a letter before the last, since
+    def names(self, question: OfRuns) -> dict[str, str]:
+        """The runs' names in figures, by letter; "" where none has a letter before the last, since
         the places here give the colours."""
         runs = self._lettered(question)
         headers = [run.header for run in runs.values()]
@@ -202,26 +251,25 @@ class Routes:
         last = max(map(LETTERS.index, runs), default=-1)
         return {letter: names.get(letter, "") for letter in LETTERS[: last + 1]}
 
-    def _lettered(self, question: Question) -> dict[str, StudioRun]:
+    def _lettered(self, question: OfRuns) -> dict[str, StudioRun]:
         """The runs by the letters that the question gives them, else by A, B and so on."""
-        runs, letters = self._several(question), question.letters or ""
+        runs, letters = self._several(question), question.letters
         known = len(set(letters)) == len(letters) == len(runs) and set(letters) <= set(LETTERS)
         return dict(zip(letters if known else LETTERS, runs, strict=False))
 
-    def _compare(self, question: Question) -> Any:
+    def _compare(self, question: OfRuns) -> Any:
         """Return what the headers of the runs do not share."""
         runs = self._several(question)
         return comparison_view([run.header for run in runs if run.header is not None])
 
-    def _beside(self, question: Question) -> Any:
-        """A token at a place of several runs; ``places`` has null where a run's prefix differs."""
+    def _beside(self, question: Beside) -> Any:
         places, token = question.places, question.token
         if places is None or token is None:
             raise UserError("there is no such place")
         asked = [None if place is None else self._place(place) for place in places[: len(LETTERS)]]
         return beside_view(asked, token)
 
-    def _place(self, question: Question) -> Place:
+    def _place(self, question: OfNode) -> Place:
         _, record = self._round(question)
         row = question.row
         if row is None or not 0 <= row < len(record.draft):
@@ -260,13 +308,12 @@ def setting(run: StudioRun) -> str:
     return f"{method} B {budget}" if budget else method
 
 
-def named(name: str, route: Route) -> Route:
+def named(name: str, route: Route[Any]) -> Callable[[object], Any]:
     """The route as a page calls it: under this name, with one sentence for every failure."""
 
-    @wraps(route)
-    def answer(question: Question) -> Any:
+    def answer(question: object) -> Any:
         try:
-            return route(check(question))
+            return route(question)
         except Exception as error:
             if not isinstance(error, UserError):
                 note_bug(f"the question {name} failed", error)
@@ -276,9 +323,7 @@ def named(name: str, route: Route) -> Route:
     return answer
 
 
-def parquet(question: Question) -> Any:
-    """The numbers of a figure, sent back as a Parquet file."""
-    return parquet_file(question.name, question.records)
+PARQUET = Route(Records, lambda question: parquet_file(question.name, question.records))
 
 
 async def pdf_of_picture(request: Request) -> Response:

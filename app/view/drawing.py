@@ -180,7 +180,7 @@ def _at(x: float, y: float) -> Point:
 
 
 def _edges(record: Round, places: Mapping[int, Point]) -> Iterator[Edge]:
-    """One for each status: accepted edges last, so that they lie on top."""
+    """The edges by status, accepted ones last, so that they lie on top."""
     curves: dict[str, list[Curve]] = {status: [] for status in reversed(SIGNS)}
     walked = set(record.verdict.path)
     for row, place in places.items():

@@ -63,7 +63,7 @@ class Fold:
 
     @property
     def height(self) -> float:
-        """From the topmost to the lowest box."""
+        """The height from the topmost to the lowest box."""
         others = [chip.y for chip in self.chips] + ([] if self.ghost is None else [self.ghost])
         return max([float(self.y.max()), *others])
 

@@ -45,7 +45,7 @@ def figures_json(tables: Tables, names: Mapping[str, str], shown: Iterable[str])
 
 
 def numbers_only(figure: dict[str, Any]) -> dict[str, Any]:
-    """As much of a figure as its table needs, for a page that has no script that draws."""
+    """The part of a figure that its table needs, for a page that has no script that draws."""
     data = [{"meta": trace["meta"]} for trace in figure["data"] if "meta" in trace]
     return {"data": data, "layout": {"meta": figure["layout"]["meta"]}}
 

@@ -317,8 +317,8 @@ class FactorisedSession(DraftSession):
 
     @staticmethod
     def of(log_q: Tensor, width: int, draft_vocabulary: int | None = None) -> FactorisedSession:
-        """From log q [L, V] on the drafter's device: its ``width`` best at each depth, of those
-        that its head scores."""
+        """A session of log q [L, V] on the drafter's device: its ``width`` best at each depth, of
+        those that its head scores."""
         from core.drafting.best import top
 
         best = top(log_q, min(width, draft_vocabulary or width))

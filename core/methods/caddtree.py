@@ -16,7 +16,7 @@ MILLISECONDS = Range(1e-3, 1e6, step=0.1)
 
 @dataclass(frozen=True)
 class CostOptions:
-    """By default about what DDTree takes with the embedded target on two CPU cores."""
+    """Costs; by default about what DDTree takes with the embedded target on two CPU cores."""
 
     round_ms: float = option(
         90.0, "what a round takes without drafted nodes", MILLISECONDS, "ms per round"

@@ -33,7 +33,7 @@ SHARED, NEWEST = "pool: n-grams", "pool: newest"  # notes of a node
 
 @dataclass(frozen=True)
 class LookaheadOptions:
-    """By default as the published code's own README has them."""
+    """Options; the defaults are as the published code's own README has them."""
 
     gram: int = option(5, "tokens of an n-gram (N)", Range(2, 32), "n-gram size (N)")
     window: int = option(7, "places that are guessed at once (W)", Range(1, 128), "window (W)")

@@ -120,14 +120,14 @@ def temperature_of_q(what: str = "q") -> Any:
 
 @dataclass(frozen=True)
 class QOptions:
-    """Of a drafter that has no more to choose than q's temperature."""
+    """The options of a drafter that has no more to choose than q's temperature."""
 
     temperature: float = temperature_of_q()
 
 
 @dataclass(frozen=True)
 class DepthOptions:
-    """Of a drafter that can draft as deep as one likes."""
+    """The options of a drafter that can draft as deep as one likes."""
 
     depth: int = option(8, "how many tokens deep it drafts", Range(1, 64))
     temperature: float = temperature_of_q()
@@ -374,7 +374,7 @@ class Method:
 
     @cached_property
     def builder_info(self) -> BuilderInfo | None:
-        """None for plain decoding and for a builder that declares nothing."""
+        """What the builder declares; None for plain decoding and for one that declares nothing."""
         if isinstance(self.builder, str):
             return find_builder(self.builder)
         return self.builder if isinstance(self.builder, BuilderInfo) else None

@@ -33,7 +33,7 @@ WORD = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class NgramModOptions:
-    """By default as llama.cpp has them."""
+    """Options; the defaults are llama.cpp's."""
 
     n_match: int = option(
         24, "tokens that are looked up together (n)", Range(1, 1024), "n-gram size"

@@ -91,7 +91,7 @@ def _vocabulary(
 
 
 def _parameters(kind: str, folder: Path, config: Any) -> int | None:
-    """None where the tensors tell the sizes and are not here."""
+    """Its parameters; None where the tensors tell the sizes and are not here."""
     module = form(find_drafter(kind))
     with suppress(UserError):
         if not isinstance(module, checkpoint.Form):

@@ -72,7 +72,7 @@ class Chosen:
 
     @property
     def drafter_options(self) -> dict[str, Value]:
-        """Those that are the drafter's own."""
+        """The options that are the drafter's own."""
         return {o.name: self.options[o.name] for o in self.method.drafter_options}
 
 

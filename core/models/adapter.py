@@ -136,7 +136,7 @@ class AdapterGate:
 
     @contextmanager
     def open(self, pairs: Pairs, rows: Tensor | None = None) -> Iterator[None]:
-        """Within it, these rows (indices [R] of a batch of one; None: all) are adapted."""
+        """A context in which these rows (indices [R] of a batch of one; None: all) are adapted."""
         self._pairs, self._rows = pairs, rows
         try:
             yield
@@ -173,7 +173,7 @@ class GatedAdapter:
         return self._low[f"{name}.a"], self._low[f"{name}.b"]
 
     def open(self, rows: Tensor) -> AbstractContextManager[None]:
-        """Within it, these rows of a forward are adapted."""
+        """A context in which these rows of a forward are adapted."""
         return self._gate.open(self, rows)
 
     def embed(self, ids: Tensor, rows: Tensor) -> Tensor:

@@ -173,7 +173,7 @@ class StaticKV:
 
     @property
     def bytes_per_token(self) -> int:
-        """Of keys and values of all layers; 0 before the first rows come."""
+        """Bytes of keys and values in all layers; 0 before the first rows come."""
         return self._memory.nbytes // self.capacity
 
     @property

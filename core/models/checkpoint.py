@@ -489,7 +489,7 @@ class Form(Generic[C, Model]):
         return self._own(found)
 
     def _own(self, found: Shapes) -> dict[str, tuple[int, ...]]:
-        """Of a file's tensors those of the network, by its names."""
+        """The network's tensors among a file's, by the network's names."""
         others = (*self.beside, *self.unread)
         return {self.rename(name): shape for name, shape in found.items() if name not in others}
 

@@ -50,7 +50,7 @@ class Source:
 
     @staticmethod
     def of(text: str | Path) -> Source:
-        """From a folder's path or ``org/name@revision``. A folder of this name has precedence."""
+        """The source of a folder's path or ``org/name@revision``; a folder has precedence."""
         text = str(text)
         if not Source(text).is_local:
             name, at, revision = text.partition("@")
@@ -206,7 +206,7 @@ class Source:
 
 
 def matching(sizes: Mapping[str, int], patterns: Sequence[str]) -> dict[str, int]:
-    """Those of the files whose names fit one of the patterns."""
+    """The files whose names fit one of the patterns."""
     return {n: size for n, size in sizes.items() if any(fnmatch(n, each) for each in patterns)}
 
 

@@ -56,7 +56,7 @@ class Shape:
 
     @staticmethod
     def of(config: Any, inputs: int, **more: Any) -> Shape:
-        """From a drafter's config; the fields have the same names in every kind."""
+        """Sizes from a drafter's config; the fields have the same names in every kind."""
         return Shape(
             hidden=config.hidden_size,
             intermediate=config.intermediate_size,
@@ -105,7 +105,7 @@ class Rope:
 
     @staticmethod
     def of(raw: Mapping[str, Any]) -> Rope:
-        """From a published config, in the older spelling (rope_theta, rope_scaling) or the newer.
+        """As a published config says, in the older spelling (rope_theta, rope_scaling) or the new.
 
         What is not said is filled in as transformers does. Raises UserError for rotary positions
         of a kind that is not supported.

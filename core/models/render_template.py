@@ -37,7 +37,7 @@ def refuse(message: object) -> NoReturn:
 
 
 def as_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
-    """Without HTML's escapes, which Jinja's own filter writes."""
+    """JSON without HTML's escapes, which Jinja's own filter writes."""
     return json.dumps(value, ensure_ascii=ensure_ascii, **options)
 
 

@@ -55,7 +55,7 @@ class _Words:
 
 
 def _missed(words: str, node: str, short: str = "") -> _Words:
-    """Of a token that was not drafted."""
+    """The cause for a token that was not drafted."""
     return _Words(f"not drafted: {words}", short or words, f"rejected ({node})")
 
 

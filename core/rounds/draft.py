@@ -179,7 +179,7 @@ class Proposal:
 
     @staticmethod
     def factorised(by_depth: Candidates, depths: Array, read: int | None = None) -> Proposal:
-        """Of a drafter whose lists depend on the depth alone; ``depths`` [N] of the draft."""
+        """Lists that depend on the depth alone; ``depths`` [N] of the draft."""
         last = len(by_depth.ids)
         after = np.where(depths < last, depths, CHILDLESS).astype(np.int32)
         return Proposal(by_depth, after, last, by_depth, read)

@@ -59,7 +59,7 @@ def chances(logs: Array) -> Array:
 
 
 def beyond_root(values: Array) -> Array:
-    """As float64, without a value for the root."""
+    """Values as float64, without a value for the root."""
     numbers = values.astype(np.float64)
     numbers[0] = np.nan
     return numbers

@@ -103,10 +103,10 @@ def read_trace(path: Path, limits: Limits = LIMITS, at: At = silent) -> Trace:
         return reader.trace(at)
 
 
-def read_ends(path: Path, limits: Limits = LIMITS) -> Trace:
+def read_ends(path: Path) -> Trace:
     """The trace without its rounds, many times faster. Raises UserError as ``read_trace`` does,
     but not for what a round holds."""
-    with _opened(path, limits) as reader:
+    with _opened(path) as reader:
         return reader.ends()
 
 

@@ -210,7 +210,7 @@ def _draft(
 
 
 def _listed(draft: Draft, ids: Array, log_q: Array, read: int | None) -> Draft:
-    """With the drafter's lists by depth, [L, K]."""
+    """The draft with the drafter's lists by depth, [L, K]."""
     lists = Candidates(np.array(ids, np.int64), np.array(log_q, np.float32))
     return with_proposal(draft, Proposal.factorised(lists, draft.depths, read))
 
@@ -222,8 +222,8 @@ def _read_of(draft: Draft, read: int | None) -> int | None:
 
 
 def with_proposal(draft: Draft, proposal: Proposal) -> Draft:
-    """With the drafter's lists; a node's rank is its place in the list after its parent, and not
-    known where that list lacks it. A chain may hold tokens that were drawn from q."""
+    """The draft with the drafter's lists; a node's rank is its place in the list after its parent,
+    and not known where that list lacks it. A chain may hold tokens that were drawn from q."""
     ranks = draft.ranks.copy()
     for row, parent in enumerate(draft.parents[1:].tolist(), 1):
         if (listed := proposal.candidates(parent)) is not None and row not in draft.side:

@@ -95,7 +95,7 @@ class Trace:
 
     @property
     def emptiness(self) -> str:
-        """That there are no rounds, with the text that the footer tells; empty where there are."""
+        """A sentence where there are no rounds, with the text that the footer tells; else empty."""
         if self.rounds:
             return ""
         text = (self.footer or {}).get("text")

@@ -50,7 +50,7 @@ class Accuracy:
 
     @staticmethod
     def of(text: str, right: Array, there: Array) -> Accuracy:
-        """From bool [A, L]: whether each place was right, and whether the text reaches it."""
+        """Counts of bool [A, L]: whether each place was right, and whether the text reaches it."""
         right = right & there
         alive = np.concatenate([np.ones((len(right), 1), bool), right[:, :-1]], 1)
         alive = there & np.logical_and.accumulate(alive, 1)
@@ -59,7 +59,7 @@ class Accuracy:
 
     @property
     def mean(self) -> float:
-        """Over all places of all depths."""
+        """The mean over all places of all depths."""
         return sum(self.right) / max(1, sum(self.seen))
 
     def to_json(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Accuracy:
 def of_student(
     student: Student[Any], documents: Iterable[Document], text: str, anchors: int = ANCHORS
 ) -> Accuracy:
-    """As training sees it: anchors spread over each document's answer."""
+    """The accuracy as training sees it: anchors spread over each document's answer."""
     head = student.head(torch.arange(len(student.embedding)))
     rng, right, there = torch.Generator().manual_seed(0), list[Array](), list[Array]()
     for document in documents:
@@ -90,7 +90,7 @@ def of_student(
 def of_drafter(
     language: Language, drafter: Drafter, documents: Iterable[Document], text: str
 ) -> Accuracy:
-    """As it decodes, at every token of each document's answer.
+    """The accuracy as it decodes, at every token of each document's answer.
 
     Raises UserError for a drafter that does not tell q.
     """

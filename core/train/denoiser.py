@@ -86,7 +86,7 @@ class TrainableAdapter(nn.Module):
         return self.low[f"{key}/a"].to(self.dtype), self.low[f"{key}/b"].to(self.dtype)
 
     def tensors(self) -> dict[str, Tensor]:
-        """By the names of the file format."""
+        """The tensors by the names of the file format."""
         found = {key.replace("/", "."): value.detach() for key, value in self.low.items()}
         return found | {MASK: self.mask_embedding.detach()}
 

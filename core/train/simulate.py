@@ -81,7 +81,7 @@ class Score:
         return difference(*self._totals(name), *base._totals(name))
 
     def of(self, chosen: Sequence[bool]) -> Score:
-        """Over some of the texts."""
+        """The score over some of the texts."""
         return Score({name: list(compress(runs, chosen)) for name, runs in self.runs.items()})
 
     def _totals(self, name: str) -> tuple[list[int], list[int]]:

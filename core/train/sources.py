@@ -77,7 +77,7 @@ class Sources:
         return replace(sources, **{n: made_of[key] for n, key in kept.items() if key in made_of})
 
     def record(self, model: str) -> dict[str, Any]:
-        """As the shards' record holds it: a file by its contents, wherever it lies.
+        """The source as the shards' record holds it: a file by its contents, wherever it lies.
 
         Raises UserError for a file that cannot be read.
         """

@@ -126,7 +126,7 @@ class Device:
 
 
 def _devices() -> Iterator[Device]:
-    """Those that are here; ``auto`` takes the first."""
+    """The devices that are here; ``auto`` takes the first."""
     import torch
 
     from core.models.language import compute_dtype
@@ -139,7 +139,7 @@ def _devices() -> Iterator[Device]:
 
 
 def _memory(found: Opening, preset: Preset, devices: tuple[Device, ...]) -> Iterator[str]:
-    """On the devices that are here, in what each computes in."""
+    """The memory on the devices that are here, in what each computes in."""
     target = found.target
     for device in devices if target or not found.drafters else ():
         if target is not None:

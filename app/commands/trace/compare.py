@@ -142,7 +142,7 @@ def _facts(pair: TextPair, bound: float) -> dict[str, Any]:
 
 
 def _asked(args: Options, pairs: Sequence[TextPair]) -> list[TextPair]:
-    """With what our target says of the partings of which no trace tells p."""
+    """The pairs with what our target says of partings of which no trace tells p."""
     from analysis.engines.partings import UNKNOWN as NOT_KNOWN
     from analysis.engines.partings import asked
 

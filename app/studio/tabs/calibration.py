@@ -14,8 +14,8 @@ from typing import Any
 from analysis.numbers import plural
 from app.studio.background import Diagnosing
 from app.studio.components import Studio, Tab, for_upload, view
-from app.studio.questions import Question
-from app.studio.routes import Route, Routes
+from app.studio.questions import OfRun, OfRuns, Route, Whole
+from app.studio.routes import Routes
 from app.view.statistics import Records, figures_json, records
 from core.errors import UserError
 from core.traces.schema import Trace
@@ -25,26 +25,34 @@ MAX_EXAMPLES = 40  # of one cause
 
 def build(studio: Studio) -> None:
     diagnosing = Diagnosing(studio.runs, studio.methods)
-    opens: dict[str, Route] = {"open": for_upload(calibrate_result)}
+    opens = {"open": for_upload(calibrate_result)}
     view("calibration", "ds-k-scope", routes(studio.routes) | diagnosing.routes() | opens)
 
 
 TAB = Tab("calibration", "Calibration", build)
 
 
-def routes(of: Routes) -> dict[str, Route]:
+class Find(OfRun, frozen=True):
+    """Examples of a cause in one run, of these places alone."""
+
+    cause: str | None = None
+    unit: str | None = None
+    depth: Whole | str | None = None
+    token_class: Whole | str | None = None
+
+
+def routes(of: Routes) -> dict[str, Route[Any]]:
     """The common ones, with the figures of runs and examples of causes."""
 
-    def examples(question: Question) -> Any:
-        cause, unit = question.cause, question.unit
+    def examples(question: Find) -> Any:
         asked = {"depth": question.depth, "token_class": question.token_class}
         where = {name: value for name, value in asked.items() if value is not None}
         trace = of.run(question).trace()
-        return {"examples": cause_examples(trace, cause, unit, where)}
+        return {"examples": cause_examples(trace, question.cause, question.unit, where)}
 
     return of.of_runs() | {
-        "calibrate": lambda q: calibration_records(of.traces(q), of.names(q)),
-        "find": examples,
+        "calibrate": Route(OfRuns, lambda q: calibration_records(of.traces(q), of.names(q))),
+        "find": Route(Find, examples),
     }
 
 

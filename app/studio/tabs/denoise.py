@@ -13,8 +13,8 @@ from app.studio import shipped
 from app.studio.components import QUIET, FormPlaces, Studio, Tab, open_button
 from app.studio.forms import StartForm, bar
 from app.studio.methods import Methods, mapping
+from app.studio.questions import OfRun, Route
 from app.studio.requested import NO_GRAPH, OWN_AHEAD, denoising_of
-from app.studio.routes import Route
 from app.studio.run import StudioRun
 from app.studio.tabs.run import form_tab, shared_updates
 from app.view.denoise import DENOISER, graph_of, outline_dot, outline_view
@@ -35,7 +35,7 @@ MISSING = (
 
 
 def build(studio: Studio) -> None:
-    own: dict[str, Route] = {"outline": lambda asked: outline(studio.runs.get(asked.ticket))}
+    own = {"outline": Route(OfRun, lambda asked: outline(studio.runs.get(asked.ticket)))}
     form_tab(studio, "denoise", "ds-d", denoise_form, own, (of_runs, updates), denoising=True)
 
 

@@ -11,10 +11,10 @@ from typing import Any
 from gradio.utils import get_upload_folder
 
 from analysis import kinds
-from app.studio.components import Studio, Tab, for_upload, view
+from app.studio.components import Studio, Tab, of_upload, view
 from app.studio.files import uploaded
-from app.studio.questions import Question
-from app.studio.routes import parquet
+from app.studio.questions import OfRuns, Question, Route, Upload
+from app.studio.routes import PARQUET
 from app.studio.tabs.results_answers import (
     advice,
     checkpoint,
@@ -31,16 +31,27 @@ from core.traces.schema import Trace
 SHIPPED = ASSETS / "measured" / "table.json"
 
 
+class Opens(Upload, frozen=True):
+    """A file, or several; the runs on view, and where the engine's counts on view lie (``file``):
+    step times are asked about these."""
+
+    tickets: tuple[str | None, ...] = ()
+    letters: str = ""
+    file: str | None = None
+
+
 def build(studio: Studio) -> None:
     made, routes = cache(table), studio.routes
 
-    def opens(question: Question) -> Any:
+    def opens(question: Opens) -> Any:
+        runs = OfRuns(question.tickets, question.letters)
         one = partial(
-            opened, on_view=lambda: routes.on_view(question), counted=lambda: _counted(question)
+            opened, on_view=lambda: routes.on_view(runs), counted=lambda: _counted(question)
         )
-        return for_upload(one, pooled)(question)
+        return of_upload(question, one, pooled)
 
-    view("results", "ds-results", {"table": lambda _: made(), "open": opens, "parquet": parquet})
+    answers = {"table": Route(Question, lambda _: made()), "open": Route(Opens, opens)}
+    view("results", "ds-results", {**answers, "parquet": PARQUET})
 
 
 TAB = Tab("results", "Results", build, ("view.css",))
@@ -53,7 +64,7 @@ def table(path: Path = SHIPPED) -> dict[str, Any]:
     return {**found, "rows": [row | _about(row["method"]) for row in found["rows"]]}
 
 
-def _counted(question: Question) -> Path | None:
+def _counted(question: Opens) -> Path | None:
     """The engine's counts that are on view here. Raises UserError where they are gone."""
     if question.file is None:
         return None

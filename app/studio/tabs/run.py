@@ -41,8 +41,7 @@ from app.studio.methods import (
     read,
 )
 from app.studio.placing import place
-from app.studio.questions import check
-from app.studio.routes import Route
+from app.studio.questions import OfRuns, Route, Whole, as_question
 from app.studio.run import StudioRun
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -51,7 +50,7 @@ from core.visible import flowing
 
 MakeForm = Callable[[Methods, FormPlaces], StartForm]
 Filling = Mapping[str, Any]  # what is in a form, by the names of ``StartForm.named``
-OfRuns = Callable[[Methods, Sequence[Header | RunRequest]], dict[str, Any]]
+FillingOf = Callable[[Methods, Sequence[Header | RunRequest]], dict[str, Any]]
 Updates = Callable[[Any, Methods, Filling], dict[Any, Any]]
 FILL_JS = "(filled) => %s.then((all) => all['form.js'].filling('%s', filled))"
 MOST_BUDGET = 1024  # what a form offers at most
@@ -60,7 +59,7 @@ MOST_BUDGET = 1024  # what a form offers at most
 def build(studio: Studio) -> None:
     """Its view is there from the start, so it also opens the other tabs (its script names one by
     ``wantTab`` of goto.js), and takes files for the whole page."""
-    files: dict[str, Route] = {"place": for_upload(partial(place, studio.runs))}
+    files = {"place": for_upload(partial(place, studio.runs))}
     shown = form_tab(studio, "run", "ds", run_form, files)
     shown.tab(None, None, studio.tabs, js=TAB_JS, **QUIET)
 
@@ -74,8 +73,8 @@ def form_tab(
     name: str,
     prefix: str,
     make_form: MakeForm,
-    more: dict[str, Route],
-    refilling: tuple[OfRuns, Updates] | None = None,
+    more: Mapping[str, Route[Any]],
+    refilling: tuple[FillingOf, Updates] | None = None,
     denoising: bool = False,
 ) -> gr.HTML:
     """A form in a bar and the view of its runs. ``more``: routes beside those of runs;
@@ -85,7 +84,8 @@ def form_tab(
         form = make_form(studio.methods, places)
         with places.view:
             told = {} if denoising else {"prompts": shipped.RECORDED}
-            shown = view(name, f"{prefix}-scope", studio.routes.of_runs(denoising) | more, told)
+            routes = {**studio.routes.of_runs(denoising), **more}
+            shown = view(name, f"{prefix}-scope", routes, told)
 
     def submit(values: dict[Any, Any]) -> Any:
         """Queue the runs; the view shows them by their tickets, or why there are none: a sentence
@@ -112,29 +112,38 @@ COMPARE = Tab("compare", "Compare", build_compare)
 # sends the former, so nothing in it is believed.
 
 
+class Refill(OfRuns, frozen=True):
+    """Fill the form as it was kept (``filling``), or as runs on view were started.
+
+    quietly  without a sentence about a method that this page does not offer
+    touched  comes back with the answer
+    """
+
+    filling: dict[str, Any] | None = None
+    quietly: bool = False
+    touched: Whole | None = None
+
+
 def connect_refill(
     studio: Studio,
     form: StartForm,
     view: gr.HTML,
     prefix: str,
-    of_runs: OfRuns,
+    of_runs: FillingOf,
     updates: Updates,
 ) -> None:
     """Let the browser keep what is in the form, and the view ask for it or for a run's settings.
 
-    The view asks with {"filling": …} as it was kept, or {"tickets": […]} of runs on view;
-    ``quietly``: without a sentence about a method that this page does not offer. ``of_runs`` and
-    ``updates`` are those below, or do the same for another form.
+    ``of_runs`` and ``updates`` are those below, or do the same for another form.
     """
 
     def refill(asked: gr.EventData) -> dict[Any, Any]:
         """Give the form's values as JSON, and beforehand only what may be chosen there: the browser
         fills it, unless somebody's hand was quicker than the answer."""
-        question = check(asked._data)
+        question = as_question(asked._data, Refill)
         filling = question.filling
         if filling is None:
-            tickets = (question.tickets or [])[: len(LETTERS)]
-            runs = [studio.runs.get(ticket) for ticket in tickets]
+            runs = [studio.runs.get(ticket) for ticket in question.tickets[: len(LETTERS)]]
             told = [said for run in runs if run is not None and (said := _told(run)) is not None]
             try:
                 filling = of_runs(studio.methods, told) if told else {}

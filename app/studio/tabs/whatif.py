@@ -15,13 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+import msgspec
+
 from app.studio.background import Collecting
 from app.studio.components import Studio, Tab, for_upload, view
 from app.studio.examples import Examples
 from app.studio.files import graph_file
 from app.studio.methods import form_options
-from app.studio.questions import Question
-from app.studio.routes import Route, parquet
+from app.studio.questions import Question, Route, Whole
+from app.studio.routes import PARQUET
 from app.studio.tabs.whatif_answers import (
     costs_of,
     curve_figures,
@@ -61,7 +63,7 @@ T = TypeVar("T")
 def build(studio: Studio) -> None:
     simulations = Simulations(studio.examples)
     collecting = Collecting(studio.runs, studio.methods, simulations.add)
-    opens: dict[str, Route] = {
+    opens = {
         "open": for_upload(lambda file: {"file": simulations.add(file)}),
         "open_cost": for_upload(simulations.add_cost),
     }
@@ -71,6 +73,46 @@ def build(studio: Studio) -> None:
 
 
 TAB = Tab("whatif", "What-if", build)
+
+
+class OfFile(Question, frozen=True):
+    file: str | None = None
+
+
+class Setting(OfFile, frozen=True):
+    """A method with its options on a collected text. ``name``: what the page calls it."""
+
+    name: str | None = None
+    method: str | None = None
+    options: dict[str, Any] | None = None
+
+    def with_fields_of(self, other: Setting) -> Setting:
+        """This setting with whatever the other one states."""
+        stated = {name: getattr(other, name) for name in Setting.__struct_fields__}
+        stated = {name: value for name, value in stated.items() if value is not None}
+        return msgspec.structs.replace(self, **stated)
+
+
+class Simulate(Setting, frozen=True):
+    """``place``: of the text, whose round is shown."""
+
+    budget: Whole | None = None
+    place: Whole = 0
+
+
+class Export(Simulate, frozen=True):
+    form: str | None = None
+
+
+class Curve(Setting, frozen=True):
+    """kept  other settings, whose curves are drawn beside this one's
+    more  texts that the curves are drawn over, beside the one on view
+    cost  an opened result of ``cost``
+    """
+
+    kept: tuple[Setting | None, ...] = ()
+    more: tuple[str | None, ...] = ()
+    cost: str | None = None
 
 
 class LastUsed(OrderedDict[Any, T], Generic[T]):
@@ -101,14 +143,14 @@ class Simulations:
         self._simulations: LastUsed[Simulation] = LastUsed(OPEN_SIMULATIONS)
         self._costs: LastUsed[Cost] = LastUsed(OPEN_FILES)
 
-    def routes(self) -> dict[str, Route]:
+    def routes(self) -> dict[str, Route[Any]]:
         return {
-            "files": lambda _: {"files": self._list()},
-            "about": self._about,
-            "simulate": self._simulate,
-            "curve": self._curve,
-            "export": self._export,
-            "parquet": parquet,
+            "files": Route(Question, lambda _: {"files": self._list()}),
+            "about": Route(OfFile, self._about),
+            "simulate": Route(Simulate, self._simulate),
+            "curve": Route(Curve, self._curve),
+            "export": Route(Export, self._export),
+            "parquet": PARQUET,
         }
 
     # ── files ────────────────────────────────────────────────────────────────────────────────────
@@ -163,7 +205,7 @@ class Simulations:
             raise UserError("this result of cost is no longer on the server: open it again")
         return cost
 
-    def _about(self, question: Question) -> Any:
+    def _about(self, question: OfFile) -> Any:
         """The text, and every method with its knobs."""
         file = self._file(question.file)
         tokens = file.tokens.tolist()[file.answer : file.end]
@@ -179,7 +221,7 @@ class Simulations:
 
     # ── what would have been ─────────────────────────────────────────────────────────────────────
 
-    def _simulation(self, question: Question) -> Simulation:
+    def _simulation(self, question: Setting) -> Simulation:
         from analysis.collected.whatif import Simulation
 
         name, method = question.file, question.method
@@ -192,18 +234,17 @@ class Simulations:
             made = self._simulations.find(key)
             return made or self._simulations.put(key, Simulation(file, method, options))
 
-    def _run(self, question: Question) -> tuple[Simulation, SimulatedRun, Round]:
+    def _run(self, question: Simulate) -> tuple[Simulation, SimulatedRun, Round]:
         """The run of one budget, and its round at a place of the text."""
-        simulation, place = self._simulation(question), question.place or 0
-        budget = question.budget
+        simulation, budget = self._simulation(question), question.budget
         with self._lock:
             run = simulation.run(budget)
-            start = _start(simulation, run, place)
+            start = _start(simulation, run, question.place)
             record = simulation.round(start, budget)
         number = run.starts.index(start) if start in run.starts else 0
         return simulation, run, replace(record, index=number)
 
-    def _simulate(self, question: Question) -> Any:
+    def _simulate(self, question: Simulate) -> Any:
         simulation, run, record = self._run(question)
         first = simulation.collection.answer
         explainer = Explainer.of(_header(simulation, run.budget))
@@ -214,17 +255,17 @@ class Simulations:
             "figures": {"lengths": lengths_figure(name, run.lengths)},
         }  # fmt: skip
 
-    def _export(self, question: Question) -> Any:
+    def _export(self, question: Export) -> Any:
         """The draft that is shown, as DOT or GraphML."""
         simulation, _, record = self._run(question)
         return graph_file(record, question.form, simulation.method)
 
-    def _curve(self, question: Question) -> Any:
+    def _curve(self, question: Curve) -> Any:
         """τ of every budget of this setting and of those kept, and the speed that may be expected
         of this one."""
         simulation, cost = self._simulation(question), self._cost(question.cost)
-        others = [each for each in question.kept or () if each is not None]
-        settings = {_called(question): question}
+        others = [each for each in question.kept if each is not None]
+        settings: dict[str, Setting] = {_called(question): question}
         for each in others[:KEPT]:
             settings.setdefault(_called(each), question.with_fields_of(each))
         curves = {name: self._runs(self._simulation(each)) for name, each in settings.items()}
@@ -239,10 +280,10 @@ class Simulations:
         with self._lock:
             return simulation.curve(BUDGETS)
 
-    def _texts(self, question: Question) -> dict[str, str]:
+    def _texts(self, question: Curve) -> dict[str, str]:
         """The text that is shown and those chosen beside it: what each is called, and its file.
         Empty where none is chosen. Raises UserError for texts of several targets."""
-        asked = [question.file, *(question.more or [])]
+        asked = [question.file, *question.more]
         files = {str(name): self._file(name) for name in asked[:TEXTS]}
         if len(files) < 2:
             return {}
@@ -255,7 +296,7 @@ class Simulations:
             found[title if title not in found else f"{title} ({len(found) + 1})"] = name
         return found
 
-    def _over(self, question: Question, texts: Mapping[str, str]) -> Frame:
+    def _over(self, question: Setting, texts: Mapping[str, str]) -> Frame:
         """A setting's curve over several texts. Raises UserError where one does not hold it."""
         from analysis.collected.many_texts import whatif_texts
 
@@ -263,7 +304,8 @@ class Simulations:
         for title, name in texts.items():
             if question.method not in _methods(self._file(name)):
                 raise UserError(f"the text “{title}” was not collected for this method")
-            runs[title] = self._runs(self._simulation(question.with_fields_of(Question(file=name))))
+            there = msgspec.structs.replace(question, file=name)
+            runs[title] = self._runs(self._simulation(there))
         return whatif_texts(runs)
 
 
@@ -286,7 +328,7 @@ def _run_json(run: SimulatedRun) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _called(question: Question) -> str:
+def _called(question: Setting) -> str:
     """Return the page's name for a setting."""
     return "this setting" if question.name is None else visible(question.name, 80)
 

@@ -180,7 +180,7 @@ def default_layers(target_layers: int) -> tuple[int, int, int]:
 
 
 class BareLayer(nn.Module):
-    """Without norms before attention."""
+    """A layer without norms before attention."""
 
     def __init__(self, config: EagleConfig):
         super().__init__()

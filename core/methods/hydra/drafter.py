@@ -129,7 +129,7 @@ class HydraPlusDrafter(HydraDrafter):
 
     @torch.inference_mode()
     def _read_at(self, features: Tensor, anchors: Tensor) -> Tensor:
-        """On the keys and values of one pass."""
+        """Read on the keys and values of one pass."""
         hidden = features[: int(anchors[-1])].to(self.model.like.dtype)
         positions = torch.arange(len(hidden), device=hidden.device)
         context, ends = self.model.project(hidden, positions), anchors.to(hidden.device) - 1

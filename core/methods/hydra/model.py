@@ -139,7 +139,7 @@ class HydraConfig(OnLastHidden):
 
     @staticmethod
     def from_shapes(shapes: Mapping[str, tuple[int, ...]], said: HydraConfig) -> HydraConfig:
-        """Of a file's tensors. Raises UserError when they are not the heads that ``said`` is of."""
+        """The config of a file's tensors. Raises UserError for other heads than ``said`` is of."""
         plus = any(name.startswith(PREFIX) for name in shapes)
         if plus != (said.prefix is not None):
             kinds = (f"has {PREFIX}*", PLAIN) if plus else (f"has no {PREFIX}*", PLUS)
@@ -166,7 +166,7 @@ class HydraConfig(OnLastHidden):
         )
 
     def made_for(self, target: PreTrainedConfig) -> HydraConfig:
-        """With what only the target tells of the layer before the heads.
+        """The config with what only the target tells of the layer before the heads.
 
         Raises UserError for rotary positions of a kind that is not supported, and KeyError for a
         target without attention heads.

@@ -44,7 +44,7 @@ class MedusaConfig(OnLastHidden):
 
     @staticmethod
     def from_shapes(shapes: Mapping[str, tuple[int, ...]], said: MedusaConfig) -> MedusaConfig:
-        """Of a file's tensors; some published configs say another number of heads.
+        """The config of a file's tensors; some published configs say another number of heads.
 
         Raises UserError when they are no Medusa heads.
         """

@@ -58,7 +58,7 @@ def load(language: Language, folder: Path | None, options: SpsOptions) -> LmDraf
 
 
 def _translation(language: Language, folder: Path) -> Translation | None:
-    """Of the target's tokens into those of the model in ``folder``; None: they are the same."""
+    """From the target's tokens to those of the model in ``folder``; None: they are the same."""
     draft = load_vocabulary(str(folder))
     if (draft.identity, draft.size) == (language.tokenizer_hash, language.vocabulary):
         return None

@@ -45,7 +45,7 @@ class SpsStudent(Student[DraftAdapter]):
         return 1
 
     def labels(self, blocks: Blocks, top_k: int, rng: torch.Generator, gamma: float) -> Labels:
-        """At all places of the answer, whatever the anchors."""
+        """The labels at all places of the answer, whatever the anchors."""
         document = blocks.document
         whole = Blocks(document, torch.arange(document.answer, len(document) - 1))
         ids, p, exists = whole.target_probs(1, top_k)

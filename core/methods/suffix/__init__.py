@@ -21,7 +21,7 @@ SEEN, ESTIMATE, MATCHED, EARLIER = "times seen", "estimate", "matched tokens", "
 
 @dataclass(frozen=True)
 class SuffixOptions:
-    """By default as vLLM has them, but a tree where vLLM drafts a path."""
+    """Options; the defaults are vLLM's, but a tree where vLLM drafts a path."""
 
     max_tree_depth: int = option(
         24, "tokens of the pattern and of the deepest path together, at most", Range(2, 1024),
