@@ -11,6 +11,7 @@ from typing import Any
 import gradio as gr
 from fastapi.exceptions import RequestValidationError
 from gradio import themes
+from gradio.events import api
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
@@ -70,7 +71,7 @@ def build(runs: Runs, methods: Methods, files: TraceFiles | None = None) -> gr.B
             for tab in TABS:
                 with gr.Tab(tab.title, id=tab.name, elem_id=f"ds-view-{tab.name}"):
                     tab.build(studio)
-        gr.api(decoding(runs, methods), api_name="decode")
+        api(decoding(runs, methods), api_name="decode")
         with gr.Row(elem_id="ds-tools"):  # at the head, and for the Tab key behind the tabs
             present = gr.Button("Present", elem_id="ds-present", size="sm", min_width=36, scale=0)
             present.click(None, js=PRESENT_JS)
