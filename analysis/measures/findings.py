@@ -368,7 +368,7 @@ class _TooFew(Finding):
 
 
 def _few_once(found: Sequence[Finding]) -> Iterator[Finding]:
-    """What too few observations leave open stands in one sentence for each label."""
+    """One sentence for each label says which measures too few observations leave open."""
     few: dict[str, list[_TooFew]] = {}
     for each in found:
         if isinstance(each, _TooFew):

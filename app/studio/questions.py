@@ -55,7 +55,7 @@ Q = TypeVar("Q", bound=Question)
 
 @dataclass(frozen=True)
 class Route(Generic[Q]):
-    """What a page may ask: the question's type, and the function that answers."""
+    """One question of a page: its type, and the function that answers."""
 
     asks: type[Q]
     answer: Callable[[Q], Any]

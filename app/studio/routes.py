@@ -63,7 +63,7 @@ class Updates(OfRun, frozen=True):
     since: Whole = 0
 
 
-class Stretch(OfRun, frozen=True):
+class RoundsAsked(OfRun, frozen=True):
     """The rounds from ``round`` to before ``until``."""
 
     round: Whole = 0
@@ -77,7 +77,7 @@ class Opened(OfRound, frozen=True):
     whole: bool = False
 
 
-class Export(OfRound, frozen=True):
+class ExportedRun(OfRound, frozen=True):
     form: str | None = None
 
 
@@ -94,7 +94,7 @@ class Beside(Question, frozen=True):
     token: Whole | None = None
 
 
-class Example(Question, frozen=True):
+class ExampleAsked(Question, frozen=True):
     name: str | None = None
 
 
@@ -122,19 +122,19 @@ class Routes:
         """``denoising``: which runs the shelf offers, of blocks or of trees."""
         return {
             "updates": Route(Updates, lambda q: self._runs.asked(q.ticket, q.since)),
-            "trees": Route(Stretch, lambda q: {"trees": self.run(q).trees(q.round, q.until)}),
+            "trees": Route(RoundsAsked, lambda q: {"trees": self.run(q).trees(q.round, q.until)}),
             "inspect": Route(OfNode, self._inspect),
             "save": Route(OfRun, lambda q: trace_file(self.run(q).trace())),
             "fold": Route(Opened, self._fold),
             "why": Route(OfRound, self._why),
             "draw": Route(Opened, self._draw),
-            "export": Route(Export, self._export),
+            "export": Route(ExportedRun, self._export),
             "share": Route(OfRun, self._share),
             "compare": Route(OfRuns, self._compare),
             "beside": Route(Beside, self._beside),
             "stop": Route(Stop, self._stop),
             "examples": Route(Question, lambda _: self._offered(denoising)),
-            "example": Route(Example, self._example),
+            "example": Route(ExampleAsked, self._example),
             "start": Route(Start, self._start),
             "runs": Route(OfRuns, self._list),
             "measure": Route(OfRuns, lambda q: depth_records(self.traces(q), self.names(q))),
@@ -148,7 +148,7 @@ class Routes:
         named = any("files" in group for group in groups)
         return {"prompts": groups, "first": {} if named else shipped.OPENED}
 
-    def _example(self, question: Example) -> Any:
+    def _example(self, question: ExampleAsked) -> Any:
         """``ships``: the same name is the same run at any time."""
         name = question.name
         ticket = self._runs.open(self._examples.open(name), name)
@@ -201,7 +201,7 @@ class Routes:
         run, record = self._round(question)
         return tree_file(record, run, None if question.whole else question.open)
 
-    def _export(self, question: Export) -> Any:
+    def _export(self, question: ExportedRun) -> Any:
         """A file of the run or of one of its rounds, by the form's name."""
         run, record = self._round(question)
         form = question.form

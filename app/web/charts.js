@@ -66,7 +66,7 @@ export class RoundBars {
 }
 
 export class LengthChart {
-  /** Accepted nodes (filled) and the bonus token (outlined) per round; onPick(roundNumber, event). */
+  /** Accepted nodes (filled) and the bonus token (outlined) per round; onPick(round, event). */
   constructor(onPick) {
     const about = { "aria-hidden": "true" };
     this.bars = new RoundBars("ds-lengths", ["accepted", "bonus"], HIGH, about);

@@ -374,7 +374,7 @@ class Method:
 
     @cached_property
     def builder_info(self) -> BuilderInfo | None:
-        """What the builder declares; None for plain decoding and for one that declares nothing."""
+        """The builder's declarations; None for plain decoding and for one that declares nothing."""
         if isinstance(self.builder, str):
             return find_builder(self.builder)
         return self.builder if isinstance(self.builder, BuilderInfo) else None

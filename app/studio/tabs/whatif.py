@@ -100,11 +100,11 @@ class Simulate(Setting, frozen=True):
     place: Whole = 0
 
 
-class Export(Simulate, frozen=True):
+class ExportedText(Simulate, frozen=True):
     form: str | None = None
 
 
-class Curve(Setting, frozen=True):
+class CurveAsked(Setting, frozen=True):
     """kept  other settings, whose curves are drawn beside this one's
     more  texts that the curves are drawn over, beside the one on view
     cost  an opened result of ``cost``
@@ -148,8 +148,8 @@ class Simulations:
             "files": Route(Question, lambda _: {"files": self._list()}),
             "about": Route(OfFile, self._about),
             "simulate": Route(Simulate, self._simulate),
-            "curve": Route(Curve, self._curve),
-            "export": Route(Export, self._export),
+            "curve": Route(CurveAsked, self._curve),
+            "export": Route(ExportedText, self._export),
             "parquet": PARQUET,
         }
 
@@ -255,12 +255,12 @@ class Simulations:
             "figures": {"lengths": lengths_figure(name, run.lengths)},
         }  # fmt: skip
 
-    def _export(self, question: Export) -> Any:
+    def _export(self, question: ExportedText) -> Any:
         """The draft that is shown, as DOT or GraphML."""
         simulation, _, record = self._run(question)
         return graph_file(record, question.form, simulation.method)
 
-    def _curve(self, question: Curve) -> Any:
+    def _curve(self, question: CurveAsked) -> Any:
         """τ of every budget of this setting and of those kept, and the speed that may be expected
         of this one."""
         simulation, cost = self._simulation(question), self._cost(question.cost)
@@ -280,7 +280,7 @@ class Simulations:
         with self._lock:
             return simulation.curve(BUDGETS)
 
-    def _texts(self, question: Curve) -> dict[str, str]:
+    def _texts(self, question: CurveAsked) -> dict[str, str]:
         """The text that is shown and those chosen beside it: what each is called, and its file.
         Empty where none is chosen. Raises UserError for texts of several targets."""
         asked = [question.file, *question.more]
