@@ -30,7 +30,7 @@ from tests.fakes import HOSTILE, make_header, make_run
 
 ENTRIES = (
     "offline.js", "report.js", "offline/site.js", "offline/embed.js", "early.js",
-    "save/pdf.js",
+    "save/pdf.js", "mounting.js",
     *sorted(view.relative_to(WEB).as_posix() for view in WEB.glob("*/view.js")),
 )  # fmt: skip
 

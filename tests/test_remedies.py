@@ -34,6 +34,7 @@ from tests.timing import amount
 SHIPPED = sorted(
     path for name in ("traces", "learn") for path in (ASSETS / name).glob("*.jsonl.gz")
 )
+BUDGET = 8
 NOT_KNOWN = "whether more nodes, a wider tree or longer lists would help these is not known"
 # what a claim sounds like; a sentence without these words makes none
 SOUNDS = {
@@ -42,7 +43,10 @@ SOUNDS = {
         Claim.HELPS,
     ): r"More nodes would help \d|more nodes, (or a better order|with longer)",
     (Remedy.NODES, Claim.UNKNOWN): NOT_KNOWN,
-    (Remedy.WIDER, Claim.HELPS): r"A wider tree would help \d|\(a wider tree\)",
+    (
+        Remedy.WIDER,
+        Claim.HELPS,
+    ): r"A wider tree would help \d|\(a wider tree\)|of the lists, at the same budget, would help",
     (Remedy.WIDER, Claim.UNKNOWN): rf"{NOT_KNOWN}|Whether a wider tree would help is not known",
     (Remedy.WIDER, Claim.NOT): "a wider tree of the same lists would help none",
     (
@@ -168,7 +172,7 @@ def recorded(path: Path, seed: int, chain: bool, listed: bool, read: int | None,
         return replace(record, probe=Probe(none, curve, none, np.full(seen, -1, np.int32)))
 
     greedy = {"temperature": 0.0}
-    with Recorder(path, "mine", [1], budget=8, read=read, settings=greedy) as record:
+    with Recorder(path, "mine", [1], budget=BUDGET, read=read, settings=greedy) as record:
         for _ in range(12):
             lists = np.stack([rng.permutation(WORDS)[:LISTED] for _ in range(DEPTHS)])
             tokens, parents = grown(rng, lists, chain)
@@ -201,7 +205,9 @@ def why(r: dict) -> str:
     if r["bonus"] not in lists[depth]:
         return "outside"
     place = lists[depth].index(r["bonus"]) + 1
-    return "not_read" if place > (r["candidates"].get("read") or place) else "pruned"
+    if place > (r["candidates"].get("read") or place):
+        return "not_read"
+    return "pruned" if len(r["nodes"]["depth"]) > BUDGET else "stopped"
 
 
 @settings(max_examples=amount(12, 25), deadline=None)
