@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from app.trace_log import Clock, TimedProbe, TraceLog
+from app.trace_log import Clock, TimedProbe, TraceLog, noted_interrupt
 from core.decoding.request import RunRequest
 from core.diffusion.request import DenoiseRequest
 from core.rounds.round import Round
@@ -69,13 +69,15 @@ def decode(
     request = replace(job.request, prompt=prompt)
     run = job.start(request, probe)
     clock, rounds, tokens, text = Clock(run.rounds, probe), list[Round](), list[int](), ""
-    with TraceLog(job.trace, run) as log:
+    with noted_interrupt() as pressed, TraceLog(job.trace, run) as log:
         for record in clock:
             rounds.append(record)
             log.write(record)
             tokens = run.tokens(rounds)
             text = run.text(tokens)
             watch(text, len(tokens))
+            if pressed:
+                raise KeyboardInterrupt
         footer = dict(job.footer)
         if isinstance(request, RunRequest):
             footer = {"prefill_seconds": clock.prefill, "token_ids": tokens, **footer}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, overload
 
 from core.errors import UserError
@@ -119,6 +120,27 @@ class TraceLog:
         except OSError as error:
             why = error.strerror or error
             raise UserError(f"the trace {self._path} cannot be written: {why}") from None
+
+
+@contextmanager
+def noted_interrupt() -> Iterator[list[int]]:
+    """Ctrl-C raises as ever and is noted in the list. One that comes while an object of a library
+    is deleted would be lost: Python drops what ``__del__`` raises."""
+    pressed: list[int] = []
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield pressed
+        return
+
+    def press(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
