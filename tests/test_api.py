@@ -49,7 +49,9 @@ def test_a_run_comes_as_it_grows_and_its_trace_opens(served, tmp_path):
     trace = read_trace(file)
     assert trace.complete and not trace.faults
     assert trace.header.settings["budget"] == 8 and trace.header.prompt_text == "patient"
-    assert len(new_tokens(trace.rounds)) == 9
+    texts = {token: text for record in trace.rounds for token, text in record.texts.items()}
+    tokens = new_tokens(trace.rounds)
+    assert len(tokens) == 9 and told[-1]["text"] == "".join(texts[token] for token in tokens)
     assert told[-1]["tau"] == trace.footer["tau"] and told[-1]["rounds"] == len(trace.rounds)
 
 

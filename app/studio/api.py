@@ -16,7 +16,6 @@ from app.studio.run import ENDED, FAILED, StudioRun
 from app.studio.runs import Runs
 from core.errors import UserError
 from core.methods.registry import find
-from core.rounds.round import new_tokens
 from core.traces.schema import summary
 from core.visible import flowing
 
@@ -76,7 +75,8 @@ def _news(run: StudioRun) -> Iterator[dict[str, Any]]:
 
 def _answer(run: StudioRun) -> dict[str, Any]:
     rounds = list(run.rounds)
-    known = {token: text for record in rounds for token, text in record.texts.items()}
-    text = "".join(known[token] for token in new_tokens(rounds))
+    text = "".join(record.text(token) for record in rounds for token in record.committed)
+    if rounds:  # prefill's own token comes first
+        text = rounds[0].text(int(rounds[0].draft.tokens[0])) + text
     found = summary(rounds)
     return {"state": run.state, "text": text, "rounds": found["rounds"], "tau": found["tau"]}
