@@ -20,6 +20,7 @@ from core.errors import UserError, reading, writing
 from core.files import LOCK, held
 from core.json_input import parse_json
 from core.lines import open_regular
+from core.visible import visible
 
 MADE_OF = "made of"  # the key of the first line
 FILE = "journal.jsonl"
@@ -82,13 +83,22 @@ class Journal:
         return self._values[key]
 
 
+def difference(old: Any, new: Any, name: str = "plan") -> str:
+    """Name the first thing in which two plans (plain data) differ; empty where they are equal."""
+    if old == new:
+        return ""
+    if isinstance(old, dict) and isinstance(new, dict):
+        parts = (difference(old.get(key), new.get(key), key) for key in dict.fromkeys([*new, *old]))
+        return next(filter(None, parts), "")
+    name = visible(name.replace("_", "-"), 40)
+    if any(isinstance(value, (dict, list)) for value in (old, new)):
+        return f"its {name} differs"
+    was, now = (visible(json.dumps(value), 80) for value in (old, new))
+    return f"its {name} is {was}, not {now}"
+
+
 @contextmanager
-def open_journal(
-    folder: Path,
-    what: str,
-    made_of: Any,
-    anew: bool = False,
-) -> Iterator[Journal]:
+def open_journal(folder: Path, what: str, made_of: Any, anew: bool = False) -> Iterator[Journal]:
     """The journal of the work ``what`` in its folder, made if need be, for this process alone.
 
     made_of  plain data that says what the work is made of
@@ -102,9 +112,8 @@ def open_journal(
         journal = _fresh(folder / FILE, new) if anew else Journal(folder / FILE)
         old = journal.get(MADE_OF)
         if old not in (None, new):
-            raise UserError(
-                f"{folder} holds another {what} (it is made of other things): name another folder"
-            )
+            other = difference(old, new) or "it cannot be read"
+            raise UserError(f"{folder} holds another {what} ({other}): name another folder")
         if old != new:
             journal.add(MADE_OF, new)
         yield journal

@@ -200,6 +200,26 @@ def test_work_on_a_disk_that_fills_keeps_what_was_finished(
         assert journal.get("first") == [1] and "thi" not in journal
 
 
+@pytest.mark.parametrize(
+    ("new", "differs"),
+    [
+        ({"a": {"n_b": 2}, "c": [1]}, "its n-b is 1, not 2"),
+        ({"a": {"n_b": 1}, "c": [2]}, "its c differs"),
+        ({"a": {"n_b": 1}}, "its c differs"),
+        ({"a": {"n_b": 1}, "c": [1], "d": "x\x1b[2J"}, "its d is null, not "),
+    ],
+)
+def test_other_work_is_refused_with_what_differs(tmp_path: Path, new: Any, differs: str):
+    made_of = {"a": {"n_b": 1}, "c": [1]}
+    with open_journal(tmp_path, "grid", made_of):
+        pass
+    with open_journal(tmp_path, "grid", made_of):
+        pass
+    with pytest.raises(UserError) as found, open_journal(tmp_path, "grid", new):
+        pass
+    assert f"holds another grid ({differs}" in str(found.value) and "\x1b" not in str(found.value)
+
+
 WRITERS = (
     "report {} --out {out}/report",
     "trace export {} --to html --out {out}/t.html",

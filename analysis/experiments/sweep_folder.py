@@ -30,7 +30,7 @@ from analysis.experiments.sweep import (
 )
 from core.errors import UserError, writing
 from core.files import LOCK, replacing, write_json
-from core.journal import alone
+from core.journal import alone, difference
 from core.json_input import read_json
 from core.progress import At, silent
 from core.traces.reader import read_ends
@@ -180,9 +180,8 @@ def _agree(path: Path, plan: Plan) -> None:
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Say what the plan there has and the new one has not, in a few words; empty for nothing."""
     try:
-        for name, value in new["terms"].items():
-            if (was := old["terms"].get(name)) != value:
-                return f"its {name.replace('_', '-')} is {json.dumps(was)}, not {json.dumps(value)}"
+        if other := difference(old["terms"], new["terms"]):
+            return other
         for key, what in (("field", "methods"), ("prompts", "prompts"), ("seeds", "seeds")):
             if missing := _set(old[key]) - _set(new[key]):
                 return f"{len(missing)} of its {what} are not in this one"
