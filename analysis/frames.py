@@ -1,4 +1,5 @@
-"""Types that all tables of ``analysis`` share, and the columns that ``columns.toml`` declares."""
+"""Types that all tables of ``analysis`` share, and the columns that ``columns.toml`` declares.
+Light: pandas only when a table is there."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
-from typing import Any, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 By = Literal["method", "run"]
 Frame = Any  # inside our functions: pandas has no types that a checker can follow
@@ -83,7 +85,9 @@ def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _missing(value: Any) -> bool:
-    return value is pd.NA or (isinstance(value, float) and math.isnan(value))
+    from pandas import NA
+
+    return value is NA or (isinstance(value, float) and math.isnan(value))
 
 
 def _meanings(table: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

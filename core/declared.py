@@ -24,6 +24,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Number = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]  # finite
 Seconds = Annotated[float, Meta(ge=0, lt=1e300)]
 
+MAX_COUNT = 512  # layers and heads: making more modules than any model has would take minutes
 MAX_SAID = 40  # characters of a wrong value or a field's name
 Step = str | int | None  # a field's name, a place in a list; None: some value of a mapping
 

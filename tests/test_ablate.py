@@ -51,7 +51,8 @@ def command(folder):
     return run
 
 
-TRAINING = drafter_trainings()["dflash"]
+INFO = drafter_trainings()["dflash"]
+TRAINING = INFO.training
 VARIANTS = ablate.variants(TRAINING, (0, 1, 2), [])
 
 
@@ -98,7 +99,7 @@ def students(folder, *names):
     language = load_language(str(folder / "target"), "cpu", fast=False)
     corpus = Corpus(folder / "run" / "shards", 0)
     run, known = TrainingRun(language, folder), ablate.variants(TRAINING, corpus.layers, [])
-    options = [TRAINING.options(**known[name].options) for name in names]
+    options = [INFO.options(**known[name].options) for name in names]
     return corpus, [TRAINING.student(run, some, corpus) for some in options]
 
 

@@ -19,14 +19,16 @@ from core.errors import UserError
 from core.learning.corpus import Corpus
 from core.learning.shards import TOP_K, Document, write_shard
 from core.learning.student import TrainingRun
+from core.methods.eagle3 import EagleTrainingOptions
 from core.methods.eagle3.model import FORM, EagleConfig, EagleModel, save
-from core.methods.eagle3.training import TRAINING, EagleStudent, EagleTrainingOptions
+from core.methods.eagle3.training import TRAINING, EagleStudent
 from core.methods.loading import load_drafter
 from core.methods.method import DepthOptions, find_drafter
 from core.models.checkpoint import WithHead, covered, holds_tokens
 from core.models.language import Language
 from core.models.layers import Rope
-from core.train.fit import Fit, FitSettings
+from core.train.fit import Fit
+from core.train.options import FitSettings
 from tests import toys
 from tests.test_dflash import assert_close, committed, mlp, norm, numbers, rotate
 from tests.timing import amount, usually

@@ -15,7 +15,7 @@ from core.learning.shards import write_shard
 from core.learning.student import TrainingRun
 from core.methods.hydra import model as hydra
 from core.methods.hydra import training as hydra_training
-from core.methods.medusa import ACCURACIES, StaticTreeOptions
+from core.methods.medusa import ACCURACIES, HeadsOptions, StaticTreeOptions
 from core.methods.medusa import model as medusa
 from core.methods.medusa import training as medusa_training
 from core.methods.medusa.tree import (
@@ -27,7 +27,8 @@ from core.methods.medusa.tree import (
     read_accuracies,
     write_accuracies,
 )
-from core.train.fit import Fit, FitSettings
+from core.train.fit import Fit
+from core.train.options import FitSettings
 from tests import toys
 from tests.test_dflash import assert_close, log_q, numbers
 from tests.test_eagle3 import document
@@ -226,7 +227,7 @@ def shards(tmp_path):
 def a_fit(kind, shards, folder):
     language = toys.SimpleNamespace(model=toys.model(dtype=torch.float32), device="cpu")
     training = HOMES[kind][1].TRAINING
-    run, options = TrainingRun(language, folder), training.options(heads=3)
+    run, options = TrainingRun(language, folder), HeadsOptions(heads=3)
     assert training.layers(run, options) == (3,)
     corpus = Corpus(shards, 1)
     return Fit(training.student(run, options, corpus), corpus, SETTINGS, folder / kind)

@@ -16,6 +16,7 @@ from core.learning.student import TrainingRun
 from core.methods.hydra.drafter import HydraDrafter, load
 from core.methods.hydra.model import FORM, form_for
 from core.methods.hydra.training import TRAINING
+from core.methods.medusa import HeadsOptions
 from core.methods.medusa.tree import published as published_tree
 from core.methods.method import QOptions
 from core.models.language import Language
@@ -355,7 +356,7 @@ def test_a_layer_before_the_heads_is_not_trained(tmp_path):
     published(tmp_path, toys.model(), shared)
     run = TrainingRun(toy_language(), tmp_path, start=tmp_path)
     with pytest.raises(UserError, match="not trained here"):
-        TRAINING.student(run, TRAINING.options(), None)
+        TRAINING.student(run, HeadsOptions(), None)
 
 
 def test_lint_reads_what_the_drafter_reads(tmp_path):

@@ -77,7 +77,6 @@ import app.notebook, analysis.measures.rows, analysis.table_files, app.commands.
 import app.export.offline, app.export.graphs, app.export.timeline, app.export.report_page
 """
 LIGHT = {
-    "run --help": "from app.cli import main; main(['run', '--help'])",
     "trace show": f"from app.cli import main; main(['trace', 'show', {GOLDEN!r}])",
     "report": REPORT,
     "what-if": WHAT_IF,
@@ -91,6 +90,26 @@ LIGHT = {
 def test_no_model_is_needed(name):
     compiled = {"numba"} if name == "what-if" else set()  # a builder's search
     assert not loaded_by(LIGHT[name]) & (HEAVY | {"gradio", "huggingface_hub"}) - compiled
+
+
+def test_no_help_waits_for_a_heavy_package():
+    """One process asks all: a package is charged to the first command that loads it."""
+    code = (
+        "import sys\n"
+        "from app.cli import COMMANDS, main\n"
+        "known = set()\n"
+        "for name in COMMANDS:\n"
+        "    main([*name.split(), '--help'])\n"
+        "    print('\\n::', name, *{m.split('.')[0] for m in sys.modules} - known)\n"
+        "    known = {m.split('.')[0] for m in sys.modules}\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    told = [line.split() for line in run.stdout.splitlines() if line.startswith("::")]
+    assert len(told) == len(COMMANDS)
+    heavy = HEAVY | VIEWS - {"rich"}
+    assert not [(line[1:3], found) for line in told if (found := heavy.intersection(line))]
 
 
 def test_the_overview_needs_no_reader_of_options():

@@ -31,7 +31,7 @@ from core.learning.corpus import Blocks
 from core.learning.shards import Document
 from core.learning.student import TrainingRun
 from core.methods.loading import check, load_drafter
-from core.methods.mtp import DRAFTER, MtpOptions, training
+from core.methods.mtp import DRAFTER, MtpOptions, MtpTrainingOptions, training
 from core.methods.mtp import drafter as at_work
 from core.methods.mtp import model as mtp
 from core.methods.mtp.drafter import load
@@ -40,7 +40,8 @@ from core.methods.mtp.training import TRAINING, MtpStudent, fit_projection, new_
 from core.models import checkpoint
 from core.models.hub import Source
 from core.models.hugging_face import ATTENTION
-from core.train.fit import Fit, FitSettings
+from core.train.fit import Fit
+from core.train.options import FitSettings
 from tests import toys
 from tests.generated import generated, greedy
 
@@ -471,7 +472,7 @@ def test_a_target_in_bfloat16_stays_as_it_is_in_training(again, tmp_path):
     features = torch.cat([states[2][0], states[3][0]], -1).half()
     text = Document(tokens.int(), 4, features, top.indices.int(), top.values.half(), layers)
     corpus: Any = SimpleNamespace(train=[text], refresh=lambda: None)
-    options = training.MtpTrainingOptions(steps=3, change=2)
+    options = MtpTrainingOptions(steps=3, change=2)
     learner = TRAINING.student(TrainingRun(owner, tmp_path), options, corpus)
     if again:
         learner.save(tmp_path / "start")

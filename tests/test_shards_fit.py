@@ -22,6 +22,7 @@ from core.learning.shards import (
     write_shard,
 )
 from core.learning.student import TrainingRun
+from core.methods.dart import DartTrainingOptions
 from core.methods.dart import training as dart
 from core.methods.dart.model import save_official
 from core.methods.dflash import training as dflash
@@ -36,7 +37,8 @@ from core.models.language import Language
 from core.samples import Sample
 from core.train import fit as fitting
 from core.train.collect import Collector, CollectSettings, collect
-from core.train.fit import Fit, FitSettings
+from core.train.fit import Fit
+from core.train.options import FitSettings
 from core.train.simulate import load_drafter
 from tests import toys
 
@@ -517,10 +519,10 @@ def test_the_rows_trained_on_are_those_the_drafter_decodes_with(owner, shards, k
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_starts_from_a_checkpoint(owner, shards, tmp_path, kind):
-    student, training = randomised(a_student(owner, kind)), drafter_trainings()[kind]
+    student, info = randomised(a_student(owner, kind)), drafter_trainings()[kind]
     student.save(tmp_path)
     run = TrainingRun(language_of(owner), tmp_path / "run", tmp_path)
-    again = training.student(run, training.options(), Corpus(shards, 0))
+    again = info.training.student(run, info.options(), Corpus(shards, 0))
     assert type(again) is type(student)
     for name, tensor in again.model.state_dict().items():
         assert torch.equal(tensor, student.model.state_dict()[name]), name
@@ -532,7 +534,7 @@ def test_a_head_of_its_own_is_not_trained_here(owner, shards, tmp_path):
     save_official(made, weight, weight, tmp_path)
     run, training = TrainingRun(language_of(owner), tmp_path, tmp_path), dart.TRAINING
     with pytest.raises(UserError, match="head of its own"):
-        training.student(run, training.options(), Corpus(shards, 0))
+        training.student(run, DartTrainingOptions(), Corpus(shards, 0))
 
 
 def test_darts_norm_applied_twice_starts_as_the_targets(owner):

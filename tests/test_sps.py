@@ -22,6 +22,7 @@ from core.learning.shards import Document
 from core.learning.student import TrainingRun
 from core.methods.mtp.model import MtpConfig
 from core.methods.registry import choose, find
+from core.methods.sps import SpsTrainingOptions
 from core.methods.sps import drafter as sps_drafter
 from core.methods.sps.model import (
     DraftAdapter,
@@ -31,11 +32,12 @@ from core.methods.sps.model import (
     load_config,
     save_adapter,
 )
-from core.methods.sps.training import TRAINING, SpsTrainingOptions
+from core.methods.sps.training import TRAINING
 from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED
 from core.rounds.round import Sampling
-from core.train.fit import Fit, FitSettings
+from core.train.fit import Fit
+from core.train.options import FitSettings
 from core.verification.rules import BlockVerification, SpeculativeSampling, TargetTokens
 from tests import toys
 from tests.toys import HOT, PROMPT, plain, run

@@ -25,11 +25,11 @@ from core.train.denoiser import (
     AFTER_END,
     STATES,
     BlockStates,
-    DenoiserOptions,
     DenoiserStudent,
     DenoiserTraining,
 )
 from core.train.denoiser_report import judge
+from core.train.options import DenoiserOptions
 from tests import toys
 from tests.test_train_command import folder, words  # noqa: F401 (fixtures)
 

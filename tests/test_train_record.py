@@ -20,6 +20,7 @@ from core.models.language import load_language
 from core.samples import read_samples
 from core.train import evaluation
 from core.train.collect import CollectSettings
+from core.train.options import TextOptions
 from core.train.sources import Sources, make_shards
 from tests.toys_on_disk import save_toys
 
@@ -50,7 +51,7 @@ def arguments(place, *words):
 
 
 def chosen(args, shards):
-    return Sources.chosen(args.set_of(Sources), args.model, shards)
+    return Sources.chosen(args.set_of(TextOptions), args.model, shards)
 
 
 def words_for(place):
@@ -132,7 +133,9 @@ def test_new_shards_hold_the_features_of_those_already_there(place, language, ma
     def layers(kind, shards, *words):
         args = arguments(place, kind, "--draft-layers", 1, *words)
         where = TrainingRun(language, tmp_path)
-        return train.feature_layers(train.trainings()[kind], where, train.own_options(args), shards)
+        return train.feature_layers(
+            train.trainings()[kind].training, where, train.own_options(args), shards
+        )
 
     other = ("--target-layers", 0, 2)
     assert layers("dflash", tmp_path, *other) == (0, 1, 2, 3)  # DART's 1 and Medusa's 3 too
@@ -226,7 +229,7 @@ def no_model(monkeypatch):
     def loaded(*_, **__):
         raise AssertionError("the model is loaded")
 
-    for module in ("app.commands.train", "app.maintainers.ship", "core.decoding.engine"):
+    for module in ("core.models.language", "app.maintainers.ship", "core.decoding.engine"):
         monkeypatch.setattr(f"{module}.load_language", loaded)
 
 

@@ -28,7 +28,8 @@ from app import cli
 from app.maintainers.overfit import Bound, OverfitResult, overfit
 from core import ASSETS
 from core.errors import UserError
-from core.methods.dflash.training import TRAINING, DFlashStudent
+from core.methods.dflash.training import DFlashStudent
+from core.methods.registry import drafter_trainings
 from core.models.language import load_language
 from core.stats import wilson
 from core.traces.reader import read_trace
@@ -36,7 +37,7 @@ from core.traces.record import Recorder
 from core.traces.schema import Trace
 from core.traces.writer import TraceWriter
 from core.train.accuracy import Accuracy, write_accuracy
-from core.train.fit import FitSettings
+from core.train.options import FitSettings
 from tests.fakes import make_header, make_round
 from tests.test_cli import is_one_sentence
 from tests.toys_on_disk import save_toys
@@ -328,7 +329,7 @@ PLAN = Bound(steps=90, expect=0.5, prompt="hi", new_tokens=24)
 
 def gated(folder, out) -> OverfitResult:
     language = load_language(str(folder / "target"), "cpu", fast=False)
-    return overfit(TRAINING, language, out, FIT, PLAN)
+    return overfit(drafter_trainings()["dflash"], language, out, FIT, PLAN)
 
 
 def test_a_sound_training_learns_one_sample_and_its_drafter_decodes_it(folder, tmp_path):

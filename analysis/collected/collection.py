@@ -39,11 +39,11 @@ from core.files import replacing
 from core.json_input import parse_json
 from core.methods.method import BY_PATH, BY_PREVIOUS, BY_RUN, Value
 from core.methods.registry import find, listed
-from core.ngram.store import MAX_VOCABULARY
 from core.rounds.draft import Array, Candidates
 from core.rounds.round import Sampling
 from core.tensor_files import read_arrays
 
+MOST_TOKENS = 1 << 21  # of a vocabulary: arrays are made of this length
 FORMAT, VERSION = "draftscope-collected", 1
 TABLES = ("next_ids", "next_log_q", "next_marginal")
 _FLOATS, _WHOLE = ("float32",), ("uint16", "int32", "int64")
@@ -125,7 +125,7 @@ class CollectionHeader(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     name: str
-    vocabulary: Annotated[int, Meta(ge=1, le=MAX_VOCABULARY)]  # arrays are made of this length
+    vocabulary: Annotated[int, Meta(ge=1, le=MOST_TOKENS)]
     stops: tuple[Count, ...]
     answer: Size
     end: Count

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from analysis.engines.texts import Written, read_texts
 from app.command_line import option
 from app.commands.options import Prompts
 from app.commands.prompts import prompts_of
@@ -19,6 +18,7 @@ from core.files import sha256
 
 if TYPE_CHECKING:
     from analysis.collected.given import Answer
+    from analysis.engines.texts import Written
     from core.decoding.along import Reading
     from core.models.language import Language
 
@@ -136,6 +136,8 @@ def asked_of(args: Texts, default: tuple[str, ...] = ()) -> list[Asked]:
         if not prompts:
             raise UserError("name a prompt (--prompt, --prompts) or a served text (--answer)")
         return [Asked(prompt) for prompt in prompts]
+    from analysis.engines.texts import read_texts
+
     return _served(args.answer, read_texts(args.answer, args.response), prompts_of(args, ()))
 
 

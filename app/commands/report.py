@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal
 from analysis.numbers import plural
 from app.command_line import option, words
 from app.commands.options import Large
-from app.export.report_page import html_page, write_table
 from app.object_stores import here
 from app.report.gates import GATED, Gate, gate
 from app.report.sections import REPORT, cautions, notes
@@ -95,6 +94,8 @@ def main(args: Options) -> int:
         if not args.json:
             _show(sections, tables)
         if args.out is not None:
+            from app.export.report_page import html_page
+
             told = sections, cautions(tables), notes(tables)
             page = html_page(tables, *told) if args.html else None
             _write(found, args.out, args.to or ("csv",), page, progress)
@@ -146,6 +147,8 @@ def _write(
     progress: ProgressBar,
 ) -> None:
     """A table without lines is not written, and one of an earlier report is removed then."""
+    from app.export.report_page import write_table
+
     empty = list[str]()
     with alone(folder, "report"), writing(folder):
         for number, (name, frame) in enumerate(found.items()):

@@ -7,46 +7,34 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
-
-import torch
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from app.command_line import REQUIRED, CommandOptions, Declared, one_of, option, words
 from core.errors import UserError
 from core.files import write_json
 from core.journal import alone
-from core.learning.corpus import Corpus
-from core.learning.shards import folder_layers, shard_paths
-from core.learning.student import DrafterTraining, Training, TrainingRun
-from core.methods.loading import check_layers, shipped
-from core.methods.registry import drafter_trainings
+from core.methods.method import TrainingInfo
+from core.methods.registry import drafter_trainings, shipped
 from core.models import embedded
-from core.models.language import Language, load_language
 from core.samples import Sample
 from core.stats import TOO_FEW
-from core.train import denoiser_report
-from core.train.accuracy import DOCUMENTS, of_student, write_accuracy
-from core.train.denoiser import DenoiserTraining
-from core.train.evaluation import HeldOutText, evaluation_texts
-from core.train.fit import Fit, FitSettings
-from core.train.simulate import (
-    ALL,
-    Row,
-    load_drafter,
-    named_builder,
-    score_by_source,
-    setups,
-)
-from core.train.sources import Sources, make_shards
+from core.train.options import DENOISER, DENOISER_TRAINING, FitSettings, TextOptions
+
+if TYPE_CHECKING:
+    from core.learning.student import DrafterTraining, Training, TrainingRun
+    from core.models.language import Language
+    from core.train.evaluation import HeldOutText
+    from core.train.fit import Fit
+    from core.train.simulate import Row
 
 BUDGETS = (16, 64)  # of the report
 TEXT = "text, made once; left out later, an option stays as it was"
 
 
 @cache
-def trainings() -> dict[str, Training]:
+def trainings() -> dict[str, TrainingInfo]:
     """Everything that is trained here, by name: the drafters and the denoiser."""
-    return {**drafter_trainings(), DenoiserTraining.name: DenoiserTraining()}
+    return {**drafter_trainings(), DENOISER: DENOISER_TRAINING}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +64,8 @@ class Options(CommandOptions):
         """Those above, of the text, of the fit, and of each kind what no kind before it has."""
         yield from super().groups()
         known: dict[str, Declared] = {}
-        kinds = {name: training.options for name, training in trainings().items()}
-        for title, owner in {TEXT: Sources, "fit": FitSettings, **kinds}.items():
+        kinds = {name: info.options for name, info in trainings().items()}
+        for title, owner in {TEXT: TextOptions, "fit": FitSettings, **kinds}.items():
             hints = get_type_hints(owner)
             own = {f.name: (f, hints[f.name]) for f in fields(owner) if f.metadata.get("help")}
             shared = [f"--{name.replace('_', '-')}" for name in own if name in known]
@@ -99,8 +87,17 @@ class Options(CommandOptions):
 
 def main(args: Options) -> int:
     """Run the stages that are not finished. Returns the exit code."""
-    training, shards, folder = trainings()[args.kind], args.out / "shards", args.out / args.kind
-    sources, options = Sources.chosen(args.set_of(Sources), args.model, shards), own_options(args)
+    import torch
+
+    from core.learning.corpus import Corpus
+    from core.learning.student import TrainingRun
+    from core.models.language import load_language
+    from core.train.fit import Fit
+    from core.train.sources import Sources, make_shards
+
+    shards, folder, options = args.out / "shards", args.out / args.kind, own_options(args)
+    training: Training = trainings()[args.kind].training
+    sources = Sources.chosen(args.set_of(TextOptions), args.model, shards)
     start = starting_point(args.start, args.kind, args.model)
     _check_folders(*sources.code, start, *vars(options[args.kind]).values())
     held_out = sources.held_out_samples()
@@ -128,6 +125,11 @@ def _fit_and_report(
     held_out: Sequence[Sample],
 ) -> None:
     """Fit to the end; then the reports, on the held-out prompts or on held-out training text."""
+    from core.learning.student import DrafterTraining
+    from core.train.accuracy import DOCUMENTS, of_student, write_accuracy
+    from core.train.evaluation import HeldOutText, evaluation_texts
+    from core.train.simulate import ALL
+
     corpus, folder = fit.corpus, fit.folder
     fit.run()
     if held_out:
@@ -153,12 +155,12 @@ def own_options(args: Options) -> dict[str, Any]:
     UserError for a switch of another kind.
     """
     mine = args.set_of(trainings()[args.kind].options)
-    for name, training in trainings().items():
-        switches = [n for n, value in args.set_of(training.options).items() if value is True]
+    for name, info in trainings().items():
+        switches = [n for n, value in args.set_of(info.options).items() if value is True]
         if foreign := [n for n in switches if n not in mine]:
             flag = foreign[0].replace("_", "-")
             raise UserError(f"--{flag} is an option of {name}, not of {args.kind}")
-    return {name: t.options(**args.set_of(t.options)) for name, t in trainings().items()}
+    return {name: info.options(**args.set_of(info.options)) for name, info in trainings().items()}
 
 
 def feature_layers(
@@ -166,13 +168,19 @@ def feature_layers(
 ) -> tuple[int, ...]:
     """The layers whose features new shards hold: as those already there, else all that drafters of
     the target may read. Raises UserError when those there lack some that this training reads."""
+    from core.learning.shards import folder_layers, shard_paths
+    from core.learning.student import TrainingRun
+    from core.methods.loading import check_layers
+
     read = set(training.layers(run, options[training.name]))
     count = run.language.model.config.get_text_config().num_hidden_layers
     check_layers(f"the {training.name}", sorted(read), repr(run.language.name), count)
     if not shard_paths(shards):
         fresh = TrainingRun(run.language, run.folder)
-        others = (t for name, t in trainings().items() if name != training.name)
-        every = read.union(*(t.layers(fresh, options[t.name]) for t in others))
+        others = (name for name in trainings() if name != training.name)
+        every = read.union(
+            *(trainings()[name].training.layers(fresh, options[name]) for name in others)
+        )
         return tuple(sorted(every & {*range(count)}))  # others may need a target of more layers
     layers = folder_layers(shards)
     if missing := read - set(layers):
@@ -196,6 +204,8 @@ def report_drafter(
     training: DrafterTraining, language: Language, folder: Path, texts: Sequence[HeldOutText]
 ) -> list[Row]:
     """τ of a drafter's checkpoint under the builders that judge it."""
+    from core.train.simulate import load_drafter, named_builder, score_by_source, setups
+
     drafter = load_drafter(training.name, language, folder)
     found = [
         setup
@@ -224,11 +234,13 @@ def _interval(low: float | None, high: float | None) -> str:
 
 def report_denoiser(folder: Path, args: Options, texts: Sequence[HeldOutText]) -> list[Row]:
     """Perplexity under the target of what the denoiser writes, beside the target's own texts."""
+    from core.train.denoiser_report import compare
+
     own = {
         f"target, {sampling}": [t.document for t in texts if t.sampling == sampling]
         for sampling in dict.fromkeys(text.sampling for text in texts)
     }
-    found = [asdict(w) for w in denoiser_report.compare(folder, args.model, args.device, own)]
+    found = [asdict(w) for w in compare(folder, args.model, args.device, own)]
     for row in found:
         print(json.dumps(row), flush=True)
     return found

@@ -30,13 +30,14 @@ from core.journal import Journal
 from core.learning.corpus import Blocks, Corpus
 from core.learning.shards import TOP_K, Document, folder_layers
 from core.learning.student import DrafterTraining, Student, TrainingRun
-from core.methods.method import Range
+from core.methods.method import Range, TrainingInfo
 from core.methods.registry import drafter_trainings
 from core.models import embedded
 from core.models.language import Language, load_language
 from core.samples import read_samples
 from core.train.evaluation import HeldOutText, evaluation_texts
-from core.train.fit import Fit, FitSettings, divergence
+from core.train.fit import Fit, divergence
+from core.train.options import FitSettings
 from core.train.simulate import Score, load_drafter, score
 
 BUDGET = 64
@@ -151,7 +152,7 @@ def corpus_of(variant: TrainingVariant, shards: Path, held_out: int) -> Corpus:
 class Ablation:
     """The common part of all variants: drafter, target, shards, recipe and texts to judge them."""
 
-    training: DrafterTraining
+    info: TrainingInfo
     language: Language
     shards: Path
     settings: FitSettings
@@ -161,14 +162,14 @@ class Ablation:
         settings = replace(self.settings, **variant.fit)
         corpus = corpus_of(variant, self.shards, settings.held_out)
         torch.manual_seed(settings.seed)
-        run, options = TrainingRun(self.language, folder), self.training.options(**variant.options)
-        fit = Fit(self.training.student(run, options, corpus), corpus, settings, folder)
+        run, options = TrainingRun(self.language, folder), self.info.options(**variant.options)
+        fit = Fit(self.info.training.student(run, options, corpus), corpus, settings, folder)
         fit.run()
         return fit
 
     def judge(self, variant: TrainingVariant, fit: Fit) -> VariantResult:
         """The averaged drafter over the target's texts, as a chain and as a tree."""
-        drafter = load_drafter(self.training.name, self.language, fit.checkpoint)
+        drafter = load_drafter(self.info.training.name, self.language, fit.checkpoint)
         setups = [Setup(CHAIN, Chain(), drafter.max_depth), Setup(TREE, best_first, BUDGET)]
         runs = score(self.language, drafter, self.texts, setups).runs
         student = fit.averaged()
@@ -246,10 +247,10 @@ class Options(CommandOptions):
 
 
 def main(args: Options) -> int:
-    training = drafter_trainings()[args.kind]
+    info = drafter_trainings()[args.kind]
     prompts = read_samples(args.prompts)
     layers, *_ = [folder_layers(folder) for folder in (args.shards, *args.texts)]
-    known = variants(training, layers, args.texts)
+    known = variants(info.training, layers, args.texts)
     if unknown := set(args.only) - set(known):
         raise UserError(f"no variant {sorted(unknown)[0]!r}: choose of {', '.join(known)}")
     language = load_language(args.model, args.device, fast=False)
@@ -259,7 +260,7 @@ def main(args: Options) -> int:
     if not all(row.comparable(args.minutes, len(texts)) for row in rows_of(table).values()):
         raise UserError(f"{table.path} is of other minutes or prompts: name another --out")
     settings = FitSettings(minutes=args.minutes)
-    ablation = Ablation(training, language, args.shards, settings, texts)
+    ablation = Ablation(info, language, args.shards, settings, texts)
     for name in args.only or known:
         if name not in table:
             print(name, file=sys.stderr, flush=True)

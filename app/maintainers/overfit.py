@@ -20,15 +20,16 @@ from app.command_line import REQUIRED, CommandOptions, one_of, option, run, word
 from core.errors import UserError, as_script
 from core.learning.corpus import SHORTEST, Corpus
 from core.learning.shards import write_shard
-from core.learning.student import DrafterTraining, TrainingRun
-from core.methods.method import Range
+from core.learning.student import TrainingRun
+from core.methods.method import Range, TrainingInfo
 from core.methods.registry import drafter_trainings
 from core.models import embedded
 from core.models.language import Language, load_language
 from core.train.accuracy import Accuracy, of_drafter, of_student
 from core.train.bars import progress_bar
 from core.train.collect import Collector, CollectSettings
-from core.train.fit import Fit, FitSettings
+from core.train.fit import Fit
+from core.train.options import FitSettings
 from core.train.simulate import load_drafter
 
 PROMPT = "Count from one to thirty in words."
@@ -75,7 +76,7 @@ class OverfitResult:
 
 
 def overfit(
-    training: DrafterTraining,
+    info: TrainingInfo,
     language: Language,
     folder: Path,
     settings: FitSettings,
@@ -87,7 +88,7 @@ def overfit(
     """
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty: the gate begins anew, in a folder of its own")
-    run, options = TrainingRun(language, folder), training.options()
+    training, run, options = info.training, TrainingRun(language, folder), info.options()
     text = CollectSettings(
         training.layers(run, options), (0.0,), max_new_tokens=plan.new_tokens, cut_loops=False
     )
@@ -137,9 +138,9 @@ def main(args: Options) -> int:
     settings = FitSettings(
         ENDLESS, sequences=1, lr=args.lr, warmup=10, average=0.9, save_every=1 << 30
     )
-    training = drafter_trainings()[args.kind]
+    info = drafter_trainings()[args.kind]
     plan = Bound(args.steps, args.expect, args.prompt, args.max_new_tokens)
-    gate = overfit(training, language, args.out, settings, plan)
+    gate = overfit(info, language, args.out, settings, plan)
     for title, found in (("as trained", gate.student), ("as it decodes", gate.drafter)):
         shares = (f"{r / max(1, n):.2f}" for r, n in zip(found.right, found.seen, strict=True))
         print(f"{title:14} {found.mean:.2f}  by depth {' '.join(shares)}")

@@ -74,8 +74,8 @@ def better(gains: Sequence[Gain]) -> bool:
 def units() -> list[list[str]]:
     """Drafters in groups that are replaced together."""
     found: list[list[str]] = []
-    for name, training in drafter_trainings().items():
-        joined = [unit for unit in found if set(unit) & set(training.ships_with)]
+    for name, info in drafter_trainings().items():
+        joined = [unit for unit in found if set(unit) & set(info.training.ships_with)]
         found = [unit for unit in found if unit not in joined]
         found.append([*(kind for unit in joined for kind in unit), name])
     return found
@@ -115,7 +115,7 @@ def write_unit(unit: Sequence[str], run: TrainingRun, into: Path, made: Path) ->
     checkpoints = {kind: found for kind in unit if (found := run.checkpoint(kind))}
     for kind in unit if checkpoints else ():
         if kind in checkpoints:
-            drafter_trainings()[kind].ship(checkpoints[kind], made / kind)
+            drafter_trainings()[kind].training.ship(checkpoints[kind], made / kind)
         elif (into / kind).is_dir():
             shutil.copytree(into / kind, made / kind)
     return list(checkpoints)

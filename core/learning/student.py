@@ -1,15 +1,18 @@
 """The interface that makes a drafter trainable: a ``Student`` and a ``Training`` in its home.
 
 To make a drafter trainable, write ``training.py`` in its home, with ``TRAINING = MyTraining()``,
-and name that in its ``DrafterInfo.training``. The commands ``train``, ``report``, ``ship`` and
-``ablate`` and the script for a GPU find it there; nothing else is edited. The file holds
+and name that and its options in its ``DrafterInfo.training``. The commands ``train``, ``report``,
+``ship`` and ``ablate`` and the script for a GPU find it there; nothing else is edited. The file
+holds
 
 1. a ``Student``: the network, and ``rows``: what the target's head reads at the places of a step,
    given the text's own tokens before them. By default a step learns KL(p ‖ q) at depths 1 … L
    after each anchor; ``labels`` and ``head`` change that.
-2. an options dataclass (``core.methods.method.option``): each field becomes a flag of ``train``.
-3. a ``DrafterTraining``: which target layers the drafter reads, how a student is made of the target
+2. a ``DrafterTraining``: which target layers the drafter reads, how a student is made of the target
    or of a checkpoint, how its checkpoint ships, and which builders judge it.
+
+The options are a dataclass in the home itself, which stays light (``core.methods.method.option``):
+each field becomes a flag of ``train``.
 
 How drafters of other kinds fit in:
 
@@ -156,10 +159,9 @@ class TrainingRun:
 
 
 class Training(ABC):
-    """How something is trained. ``options``: the dataclass of its own settings."""
+    """How something is trained. ``options`` are its own settings, as its home declares them."""
 
     name: str
-    options: type
 
     @abstractmethod
     def layers(self, run: TrainingRun, options: Any) -> tuple[int, ...]:

@@ -273,6 +273,22 @@ class Checkpoint:
     gguf: str = ""
 
 
+@dataclass(frozen=True)
+class TrainingInfo:
+    """How something is trained here, before anything heavy is loaded.
+
+    load     lazy reference to its ``Training`` (``core.learning.student``)
+    options  the dataclass of its own settings: each field is a flag of ``train``
+    """
+
+    load: str
+    options: type
+
+    @property
+    def training(self) -> Any:
+        return lazy(self.load)
+
+
 @dataclass(frozen=True, eq=False)
 class DrafterInfo:
     """A drafter before anything heavy is loaded.
@@ -283,8 +299,7 @@ class DrafterInfo:
                 its run too. What-if can list the states of the first two, of the third there are
                 too many; of the last a text tells nothing, so calibration cannot ask it either.
     checkpoint  None: it has no weights
-    training    lazy reference to its ``Training`` (``core.learning.student``); "" when it is not
-                trained here
+    training    None: it is not trained here
     recorded    lazy reference: (lists by depth, tables, options) → ``RecordedSession``, for a
                 drafter whose states are BY_PREVIOUS (see ``analysis.collected.collection``)
     weights     whose checkpoint, by folder or hub id, where a method's name says so
@@ -302,7 +317,7 @@ class DrafterInfo:
     options: type | None = None
     states: str = BY_DEPTH
     checkpoint: Checkpoint | None = None
-    training: str = ""
+    training: TrainingInfo | None = None
     recorded: str = ""
     explain: Explanation = Explanation()
     weights: str = ""

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from core import ASSETS
 from core.errors import UserError
@@ -22,6 +21,7 @@ from core.methods.method import (
     DrafterInfo,
     Method,
     Options,
+    TrainingInfo,
     Value,
     find_builder,
     find_drafter,
@@ -31,9 +31,6 @@ from core.methods.names import BUILDERS, DEFAULT, DRAFTERS, METHODS
 from core.models import presets
 from core.models.hub import Source
 from core.models.presets import Preset
-
-if TYPE_CHECKING:
-    from core.learning.student import DrafterTraining
 
 
 def find(name: str) -> Method:
@@ -104,10 +101,10 @@ def listed() -> dict[str, Method]:
     return {name: _listed(name) for name in METHODS}
 
 
-def drafter_trainings() -> dict[str, DrafterTraining]:
+def drafter_trainings() -> dict[str, TrainingInfo]:
     """How every drafter that can be trained here is trained, by name."""
     found = {name: find_drafter(name).training for name in DRAFTERS}
-    return {name: lazy(training) for name, training in found.items() if training}
+    return {name: info for name, info in found.items() if info is not None}
 
 
 def shipped(kind: str, target: str) -> Path | None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from core.declared import MAX_COUNT
 from core.errors import UserError
 from core.models import checkpoint
 
@@ -60,8 +61,8 @@ class AdapterConfig:
             raise ValueError(f"alpha must be a number, not {self.alpha!r}")
         if self.mask_token_id < 0 or self.rank < 1:
             raise ValueError("mask_token_id must be ≥ 0 and rank ≥ 1")
-        if not 1 <= self.block_size <= checkpoint.MAX_COUNT:
-            raise ValueError(f"block_size must be from 1 to {checkpoint.MAX_COUNT}")
+        if not 1 <= self.block_size <= MAX_COUNT:
+            raise ValueError(f"block_size must be from 1 to {MAX_COUNT}")
 
     @property
     def scale(self) -> float:

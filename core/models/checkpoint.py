@@ -19,7 +19,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from core.declared import MAX_SAID
+from core.declared import MAX_COUNT, MAX_SAID
 from core.errors import UserError, first_line, reading
 from core.files import replacing
 from core.json_input import read_json
@@ -43,7 +43,6 @@ DTYPES = {  # by their name in a safetensors header
 _NAMES = {kind: name for name, kind in DTYPES.items()}
 MAX_TOKENS = 1 << 24  # of a vocabulary
 MAX_SIZE = 1 << 31  # of any number in a config
-MAX_COUNT = 512  # layers and heads: making more modules than any model has would take minutes
 COUNTS = (
     "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "num_target_layers",
     "n_layer", "n_layers", "num_layers", "n_head", "n_heads",

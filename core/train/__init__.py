@@ -1,5 +1,6 @@
 """Training drafters and the denoiser for a target, and judging them.
 
+options     the settings that ``train`` has flags for
 sources     where training text comes from; ``prompts`` are lists of prompts that cost no model
 collect     the target answers or reads the prompts, into the files of ``core.learning.shards``
 fit         the optimiser, the loss and resuming

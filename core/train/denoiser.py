@@ -29,7 +29,6 @@ from core.errors import UserError
 from core.learning.corpus import Blocks, Corpus
 from core.learning.shards import Document
 from core.learning.student import Labels, Student, Training, TrainingRun, mask_token
-from core.methods.method import Range, option
 from core.models.adapter import (
     MASK,
     AdapterConfig,
@@ -40,8 +39,8 @@ from core.models.adapter import (
 )
 from core.models.adapter import Adapter as Saved
 from core.models.cache import additive_mask
-from core.models.checkpoint import MAX_COUNT
 from core.models.target import run_rows
+from core.train.options import DENOISER, DenoiserOptions
 
 STATES = 4  # that a step learns of a block: at the start, then about every quarter of it
 ROWS = 320  # of a document's states that share a pass, about
@@ -271,22 +270,10 @@ def known_left(masked: Tensor) -> Tensor:
     return (~masked).long().cumprod(-1).sum(-1)
 
 
-@dataclass(frozen=True)
-class DenoiserOptions:
-    rank: int = option(16, "rank of the denoiser's adapter", Range(1))
-    block_size: int = option(16, "positions of the denoiser's block", Range(2, MAX_COUNT))
-    ahead: float = option(
-        0.9, "confidence a position needs to be unmasked before the first masked one", Range(0, 1)
-    )
-    half: bool = option(
-        False, "run the denoiser's target in bf16: twice as fast on a CPU that has it"
-    )
-
-
 class DenoiserTraining(Training):
     """An adapter that changes nothing yet, or the one of a checkpoint."""
 
-    name, options = "denoiser", DenoiserOptions
+    name = DENOISER
 
     def layers(self, run: TrainingRun, options: DenoiserOptions) -> tuple[int, ...]:
         return ()
@@ -308,3 +295,6 @@ class DenoiserTraining(Training):
         if start is not None:
             student.model.load(start)
         return student
+
+
+TRAINING = DenoiserTraining()

@@ -29,44 +29,10 @@ from core.files import replacing, write_json
 from core.learning.corpus import Blocks, Corpus, draw_blocks, frequent_tokens
 from core.learning.shards import Document
 from core.learning.student import Student
-from core.methods.method import Range, option
 from core.train.bars import progress_bar
+from core.train.options import FitSettings
 
-POSITIVE = Range(0, above=True)
 REREAD = 25  # steps between looks for new shards
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """One training recipe. Fields with a help text are flags of ``train``.
-
-    warmup      steps
-    decay_from  the rate is constant until this share of the run, then linear to zero
-    top_k       of the stored target probabilities; 0: the text's own next token instead
-    frequent, sampled  tokens in the softmax beside those of the step
-    average     decay of the exponential average of the weights
-    save_every  steps
-    held_out    prompts never trained on, but at most a twelfth of all
-    """
-
-    minutes: float = option(
-        90.0, "of fitting, without collecting; the learning rate follows the clock", POSITIVE
-    )
-    sequences: int = option(8, "documents of a step", Range(1))
-    anchors: int = option(32, "blocks of a step in each document", Range(1))
-    lr: float = option(1e-3, "the highest learning rate", POSITIVE)
-    warmup: int = 40
-    decay_from: float = 0.3
-    gamma: float | None = option(
-        None, "depth k weighs exp(−(k − 1)/γ) (default: as in the drafter's paper)", POSITIVE
-    )
-    top_k: int = 12
-    frequent: int = 4096
-    sampled: int = 512
-    average: float = 0.995
-    seed: int = 0
-    save_every: int = 100
-    held_out: int = 48
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from core.errors import UserError
 from core.files import replacing
 from core.journal import alone
 from core.learning.shards import check_record, read_record, write_record
-from core.methods.method import Range, option
 from core.models.language import Language
 from core.samples import Sample, digest, read_samples
 from core.train.collect import (
@@ -26,6 +25,7 @@ from core.train.collect import (
     collect_with_bar,
     synthesis_settings,
 )
+from core.train.options import TextOptions
 from core.train.prompts import code_prompts, function_prompts, topic_prompts
 
 PLAN = "prompts.json"
@@ -33,32 +33,8 @@ KEYS = {"temperature": "temperatures"}  # of a record, where it is not the field
 
 
 @dataclass(frozen=True)
-class Sources:
-    """Where the training text comes from and how it is made: the options its shards depend on."""
-
-    prompts: tuple[Path, ...] = option(
-        (),
-        ".jsonl or .txt files, a prompt a line; lines with an answer are read, others answered",
-    )
-    code: tuple[Path, ...] = option(
-        (), "folders of Python sources: documented functions become 'complete this' prompts"
-    )
-    code_limit: int = option(1000, "at most so many of these", Range(0))
-    per_file: int = option(2000, "prompts taken from each file", Range(1))
-    synthesise: int = option(0, "prompts the target writes itself", Range(0))
-    tasks: int = option(
-        0, "prompts made of lists: tasks about topics, and as many small functions", Range(0)
-    )
-    held_out: Path | None = option(
-        None,
-        "prompts to report on; texts that share 13 words in a row with them, or all words of a "
-        "shorter one, are left out",
-    )
-    temperature: tuple[float, ...] = option(
-        (0.0, 0.8), "each prompt is answered once at every one of these, 0 is greedy", Range(0)
-    )
-    batch: int = option(32, "prompts answered at once, a shard each", Range(1))
-    seed: int = option(0, "of the text and the fit", Range(0))
+class Sources(TextOptions):
+    """The sources of training text, at work."""
 
     @staticmethod
     def chosen(named: Mapping[str, Any], model: str, shards: Path) -> Sources:

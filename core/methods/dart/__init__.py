@@ -19,6 +19,7 @@ from core.methods.method import (
     Note,
     QOptions,
     Range,
+    TrainingInfo,
     option,
 )
 
@@ -73,6 +74,13 @@ EXPLAIN = Explanation(
     closing="The score orders the draft. It is not a probability: its terms are weighted "
     "log-probabilities.",
 )
+
+
+@dataclass(frozen=True)
+class DartTrainingOptions:
+    draft_length: int = option(7, "masks after the prefix; DART drafts one token more", Range(1))
+
+
 DRAFTER = DrafterInfo(
     "dart",
     "q for every depth from one causal layer",
@@ -83,7 +91,7 @@ DRAFTER = DrafterInfo(
         "core.methods.dart.model:export",
         told=r"^=\w+Dart$|^draft_length=",
     ),
-    training="core.methods.dart.training:TRAINING",
+    training=TrainingInfo("core.methods.dart.training:TRAINING", DartTrainingOptions),
 )
 BUILDER = BuilderInfo(
     "continuity",

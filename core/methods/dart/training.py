@@ -5,7 +5,6 @@ The head is the target's, frozen: training one over the whole vocabulary would d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,18 +19,13 @@ from core.learning.student import (
     start_as_last_layer,
     target_shape,
 )
+from core.methods.dart import DartTrainingOptions
 from core.methods.dart.model import (
     FORM,
     DartConfig,
     DartModel,
 )
-from core.methods.method import Range, option
 from core.models.language import Language
-
-
-@dataclass(frozen=True)
-class DartTrainingOptions:
-    draft_length: int = option(7, "masks after the prefix; DART drafts one token more", Range(1))
 
 
 class DartStudent(Student[DartModel]):
@@ -75,7 +69,7 @@ def initial_model(config: DartConfig, target: Any) -> DartModel:
 
 
 class DartTraining(DrafterTraining):
-    name, options, form = "dart", DartTrainingOptions, FORM
+    name, form = "dart", FORM
 
     def layers(self, run: TrainingRun, options: DartTrainingOptions) -> tuple[int, ...]:
         return DartConfig.feature_layers(

@@ -7,6 +7,8 @@ tokens before.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from core.methods.method import (
     Checkpoint,
     DrafterInfo,
@@ -14,6 +16,9 @@ from core.methods.method import (
     Method,
     Note,
     QOptions,
+    Range,
+    TrainingInfo,
+    option,
 )
 from core.methods.serving import llama_cpp
 from core.rounds.draft import MARGINAL
@@ -29,6 +34,16 @@ CORRECTED = Explanation(
 )
 
 
+@dataclass(frozen=True)
+class DFlashTrainingOptions:
+    draft_layers: int = option(3, "layers of the drafter", Range(1))
+    block_size: int = option(8, "positions of a block; DFlash drafts one token less", Range(2))
+    target_layers: tuple[int, ...] = option(
+        (), "feature layers (default: spread evenly, and the one its first layer starts from)"
+    )
+    random_start: bool = option(False, "start from random weights, not from the target's layers")
+
+
 DRAFTER = DrafterInfo(
     "dflash",
     "q for every depth from one pass",
@@ -41,7 +56,7 @@ DRAFTER = DrafterInfo(
         told=r"^=DFlash|^=dflash$|^dflash_config\.",
         gguf="core.methods.dflash.gguf:LAYOUT",
     ),
-    training="core.methods.dflash.training:TRAINING",
+    training=TrainingInfo("core.methods.dflash.training:TRAINING", DFlashTrainingOptions),
     vllm="dflash",
     flags={"llama.cpp": llama_cpp("draft-dflash")},
 )

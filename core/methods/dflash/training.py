@@ -7,7 +7,6 @@ Shapes: T tokens of a text, A anchors, L drafted depths, h hidden width.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,24 +21,14 @@ from core.learning.student import (
     mask_token,
     target_shape,
 )
+from core.methods.dflash import DFlashTrainingOptions
 from core.methods.dflash.model import (
     FORM,
     DFlashConfig,
     DFlashModel,
     default_layer_ids,
 )
-from core.methods.method import Range, option
 from core.models.language import Language
-
-
-@dataclass(frozen=True)
-class DFlashTrainingOptions:
-    draft_layers: int = option(3, "layers of the drafter", Range(1))
-    block_size: int = option(8, "positions of a block; DFlash drafts one token less", Range(2))
-    target_layers: tuple[int, ...] = option(
-        (), "feature layers (default: spread evenly, and the one its first layer starts from)"
-    )
-    random_start: bool = option(False, "start from random weights, not from the target's layers")
 
 
 class DFlashStudent(Student[DFlashModel]):
@@ -120,7 +109,7 @@ def _head_rms(target: Any, layers: Any, text: Tensor) -> list[tuple[float, float
 
 
 class DFlashTraining(DrafterTraining):
-    name, options, form = "dflash", DFlashTrainingOptions, FORM
+    name, form = "dflash", FORM
     builders = ("chain", "best-first")
 
     def layers(self, run: TrainingRun, options: DFlashTrainingOptions) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from core.methods.method import (
     Method,
     Range,
     TargetFacts,
+    TrainingInfo,
     option,
 )
 from core.methods.serving import llama_cpp, sglang_chain
@@ -37,6 +38,12 @@ def dynamic_tree(facts: TargetFacts, options: DynamicTreeOptions):
     return DynamicTree(options.top_k)
 
 
+@dataclass(frozen=True)
+class EagleTrainingOptions:
+    steps: int = option(7, "training-time test: depths that are learnt", Range(1))
+    draft_vocabulary: int = option(16384, "tokens of its head: the text's most frequent", Range(1))
+
+
 DRAFTER = DrafterInfo(
     "eagle3",
     "q given the whole path, from one layer that reads its own features",
@@ -50,7 +57,7 @@ DRAFTER = DrafterInfo(
         told=r"(?i)^=.*eagle-?3|\A(?s:.*)^=\w+ForCausalLM$(?s:.*)^draft_vocab_size=",
         gguf="core.methods.eagle3.gguf:LAYOUT",
     ),
-    training="core.methods.eagle3.training:TRAINING",
+    training=TrainingInfo("core.methods.eagle3.training:TRAINING", EagleTrainingOptions),
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
     vllm="eagle3",
     flags={"SGLang": sglang_chain, "llama.cpp": llama_cpp("draft-eagle3")},

@@ -6,7 +6,7 @@ The head is the target's, frozen, over the most frequent tokens of the training 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from core.learning.student import (
     start_as_last_layer,
     target_shape,
 )
+from core.methods.eagle3 import EagleTrainingOptions
 from core.methods.eagle3.model import (
     FORM,
     EagleConfig,
@@ -30,17 +31,10 @@ from core.methods.eagle3.model import (
     default_layers,
     save,
 )
-from core.methods.method import Range, option
 from core.models.checkpoint import WithHead
 from core.models.language import Language
 
 OUTSIDE = -1e4  # a logit that no softmax sees, and that times p = 0 is 0
-
-
-@dataclass(frozen=True)
-class EagleTrainingOptions:
-    steps: int = option(7, "training-time test: depths that are learnt", Range(1))
-    draft_vocabulary: int = option(16384, "tokens of its head: the text's most frequent", Range(1))
 
 
 class EagleStudent(Student[EagleModel]):
@@ -110,7 +104,7 @@ def new_start(
 
 
 class EagleTraining(DrafterTraining):
-    name, options = "eagle3", EagleTrainingOptions
+    name = "eagle3"
 
     def layers(self, run: TrainingRun, options: EagleTrainingOptions) -> tuple[int, ...]:
         count = run.language.model.config.get_text_config().num_hidden_layers

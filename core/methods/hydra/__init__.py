@@ -7,6 +7,7 @@ Light. ``model`` is the network and its checkpoint form, ``drafter`` the network
 
 from __future__ import annotations
 
+from core.methods.medusa import HeadsOptions
 from core.methods.method import (
     BY_PATH,
     Checkpoint,
@@ -14,6 +15,7 @@ from core.methods.method import (
     Explanation,
     Method,
     QOptions,
+    TrainingInfo,
 )
 
 DRAFTER = DrafterInfo(
@@ -27,7 +29,7 @@ DRAFTER = DrafterInfo(
         "core.methods.hydra.model:export",
         told=r"^hydra_num_heads=",
     ),
-    training="core.methods.hydra.training:TRAINING",
+    training=TrainingInfo("core.methods.hydra.training:TRAINING", HeadsOptions),
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
 )
 METHOD = Method(

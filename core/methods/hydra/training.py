@@ -10,8 +10,8 @@ from core.errors import UserError
 from core.learning.corpus import Blocks, Corpus
 from core.learning.student import TrainingRun
 from core.methods.hydra.model import FORM, HydraConfig, HydraModel
+from core.methods.medusa import HeadsOptions
 from core.methods.medusa.heads_training import (
-    HeadsOptions,
     HeadsStudent,
     HeadsTraining,
     start_heads,

@@ -16,6 +16,7 @@ from core.methods.method import (
     DrafterInfo,
     Method,
     Range,
+    TrainingInfo,
     option,
     temperature_of_q,
 )
@@ -40,6 +41,11 @@ class StaticTreeOptions:
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class HeadsOptions:
+    heads: int = option(4, "heads, one for each depth", Range(1, 16))
+
+
 DRAFTER = DrafterInfo(
     "medusa",
     "q for every depth from a head each",
@@ -51,7 +57,7 @@ DRAFTER = DrafterInfo(
         layouts="FasterDecoding's layout",
         told=r"^medusa_num_heads=",
     ),
-    training="core.methods.medusa.training:TRAINING",
+    training=TrainingInfo("core.methods.medusa.training:TRAINING", HeadsOptions),
     vllm="medusa",
     vllm_last="0.32",
 )

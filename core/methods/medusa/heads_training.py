@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,14 +16,9 @@ from torch import Tensor
 from core.errors import UserError
 from core.learning.corpus import Blocks
 from core.learning.student import DrafterTraining, M, Student, TrainingRun, target_shape
-from core.methods.method import Range, option
+from core.methods.medusa import HeadsOptions
 from core.models.checkpoint import Form
 from core.models.language import last_layer
-
-
-@dataclass(frozen=True)
-class HeadsOptions:
-    heads: int = option(4, "heads, one for each depth", Range(1, 16))
 
 
 class HeadsStudent(Student[M]):
@@ -47,8 +41,6 @@ class HeadsStudent(Student[M]):
 
 
 class HeadsTraining(DrafterTraining):
-    options = HeadsOptions
-
     def layers(self, run: TrainingRun, options: HeadsOptions) -> tuple[int, ...]:
         return (last_layer(run.language.model),)
 

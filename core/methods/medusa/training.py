@@ -13,9 +13,8 @@ from torch import Tensor
 from core.learning.corpus import Blocks, Corpus
 from core.learning.shards import Document
 from core.learning.student import TrainingRun
-from core.methods.medusa import ACCURACIES
+from core.methods.medusa import ACCURACIES, HeadsOptions
 from core.methods.medusa.heads_training import (
-    HeadsOptions,
     HeadsStudent,
     HeadsTraining,
     start_heads,

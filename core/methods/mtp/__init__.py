@@ -20,6 +20,7 @@ from core.methods.method import (
     Explanation,
     Method,
     Range,
+    TrainingInfo,
     option,
     temperature_of_q,
 )
@@ -37,6 +38,14 @@ class MtpOptions:
     temperature: float = temperature_of_q()
 
 
+@dataclass(frozen=True)
+class MtpTrainingOptions:
+    steps: int = option(5, "depths that are learnt", Range(1))
+    change: int = option(
+        48, "rank of what is learnt for each of the layer's matrices; 0: they stay", Range(0)
+    )
+
+
 DRAFTER = DrafterInfo(
     "mtp",
     "q given the whole path, from a layer of the target's own kind that reads its own hidden state",
@@ -51,7 +60,7 @@ DRAFTER = DrafterInfo(
         inside=True,
         gguf="core.methods.mtp.gguf:LAYOUT",
     ),
-    training="core.methods.mtp.training:TRAINING",
+    training=TrainingInfo("core.methods.mtp.training:TRAINING", MtpTrainingOptions),
     explain=Explanation(lead="The layer's {rank} token after {parent}, given the whole path."),
     vllm="mtp",
     flags={"SGLang": sglang_chain, "llama.cpp": llama_cpp("draft-mtp")},

@@ -8,7 +8,6 @@ projection starts as the least squares of what enters the target's last layer.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from core.errors import UserError
 from core.learning.corpus import Blocks, Corpus
 from core.learning.shards import Document
 from core.learning.student import DrafterTraining, Student, TrainingRun
-from core.methods.method import Range, option
+from core.methods.mtp import MtpTrainingOptions
 from core.methods.mtp.model import (
     MtpConfig,
     MtpHead,
@@ -38,14 +37,6 @@ from core.models.language import Language, last_layer
 
 MOST = 512  # documents that the projection's start is fitted to
 RIDGE = 2000.0  # tokens: as much as so many hold it where it was
-
-
-@dataclass(frozen=True)
-class MtpTrainingOptions:
-    steps: int = option(5, "depths that are learnt", Range(1))
-    change: int = option(
-        48, "rank of what is learnt for each of the layer's matrices; 0: they stay", Range(0)
-    )
 
 
 class MtpStudent(Student[MtpHead]):
@@ -156,7 +147,7 @@ def fit_projection(
 
 
 class MtpTraining(DrafterTraining):
-    name, options = "mtp", MtpTrainingOptions
+    name = "mtp"
     builders = ("chain", "best-first")
 
     def layers(self, run: TrainingRun, options: MtpTrainingOptions) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from core.methods.method import (
     Explanation,
     Method,
     Range,
+    TrainingInfo,
     option,
 )
 from core.methods.serving import llama_cpp, sglang_chain
@@ -29,6 +30,12 @@ from core.methods.serving import llama_cpp, sglang_chain
 @dataclass(frozen=True)
 class SpsOptions:
     depth: int = option(5, "how many tokens deep it drafts", Range(1, 64), "drafted tokens (γ)")
+
+
+@dataclass(frozen=True)
+class SpsTrainingOptions:
+    first: int = option(3, "the target's first layers that draft", Range(1))
+    change: int = option(128, "rank of what is learnt for each of their matrices", Range(1))
 
 
 DRAFTER = DrafterInfo(
@@ -43,7 +50,7 @@ DRAFTER = DrafterInfo(
         layouts="transformers' layouts of causal language models",
         told=r"^format=draftscope-first-layers$",
     ),
-    training="core.methods.sps.training:TRAINING",
+    training=TrainingInfo("core.methods.sps.training:TRAINING", SpsTrainingOptions),
     explain=Explanation(lead="The draft model's {rank} token after {parent} and the path before."),
     vllm="draft_model",
     flags={"SGLang": sglang_chain, "llama.cpp": llama_cpp("draft-simple")},

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from core.declared import MAX_COUNT
 from core.errors import UserError
 from core.methods.sps.translation import shared_tokens
 from core.models import checkpoint
@@ -50,7 +51,7 @@ class DraftConfig:
 
     def __post_init__(self) -> None:
         sizes = (self.layers or 1, self.rank, *(n for shape in self.parts.values() for n in shape))
-        whole = all(type(n) is int and n >= 0 for n in sizes) and sizes[0] <= checkpoint.MAX_COUNT
+        whole = all(type(n) is int and n >= 0 for n in sizes) and sizes[0] <= MAX_COUNT
         if not (whole and self.parts.keys() <= PARTS.keys()):
             raise ValueError("layers, rank and parts are whole numbers of known parts")
 

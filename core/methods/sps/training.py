@@ -5,7 +5,6 @@ Only low-rank changes of those layers learn, so that what ships is small.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import Tensor
 from core.errors import UserError
 from core.learning.corpus import Blocks, Corpus
 from core.learning.student import DrafterTraining, Labels, Student, TrainingRun
-from core.methods.method import Range, option
+from core.methods.sps import SpsTrainingOptions
 from core.methods.sps.model import (
     DraftAdapter,
     DraftConfig,
@@ -25,12 +24,6 @@ from core.methods.sps.model import (
     save_adapter,
 )
 from core.models.adapter import PARTS
-
-
-@dataclass(frozen=True)
-class SpsTrainingOptions:
-    first: int = option(3, "the target's first layers that draft", Range(1))
-    change: int = option(128, "rank of what is learnt for each of their matrices", Range(1))
 
 
 class SpsStudent(Student[DraftAdapter]):
@@ -68,7 +61,7 @@ def new_config(target: Any, options: SpsTrainingOptions) -> DraftConfig:
 
 
 class SpsTraining(DrafterTraining):
-    name, options = "sps", SpsTrainingOptions
+    name = "sps"
     builders = ("chain", "best-first")
 
     def layers(self, run: TrainingRun, options: SpsTrainingOptions) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 from core.methods.method import (
     BY_PREVIOUS,
@@ -18,6 +19,7 @@ from core.methods.method import (
     Method,
     Note,
     Range,
+    TrainingInfo,
     option,
     temperature_of_q,
 )
@@ -62,6 +64,18 @@ EXPLAIN = Explanation(
     childless="It can have no children: its token is not among the M = {candidates} candidates of "
     "depth {depth}.",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TreeFlashTrainingOptions:
+    backbone: Path | None = option(
+        None, "DFlash checkpoint under the head (default: the run's own, else the shipped one)"
+    )
+    joint: bool = option(
+        False, "head and backbone learn together; the run's DFlash becomes that backbone"
+    )
+
+
 DRAFTER = DrafterInfo(
     "treeflash",
     "the same pass, and q′ after every candidate",
@@ -73,7 +87,7 @@ DRAFTER = DrafterInfo(
         "core.methods.treeflash.model:export",
         told=r"^treeflash_config\.",
     ),
-    training="core.methods.treeflash.training:TRAINING",
+    training=TrainingInfo("core.methods.treeflash.training:TRAINING", TreeFlashTrainingOptions),
     recorded="core.methods.treeflash.recorded:session",
     explain=EXPLAIN,
 )

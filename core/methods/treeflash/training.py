@@ -6,7 +6,6 @@ Shapes: A anchors, L drafted depths, h hidden width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +23,9 @@ from core.learning.student import (
 )
 from core.methods.dflash import model as dflash
 from core.methods.dflash.training import backbone_rows
-from core.methods.loading import shipped
-from core.methods.method import option
+from core.methods.registry import shipped
+from core.methods.treeflash import TreeFlashTrainingOptions
 from core.methods.treeflash.model import TreeFlashModel, initial_model, load_model, save_model
-
-
-@dataclass(frozen=True)
-class TreeFlashTrainingOptions:
-    backbone: Path | None = option(
-        None, "DFlash checkpoint under the head (default: the run's own, else the shipped one)"
-    )
-    joint: bool = option(
-        False, "head and backbone learn together; the run's DFlash becomes that backbone"
-    )
 
 
 class TreeFlashStudent(Student[TreeFlashModel]):
@@ -73,7 +62,7 @@ class TreeFlashStudent(Student[TreeFlashModel]):
 
 
 class TreeFlashTraining(DrafterTraining):
-    name, options = "treeflash", TreeFlashTrainingOptions
+    name = "treeflash"
     ships_with = ("dflash",)
 
     def layers(self, run: TrainingRun, options: TreeFlashTrainingOptions) -> tuple[int, ...]:
