@@ -375,7 +375,7 @@ def test_a_preset_out_of_range_names_its_file(call, tmp_path):
     path = tmp_path / "own.toml"
     path.write_text('[x]\ntarget = "a/b"\nbudgets = { ddtree = 5000 }\n')
     _, _, err = call("run", "ar", "--prompt", "x", "--model", path)
-    assert f"{path}, [x]: the budget of ddtree must be 1 to 1024, not 5000" in err
+    assert f"{path}, [x]: budgets.ddtree must be a whole number of at most 1024, not 5000" in err
 
 
 @pytest.mark.parametrize("device", ["mps", "tpu"])

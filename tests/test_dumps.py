@@ -100,7 +100,7 @@ def test_calibration_along_the_kept_text_is_that_of_the_probe(place, tmp_path):
     table = calibrate(source, [PROMPT], tmp_path, plan, given=[place.given], kept=[place.reading])
     assert set(table["series"]) == {"dflash"} and set(table["continuations"]) == {1}
     places = np.array(sorted(set(table["position"]))) - len(PROMPT)
-    far = measure(place.drafter, place.passage, Trial("as configured", ""), places).tvd
+    far = measure(place.drafter, place.passage, Trial("", "as configured"), places).tvd
     for row, at in enumerate(places):
         own = table[table["position"] == at + len(PROMPT)].drop_duplicates("depth")
         np.testing.assert_allclose(own["tvd"], far[row, : len(own)], atol=1e-5)
