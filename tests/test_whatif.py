@@ -319,15 +319,12 @@ class Narrow(Builder):
         return best_first(session, text, budget)
 
 
-class Lookup(toys.RandomDrafter):
-    """A drafter of one's own, which cannot answer at many places at once."""
-
-
+# A drafter of one's own, which cannot answer at many places at once.
 OWN = """
 from core.methods.method import DrafterInfo, Method
-from tests.test_whatif import Lookup
+from tests.toys import RandomDrafter
 
-METHOD = Method("Own", DrafterInfo("own", "", lambda *_: Lookup()), "best-first")
+METHOD = Method("Own", DrafterInfo("own", "", lambda *_: RandomDrafter()), "best-first")
 """
 BY_PATH = """
 from core.methods.method import BY_PATH, DrafterInfo, Method
@@ -339,10 +336,13 @@ METHOD = Method("Deep", DrafterInfo("deep", "", lambda *_: None, states=BY_PATH)
 def test_a_drafter_of_ones_own_is_asked_token_by_token(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     made = collect(
-        source({"own": Lookup()}), toys.PROMPT, tmp_path / "x.safetensors", CollectionPlan(20, 48)
+        source({"own": toys.RandomDrafter()}),
+        toys.PROMPT,
+        tmp_path / "x.safetensors",
+        CollectionPlan(20, 48),
     )
     found = simulate(made, str(tmp_path / "own.py"), 12)
-    rounds = toys.run(Decoder("own", Lookup(), best_first), 20, budget=12).rounds
+    rounds = toys.run(Decoder("own", toys.RandomDrafter(), best_first), 20, budget=12).rounds
     assert found.lengths == tuple(r.accepted + 1 for r in rounds if r.committed)
 
 
