@@ -22,7 +22,7 @@ from core.decoding.engine import Engine
 from core.errors import UserError
 from core.methods.registry import choose
 from core.models.language import last_layer
-from tests.test_cli import is_one_sentence
+from tests.sentences import is_one_sentence
 from tests.toys_on_disk import BYTES, save_toys
 
 PROMPT, COUNT = list(b"the cat"), 64
@@ -100,7 +100,7 @@ def test_calibration_along_the_kept_text_is_that_of_the_probe(place, tmp_path):
     table = calibrate(source, [PROMPT], tmp_path, plan, given=[place.given], kept=[place.reading])
     assert set(table["series"]) == {"dflash"} and set(table["continuations"]) == {1}
     places = np.array(sorted(set(table["position"]))) - len(PROMPT)
-    far = measure(place.drafter, place.passage, Trial("as configured", ""), places).tvd
+    far = measure(place.drafter, place.passage, Trial("", "as configured"), places).tvd
     for row, at in enumerate(places):
         own = table[table["position"] == at + len(PROMPT)].drop_duplicates("depth")
         np.testing.assert_allclose(own["tvd"], far[row, : len(own)], atol=1e-5)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.drafters.computed_mistakes import adapters
+from analysis.drafters.mistakes import MISTAKES
 from analysis.drafters.trials import Subject
 from core.errors import UserError
 from core.methods.loading import read
@@ -172,7 +172,8 @@ def test_mistakes_of_the_adapter_are_tried_and_undone():
     drafter, other = toys.uno_drafter(), {"adapter left out": 0.0, "adapter's scale 1": 1.0}
     subject = Subject(drafter, None, 60)  # the trials ask the drafter alone
     before = drafted(drafter)
-    trials = {trial.name: trial for trial in adapters(subject)}
+    rows = [row for row in MISTAKES if row.mistake == "adapter"]
+    trials = {trial.name: trial for row in rows for trial in row.trials(subject)}
     assert set(trials) == {
         *other, "adapter's scale alpha / √r", "adapter's scale alpha / r", "places seen whole"
     }  # fmt: skip

@@ -22,7 +22,7 @@ from transformers import DynamicCache
 from analysis.drafters import measuring, wiring
 from analysis.drafters.expected import Expected, errors, reported
 from analysis.drafters.measuring import Kept, Measured, measure, passage_of
-from analysis.drafters.mistakes import MISTAKES, NO_FEATURES, _frames
+from analysis.drafters.mistakes import MISTAKES, NO_FEATURES
 from analysis.drafters.signatures import BAD, BETTER, GOOD, NAMED, NOTHING, Signature, Wiring
 from analysis.drafters.trials import Subject, Trial
 from analysis.drafters.wiring import CONFIGURED, Healthy, ProbePlan, WiringProbe, to_json
@@ -75,10 +75,17 @@ def language() -> Language:
     return Language("toy", model, toys.tokenizer(), None)
 
 
+def frames(drafter, language):
+    """The trials in other frames of the prompt, by their names."""
+    rows = [row for row in MISTAKES if row.mistake == "chat template"]
+    subject = Subject(drafter, language, 100)
+    return {trial.name: trial for row in rows for trial in row.trials(subject)}
+
+
 @cache
 def passages(frame: str = ""):
     """Return what the probe reads; ``frame``: the trial of this name, which frames the prompts."""
-    trials = {trial.name: trial for trial in _frames(Subject(toys.RandomDrafter(), language(), 0))}
+    trials = frames(toys.RandomDrafter(), language())
     framed = trials[frame].frame if frame else language().encode_chat
     texts = [TEXTS.text(language(), prompt, PLAN.new_tokens, silent) for prompt in PROMPTS]
     return [passage_of(language(), framed(text.prompt), text.answer) for text in texts]
@@ -743,7 +750,7 @@ def test_templates_are_tried_whose_marks_the_tokenizer_has():
     tokenizer = copy.deepcopy(toys.tokenizer())
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     own = Language("toy", language().model, tokenizer, None)
-    names = {trial.name: trial for trial in _frames(Subject(medusa(), own, 100))}
+    names = frames(medusa(), own)
     assert names.keys() == {
         "no chat template", "chat template of ChatML", "chat template of Vicuna",
     }  # fmt: skip
@@ -756,7 +763,7 @@ def test_templates_are_tried_whose_marks_the_tokenizer_has():
         "{% endfor %}{{ '<|im_start|>assistant\n' }}"
     )
     own = Language("toy", language().model, tokenizer, None)
-    assert "chat template of ChatML" not in {t.name for t in _frames(Subject(medusa(), own, 100))}
+    assert "chat template of ChatML" not in frames(medusa(), own)
 
 
 @pytest.mark.parametrize("kind", ["dflash", "dart"])
@@ -793,7 +800,7 @@ def test_only_what_leaves_q_as_it_is_changes_nothing():
 
 
 def test_features_that_a_flat_q_hardly_shows_are_not_called_lost(monkeypatch):
-    some = [mistake for mistake in wiring.MISTAKES if mistake.name == "features unused"]
+    some = [row for row in wiring.MISTAKES if row.mistake == "features unused"]
     monkeypatch.setattr(wiring, "MISTAKES", some)
     made = other(dflash())
     made.head = copy.deepcopy(made.head)
@@ -811,7 +818,7 @@ def test_thinking_is_turned_over_where_the_template_has_it():
     tokenizer = copy.deepcopy(toys.tokenizer())
     tokenizer.chat_template = toys.TEMPLATE + "{% if enable_thinking is not false %}hm{% endif %}"
     own = Language("toy", language().model, tokenizer, None)
-    names = {trial.name: trial for trial in _frames(Subject(medusa(), own, 100))}
+    names = frames(medusa(), own)
     assert names.keys() == {
         "no chat template", "chat template of Vicuna", "enable_thinking=false",
     }  # fmt: skip
@@ -825,9 +832,9 @@ def seen(right, features=None):
     none = np.array(right if features is None else features, bool)
     same = np.zeros(right.shape)
     parts = [Measured(at, each, 1 - each.astype(np.float32), same, same) for each in (right, none)]
-    trial = Trial(NO_FEATURES, "they are wrong")
-    own = Signature(**vars(parts[0]), mistake="", trial=CONFIGURED)
-    other = Signature(**vars(parts[1]), mistake="features unused", trial=trial)
+    trial = Trial("features unused", NO_FEATURES, "they are wrong")
+    own = Signature(**vars(parts[0]), trial=CONFIGURED)
+    other = Signature(**vars(parts[1]), trial=trial)
     return Wiring(own, (other,), at // 4, np.zeros(3), np.zeros(3))
 
 
@@ -950,8 +957,8 @@ def test_no_trial_leaves_a_trace():
         again = run(drafter)
         np.testing.assert_array_equal(before.configured.tvd, again.configured.tvd)
         subject = Subject(drafter, language(), 60)
-        for mistake in MISTAKES:
-            for trial in mistake.trials(subject):
+        for row in MISTAKES:
+            for trial in row.trials(subject):
                 with ExitStack() as stack:
                     stack.enter_context(trial.change())
         assert run(drafter).configured.tau == before.configured.tau
@@ -1058,7 +1065,7 @@ def test_what_a_stopped_probe_measured_is_kept(monkeypatch):
 def test_no_two_trials_have_one_name(kind):
     made = HEALTHY[kind]() if kind in HEALTHY else dart_at((1, 1, 0))
     subject = Subject(made, language(), 60)
-    names = [trial.name for mistake in MISTAKES for trial in mistake.trials(subject)]
+    names = [trial.name for row in MISTAKES for trial in row.trials(subject)]
     assert len(names) == len(set(names)) and "layers in the order [1, 1, 0]" not in names
     if kind not in HEALTHY:
         assert {"layer 2 for 1 in place 1", "layer 2 for 1 in place 2"} <= set(names)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from analysis.drafters.computed_mistakes import target_theta
+from analysis.drafters.patches import target_theta
 from analysis.drafters.rounding import COARSE, mantissa_bits
 from analysis.numbers import percent, share
 from core.errors import UserError

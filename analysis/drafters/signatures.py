@@ -35,9 +35,8 @@ NOTHING = "no mistake fits"  # and what is expected is not known
 
 @dataclass(frozen=True, eq=False)
 class Signature(Measured):
-    """A trial's outcome. ``mistake``: the name of its mistake; "" for the configuration."""
+    """A trial's outcome."""
 
-    mistake: str
     trial: Trial
 
     @property

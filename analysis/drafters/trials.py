@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from core.drafting.session import Drafter
 from core.models.language import Language
 from core.models.layers import Attention
 
-Change = Callable[[], AbstractContextManager[None]]
+Part = tuple[object, str, object]  # an object, an attribute's name, another value for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,54 +67,128 @@ class Subject:
         found = self.named_modules.items()
         return {name: module for name, module in found if isinstance(module, Attention)}
 
-    def configured(self, **values: Any) -> Change:
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers whose features it reads."""
+        return tuple(self.drafter.layers)
+
+    @property
+    def embedding(self) -> nn.Module | None:
+        found = getattr(self.drafter, "embedding", None)
+        return found if isinstance(found, nn.Module) else None
+
+    @property
+    def joined(self) -> bool:
+        """Whether each feature stands beside the next token's embedding, as in an MTP head."""
+        return hasattr(self.network, "eh_proj")
+
+    @property
+    def template(self) -> str:
+        """The chat template; "" without one, and where no other text can be read."""
+        return str(self.language.tokenizer.chat_template or "") if self.known is None else ""
+
+    def configured(self, **values: Any) -> Part:
         """The config says something else."""
-        return patched((self.network, "config", replace(self.config, **values)))
+        return self.network, "config", replace(self.config, **values)
 
 
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """One way to run a drafter.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Patch:
+    """Where a trial differs from the configuration.
 
-    name      what differs from the configuration
-    cause     what is wrong if the drafter does better so; "": nothing can be told of it
-    moot      what is wrong if it does not matter at all; "": nothing
+    words     what its row's sentences say of it
+    parts     what is another one while it runs: a config, a module, what a module computes
     features  what it is given of a text, [T, F·h]; None: as configured
     frame     the prompt's token ids in another frame
-    change    the drafter is another one while this context is open
     reach     of which place a row of q speaks: 1, one token further than it says; −1, one less
     """
 
-    name: str
-    cause: str
-    moot: str = ""
+    words: tuple[object, ...] = ()
+    parts: Sequence[Part] = ()
     features: Callable[[Reading], Tensor] | None = None
     frame: Callable[[str], list[int]] | None = None
-    change: Change = nullcontext
     reach: int = 0
 
-
-@dataclass(frozen=True)
-class Mistake:
-    """``trials``: its trials of a drafter; none where it does not apply. ``late``: they are many,
-    and run only where nothing else explains a drafter."""
-
-    name: str
-    trials: Callable[[Subject], Iterator[Trial]]
-    late: bool = False
-
-
-def patched(*parts: tuple[object, str, object]) -> Change:
-    """A change in which attributes of objects have other values: (object, name, value) each."""
-
     @contextmanager
-    def change() -> Iterator[None]:
+    def change(self) -> Iterator[None]:
+        """The drafter is another one while this context is open."""
         with ExitStack() as stack:
-            for part in parts:
+            for part in self.parts:
                 stack.enter_context(_patched(*part))
             yield
 
-    return change
+
+@dataclass(frozen=True, eq=False)
+class Trial(Patch):
+    """One way to run a drafter.
+
+    mistake  whose row it is of; "": the configuration
+    name     what differs from the configuration
+    cause    what is wrong if the drafter does better so; "": nothing can be told of it
+    moot     what is wrong if it does not matter at all; "": nothing
+    """
+
+    mistake: str
+    name: str
+    cause: str = ""
+    moot: str = ""
+
+
+Patches = Callable[[Subject], Iterable[Patch]]
+
+
+def each(patches: Callable[..., Iterable[Patch]], *given: Any) -> Patches:
+    return lambda subject: patches(subject, *given)
+
+
+def whole(parts: Callable[..., Iterable[Part]], *given: Any) -> Patches:
+    """One trial in which all these parts are other ones; none without a part."""
+
+    def patches(subject: Subject) -> Iterator[Patch]:
+        if made := [*parts(subject, *given)]:
+            yield Patch(parts=made)
+
+    return patches
+
+
+def through(
+    owner: object,
+    name: str = "forward",
+    before: Callable[..., tuple[Any, ...]] | None = None,
+    after: Callable[..., Any] | None = None,
+) -> Part:
+    """A function of ``owner`` with other inputs, ``before(*inputs)``, or with another output,
+    ``after(output, *inputs)``."""
+    plain = getattr(owner, name)
+
+    def made(*given: Any, **more: Any) -> Any:
+        given = before(*given) if before is not None else given
+        found = plain(*given, **more)
+        return after(found, *given) if after is not None else found
+
+    return owner, name, made
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kind of trial of a named mistake.
+
+    name, cause, moot  a trial's, with {} for its patch's words
+    patches            of a drafter; none where the row does not apply
+    late               they are many, and run only where nothing else explains a drafter
+    """
+
+    mistake: str
+    name: str
+    patches: Patches
+    cause: str
+    moot: str = ""
+    late: bool = False
+
+    def trials(self, subject: Subject) -> Iterator[Trial]:
+        for patch in self.patches(subject):
+            said = (text.format(*patch.words) for text in (self.name, self.cause, self.moot))
+            yield Trial(self.mistake, *said, **vars(patch))
 
 
 @contextmanager

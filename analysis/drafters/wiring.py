@@ -36,7 +36,7 @@ LEAST_STRETCHES = 8  # such stretches, or the text is too short for a verdict
 EARLY, TIMES = 8, 4  # places of the first pass, and how many times as many the next one has
 MOST_LATE = 24  # trials of late mistakes that go beyond the first pass
 TEXTS_DONE = 0.35  # about how much of the time has passed when the texts are there
-CONFIGURED = Trial("as configured", "")
+CONFIGURED = Trial("", "as configured")
 
 
 @dataclass(frozen=True)
@@ -118,14 +118,14 @@ class WiringProbe:
         longest = max(len(text.frame) + len(text.answer) for text in bench.texts)
         subject = Subject(self.drafter, self.language, longest, bench.kept.layers)
         share = _halves(report)
-        early = [(m.name, t) for m in MISTAKES if not m.late for t in m.trials(subject)]
-        found = _narrowed(bench, units, [("", CONFIGURED), *early], share)
+        early = [t for row in MISTAKES if not row.late for t in row.trials(subject)]
+        found = _narrowed(bench, units, [CONFIGURED, *early], share)
         wiring = Wiring(found[0], tuple(found[1:]), units, bench.mean_p, self._used(bench.texts))
         wiring = replace(wiring, expected=self._expectation(bench, found[0], next(share)))
         if wiring.verdict in (NAMED, GOOD):
             return wiring
-        late = [(m.name, t) for m in MISTAKES if m.late for t in m.trials(subject)]
-        more = _narrowed(bench, units, [("", CONFIGURED), *late], share, MOST_LATE)[1:]
+        late = [t for row in MISTAKES if row.late for t in row.trials(subject)]
+        more = _narrowed(bench, units, [CONFIGURED, *late], share, MOST_LATE)[1:]
         return replace(wiring, mistakes=(*wiring.mistakes, *more))
 
     def _bench(self, report: Steps) -> tuple[Bench, Array]:
@@ -174,7 +174,7 @@ class WiringProbe:
             return replace(Expected.of(source, own, depths), itself=True)
         other = replace(bench, drafter=drafter, who=f"{self.who} beside {source}")
         everywhere = np.ones(sum(map(len, bench.places)), bool)
-        (found,) = other.run([Trial(source, "")], everywhere, report)
+        (found,) = other.run([Trial("", source)], everywhere, report)
         return Expected.of(source, found, depths)
 
 
@@ -202,7 +202,7 @@ def _spread(count: int, some: int) -> Array:
 def _narrowed(
     bench: Bench,
     units: Array,
-    trials: Sequence[tuple[str, Trial]],
+    trials: Sequence[Trial],
     shares: Iterator[Steps],
     most: int | None = None,
 ) -> list[Signature]:
@@ -212,18 +212,17 @@ def _narrowed(
     near = list(trials)
     while not done.all():
         fresh = _spread(len(units), some) & ~done
-        measured = bench.run([trial for _, trial in near], fresh, next(shares))
-        for (mistake, trial), more in zip(near, measured, strict=True):
+        for trial, more in zip(near, bench.run(near, fresh, next(shares)), strict=True):
             before = [found[trial.name]] if trial.name in found else []
             whole = Measured.joined([*before, more])
-            found[trial.name] = Signature(**vars(whole), mistake=mistake, trial=trial)
-        own, *others = (found[trial.name] for _, trial in near)
+            found[trial.name] = Signature(**vars(whole), trial=trial)
+        own, *others = (found[trial.name] for trial in near)
         none = np.zeros(0)
         early = Wiring(own, tuple(others), units, none, none)
         left = sorted(early.near(), key=lambda each: -early.gain(each).mean())[:most]
-        near = [near[0], *((each.mistake, each.trial) for each in left)]
+        near = [near[0], *(each.trial for each in left)]
         done, some = done | fresh, some * TIMES
-    return [found[trial.name] for _, trial in trials]
+    return [found[trial.name] for trial in trials]
 
 
 def _stretches(places: Sequence[Array]) -> Array:
@@ -252,7 +251,7 @@ def to_json(wiring: Wiring) -> dict[str, Any]:
 
     def signature(each: Signature) -> dict[str, Any]:
         return {
-            "mistake": each.mistake,
+            "mistake": each.trial.mistake,
             "places": len(each.at),
             "name": each.trial.name,
             "tau": each.tau,

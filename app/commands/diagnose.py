@@ -123,8 +123,8 @@ def _show(found: Wiring) -> None:
     seen: Counter[str] = Counter()
     shown: list[Signature] = []
     for each in by_fit:
-        seen[each.mistake] += 1
-        if seen[each.mistake] <= MOST or found.better(each):
+        seen[each.trial.mistake] += 1
+        if seen[each.trial.mistake] <= MOST or found.better(each):
             shown.append(each)
     rows = [_row(found, each) for each in (found.configured, *shown)]
     depths = range(1, 1 + min(SHOWN, found.configured.tvd.shape[1]))
