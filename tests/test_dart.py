@@ -10,7 +10,7 @@ from analysis.measures.probe import observe
 from core.methods.dart.model import DartConfig, PrefixRows
 from core.models.layers import Rope
 from tests import toys
-from tests.test_dflash import assert_close, listed, log_q, mlp, norm, numbers, rotate
+from tests.drafter_reference import assert_close, listed, log_q, mlp, norm, numbers, rotate
 from tests.toys import PROMPT, run, tree
 
 TARGET_LAYERS = DartConfig.feature_layers(4)

@@ -3,32 +3,15 @@
 import json
 import os
 import random
-from types import SimpleNamespace
 
 import pytest
-import torch
 
 from app.cli import main
 from core.diffusion import models
 from core.diffusion.graph_files import read_graph, write_graph
 from core.diffusion.nfe import denoised_tokens
 from core.traces.reader import read_trace
-from tests.diffusion_toys import ToyTarget, chain, grown
-
-
-def toy_language(drift=0.0, stop=()):
-    return SimpleNamespace(
-        name="toy/diffusion",
-        target=ToyTarget(3, coupling=0.1, drift=drift, stop=stop),
-        block=8,
-        ahead=0.0,
-        model=SimpleNamespace(dtype=torch.float64),
-        device="cpu",
-        tokenizer_hash="toy",
-        encode_chat=lambda prompt: [1 + len(prompt) % 7, 2, *(ord(c) % 9 for c in prompt)],
-        text=lambda tokens: " ".join(map(str, tokens)),
-        piece=lambda token: f"<{token}>",
-    )
+from tests.diffusion_toys import chain, grown, toy_language
 
 
 @pytest.fixture

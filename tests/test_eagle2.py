@@ -13,8 +13,7 @@ from core.errors import UserError
 from core.methods.eagle2.model import FORM, FeatureConfig
 from core.models.layers import Rope
 from tests import toys
-from tests.test_dflash import assert_close, committed, mlp, norm
-from tests.test_eagle3 import check_draft, slow_attention
+from tests.drafter_reference import assert_close, check_draft, committed, mlp, norm, slow_attention
 
 
 def slow_log_q(drafter, tokens, features, path):

@@ -30,8 +30,8 @@ from core.methods.medusa.tree import (
 from core.train.fit import Fit
 from core.train.options import FitSettings
 from tests import toys
-from tests.test_dflash import assert_close, log_q, numbers
-from tests.test_eagle3 import document
+from tests.drafter_reference import assert_close, log_q, numbers
+from tests.training_toys import training_document as document
 
 HOMES = {"medusa": (medusa, medusa_training), "hydra": (hydra, hydra_training)}
 DRAFTERS = {"medusa": toys.medusa_drafter, "hydra": toys.hydra_drafter}

@@ -22,7 +22,7 @@ from core.methods.method import QOptions
 from core.models.language import Language
 from core.models.layers import Rope
 from tests import toys
-from tests.test_dflash import assert_close, committed, mlp, norm, numbers, rotate
+from tests.drafter_reference import assert_close, committed, mlp, norm, numbers, rotate
 from tests.toys_on_disk import BYTES, save_toys
 
 LAYERS, HEADS, WIDTH = 4, 4, 32

@@ -39,8 +39,7 @@ from core.rounds.draft import Draft
 from core.traces.reader import read_trace
 from core.verification.rules import SpeculativeSampling
 from tests import toys
-from tests.test_cli import options_for
-from tests.toys_on_disk import save_toys
+from tests.toys_on_disk import options_for, save_toys
 
 
 def one_sentence(words, action, *args):

@@ -17,8 +17,8 @@ from core.methods.peagle.model import FORM
 from core.models.checkpoint import WithHead
 from core.models.language import Language
 from tests import toys
-from tests.test_dflash import assert_close, committed, log_q, norm, numbers
-from tests.test_eagle3 import IDS, slow_layers, write
+from tests.drafter_reference import IDS, assert_close, committed, log_q, norm, numbers, slow_layers
+from tests.toys_on_disk import write_checkpoint as write
 
 # ── the method, plainly ──────────────────────────────────────────────────────────────────────────
 

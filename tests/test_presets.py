@@ -28,7 +28,7 @@ from core.ngram import NgramStore
 from core.rounds.round import new_tokens
 from tests import toys
 from tests.ngram_reference import count_grams, trie_bytes
-from tests.test_models import one_sentence
+from tests.sentences import one_sentence
 
 SIZE = toys.LANGUAGE_SIZE
 GRAMS = count_grams([list(b"the cat sat on the mat")])

@@ -20,7 +20,7 @@ from core.models.layers import Rope
 from core.rounds.draft import MARGINAL
 from core.rounds.round import Sampling
 from tests import toys
-from tests.test_dflash import assert_close, log_q, numbers, written_out
+from tests.drafter_reference import assert_close, log_q, numbers, written_out
 
 KINDS = {"dspark": toys.dspark_drafter, "dflash2": toys.dflash2_drafter,
          "xpress": toys.xpress_drafter, "domino": toys.domino_drafter}  # fmt: skip
