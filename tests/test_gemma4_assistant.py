@@ -27,7 +27,7 @@ from core.drafting.builders import Chain, DynamicTree, SampledChain, best_first
 from core.errors import UserError
 from core.methods.gemma4_assistant.drafter import load
 from core.methods.gemma4_assistant.model import AssistantConfig, load_assistant
-from core.methods.loading import check
+from core.methods.loading import check_checkpoint
 from core.methods.method import DepthOptions
 from core.models.hub import Source
 from core.models.hugging_face import ATTENTION
@@ -161,7 +161,7 @@ PAIRS = [t for at, t in enumerate(TRIPLES) if (at // 9 + at // 3 + at) % 3 == 0]
 def test_every_nodes_q_is_that_of_transformers_assistant(target, kind, builder, tmp_path):
     owner, oracle, builder = target_of(target), assistant_of(kind, target), BUILDERS[builder]
     oracle.save_pretrained(tmp_path)
-    check("gemma4-assistant", Source(str(tmp_path)), "toy", owner.config)
+    check_checkpoint("gemma4-assistant", Source(str(tmp_path)), "toy", owner.config)
     drafter = load(language(owner), tmp_path, DepthOptions(4))
     reader, rng = Target(language(owner).model, drafter.layers), np.random.default_rng(1)
     text = list(PROMPT)

@@ -27,9 +27,9 @@ for record in read_trace(Path("tests/golden/trace-v1.jsonl")).rounds:
     [record.why(row) for row in range(len(record.draft))]
 """
 OPTIONS = """
-from core.methods.registry import find, listed
+from core.methods.registry import find_method, listed
 for name in listed():
-    find(name).resolve({}), find(name).explain
+    find_method(name).resolve({}), find_method(name).explain
 """
 
 
@@ -83,7 +83,7 @@ LIGHT = {
     "what-if": WHAT_IF,
     "exports": EXPORTS,
     "course": "from app.learn.course import course; course()",
-    "presets": "from core.models import presets; presets.find('qwen3-4b'), presets.find('a/b')",
+    "presets": "from core.models.presets import preset_of; preset_of('qwen3-4b'), preset_of('a/b')",
 }
 
 
@@ -164,7 +164,7 @@ def test_no_command_imports_another():
 
 
 def test_no_module_of_tests_is_imported_by_another():
-    """What several share is in a module of helpers."""
+    """Helpers that several share have a module of their own."""
     statement = re.compile(r"^ *(?:from|import) tests\b(?:[^\n(]*\([^)]*\)|.*)", re.MULTILINE)
     for file in sorted((ROOT / "tests").rglob("*.py")):
         for found in statement.findall(file.read_text("utf-8")):

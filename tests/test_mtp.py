@@ -22,7 +22,7 @@ from core.errors import UserError
 from core.learning.corpus import Blocks
 from core.learning.shards import Document
 from core.learning.student import TrainingRun
-from core.methods.loading import check, load_drafter
+from core.methods.loading import check_checkpoint, load_drafter
 from core.methods.mtp import DRAFTER, MtpOptions, MtpTrainingOptions, training
 from core.methods.mtp import drafter as at_work
 from core.methods.mtp import model as mtp
@@ -106,7 +106,7 @@ def test_what_transformers_drafts_by_a_head_is_recorded(family, sampled, tmp_pat
 def test_every_nodes_q_is_that_of_transformers_layer_along_its_path(family, builder, tmp_path):
     main, oracle = published(family, tmp_path)
     owner = language(main, tmp_path)
-    check("mtp", Source(str(tmp_path)), "toy", main.config)
+    check_checkpoint("mtp", Source(str(tmp_path)), "toy", main.config)
     drafter = load(owner, None, MtpOptions(4))  # the target's own folder
     assert drafter.layers == (main.config.num_hidden_layers - 1,)
     rng = np.random.default_rng(1)
@@ -224,7 +224,7 @@ def test_a_wrong_file_is_refused_in_one_sentence(change, tmp_path):
     save_file(state, tmp_path / "model.safetensors")
     for action in (
         lambda: load(language(main, tmp_path), None, MtpOptions()),
-        lambda: check("mtp", Source(str(tmp_path)), "toy", main.config),
+        lambda: check_checkpoint("mtp", Source(str(tmp_path)), "toy", main.config),
     ):
         with pytest.raises(UserError) as error:
             action()
