@@ -158,9 +158,11 @@ def _unpaired(tables: Tables, frame: Frame) -> Iterator[str]:
             if any(sampled(first[row[name]]) for name in ("method", "other"))
             else "`trace compare` says whether the others part at near ties."
         )
+        cut, texts = row["beginnings"], row["texts"]
         yield (
-            f"{row['method']} and {row['other']} wrote the same text in {row['same']} of "
-            f"{row['texts']}: {why}"
+            f"{row['method']} and {row['other']} wrote the same text in {row['same']} of {texts}"
+            + (f", and in {cut} one text is the other's beginning" if cut else "")
+            + (f": {why}" if row["same"] + cut < texts else ".")
         )
     for one, other in incomparable(tables):
         why = cautions(first[one], first[other]) or (
