@@ -130,8 +130,8 @@ def _left_at(frame: Frame) -> Frame:
     ranks = [f"rank {rank}" for rank in range(2, later)]
     where = "rank " + frame["rank"].clip(upper=later).astype("string")
     where = where.replace(f"rank {later}", f"rank > {MAX_RANK}").fillna("not recorded")
-    where = where.where(~frame["outside"].astype(bool), "outside")
-    places = Categorical(where, [*ranks, f"rank > {MAX_RANK}", "outside", "not recorded"])
+    where = where.where(~frame["outside"].astype(bool), "not listed")
+    places = Categorical(where, [*ranks, f"rank > {MAX_RANK}", "not listed", "not recorded"])
     found = frame.assign(place=places).groupby(["method", "place"], observed=True, sort=False)
     told = found[["count", "drafted", "share"]].sum().reset_index()
     sums = told.groupby("method", observed=True)[["count", "drafted"]].transform("sum")
