@@ -53,7 +53,7 @@ def slow_rows(config, w, features, next_embeddings):
     return norm(norm(x, w["norm.weight"], eps), w["norm.weight"], eps)  # twice, as released
 
 
-def slow_log_q(drafter, tokens, root, features):
+def slow_log_q(drafter, tokens, features, root):
     """log q [L, V] in float64; what the head does not cover is impossible."""
     owner = toys.model()
     after = torch.tensor([*tokens[1:], root])
@@ -73,47 +73,18 @@ def after(tokens, root, width=16, features=None, **how):
     features = numbers(2, len(tokens), 96) if features is None else features
     drafter.reset(30)
     drafter.extend(tokens, features)
-    return drafter.begin(root, width), slow_log_q(drafter, tokens, root, features)
+    return drafter.begin(root, width), slow_log_q(drafter, tokens, features, root)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"num_key_value_heads": 4},
-        {"num_key_value_heads": 1, "head_dim": 16},
-        {"draft_length": 1},
-        {"rope": Rope(500.0), "rms_norm_eps": 1e-1},
-        {"temperature": 0.5},
-        {"temperature": 2.0},
-    ],
-)
-@pytest.mark.parametrize("count", [1, 2, 13])
-def test_the_network_equals_the_method_written_out(changes, count):
-    session, expected = after(list(range(3, 3 + count)), 7, **changes)
-    assert expected.shape == (changes.get("draft_length", 6) + 1, toys.VOCABULARY)
-    assert_close(log_q(session), expected, 2e-5)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_rounds_of_any_commits_equal_a_fresh_computation(seed):
-    """Only new rows are projected, masks leave nothing behind, the last row waits for its root."""
-    rng = np.random.default_rng(seed)
-    drafter = toys.dart_drafter(seed=1, ids=range(5, 40) if seed == 2 else None)
-    context, features = [], numbers(0, 0, 96)
-    drafter.reset(80)
-    root = 9
-    for size in (int(rng.integers(1, 20)), *rng.integers(1, 8, 8).tolist()):
-        fresh = [root, *rng.integers(0, 48, size - 1).tolist()]
-        own = numbers(len(context) + 1, size, 96)
-        cut = size // 2  # in one extension or two
-        if cut:
-            drafter.extend(fresh[:cut], own[:cut])
-        drafter.extend(fresh[cut:], own[cut:])
-        context, features = context + fresh, torch.cat([features, own])
-        root = int(rng.integers(0, 48))
-        found = log_q(drafter.begin(root, 16))
-        assert_close(found, slow_log_q(drafter, context, root, features), 2e-5)
+CHANGES = [
+    {},
+    {"num_key_value_heads": 4},
+    {"num_key_value_heads": 1, "head_dim": 16},
+    {"draft_length": 1},
+    {"rope": Rope(500.0), "rms_norm_eps": 1e-1},
+    {"temperature": 0.5},
+    {"temperature": 2.0, "ids": range(5, 40)},
+]
 
 
 @pytest.mark.parametrize("head", [None, "reduced"])
@@ -133,7 +104,7 @@ def test_in_the_loop_every_rounds_q_is_that_of_the_text_so_far(head, sampling):
     for record, ours in list(zip(found.rounds, seen, strict=True))[:25]:
         tokens, root = text[: record.position], text[record.position]
         features = toys.full_forward(tokens, layers=TARGET_LAYERS).features
-        assert_close(ours, slow_log_q(drafter, tokens, root, features), 2e-5)
+        assert_close(ours, slow_log_q(drafter, tokens, features, root), 2e-5)
         assert np.isfinite(record.probe.tvd).all()
         if head:
             assert set(record.draft.tokens[1:].tolist()) <= set(covered)

@@ -2,19 +2,17 @@
 
 import json
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from core.drafting.builders import DynamicTree, best_first
 from core.errors import UserError
 from core.methods.eagle2.model import FORM, FeatureConfig
 from core.models.layers import Rope
 from tests import toys
-from tests.test_dflash import assert_close, committed, mlp, norm
-from tests.test_eagle3 import check_draft, slow_attention
+from tests.test_dflash import assert_close, mlp, norm
+from tests.test_eagle3 import slow_attention
 
 
 def slow_log_q(drafter, tokens, features, path):
@@ -34,18 +32,6 @@ def slow_log_q(drafter, tokens, features, path):
 
 
 CHANGES = [{}, {"bias": False, "temperature": 0.5}, {"num_key_value_heads": 4, "rope": Rope(500.0)}]
-
-
-@pytest.mark.parametrize("changes", CHANGES)
-@pytest.mark.parametrize("builder", [DynamicTree(4), best_first])
-def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(changes, builder):
-    drafter = toys.feature_drafter(**changes)
-    for tokens, features, root in committed(drafter, 32):
-        session = drafter.begin(root, 16)
-        draft = builder(session, [*tokens, root], 14)
-        assert draft.nodes == 14 and draft.depths.max() > 1
-        check_draft(draft, partial(slow_log_q, drafter, tokens, features))
-    assert_close(session.log_q([2])[0], slow_log_q(drafter, tokens, features, [2]), 2e-5)
 
 
 def test_it_reads_the_targets_last_hidden_state_after_the_final_norm():

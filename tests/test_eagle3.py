@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import replace
-from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from core.models.layers import Rope
 from core.train.fit import Fit
 from core.train.options import FitSettings
 from tests import toys
-from tests.test_dflash import assert_close, committed, mlp, norm, numbers, rotate
+from tests.test_dflash import assert_close, mlp, norm, numbers, rotate
 from tests.timing import amount, usually
 
 IDS = torch.tensor([1, 4, 5, 9, 11, 17, 20, 21, 28, 30, 33, 40, 44, 46])
@@ -116,19 +115,6 @@ def slow_attention(config, layer, x, keys, values, position, before=0):
     return layer["self_attn.o_proj.weight"] @ torch.cat(mixed)
 
 
-def tokens_after(draft, row):
-    """The tokens of a row's path, the root's first."""
-    return [int(draft.tokens[r]) for r in draft.path(row)]
-
-
-def check_draft(draft, slow):
-    """log q of every drafted node is ``slow``'s log q [V] after the path before it."""
-    after = cache(lambda parent: slow(tokens_after(draft, parent)))  # siblings share it
-    for row in range(1, len(draft)):
-        parent, token = int(draft.parents[row]), int(draft.tokens[row])
-        assert draft.log_q[row] == pytest.approx(float(after(parent)[token]), abs=2e-5)
-
-
 CHANGES = [
     {},
     {"num_key_value_heads": 4, "rope": Rope(500.0)},
@@ -142,41 +128,6 @@ CHANGES = [
     {"num_hidden_layers": 2, "window": 2, "ids": IDS, "norm_output": True},
     {"num_hidden_layers": 3, "window": 2, "whole": (0, 2), "norm_before_residual": True},
 ]
-
-
-@pytest.mark.parametrize("changes", CHANGES)
-@pytest.mark.parametrize("builder", [DynamicTree(4), best_first])
-def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(changes, builder, monkeypatch):
-    monkeypatch.setattr("core.methods.eagle3.model.PREFIX_CHUNK", 2)
-    drafter = toys.eagle_drafter(**changes)
-    for tokens, features, root in committed(drafter, drafter.model.fc.in_features):
-        session = drafter.begin(root, 16)
-        nodes = amount(9, 14)
-        draft = builder(session, [*tokens, root], nodes)
-        assert draft.nodes == nodes and draft.depths.max() > 1
-        check_draft(draft, partial(slow_log_q, drafter, tokens, features))
-    path = tokens_after(draft, int(draft.depths.argmax()))[: drafter.max_depth]
-    for depth, row in enumerate(session.log_q(path)):  # nodes of another path are not seen
-        assert_close(row, slow_log_q(drafter, tokens, features, path[: depth + 1]), 2e-5)
-    assert_close(session.log_q([2])[0], slow_log_q(drafter, tokens, features, [2]), 2e-5)
-
-
-@pytest.mark.parametrize("layers", [1, 2, 3])
-@pytest.mark.parametrize("window", [0, 2])
-def test_q_along_a_text_in_one_pass_equals_a_fresh_forward_at_every_place(layers, window):
-    """As training, ``diagnose`` and ``calibrate`` read it; the same by sessions of one pass."""
-    drafter = toys.eagle_drafter(num_hidden_layers=layers, window=window)
-    tokens, features = torch.arange(3, 43, 2), numbers(5, 20, 96)
-    anchors = torch.tensor([1, 2, 9, 17])
-    found = drafter.log_q_at(tokens, features, anchors)
-    sessions = drafter.begin_each(tokens, features, anchors, 8)
-    for place, (anchor, session) in enumerate(zip(anchors.tolist(), sessions, strict=True)):
-        path = [*tokens[anchor:].tolist(), 41, 41, 41][: drafter.max_depth]
-        for depth in range(drafter.max_depth):
-            context = tokens[:anchor].tolist()
-            slow = slow_log_q(drafter, context, features[:anchor], path[: depth + 1])
-            assert_close(found[place, depth], slow, 1e-6)
-        assert_close(session.log_q(path), found[place], 1e-6)
 
 
 def test_a_level_is_one_batch():

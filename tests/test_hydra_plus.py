@@ -10,19 +10,17 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaModel
 
 from analysis.drafters.lint import lint
 from app.cli import main
-from core.drafting.builders import best_first
 from core.errors import UserError
 from core.learning.student import TrainingRun
 from core.methods.hydra.drafter import HydraDrafter, load
 from core.methods.hydra.model import FORM, form_for
 from core.methods.hydra.training import TRAINING
 from core.methods.medusa import HeadsOptions
-from core.methods.medusa.tree import published as published_tree
 from core.methods.method import QOptions
 from core.models.language import Language
 from core.models.layers import Rope
 from tests import toys
-from tests.test_dflash import assert_close, committed, mlp, norm, numbers, rotate
+from tests.test_dflash import assert_close, mlp, norm, numbers, rotate
 from tests.toys_on_disk import BYTES, save_toys
 
 LAYERS, HEADS, WIDTH = 4, 4, 32
@@ -124,11 +122,6 @@ def slow_hidden(w, config, rope, features):
     return out
 
 
-def slow_logits(w, config, rope, features, path):
-    """Logits [V] after a path that begins with the root."""
-    return heads_on(w, slow_hidden(w, config, rope, features), path)
-
-
 def heads_on(w, hidden, path):
     """Logits [V] of the head of a path's depth on a hidden state [h]."""
 
@@ -161,28 +154,6 @@ def loaded(folder, family="llama", **more):
 
 
 # ── q ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-@pytest.mark.parametrize("builder", [best_first, published_tree()], ids=["best-first", "static"])
-def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(builder, family, tmp_path):
-    drafter, w = loaded(tmp_path, family)
-    config = toys.model(family).config
-    for tokens, features, root in committed(drafter, WIDTH):
-        session = drafter.begin(root, 16)
-        draft = builder(session, [*tokens, root], 40)
-        assert draft.nodes == 40 and draft.depths.max() > 2
-        found = {}
-        for row in range(1, len(draft)):
-            *before, token = (int(draft.tokens[r]) for r in draft.path(row))
-            if (path := tuple(before)) not in found:
-                logits = slow_logits(w, config, Rope(), features, before)
-                found[path] = logits.log_softmax(-1)
-                assert_close(session.log_q(before)[-1], found[path], 2e-5)
-            assert draft.log_q[row] == pytest.approx(float(found[path][token]), abs=2e-5)
-    session = drafter.begin(root, 16)  # again, without a new token
-    expected = slow_logits(w, config, Rope(), features, [root, 5, 9, 2])
-    assert_close(session.log_q([root, 5, 9, 2])[-1], expected.log_softmax(-1), 2e-5)
 
 
 def test_the_layer_is_a_llama_model_of_one_layer_on_hidden_states(tmp_path):

@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from analysis.drafters.lint import lint
-from core.drafting.builders import Chain, best_first
 from core.errors import UserError
 from core.methods.eagle3.model import FORM as EAGLE
 from core.methods.eagle3.model import save
@@ -17,7 +16,7 @@ from core.methods.peagle.model import FORM
 from core.models.checkpoint import WithHead
 from core.models.language import Language
 from tests import toys
-from tests.test_dflash import assert_close, committed, log_q, norm, numbers
+from tests.test_dflash import assert_close, log_q, norm, numbers
 from tests.test_eagle3 import IDS, slow_layers, write
 
 # ── the method, plainly ──────────────────────────────────────────────────────────────────────────
@@ -60,35 +59,6 @@ CHANGES = [
     {"fc_norm": True, "window": 3, "num_hidden_layers": 3, "whole": (1,), "own_embedding": True},
     {"window": 1, "depth": 1},
 ]
-
-
-@pytest.mark.parametrize("changes", CHANGES)
-@pytest.mark.parametrize("builder", [Chain(), best_first])
-def test_every_drafted_nodes_q_is_a_fresh_forwards_at_its_depth(changes, builder, monkeypatch):
-    monkeypatch.setattr("core.methods.eagle3.model.PREFIX_CHUNK", 2)
-    drafter = toys.parallel_drafter(**changes)
-    for tokens, features, root in committed(drafter, 96):
-        session = drafter.begin(root, 16)
-        draft = builder(session, [*tokens, root], 14)
-        assert draft.nodes >= drafter.max_depth and draft.depths.max() <= drafter.max_depth
-        expected = slow_log_q(drafter, tokens, features, root)
-        for row in range(1, len(draft)):
-            token, depth = int(draft.tokens[row]), int(draft.depths[row])
-            assert draft.log_q[row] == pytest.approx(float(expected[depth - 1, token]), abs=2e-5)
-        path = [root, 3, 40, 2, 9][: drafter.max_depth]
-        assert_close(log_q(session, path).exp(), expected.exp(), 1e-6)
-
-
-@pytest.mark.parametrize("changes", [{}, {"window": 2, "own_embedding": True}])
-def test_q_along_a_text_in_one_pass_equals_a_fresh_forward_at_every_place(changes):
-    drafter = toys.parallel_drafter(**changes)
-    tokens, features, anchors = torch.arange(3, 43, 2), numbers(5, 20, 96), torch.tensor([1, 9, 17])
-    found = drafter.log_q_at(tokens, features, anchors)
-    sessions = drafter.begin_each(tokens, features, anchors, 8)
-    for place, (anchor, session) in enumerate(zip(anchors.tolist(), sessions, strict=True)):
-        slow = slow_log_q(drafter, tokens[:anchor].tolist(), features[:anchor], int(tokens[anchor]))
-        assert_close(found[place], slow, 1e-6)
-        assert_close(log_q(session, [0] * drafter.max_depth), slow, 1e-6)
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────

@@ -111,20 +111,6 @@ def test_q_is_that_of_a_forward_written_out(causal, masks, chunk, family, monkey
         assert len(text) == drafter.cache.length, "guesses and root are dropped"
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral"])
-@pytest.mark.parametrize(("causal", "masks"), [(True, 0), (False, 7)])
-@torch.inference_mode()
-def test_q_at_places_of_a_text_is_that_of_a_forward_written_out(causal, masks, family):
-    """As ``diagnose`` reads it: all roots in one pass."""
-    drafter, text = toys.uno_drafter(causal, masks, family=family), torch.tensor([*TEXT, ROOT])
-    for anchors in ([0, 1, 4, 8], [5]):
-        found = drafter.log_q_at(text, None, torch.tensor(anchors))
-        for own, anchor in zip(found, anchors, strict=True):
-            known, root = text[:anchor].tolist(), int(text[anchor])
-            wanted = expected(drafter, known, root, family=family)
-            torch.testing.assert_close(own.double(), wanted, atol=2e-6, rtol=1e-5)
-
-
 @torch.inference_mode()
 def test_the_target_stays_bit_for_bit_what_it_is():
     ids, model = torch.tensor([TEXT]), toys.model()
