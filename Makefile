@@ -1,5 +1,5 @@
 # Two commands: `make app` opens the studio, `make test` runs the tests.
-# `make quick` is the part of them that takes about a minute.
+# `make quick` is the part of them that takes less than a minute.
 
 PYTHON ?= python3
 VENV := .venv

@@ -26,7 +26,7 @@ from types import NoneType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from core.errors import UserError
-from core.methods.method import Range
+from core.ranges import Range
 
 REQUIRED = MISSING
 Read = Callable[[str], Any]
@@ -173,9 +173,9 @@ def run(
 
 
 def _last(words: Sequence[str], declared: Mapping[str, Declared]) -> list[str]:
-    """The words without options that are named again: the last one counts. An option that holds
-    names and values, such as --set, may be named many times."""
-    many = {f.name for f, _ in declared.values() if f.metadata.get("metavar") == "NAME=VALUE"}
+    """The words without options of one value that are named again: the last one counts. An option
+    of many values has those of every place where it is named."""
+    many = {f.name for f, hint in declared.values() if get_origin(hint) is tuple}
     parts: list[tuple[str, list[str]]] = []  # an option's name with its words, or "" with a word
     takes = 0.0  # how many words the last part still takes
     for word in words:

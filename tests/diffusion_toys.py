@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -151,3 +152,18 @@ graphs = st.builds(
 paces = st.sampled_from(
     [Pace(1), Pace(1), Pace(2), Pace(3), Pace(4), Pace(threshold=0.5), Pace(threshold=0.3)]
 )
+
+
+def toy_language(drift=0.0, stop=()):
+    return SimpleNamespace(
+        name="toy/diffusion",
+        target=ToyTarget(3, coupling=0.1, drift=drift, stop=stop),
+        block=8,
+        ahead=0.0,
+        model=SimpleNamespace(dtype=torch.float64),
+        device="cpu",
+        tokenizer_hash="toy",
+        encode_chat=lambda prompt: [1 + len(prompt) % 7, 2, *(ord(c) % 9 for c in prompt)],
+        text=lambda tokens: " ".join(map(str, tokens)),
+        piece=lambda token: f"<{token}>",
+    )

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from subprocess import Popen
+from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @contextmanager
@@ -20,3 +26,18 @@ def running(command: Sequence[str], **options: Any) -> Iterator[Popen[str]]:
         except BaseException:
             program.kill()
             raise
+
+
+def start(*words: object, **more) -> Popen[str]:
+    """The command line in a process of its own."""
+    return Popen(
+        [sys.executable, "-m", "app", *map(str, words)],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | more.pop("env", {}),
+        stdout=PIPE,
+        stderr=more.pop("stderr", PIPE),
+        text=True,
+        # A shell starts background jobs with SIGINT ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **more,
+    )

@@ -21,7 +21,7 @@ def toys() -> list[tuple[Any, str, Any]]:
     """List what stands in for models and clocks: (module, name, value)."""
     from core.diffusion import models
     from core.train import fit
-    from tests.test_diffusion_commands import toy_language
+    from tests.diffusion_toys import toy_language
 
     clock = SimpleNamespace(perf_counter=map(float, count()).__next__, monotonic=lambda: 0.0)
     language = toy_language()

@@ -17,7 +17,7 @@ from analysis.collected.whatif import Simulation
 from analysis.engines.served import read_served
 from analysis.experiments import shorter
 from analysis.experiments.advise import advise, choices, flags, sentences, sizes_of
-from analysis.experiments.cost import Cost, Stage
+from analysis.experiments.cost import Cost, Stage, fit
 from analysis.experiments.step_times import StepTimes, of_cost, read_step_times
 from analysis.labels import split_by
 from analysis.measures.counts import Served, summed
@@ -30,13 +30,17 @@ from core.rounds.round import Round, Verdict
 from core.stats import ratio, resample_columns
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
+from tests.collected_toys import collection_in, points, real
 from tests.fakes import make_header
-from tests.test_cli import is_one_sentence
-from tests.test_cost import fit, points
-from tests.test_texts import saved
-from tests.test_whatif import collected, real  # noqa: F401  (a fixture)
+from tests.sentences import is_one_sentence
+from tests.small_traces import saved
 
 SHIPPED = ASSETS / "collected" / "walk-in-the-rain.safetensors"
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory):
+    return collection_in(tmp_path_factory.mktemp("collected"))
 
 
 def chain(places: int, accepted: int, index: int, position: int) -> Round:
@@ -235,7 +239,7 @@ def test_a_batch_of_which_nothing_follows_is_named():
     assert "not from the table: below batch 4 its K" in vllm.note
 
 
-def test_an_interval_of_one_text_is_said_to_hold_for_it_alone(collected):  # noqa: F811
+def test_an_interval_of_one_text_is_said_to_hold_for_it_alone(collected):
     alone = "the interval holds for it alone"
     assert alone in recorded().notes[0] and alone not in recorded([1, 2]).notes[0]
     found = shorter.of_texts([collected], "dflash", {}, lambda drafts: [1])
@@ -256,7 +260,7 @@ def test_a_draft_cut_short_accepts_what_the_shorter_one_does(method, large, smal
     assert len(set(anew)) > 1 and max(anew) < max(r.accepted + 1 for r in records)
 
 
-def test_collected_texts_are_simulated_with_their_own_rounds(collected):  # noqa: F811
+def test_collected_texts_are_simulated_with_their_own_rounds(collected):
     times = StepTimes({(None, 1): {n: 0.01 + 0.001 * n for n in range(1, 9)}})
     found = shorter.of_texts([collected], "dflash", {}, sizes_of(times, ()))
     assert found.drafts.chain and found.sizes == tuple(range(1, len(found.sizes) + 1))

@@ -2,7 +2,6 @@
 
 import heapq
 import itertools
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -10,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.drafting.builders import Chain, OptTree, best_first, grow
-from core.drafting.session import NO_STATE, Children, DraftSession, FactorisedSession
+from core.drafting.session import FactorisedSession
 from core.models.tree_mask import ancestor_mask
 from core.rounds.draft import MARGINAL, NOT_ASKED, Candidates
+from tests.draft_sessions import BEHIND, Tables, TablesSession
 from tests.toys import draft_of, random_parents
 
-BEHIND = "behind candidate"
 chain = Chain()
 
 
@@ -247,17 +246,6 @@ def conditional(seed, depths, candidates, siblings, tokens=40):
     return transitions(chosen, ids, log_q, rng.normal(size=shape))
 
 
-@dataclass
-class Tables:
-    """The lists at each depth, given which candidate stands before it: all [L, M, S].
-    ``follow``: which candidate of its depth a token is; −1: none, a leaf."""
-
-    ids: np.ndarray
-    log_q: np.ndarray
-    marginal: np.ndarray
-    follow: np.ndarray
-
-
 def transitions(chosen, ids, log_q, marginal):
     follow = np.full(ids.shape, -1, np.int32)
     for place in np.ndindex(ids.shape):
@@ -266,41 +254,6 @@ def transitions(chosen, ids, log_q, marginal):
             follow[place] = where[0]
     numbers = log_q.astype(np.float32), marginal.astype(np.float32)
     return Tables(ids.astype(np.int64), *numbers, follow)
-
-
-class TablesSession(DraftSession):
-    """A session over tables that answers what is asked and no more, or with ``eager`` all."""
-
-    def __init__(self, tables, eager=False):
-        self.t, self.eager, self.calls, self.asked = tables, eager, [], set()
-        depths = len(tables.ids)
-        self.by_depth = Candidates(np.full((depths, 3), 99), np.full((depths, 3), -1, np.float32))
-
-    @property
-    def max_depth(self):
-        return len(self.t.ids)
-
-    def expand(self, states):
-        count = self.t.ids.shape[1]
-        if self.eager:
-            states = np.arange(1 + (self.max_depth - 1) * count, dtype=np.int32)
-        assert self.asked.isdisjoint(states.tolist()), "a state is expanded once"
-        self.asked |= set(states.tolist())
-        self.calls.append(len(states))
-        depth, row = (states + count - 1) // count, np.where(states > 0, (states - 1) % count, 0)
-        follow = self.t.follow[depth, row]
-        inner = (follow >= 0) & (depth[:, None] + 1 < self.max_depth)
-        after = np.where(states > 0, row + 1.0, np.nan)
-        return Children(
-            states,
-            self.t.ids[depth, row],
-            self.t.log_q[depth, row],
-            np.where(inner, 1 + depth[:, None] * count + follow, NO_STATE).astype(np.int32),
-            {
-                MARGINAL: self.t.marginal[depth, row],
-                BEHIND: np.broadcast_to(after[:, None], follow.shape),
-            },
-        )
 
 
 def offered(tables, eager=True):

@@ -22,7 +22,7 @@ from core.rounds.draft import Candidates
 from core.rounds.round import GREEDY
 from core.traces.reader import read_trace
 from tests import toys
-from tests.test_sessions import ROOT, path_function
+from tests.draft_sessions import ROOT, path_function
 from tests.toys import FunctionSession, plain, run
 
 MOST = 60

@@ -23,7 +23,7 @@ from core.errors import UserError
 from core.journal import FILE, Journal
 from core.methods.dflash.model import FORM
 from tests import toys
-from tests.test_whatif import source
+from tests.collected_toys import source
 from tests.toys_on_disk import BYTES, save_toys
 
 PLAN = CalibrationPlan(anchors=6, continuations=5, seeds=2, new_tokens=12)

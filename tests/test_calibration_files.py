@@ -3,7 +3,6 @@
 import resource
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,19 +12,7 @@ from pyarrow import parquet
 from analysis.collected import calibration
 from analysis.frames import COVERAGE
 from core.errors import UserError
-
-
-def table(rows=6):
-    rng = np.random.default_rng(0)
-    return pd.DataFrame(
-        {
-            "number": np.arange(rows), "seed": np.arange(rows) % 2, "prompt": 0, "position": 9,
-            "series": ["a", "marginal"] * (rows // 2), "depth": 1 + np.arange(rows) // 2,
-            "continuations": 4, "tvd": rng.random(rows),
-            **{name: rng.random(rows) for name in COVERAGE},
-        }
-    )  # fmt: skip
-
+from tests.collected_toys import table
 
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**40), 2**40), st.floats(), st.text(max_size=5),

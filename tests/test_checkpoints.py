@@ -28,8 +28,9 @@ from core.rounds.draft import Draft
 from core.rounds.round import Round, Verdict
 from core.traces.schema import Trace
 from tests import toys
-from tests.fakes import make_header, make_round, make_run
-from tests.test_cli import is_one_sentence
+from tests.fakes import make_header, make_run
+from tests.sentences import is_one_sentence
+from tests.small_traces import two_drafters
 from tests.toys_on_disk import BYTES, save_toys
 
 
@@ -228,31 +229,9 @@ def test_collect_and_whatif_take_several_checkpoints(folder, tmp_path, capsys):
 # ── side by side ─────────────────────────────────────────────────────────────────────────────────
 
 
-def traces(seeds=(1, 2, 3, 4, 6)) -> dict[str, Trace]:
-    """Two drafters on the same texts, which the first drafts better."""
-    found = {}
-    for text, seed in enumerate(seeds):
-        tokens = np.random.default_rng(seed).integers(0, 32, 400).tolist()
-        for name, budget in (("good", 40), ("bad", 3)):
-            rounds, position = [], 10
-            while position < 150:
-                ahead = tokens[position + 1 : position + 14]
-                made = make_round(
-                    seed * 1000 + position, budget, len(rounds), position, tokens[position],
-                    ahead=ahead,
-                )  # fmt: skip
-                rounds.append(made)
-                position += made.accepted + 1
-            header = replace(
-                make_header(f"prompt {text}"), drafter={"kind": "dflash", "sha256": name}
-            )
-            found[f"{name} {text}"] = Trace(header, tuple(rounds), {})
-    return found
-
-
 def test_numbers_by_depth_are_paired_by_text():
     """Every value and interval by a slow reading of the rounds themselves."""
-    made = traces()
+    made = two_drafters()
     made["bad 3"] = replace(made["bad 3"], rounds=made["bad 3"].rounds[:4])  # never at depth 3
     tables = Tables.of(made)
     (pair,) = checkpoints.pairs(tables)
@@ -312,17 +291,17 @@ def test_numbers_by_depth_are_paired_by_text():
 
 
 def test_drafts_that_were_drawn_are_not_judged_by_their_q():
-    made = traces()
+    made = two_drafters()
     first = made["bad 0"].rounds[0]
     verdict = replace(first.verdict, bonus_token=first.verdict.bonus)
     rounds = (replace(first, verdict=verdict), *made["bad 0"].rounds[1:])
     made["bad 0"] = replace(made["bad 0"], rounds=rounds)
     told = set(checkpoints.by_depth(Tables.of(made))["measure"])
-    assert told == set(checkpoints.by_depth(Tables.of(traces()))["measure"]) - {"bias"}
+    assert told == set(checkpoints.by_depth(Tables.of(two_drafters()))["measure"]) - {"bias"}
 
 
 def test_stretches_are_where_one_round_does_what_several_do():
-    made = traces()
+    made = two_drafters()
     found = checkpoints.stretches(Tables.of(made), most=3)
     counts = list(found["other_rounds"])
     assert len(found) == 3 and counts == sorted(counts, reverse=True)
@@ -341,7 +320,7 @@ def stretches(one: Sequence[Round], other: Sequence[Round]) -> list[checkpoints.
 
 
 def test_stretches_end_where_the_texts_part():
-    one, other = (trace.rounds for trace in list(traces((1,)).values()))
+    one, other = (trace.rounds for trace in list(two_drafters((1,)).values()))
     whole = stretches(one, other)
     at = other[len(other) // 2]
     wrong = (*at.committed[:-1], (at.committed[-1] + 1) % 32)
@@ -352,7 +331,7 @@ def test_stretches_end_where_the_texts_part():
 
 
 def test_other_methods_are_no_checkpoints_of_one_drafter():
-    made = traces((1,))
+    made = two_drafters((1,))
     header = made["good 0"].header
     made["good 0"] = replace(made["good 0"], header=replace(header, method="dart"))
     assert checkpoints.pairs(Tables.of(made)) == []

@@ -24,26 +24,18 @@ import pytest
 from app.terminal import GrowingText, bar
 from app.trace_log import nth_path
 from core.methods.names import METHODS
-from core.methods.registry import find, listed
+from core.methods.registry import listed
 from core.models import embedded
 from core.models.presets import shipped
 from core.rounds.draft import MAX_BUDGET
 from core.traces.reader import read_trace
-from tests.toys_on_disk import save_toys
+from tests.processes import start
+from tests.sentences import is_one_sentence
+from tests.toys_on_disk import options_for, save_toys
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "trace-v1.jsonl"
 ESCAPES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def options_for(toy: list[str], method: str) -> list[str]:
-    """The same, with the drafter the method needs and a small n-gram store where it reads one."""
-    info, folder = find(method).drafter_info, Path(toy[1]).parent
-    own = folder / (info.name if info else "")
-    drafter = own if info and own.is_dir() else folder / "drafter"
-    reads_grams = any(option.name == "ngram" for option in find(method).all_options)
-    grams = ["--set", f"ngram={folder / 'grams.safetensors'}"] if reads_grams else []
-    return [*toy[:3], str(drafter), *toy[4:], *grams]
 
 
 @pytest.fixture(scope="session")
@@ -53,29 +45,9 @@ def toy(tmp_path_factory) -> list[str]:
     return ["--model", str(target), "--drafter", str(drafter), "--device", "cpu"]
 
 
-def start(*words: object, **more) -> subprocess.Popen:
-    """The command line in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "app", *map(str, words)],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | more.pop("env", {}),
-        stdout=subprocess.PIPE,
-        stderr=more.pop("stderr", subprocess.PIPE),
-        text=True,
-        # A shell starts background jobs with SIGINT ignored, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        **more,
-    )
-
-
 def no_more_than_progress(err: str) -> bool:
     """A machine that is slow enough is told that a file is being read."""
     return all(line.startswith("reading ") for line in err.splitlines())
-
-
-def is_one_sentence(err: str) -> bool:
-    last = err.splitlines()[-1]
-    return last.startswith("draftscope: ") and "Traceback" not in err and "usage:" not in err
 
 
 # ── what is there ────────────────────────────────────────────────────────────────────────────────
@@ -383,8 +355,8 @@ def test_bad_input_is_one_sentence_and_exit_code_2(call, toy, tmp_path, line):
 SAID = {
     "run ar --prompt x --drafter /nope": "there is no folder /nope",
     "run ar --prompt x --trace x.txt": "must be named NAME.jsonl or NAME.jsonl.gz",
-    "denoise --prompt x --length 0": "the length must be 1 to 16384 tokens, not 0",
-    "denoise --prompt x --length 99999999": "the length must be 1 to 16384 tokens",
+    "denoise --prompt x --length 0": "the length in tokens must be 1 to 16384, not 0",
+    "denoise --prompt x --length 99999999": "the length in tokens must be 1 to 16384",
     "model fetch nope": "there is no preset, folder or model 'nope'",
 }
 
@@ -403,7 +375,7 @@ def test_a_preset_out_of_range_names_its_file(call, tmp_path):
     path = tmp_path / "own.toml"
     path.write_text('[x]\ntarget = "a/b"\nbudgets = { ddtree = 5000 }\n')
     _, _, err = call("run", "ar", "--prompt", "x", "--model", path)
-    assert f"{path}, [x]: the budget of ddtree must be 1 to 1024, not 5000" in err
+    assert f"{path}, [x]: budgets.ddtree must be a whole number of at most 1024, not 5000" in err
 
 
 @pytest.mark.parametrize("device", ["mps", "tpu"])

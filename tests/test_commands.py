@@ -112,13 +112,15 @@ def parsed(example: str) -> tuple[str, CommandOptions]:
     return name, found
 
 
-def test_of_an_option_that_is_named_twice_the_last_counts_and_no_word_is_lost():
+def test_an_option_that_is_named_twice_loses_no_word_and_of_one_value_the_last_counts():
     line = "run ddtree --budget 4 --json --seed 1 --set a=1 --budget=8 --json --set b=2 --seed 3"
     _, found = parsed(f"{line} --prompt --hello --prompt bye")
     assert (found.methods, found.budget, found.seed, found.json) == (("ddtree",), 8, 3, True)
     assert dict(found.set) == {"a": "1", "b": "2"} and found.prompt == "bye"
     _, found = parsed("report --json a.jsonl --json --to csv --gate tau>=1 --to json parquet")
-    assert (found.traces, found.to) == ((Path("a.jsonl"),), ("json", "parquet"))
+    assert (found.traces, found.to) == ((Path("a.jsonl"),), ("csv", "json", "parquet"))
+    _, found = parsed("grid run --methods ddtree --methods dart --budget 8 --budget 16 --out x")
+    assert found.methods == ("ddtree", "dart") and found.budget == (8, 16)
 
 
 @pytest.mark.parametrize("old", cli.RENAMED)

@@ -16,7 +16,6 @@ from analysis.collected.whatif import SimulatedRun, Simulation
 from analysis.experiments.cost import (
     PIECEWISE,
     QUADRATIC,
-    Cost,
     Estimate,
     ForwardTime,
     Stage,
@@ -36,13 +35,12 @@ from core.errors import UserError
 from core.models.target import Target
 from core.rounds.round import Sampling
 from tests import toys
-from tests.test_whatif import collected, grams, source  # noqa: F401  (fixtures)
-
-SIZES = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257)
+from tests.collected_toys import KEPT, collection_in, points, source
 
 
-def points(law):
-    return [ForwardTime(n, law(n), law(n), law(n)) for n in SIZES]
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory):
+    return collection_in(tmp_path_factory.mktemp("collected"))
 
 
 @settings(max_examples=20)
@@ -95,7 +93,7 @@ def test_sizes_and_drafts_are_as_asked():
         assert draft.tokens.max() < 48
 
 
-def test_measuring_a_toy(collected):  # noqa: F811
+def test_measuring_a_toy(collected):
     simulation = Simulation(collected, "ddtree")
     drafter = toys.dflash_drafter()
     target = toys.target(layers=drafter.layers)
@@ -114,7 +112,7 @@ def test_measuring_a_toy(collected):  # noqa: F811
 
 
 @pytest.mark.parametrize("kind", ["dflash", "treeflash"])
-def test_the_stages_that_are_timed_are_a_real_rounds(kind, collected, monkeypatch):  # noqa: F811
+def test_the_stages_that_are_timed_are_a_real_rounds(kind, collected, monkeypatch):
     """With padded forwards too: the drafter replays its pass on what the round before committed."""
     simulation = Simulation(collected, kind, {"candidates": 4} if kind == "treeflash" else {})
     drafter = {"dflash": toys.dflash_drafter, "treeflash": toys.treeflash_drafter}[kind]()
@@ -175,11 +173,6 @@ def test_verifying_is_timed_in_the_forward_that_a_run_takes(rows):
 
 
 # ── kept in a file ───────────────────────────────────────────────────────────────────────────────
-
-KEPT = Cost(
-    "toy", "ddtree", fit(points(lambda n: 0.05 + 0.001 * n)),
-    (Stage(4, 0.01, 0.001, 0.002, 5), Stage(16, 0.01, 0.003, 0.002, 17)),
-)  # fmt: skip
 
 
 def test_a_cost_is_read_as_it_was_written_whatever_stands_beside_it():

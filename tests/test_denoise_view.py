@@ -42,7 +42,7 @@ from core.traces.reader import read_trace
 from core.traces.writer import write_trace
 from tests import fakes
 from tests.denoise_fakes import GRAPH, make_header, plain_rounds, spiffy_rounds, traces, walk
-from tests.test_view import plain_json
+from tests.pages import plain_json
 
 PLAIN = plain_rounds(block=16, blocks=3)
 SPIFFY = spiffy_rounds(PLAIN)

@@ -1,13 +1,8 @@
 """The DFlash drafter against the method written out plainly."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 from transformers import Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import (
     Qwen3DecoderLayer,
@@ -15,23 +10,11 @@ from transformers.models.qwen3.modeling_qwen3 import (
     Qwen3RotaryEmbedding,
 )
 
-from core.drafting.session import DraftSession
 from core.models.layers import LayerContext, Rope
-from core.rounds.draft import Candidates
 from tests import toys
-
-
-def assert_close(found, expected, tolerance=1e-5):
-    """To float32's precision: norms and rotary angles are computed in it."""
-    found, expected = (torch.as_tensor(numbers).double() for numbers in (found, expected))
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
-
+from tests.drafter_reference import assert_close, listed, log_q, numbers, written_out
 
 # ── the method, plainly ──────────────────────────────────────────────────────────────────────────
-
-
-def norm(x, weight, eps):
-    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
 
 
 # Waves of 6, 63, 628 and 6283 positions: one kept, one between, two slowed eightfold.
@@ -43,145 +26,6 @@ SCALING = {
     "original_max_position_embeddings": 64,
 }
 LLAMA3 = Rope.of({"rope_theta": 10000.0, "rope_scaling": SCALING})
-
-
-def turn(rope, wave):
-    """The frequency of one wave as Llama 3.1 scales it, or as it is."""
-    if not rope.scaling:
-        return wave
-    scaling, length = dict(rope.scaling), 2 * math.pi / wave
-    original, factor = scaling["original_max_position_embeddings"], scaling["factor"]
-    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    if length < original / high:
-        return wave
-    if length > original / low:
-        return wave / factor
-    smooth = (original / length - low) / (high - low)
-    return (1 - smooth) * wave / factor + smooth * wave
-
-
-def rotate(x, position, rope):
-    """One head vector at one position: pairs (i, i + D/2) turn by position · θ^(−2i/D)."""
-    half = len(x) // 2
-    waves = [turn(rope, rope.theta ** (-2 * i / len(x))) for i in range(half)]
-    angle = torch.tensor([position * wave for wave in waves], dtype=x.dtype)
-    if rope.neighbours:  # pairs (2i, 2i + 1)
-        own = rotate(torch.cat([x[::2], x[1::2]]), position, replace(rope, neighbours=False))
-        return torch.stack([own[:half], own[half:]], 1).flatten()
-    low, high = x[:half], x[half:]
-    return torch.cat(
-        [low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()]
-    )
-
-
-def mlp(x, layer):
-    gate, up = x @ layer["mlp.gate_proj.weight"].T, x @ layer["mlp.up_proj.weight"].T
-    return (gate * gate.sigmoid() * up) @ layer["mlp.down_proj.weight"].T
-
-
-def written_out(config, w, features, block):
-    """Hidden rows after the final norm."""
-    return norm(residual_rows(config, w, features, block), w["norm.weight"], config.rms_norm_eps)
-
-
-def residual_rows(config, w, features, block):
-    """methods.md word by word, head by head and row by row: the residual stream of the block."""
-    eps, width, count = config.rms_norm_eps, config.head_dim, len(features)
-    share = config.num_attention_heads // config.num_key_value_heads
-    context = norm(features @ w["fc.weight"].T, w["hidden_norm.weight"], eps)
-    x = block
-    for number in range(config.num_hidden_layers):
-        layer = {k.removeprefix(f"layers.{number}."): v for k, v in w.items()}
-        plain = norm(x, layer["input_layernorm.weight"], eps)
-        normed = convolved(plain, plain, layer, "attention_conv", 0)
-        source = torch.cat([context, normed])
-        out = torch.zeros(len(x), config.num_attention_heads, width, dtype=x.dtype)
-        for head in range(config.num_attention_heads):
-            at, kv = slice(head * width, (head + 1) * width), head // share
-            kv_at = slice(kv * width, (kv + 1) * width)
-            query = normed @ layer["self_attn.q_proj.weight"][at].T
-            key = source @ layer["self_attn.k_proj.weight"][kv_at].T
-            value = source @ layer["self_attn.v_proj.weight"][kv_at].T
-            query = norm(query, layer["self_attn.q_norm.weight"], eps)
-            key = norm(key, layer["self_attn.k_norm.weight"], eps)
-            query = torch.stack([rotate(q, count + i, config.rope) for i, q in enumerate(query)])
-            key = torch.stack([rotate(k, i, config.rope) for i, k in enumerate(key)])
-            odds = query @ key.T / math.sqrt(width)
-            odds[torch.tensor(unseen(config, number, count, len(x)))] = -math.inf
-            weights = odds.exp()
-            total = weights.sum(-1, keepdim=True)
-            if config.attention_sink_bias:
-                total = total + layer["self_attn.attention_sink_bias"][head].exp()
-            out[:, head] = weights / total @ (value * config.attention_value_scale)
-        out = out.flatten(1) @ layer["self_attn.o_proj.weight"].T
-        x = x + convolved(out, plain, layer, "attention_conv", 1)
-        plain = norm(x, layer["post_attention_layernorm.weight"], eps)
-        out = mlp(convolved(plain, plain, layer, "mlp_conv", 0), layer)
-        x = x + convolved(out, plain, layer, "mlp_conv", 1)
-    return x
-
-
-def convolved(x, plain, layer, name, side):
-    """DFlash 2's convolution of the rows of a block, tap by tap; without one, the rows."""
-    if f"{name}.base_kernel" not in layer:
-        return x
-    base = layer[f"{name}.base_kernel"]
-    taps, width = base.shape[1:]
-    moved = (plain @ layer[f"{name}.kernel_projection.weight"].T).view(len(x), 2, taps, -1)
-    out = torch.zeros_like(x)
-    for row in range(len(x)):
-        for tap in range(min(taps, row + 1)):
-            for channel in range(width):
-                group = channel * moved.shape[-1] // width
-                kernel = base[side, tap, channel] + moved[row, side, tap, group]
-                out[row, channel] += kernel * x[row - tap, channel]
-    return out
-
-
-def unseen(config, number, count, size):
-    """Mark what a block's rows do not see of ``count`` context rows and the block, [b, T + b]."""
-    window = config.window if config.sliding and config.sliding[number] else None
-    causal = window is not None if config.causal is None else config.causal
-    hidden = [[False] * (count + size) for _ in range(size)]
-    for row in range(size):
-        for column in range(count + size):
-            behind = count + row - column
-            outside = window is not None and abs(behind) >= window
-            if window is not None and config.of_root:
-                outside = column < count - window
-            hidden[row][column] = outside or (causal and behind < 0)
-    return hidden
-
-
-def log_q(session: DraftSession, path: Sequence[int] | None = None) -> Tensor:
-    """All of log q along a path; where it depends on the depth alone, any path will do."""
-    found = session.log_q(path or [0] * session.max_depth)
-    assert found is not None
-    return found
-
-
-def listed(session: DraftSession) -> Candidates:
-    """The session's lists by depth."""
-    assert session.by_depth is not None
-    return session.by_depth
-
-
-def numbers(seed, *shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def committed(drafter, width):
-    """Rounds of a drafter: (the text that is committed, its features [n, ``width``], the root)."""
-    rng, text, features, root = np.random.default_rng(3), [], numbers(0, 0, width), 7
-    drafter.reset(40)
-    for size in (5, 1, 3):  # tokens that a round commits, in one extension or two
-        fresh = [root, *rng.integers(0, 47, size - 1).tolist()]
-        own = numbers(len(text) + 1, size, width)
-        drafter.extend(fresh[:1], own[:1])
-        if size > 1:
-            drafter.extend(fresh[1:], own[1:])
-        text, features, root = text + fresh, torch.cat([features, own]), int(rng.integers(0, 47))
-        yield text, features, root
 
 
 MASKS = [

@@ -3,32 +3,15 @@
 import json
 import os
 import random
-from types import SimpleNamespace
 
 import pytest
-import torch
 
 from app.cli import main
 from core.diffusion import models
 from core.diffusion.graph_files import read_graph, write_graph
 from core.diffusion.nfe import denoised_tokens
 from core.traces.reader import read_trace
-from tests.diffusion_toys import ToyTarget, chain, grown
-
-
-def toy_language(drift=0.0, stop=()):
-    return SimpleNamespace(
-        name="toy/diffusion",
-        target=ToyTarget(3, coupling=0.1, drift=drift, stop=stop),
-        block=8,
-        ahead=0.0,
-        model=SimpleNamespace(dtype=torch.float64),
-        device="cpu",
-        tokenizer_hash="toy",
-        encode_chat=lambda prompt: [1 + len(prompt) % 7, 2, *(ord(c) % 9 for c in prompt)],
-        text=lambda tokens: " ".join(map(str, tokens)),
-        piece=lambda token: f"<{token}>",
-    )
+from tests.diffusion_toys import chain, grown, toy_language
 
 
 @pytest.fixture
@@ -172,7 +155,7 @@ def test_counts_that_are_kept_survive_a_disk_that_is_full(language, tmp_path, mo
         (["--length", "17", "--block", "8"], "multiple"),
         (["--block", "5"], "multiple"),
         (["--temperature", "-1"], "temperature"),
-        (["--ahead", "1.2"], "ahead must be from 0 to 1"),
+        (["--ahead", "1.2"], "ahead must be 0 to 1"),
         (["--tokens-per-step", "2", "--threshold", "0.9"], "name either"),
         (["--paces", "x3"], "must be a pace"),
     ],

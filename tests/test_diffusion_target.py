@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from core.diffusion import target as targets
 from core.diffusion.denoise import denoise
-from core.diffusion.draft_graph import make_graph
 from core.diffusion.nfe import denoised_tokens
 from core.diffusion.request import DenoiseSettings
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, BlockLayout
@@ -21,23 +20,14 @@ from core.errors import UserError
 from core.rounds.blocks import MASKED
 from tests import diffusion_reference as reference
 from tests import toys
+from tests.diffusion_models import GRAPH, MAKERS, MASK, own_model
 from tests.timing import amount
 
-MASK = toys.VOCABULARY - 1
 LAYOUTS = [BlockLayout(shift, clean) for shift in (False, True) for clean in ("block", "causal")]
 LAYOUTS += [BlockLayout(shift=True, clean="causal", left=True)]
 # Hugging Face norms and rotates in float32, whatever the model, and the toys amplify. Rows that see
 # one token too many or too few differ by 1e-2 and more.
 EXACT = {"rtol": 0, "atol": 2e-4}
-
-
-@cache
-def own_model(family="llama", layers=4):
-    """A toy of our own: a target takes its model over."""
-    made = copy.deepcopy(toys.model(family))
-    del made.model.layers[layers:]
-    made.config.num_hidden_layers = layers
-    return made
 
 
 @cache
@@ -297,12 +287,6 @@ def test_a_shared_context_changes_drafts_of_a_bidirectional_model(layers):
 # ── both ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-MAKERS = [
-    lambda model: BlockCausalTarget(model, MASK),
-    lambda model: BidirectionalTarget(model, MASK),
-]
-
-
 @pytest.mark.parametrize("make", MAKERS)
 def test_a_text_that_does_not_fit_is_refused(make):
     model = copy.deepcopy(own_model())
@@ -337,11 +321,6 @@ def test_a_denoising_model_cannot_be_run_directly():
 
 
 # ── under the denoising loop ─────────────────────────────────────────────────────────────────────
-
-
-GRAPH = make_graph(
-    [((1, 1),), ((1, 2),), ((2, 1),), ((1, 1), (2, 1)), ((1, 2), (2, 1)), ((1, 1), (2, 1), (3, 1))]
-)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.2])

@@ -6,8 +6,6 @@ import sys
 import tomllib
 import types
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,10 +21,9 @@ from core.rounds.draft import Candidates
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from tests import toys
+from tests.documents import EXTENDING, ROOT, block, run_block
 
-ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXTENDING = (ROOT / "docs" / "extending.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -45,18 +42,6 @@ def test_the_page_on_wiring_has_a_part_for_each_mistake():
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 200
-
-
-def block(words: str, kind: str = "python") -> str:
-    """The one code block of extending.md with these words."""
-    (found,) = [b for b in re.findall(rf"```{kind}\n(.*?)```", EXTENDING, re.S) if words in b]
-    return found
-
-
-def run_block(words: str, names: dict[str, Any] | None = None) -> dict[str, Any]:
-    names = {} if names is None else names
-    exec(compile(block(words), "extending.md", "exec"), names)  # noqa: S102 (our own document)
-    return names
 
 
 def test_the_builder_in_extending_md_runs():

@@ -25,22 +25,9 @@ from core.methods.mtp.drafter import load as load_mtp
 from core.models.hub import Source
 from core.models.layers import Rope
 from core.models.target import Target
-from tests import (
-    test_dart,
-    test_eagle2,
-    test_eagle3,
-    test_heads,
-    test_hydra_plus,
-    test_mtp,
-    test_peagle,
-    test_sps,
-    test_token_before,
-    test_uno,
-    toys,
-)
-from tests import test_gemma4_assistant as test_gemma
-from tests.test_dflash import assert_close, numbers
-from tests.test_gemma4_assistant import layers_without_keys  # noqa: F401 (a fixture)
+from tests import gemma_assistants, hydra_plus_published, mtp_published, slow_methods, toys
+from tests.drafter_reference import IDS, assert_close, check_draft, numbers, tokens_after
+from tests.gemma_assistants import layers_without_keys  # noqa: F401 (a fixture)
 from tests.timing import amount, usually
 
 TEXT = [7, 5, 17, 3, 44, 9, 28, 3, 11, 30, 2, 8, 21, 46, 0]
@@ -101,78 +88,111 @@ def rows_of(slow) -> Slow:
 
 def before(folder, kind, **changes):
     """A drafter whose q depends on the tokens before in its block."""
-    drafter = test_token_before.KINDS[kind](**changes)
+    drafter = slow_methods.BEFORE[kind](**changes)
 
     def slow(text, features):
-        block = cache(partial(test_token_before.Slow, drafter, features))
+        block = cache(partial(slow_methods.BlockBefore, drafter, features))
         return lambda path: getattr(block(path[0]), kind)(len(path) - 1, [text[-1], *path])
 
     return Case(drafter, slow)
 
 
 def hydra_plus(folder, family):
-    drafter, w = test_hydra_plus.loaded(folder, family)
+    drafter, w = hydra_plus_published.loaded(folder, family)
     config = toys.model(family).config
 
     def slow(text, features):
-        hidden = test_hydra_plus.slow_hidden(w, config, Rope(), features)
-        return lambda path: test_hydra_plus.heads_on(w, hidden, path).log_softmax(-1)
+        hidden = hydra_plus_published.slow_hidden(w, config, Rope(), features)
+        return lambda path: hydra_plus_published.heads_on(w, hidden, path).log_softmax(-1)
 
     return Case(drafter, slow)
 
 
 def mtp(folder, family):
-    main, oracle = test_mtp.published(family, folder)
+    main, oracle = mtp_published.published(family, folder)
     check("mtp", Source(str(folder)), "toy", main.config)
-    drafter = load_mtp(test_mtp.language(main, folder), None, MtpOptions(4))  # the target's folder
+    drafter = load_mtp(mtp_published.language(main, folder), None, MtpOptions(4))
     assert drafter.layers == (main.config.num_hidden_layers - 1,)
-    slow = partial(partial, test_mtp.slow_log_q, main, oracle)
-    return Case(drafter, lambda text, _: slow(text), partial(test_mtp.states, main))
+    slow = partial(partial, mtp_published.slow_log_q, main, oracle)
+    return Case(drafter, lambda text, _: slow(text), partial(mtp_published.states, main))
 
 
 def assistant(folder, target, kind):
-    owner, oracle = test_gemma.target_of(target), test_gemma.assistant_of(kind, target)
+    owner, oracle = gemma_assistants.target_of(target), gemma_assistants.assistant_of(kind, target)
     oracle.save_pretrained(folder)
     check("gemma4-assistant", Source(str(folder)), "toy", owner.config)
-    language = test_gemma.language(owner)
+    language = gemma_assistants.language(owner)
     drafter = load_assistant(language, folder, DepthOptions(4))
     reader = Target(language.model, drafter.layers)
-    slow = partial(partial, test_gemma.slow_log_q, owner, oracle)
+    slow = partial(partial, gemma_assistants.slow_log_q, owner, oracle)
     read = lambda text: reader.prefill(text, 200).features  # noqa: E731
     return Case(drafter, lambda text, _: slow(text), read, 2e-4)
 
 
 def language_model(folder):
-    slow = lambda text, _: lambda path: test_sps.fresh(*text, *path)[-1]  # noqa: E731
+    slow = lambda text, _: lambda path: slow_methods.fresh(*text, *path)[-1]  # noqa: E731
     return Case(toys.sps_drafter(), slow, nothing, 1e-4)
 
 
 def uno(folder, causal, masks, family):
     drafter = toys.uno_drafter(causal, masks, family=family)
-    slow = partial(test_uno.expected, drafter, family=family)
+    slow = partial(slow_methods.uno, drafter, family=family)
     return Case(drafter, lambda text, _: rows_of(partial(slow, text)), nothing, 1e-5)
 
 
-GEMMA = [{"target": target, "kind": kind}
-         for target, kind in product(test_gemma.TARGETS, test_gemma.ASSISTANTS)]  # fmt: skip
+SWITCHES = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+EAGLE2 = [{}, {"bias": False, "temperature": 0.5}, {"num_key_value_heads": 4, "rope": Rope(500.0)}]
+EAGLE3 = [
+    {},
+    {"num_key_value_heads": 4, "rope": Rope(500.0)},
+    {"temperature": 0.5, "ids": IDS},
+    *({switch: True} for switch in SWITCHES),
+    {"window": 3},
+    {"window": 1},
+    {**dict.fromkeys(SWITCHES, True), "ids": IDS, "layers": (0, 3), "head_dim": 16},
+    {"num_hidden_layers": 2},
+    {"num_hidden_layers": 3, "window": 3, "whole": (1,), "qk_norm": True},
+    {"num_hidden_layers": 2, "window": 2, "ids": IDS, "norm_output": True},
+    {"num_hidden_layers": 3, "window": 2, "whole": (0, 2), "norm_before_residual": True},
+]
+PEAGLE = [
+    {},
+    {"num_hidden_layers": 1, "qk_norm": True, "norm_before_residual": True},
+    {"num_hidden_layers": 4, "norm_before_fc": True, "temperature": 0.5, "ids": IDS},
+    {"fc_norm": True, "window": 3, "num_hidden_layers": 3, "whole": (1,), "own_embedding": True},
+    {"window": 1, "depth": 1},
+]
+DART = [
+    {},
+    {"num_key_value_heads": 4},
+    {"num_key_value_heads": 1, "head_dim": 16},
+    {"draft_length": 1},
+    {"rope": Rope(500.0), "rms_norm_eps": 1e-1},
+    {"temperature": 0.5},
+    {"temperature": 2.0, "ids": range(5, 40)},
+]
+GEMMA = [
+    {"target": target, "kind": kind}
+    for target, kind in product(gemma_assistants.TARGETS, gemma_assistants.ASSISTANTS)
+]
 ROWS = {  # how a case is made, of which changes, the builders, and nodes of a draft
-    "eagle2": (by_path(toys.feature_drafter, test_eagle2.slow_log_q), test_eagle2.CHANGES,
+    "eagle2": (by_path(toys.feature_drafter, slow_methods.eagle2), EAGLE2,
                (DynamicTree(4), best_first), 14),
-    "eagle3": (by_path(toys.eagle_drafter, test_eagle3.slow_log_q), test_eagle3.CHANGES,
+    "eagle3": (by_path(toys.eagle_drafter, slow_methods.eagle3), EAGLE3,
                (DynamicTree(4), best_first), amount(9, 14)),
-    "peagle": (by_depth(toys.parallel_drafter, test_peagle.slow_log_q), test_peagle.CHANGES,
+    "peagle": (by_depth(toys.parallel_drafter, slow_methods.peagle), PEAGLE,
                (Chain(), best_first), 14),
-    "dart": (by_depth(toys.dart_drafter, test_dart.slow_log_q), test_dart.CHANGES,
+    "dart": (by_depth(toys.dart_drafter, slow_methods.dart), DART,
              (best_first,), 14),
-    "before": (before, [{"kind": kind} | changes for kind, changes in test_token_before.CHANGES],
+    "before": (before, [{"kind": kind} | changes for kind, changes in slow_methods.CHANGES],
                (Chain(), best_first), 20),
-    "medusa": (by_depth(toys.medusa_drafter, test_heads.slow_medusa), [{}, {"own": True}],
+    "medusa": (by_depth(toys.medusa_drafter, slow_methods.medusa), [{}, {"own": True}],
                (best_first,), 30),
-    "hydra": (by_path(toys.hydra_drafter, test_heads.slow_hydra),
+    "hydra": (by_path(toys.hydra_drafter, slow_methods.hydra),
               [{}, {"own": True, "res_connection": True}], (best_first,), 30),
     "hydra++": (hydra_plus, [{"family": "llama"}, {"family": "qwen3"}],
                 (best_first, published()), 40),
-    "mtp": (mtp, [{"family": family} for family in test_mtp.FAMILIES],
+    "mtp": (mtp, [{"family": family} for family in mtp_published.FAMILIES],
             (DynamicTree(4), best_first, Chain()), 9),
     "gemma": (assistant, GEMMA, (DynamicTree(4), best_first, Chain()), 9),
     "sps": (language_model, [{}], (Chain(), best_first), 11),
@@ -195,11 +215,6 @@ def case(name, change, tmp_path, monkeypatch):
         yield make(tmp_path, **changes[change])
 
 
-def tokens_after(draft, row):
-    """The tokens of a row's path, the root's first."""
-    return [int(draft.tokens[r]) for r in draft.path(row)]
-
-
 @pytest.mark.parametrize(("name", "change", "builder"), usually(USUAL, DRAFTED))
 def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(name, case, builder):
     drafter, features = case.drafter, case.features(TEXT)
@@ -215,11 +230,7 @@ def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(name, case,
         draft = builder(session, [*text, root], nodes)
         assert draft.nodes == (min(nodes, drafter.max_depth) if builder == Chain() else nodes)
         assert draft.depths.max() > 1 or nodes < 10 or drafter.max_depth == 1
-        known = {row: after(tokens_after(draft, row)) for row in {*draft.parents[1:].tolist()}}
-        for row, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
-            if row:
-                expected = float(known[int(parent)][token])
-                assert draft.log_q[row] == pytest.approx(expected, abs=case.near)
+        check_draft(draft, after, case.near)
     deepest = tokens_after(draft, int(draft.depths.argmax()))
     for path in ([root, 3, 40, 2, 9, 1, 30], deepest):  # of tokens that were not drafted, too
         path = path[: drafter.max_depth]

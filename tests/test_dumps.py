@@ -22,7 +22,7 @@ from core.decoding.engine import Engine
 from core.errors import UserError
 from core.methods.registry import choose
 from core.models.language import last_layer
-from tests.test_cli import is_one_sentence
+from tests.sentences import is_one_sentence
 from tests.toys_on_disk import BYTES, save_toys
 
 PROMPT, COUNT = list(b"the cat"), 64

@@ -1,7 +1,6 @@
-"""The EAGLE-3 drafter against the method recomputed node by node, its files and its training."""
+"""The EAGLE-3 drafter: texts, its files and its training."""
 
 import json
-import math
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -10,13 +9,13 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from analysis.measures.probe import observe
 from core.drafting.builders import DynamicTree, best_first
 from core.errors import UserError
 from core.learning.corpus import Corpus
-from core.learning.shards import TOP_K, Document, write_shard
+from core.learning.shards import write_shard
 from core.learning.student import TrainingRun
 from core.methods.eagle3 import EagleTrainingOptions
 from core.methods.eagle3.model import FORM, EagleConfig, EagleModel, save
@@ -25,109 +24,20 @@ from core.methods.loading import load_drafter
 from core.methods.method import DepthOptions, find_drafter
 from core.models.checkpoint import WithHead, covered, holds_tokens
 from core.models.language import Language
-from core.models.layers import Rope
 from core.train.fit import Fit
 from core.train.options import FitSettings
-from tests import toys
-from tests.test_dflash import assert_close, mlp, norm, numbers, rotate
+from tests import slow_methods, toys
+from tests.drafter_reference import (
+    IDS,
+    assert_close,
+    numbers,
+)
 from tests.timing import amount, usually
+from tests.toys_on_disk import write_checkpoint
+from tests.training_toys import training_document
 
-IDS = torch.tensor([1, 4, 5, 9, 11, 17, 20, 21, 28, 30, 33, 40, 44, 46])
 PUBLISHED = Path(__file__).with_name("published.json")
 SWITCHES = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-
-
-# ── the method, plainly ──────────────────────────────────────────────────────────────────────────
-
-
-def slow_log_q(drafter, tokens, features, path):
-    """log q [V] after a path that begins with the root: a chain of rows, one at a time.
-
-    tokens [n] and features [n, F·h] are the context's. Row i joins the feature of token i with the
-    embedding of token i + 1; after the context the features are the last layer's own.
-    """
-    config, eps = drafter.model.config, drafter.model.config.rms_norm_eps
-    w = drafter.model.state_dict()
-    if config.norm_before_fc:
-        features = norm(features, w["input_norm.weight"], eps)
-    if config.fc_norm:
-        parts = features.chunk(features.shape[1] // config.hidden_size, 1)
-        parts = [norm(part, w[f"fc_norm.{i}.weight"], eps) for i, part in enumerate(parts)]
-        features = torch.cat(parts, 1)
-    given = features @ w["fc.weight"].T
-    whole = [*tokens, *path]
-    embedded = toys.model().get_input_embeddings().weight[torch.tensor(whole)]
-    kept, out = [([], []) for _ in range(config.num_hidden_layers)], None  # each layer's
-    for i in range(len(whole) - 1):
-        x = given[i] if i < len(tokens) else out
-        x = slow_layers(config, w, x, embedded[i + 1], kept, i, len(tokens))
-        last = norm(x, w["norm.weight"], eps)
-        out = last if config.norm_output else x
-    logits = drafter.head.weight @ last / drafter.options.temperature
-    if drafter.covered is None:
-        return logits.log_softmax(-1)
-    found = torch.full((toys.VOCABULARY,), -math.inf, dtype=logits.dtype)
-    found[drafter.covered.ids] = logits.log_softmax(-1)
-    return found
-
-
-def slow_layers(config, w, x, embedding, kept, i, count):
-    """Row i, with the embedding that stands beside it, through every layer.
-
-    kept   keys and values of the rows before, by layer; row i joins them
-    count  rows of the text. In a layer with a window a row of the draft sees the text's last one
-    """
-    eps = config.rms_norm_eps
-    for number, (keys, values) in enumerate(kept):
-        name = f"layers.{number}." if number else "midlayer."
-        layer = {n.removeprefix(name): t for n, t in w.items() if n.startswith(name)}
-        if number:
-            read, residual = norm(x, layer["input_layernorm.weight"], eps), x
-        else:
-            normed = norm(x, layer["hidden_norm.weight"], eps)
-            beside = norm(embedding, layer["input_layernorm.weight"], eps)
-            read = torch.cat([beside, normed])
-            residual = normed if config.norm_before_residual else x
-        before = 0
-        if config.window and number not in config.whole:
-            before = min(max(0, i - config.window + 1), count - 1)
-        x = residual + slow_attention(config, layer, read, keys, values, i, before)
-        x = x + mlp(norm(x, layer["post_attention_layernorm.weight"], eps), layer)
-    return x
-
-
-def slow_attention(config, layer, x, keys, values, position, before=0):
-    """Compute what a row reads of itself and of the rows from ``before`` on; it joins these."""
-    width, share = config.head_dim, config.num_attention_heads // config.num_key_value_heads
-    query, key, value = (layer[f"self_attn.{n}_proj.weight"] @ x for n in "qkv")
-    query, key, value = (part.view(-1, width) for part in (query, key, value))
-    if config.qk_norm:
-        query = norm(query, layer["self_attn.q_norm.weight"], config.rms_norm_eps)
-        key = norm(key, layer["self_attn.k_norm.weight"], config.rms_norm_eps)
-    keys.append(torch.stack([rotate(row, position, config.rope) for row in key]))
-    values.append(value)
-    mixed = []
-    for head, row in enumerate(query):
-        seen = torch.stack([k[head // share] for k in keys[before:]])
-        scores = seen @ rotate(row, position, config.rope) / math.sqrt(width)
-        odds = scores.softmax(-1)
-        mixed.append(odds @ torch.stack([v[head // share] for v in values[before:]]))
-    return layer["self_attn.o_proj.weight"] @ torch.cat(mixed)
-
-
-CHANGES = [
-    {},
-    {"num_key_value_heads": 4, "rope": Rope(500.0)},
-    {"temperature": 0.5, "ids": IDS},
-    *({switch: True} for switch in SWITCHES),
-    {"window": 3},
-    {"window": 1},
-    {**dict.fromkeys(SWITCHES, True), "ids": IDS, "layers": (0, 3), "head_dim": 16},
-    {"num_hidden_layers": 2},
-    {"num_hidden_layers": 3, "window": 3, "whole": (1,), "qk_norm": True},
-    {"num_hidden_layers": 2, "window": 2, "ids": IDS, "norm_output": True},
-    {"num_hidden_layers": 3, "window": 2, "whole": (0, 2), "norm_before_residual": True},
-]
 
 
 def test_a_level_is_one_batch():
@@ -183,14 +93,8 @@ def published(folder, ids=IDS):
     }
     if ids is not None:
         fields["draft_vocab_size"] = len(ids)
-    write(folder, fields, state)
+    write_checkpoint(folder, fields, state)
     return drafter, fields, state
-
-
-def write(folder, fields, state):
-    folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(fields))
-    save_file({n: t.contiguous() for n, t in state.items()}, folder / "model.safetensors")
 
 
 def assert_found(found, drafter):
@@ -236,7 +140,7 @@ def test_speculators_layout_is_read(tmp_path):
         "transformer_layer_config": layer | {"model_type": "llama"},
         **switches,
     }
-    write(tmp_path, raw, state)
+    write_checkpoint(tmp_path, raw, state)
     found = FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
     assert_found(found, drafter)
     config = found.model.config
@@ -265,7 +169,7 @@ def layered(folder, layers=3, model_type="qwen3", **more):
     }  # fmt: skip
     state = {n.replace("midlayer.", "layers.0."): t for n, t in drafter.model.state_dict().items()}
     state |= {"lm_head.weight": drafter.head.weight, "d2t": IDS - torch.arange(len(IDS))}
-    write(folder, raw, state)
+    write_checkpoint(folder, raw, state)
     return drafter, state
 
 
@@ -370,7 +274,7 @@ def test_a_map_of_offsets_is_never_taken_for_tokens(seed, count, marked):
 )
 def test_what_is_wrong_in_a_checkpoint_is_one_sentence(tmp_path, fields, state, words):
     _, good, tensors = published(tmp_path)
-    write(tmp_path, good | fields, tensors | state)
+    write_checkpoint(tmp_path, good | fields, tensors | state)
     with pytest.raises(UserError, match=words) as error:
         FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
     assert "\n" not in str(error.value)
@@ -415,7 +319,7 @@ def test_other_numbers_in_eagle_config_are_of_layers_too():
 def test_the_embedding_is_a_feature_where_the_config_counts_from_it(tmp_path):
     """Number 0 is the state that enters the target's first layer."""
     drafter, fields, state = published(tmp_path)
-    write(tmp_path, fields | {"eagle_aux_hidden_state_layer_ids": [0, 2, 4]}, state)
+    write_checkpoint(tmp_path, fields | {"eagle_aux_hidden_state_layer_ids": [0, 2, 4]}, state)
     found = FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
     assert found.model.config.feature_layers(4) == (-1, 1, 3)
     assert_found(found, drafter)
@@ -449,22 +353,6 @@ def test_a_pickle_is_refused_with_the_way_to_convert_it(tmp_path, name):
 # ── training ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def document(seed=2, length=26):
-    generator = torch.Generator().manual_seed(seed)
-    best = torch.stack([torch.randperm(48, generator=generator)[:TOP_K] for _ in range(length)])
-    return Document(
-        tokens=torch.randint(0, 48, (length,), generator=generator, dtype=torch.int32),
-        answer=3,
-        features=torch.randn(length, 64, generator=generator).half(),  # after layers 0 and 1
-        top_ids=best.int(),
-        top_logp=torch.randn(length, TOP_K, generator=generator)
-        .log_softmax(-1)
-        .sort(descending=True)
-        .values.half(),
-        layers=(0, 1),
-    )
-
-
 SETTINGS = FitSettings(
     minutes=1e9, sequences=1, anchors=20, warmup=1, frequent=48, sampled=0, held_out=0
 )
@@ -479,14 +367,14 @@ def a_fit(folder, shards, ids=IDS, steps=4):
 
 @pytest.fixture
 def shards(tmp_path):
-    write_shard(tmp_path / "shards" / "a.safetensors", [document()])
+    write_shard(tmp_path / "shards" / "a.safetensors", [training_document()])
     return tmp_path / "shards"
 
 
 def test_the_loss_is_that_of_chains_drafted_one_by_one(tmp_path, shards, monkeypatch):
     """Soft cross-entropy, less p's entropy, to p restricted to the draft vocabulary; depth k
     weighs 0.8^(k − 1); nothing is learnt where the target's best token is outside."""
-    fit, found, drawn = a_fit(tmp_path, shards), document(), []
+    fit, found, drawn = a_fit(tmp_path, shards), training_document(), []
     student, kept = fit.student, fit.settings.top_k
     drafter = toys.eagle_drafter(ids=IDS)
     drafter.head.weight.data = student.own_head.double()
@@ -505,7 +393,7 @@ def test_the_loss_is_that_of_chains_drafted_one_by_one(tmp_path, shards, monkeyp
                 continue
             context = found.tokens[:anchor].tolist()
             path = found.tokens[anchor : at + 1].tolist()
-            log_q = slow_log_q(drafter, context, features[:anchor], path)
+            log_q = slow_methods.eagle3(drafter, context, features[:anchor], path)
             ids, p = found.top_ids[at, :kept].long(), found.top_logp[at, :kept].double().exp()
             inside = torch.isin(ids, IDS)
             p = p[inside] * p.sum() / p[inside].sum()
@@ -517,7 +405,7 @@ def test_the_loss_is_that_of_chains_drafted_one_by_one(tmp_path, shards, monkeyp
 @pytest.mark.parametrize("layers", [1, 2])
 def test_anchors_of_one_text_do_not_see_each_other(layers):
     student = toys.eagle_drafter(num_hidden_layers=layers).model.requires_grad_(False)
-    found, embed = document(), toys.model().get_input_embeddings()
+    found, embed = training_document(), toys.model().get_input_embeddings()
     features = numbers(3, 26, 96)
     tokens = found.tokens.long()
     together = student.rows_at(embed, tokens, features, torch.tensor([4, 5, 9, 20]), 6)
@@ -543,7 +431,7 @@ def test_a_killed_training_goes_on_with_its_own_draft_vocabulary(tmp_path, shard
     whole.save()
     ids = whole.student.ids
     assert len(ids) == 20 and ids.tolist() == sorted(set(ids.tolist()))
-    write_shard(shards / "b.safetensors", [document(seed) for seed in range(5, 9)])
+    write_shard(shards / "b.safetensors", [training_document(seed) for seed in range(5, 9)])
     again = fit()
     assert again.step == 2 and torch.equal(again.student.ids, ids)
     for name, tensor in whole.student.model.state_dict().items():

@@ -22,8 +22,8 @@ from core.methods.treeflash import BEHIND, MARGINAL
 from core.rounds.draft import CHILDLESS, Draft
 from core.rounds.round import Round
 from tests.fakes import make_header, make_round
-from tests.test_render import small_round
-from tests.test_view import plain_json
+from tests.pages import plain_json
+from tests.small_rounds import small_round
 
 COLLECTED = ASSETS / "collected" / "fibonacci.safetensors"
 EVERY = ("ddtree", "treeflash", "dart", "ar", "dflash+continuity", "mine.py")

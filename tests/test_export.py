@@ -29,7 +29,7 @@ from core.rounds.round import Times
 from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
 from tests.fakes import HOSTILE, make_header, make_run
-from tests.test_offline import made
+from tests.small_traces import made
 
 
 @pytest.fixture

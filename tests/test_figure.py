@@ -20,11 +20,11 @@ from core.errors import UserError
 from core.rounds.round import ACCEPTED, SIDE
 from core.traces.reader import read_trace
 from core.traces.writer import write_trace
+from tests.documents import ROOT
 from tests.fakes import make_round
 from tests.pdfs import whole
-from tests.test_documents import ROOT
-from tests.test_offline import made
-from tests.test_render import side_round, small_round
+from tests.small_rounds import side_round, small_round
+from tests.small_traces import made
 
 SPACE = "{http://www.w3.org/2000/svg}"
 

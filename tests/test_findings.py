@@ -34,7 +34,7 @@ from core.traces.record import Recorder
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests import raw_numbers
-from tests.test_metrics import METHODS, fake_trace
+from tests.small_traces import METHODS, fake_trace
 
 ENDED = {
     Cause.PRUNED: "ended by budget",

@@ -21,23 +21,7 @@ from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.method import Option, Range
 from core.methods.registry import BUILDERS, METHODS, find
-
-OWN_FILE = """
-from dataclasses import dataclass
-
-from core.methods.method import DrafterInfo, Method, Range, option
-
-@dataclass(frozen=True)
-class Options:
-    luck: float = option(0.5, "how lucky", Range(0, 1, step=0.1))
-    tries: int = option(3, "how often", Range(1, 9))
-    note: str = option("x", "a word")
-
-def drafter(language, folder, options):
-    raise NotImplementedError
-
-METHOD = Method("Mine", DrafterInfo("mine", "a guess", drafter, Options), "chain")
-"""
+from tests.users_files import OWN_FILE
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from core.methods.dflash.model import FORM
 from core.methods.mtp.model import load_head
 from core.models import checkpoint
 from tests import toys
-from tests.test_mtp import language, published
+from tests.mtp_published import language, published
 
 BLOCK = 8
 E4M3 = torch.float8_e4m3fn

@@ -27,8 +27,8 @@ from core.methods.method import BY_PATH, BY_RUN
 from core.traces.reader import read_trace
 from core.traces.writer import write_trace
 from tests import toys
-from tests.test_cli import is_one_sentence
-from tests.test_whatif import corrupt, simulate, source
+from tests.collected_toys import corrupt, simulate, source
+from tests.sentences import is_one_sentence
 from tests.toys_on_disk import save_toys
 
 PROMPT, COUNT = list(toys.PROMPT), 30

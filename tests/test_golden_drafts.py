@@ -11,7 +11,7 @@ import torch
 from core.drafting.session import FactorisedSession, PathSession
 from core.methods.method import Method
 from core.rounds.draft import NOT_ASKED, Candidates
-from tests.test_builders import Tables, TablesSession
+from tests.draft_sessions import Tables, TablesSession
 
 FOLDER = Path(__file__).parent / "golden" / "drafts"
 FIXTURE = json.loads((FOLDER / "fixture.json").read_text())

@@ -17,7 +17,7 @@ from core.rounds.draft import DraftRows
 from core.rounds.round import ACCEPTED, Round
 from core.visible import visible
 from tests.fakes import HOSTILE, make_round
-from tests.test_render import small_round
+from tests.small_rounds import small_round
 
 STRING = r'"(?:[^"\\]|\\.)*"'
 

@@ -1,4 +1,4 @@
-"""Medusa's and Hydra's heads against their formulas written out, the static tree, the trainings."""
+"""Medusa's and Hydra's heads: the static tree, the trainings."""
 
 import itertools
 import json
@@ -30,17 +30,13 @@ from core.methods.medusa.tree import (
 from core.train.fit import Fit
 from core.train.options import FitSettings
 from tests import toys
-from tests.test_dflash import assert_close, numbers
-from tests.test_eagle3 import document
+from tests.drafter_reference import assert_close, numbers
+from tests.training_toys import training_document as document
 
 HOMES = {"medusa": (medusa, medusa_training), "hydra": (hydra, hydra_training)}
 DRAFTERS = {"medusa": toys.medusa_drafter, "hydra": toys.hydra_drafter}
 FIRST = {"medusa": "0.0.linear.", "hydra": "hydra_mlp.0.0.linear."}
 both = pytest.mark.parametrize("kind", HOMES)
-
-
-def silu(x):
-    return x / (1 + (-x).exp())
 
 
 def begun(drafter, root=9):
@@ -49,34 +45,6 @@ def begun(drafter, root=9):
     drafter.extend([1, 2, 3], features[:3])
     drafter.extend([4, 5], features[3:])
     return drafter.begin(root, 16), features[-1]
-
-
-# ── q ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def slow_medusa(drafter, tokens, features, root):
-    """log q [L, V] of each head's blocks on the last hidden state alone."""
-    w, rows = drafter.model.state_dict(), []
-    for depth in range(drafter.max_depth):
-        x = features[-1]
-        for layer in range(2):
-            name = f"{depth}.{layer}.linear."
-            x = x + silu(w[f"{name}weight"] @ x + w[f"{name}bias"])
-        head = w.get(f"{depth}.2.weight", toys.model().lm_head.weight)
-        rows.append((head @ x).log_softmax(-1))
-    return torch.stack(rows)
-
-
-def slow_hydra(drafter, tokens, features, path):
-    """log q [V] of the head of a path's depth."""
-    w, embedding = drafter.model.state_dict(), toys.model().get_input_embeddings().weight
-    name = f"hydra_mlp.{len(path) - 1}.0."
-    x, kept = torch.cat([features[-1], *embedding[torch.tensor(path)]]), features[-1]
-    if drafter.model.config.res_connection:
-        kept = w[name + "res_connection.weight"] @ x + w[name + "res_connection.bias"]
-    x = kept + silu(w[name + "linear.weight"] @ x + w[name + "linear.bias"])
-    head = w.get(f"hydra_lm_head.{len(path) - 1}.weight", toys.model().lm_head.weight)
-    return (head @ x).log_softmax(-1)
 
 
 # ── the static tree ──────────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,7 @@ from core.methods.hydra.drafter import load
 from core.methods.method import QOptions
 from core.models.language import load_language
 from tests import toys
-from tests.test_dflash import assert_close, numbers
+from tests.drafter_reference import assert_close, numbers
 from tests.toys_on_disk import BYTES, save_toys
 
 WIDTH, HEADS, PATH = 32, 4, [7, 200, 3, 256]

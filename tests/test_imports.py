@@ -3,6 +3,7 @@ and nothing executes what it reads."""
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -160,6 +161,14 @@ def test_no_command_imports_another():
         froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         named = {f"{node.module}.{alias.name}" for node in froms for alias in node.names}
         assert not commands & (named | {node.module for node in froms}), command
+
+
+def test_no_module_of_tests_is_imported_by_another():
+    """What several share is in a module of helpers."""
+    statement = re.compile(r"^ *(?:from|import) tests\b(?:[^\n(]*\([^)]*\)|.*)", re.MULTILINE)
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        for found in statement.findall(file.read_text("utf-8")):
+            assert not re.search(r"\btest_", found), f"{file.relative_to(ROOT)}: {found}"
 
 
 def parses(tree: ast.AST) -> bool:

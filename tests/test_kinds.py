@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import pickle
-import zipfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -36,23 +34,13 @@ from core.diffusion.graph_files import FORMAT as GRAPH
 from core.errors import UserError, WrongKind
 from core.traces.reader import read_trace
 from core.train.accuracy import FORMAT as ACCURACY
-from tests.test_calibration_files import table
-from tests.test_cli import is_one_sentence
-from tests.test_lines import LOGS
-from tests.test_served import BENCH, DUMP, FRAGMENTS, LLAMA, PROFILE, SGLANG, STUDIO, VLLM
+from tests.collected_toys import table
+from tests.engine_answers import BENCH, DUMP, FRAGMENTS, LLAMA, PROFILE, SGLANG, STUDIO, VLLM
+from tests.engine_logs import LOGS
+from tests.sentences import is_one_sentence
+from tests.users_files import FOREIGN, SAVED, write, zipped
 
 TRACE = ASSETS / "traces" / "chat-dflash.jsonl.gz"
-SAVED = {"output_ids": [1, 2], "num_input_tokens": 1, "round_trees": []}
-
-
-def write(folder: Path, name: str, data: object) -> Path:
-    """Bytes and text as they are, anything else as JSON, a value a line in .jsonl."""
-    if name.endswith(".jsonl") and isinstance(data, list):
-        data = "".join(json.dumps(each) + "\n" for each in data)
-    elif not isinstance(data, (bytes, str)):
-        data = json.dumps(data)
-    (folder / name).write_bytes(data.encode() if isinstance(data, str) else data)
-    return folder / name
 
 
 # ── what the page opens ──────────────────────────────────────────────────────────────────────────
@@ -151,33 +139,6 @@ def test_folders(tmp_path):
 
 
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────
-
-
-class Trap:
-    """Unpickling it would write a file."""
-
-    def __reduce__(self):
-        return Path.touch, (Path("pickled-code-ran"),)
-
-
-def zipped(*names: str) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
-        for name in names:
-            archive.writestr(name, b"x" * 40)
-    return made.getvalue()
-
-
-FOREIGN = {
-    "a PDF": b"%PDF-1.7\n%\xe2\xe3", "a picture": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
-    "a web page": "<!doctype html><title>x</title>", "a pickle": pickle.dumps(Trap()),
-    "a zip file": zipped("a.txt"), "gzipped": gzip.compress(b"hello\n"),
-    "an office program": zipped("[Content_Types].xml", "word/document.xml"),
-    "NumPy": zipped("a.npy"), "GGUF": b"GGUF\3\0\0\0", "a program": b"\x7fELF\2\1\1\0",
-    "a notebook": {"nbformat": 4, "cells": []}, "JSON of another kind": {"a": 1},
-    "a table of another kind": "name,age\nx,3\n", "text of another kind": "hello\nthere",
-    "a binary file": b"\1\0\2\0\3" * 9, "without counts": {"choices": [{"text": "hi"}]},
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("says", FOREIGN)

@@ -12,9 +12,9 @@ from app import cli
 from core.decoding.engine import Engine
 from core.errors import UserError
 from core.methods.registry import choose
-from tests.test_cli import is_one_sentence
-from tests.test_published import PUBLISHED
+from tests.sentences import is_one_sentence
 from tests.toys_on_disk import save_toys
+from tests.users_files import PUBLISHED
 
 QWEN = PUBLISHED["qwen3-4b dflash"]["config"]
 EAGLE = PUBLISHED["llama-3.1-8b eagle3"]["config"]

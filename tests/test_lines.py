@@ -19,63 +19,9 @@ from app.cli import main
 from app.report.counted import PLACES, sheets
 from core.errors import UserError
 from core.stats import wilson
-from tests.test_cli import is_one_sentence
+from tests.engine_logs import DECODE, LOGS, TASK, VLLM
+from tests.sentences import is_one_sentence
 
-VLLM = "INFO 06-06 14:20:34 [metrics.py:86] SpecDecoding metrics: "
-TASK = "0.11.873.131 I slot print_timing: id  0 | task 7 | "
-DECODE = "[2025-05-27 20:14:38 TP0] Decode batch. #running-req: 18, token usage: 0.71, "
-SUMS = "spec common_specu: statistics {:>16}: #calls(b,g,a) = 4 542 31, #gen drafts = {:6}, "
-SUMS += "#acc drafts = 28, #gen tokens = {:6}, #acc tokens = {:5}, #mean acc len = 18.00, "
-SUMS += "#acc rate/pos = ({}), dur(b,g,a) = 0.688, 0.851, 0.021 ms"
-LOGS = {
-    "vLLM, 2026": (
-        f"{VLLM}Mean acceptance length: 6.82, Current speculative depth: 7, Accepted throughput: "
-        "6.46 tokens/s, Drafted throughput: 7.77 tokens/s, Accepted: 256 tokens, Drafted: 308 "
-        "tokens, Per-position acceptance rate: 1.000, 1.000, 1.000, 1.000, 0.795, 0.614, 0.409, "
-        "Avg Draft acceptance rate: 83.1%"
-    ),
-    "vLLM, 2025": (
-        f"{VLLM}Draft acceptance rate: 38.8%, Mean acceptance length: 2.16, Accepted: 150 tokens, "
-        "Drafted: 387 tokens, Per-position acceptance rate: 0.543, 0.357, 0.264\n"
-        f"{VLLM}Draft acceptance rate: nan%, Accepted: 0 tokens, Drafted: 0 tokens"
-    ),
-    "a bare curve": "Per-position acceptance rate: 0.600, 0.300, 0.100",
-    "vLLM's page": "\n".join(
-        f'vllm:spec_decode_num_{name}_total{{engine="{engine}",model_name="m"{more}}} {count}.0'
-        for engine, part in ((0, 3), (1, 2))
-        for name, more, count in (
-            ("drafts", "", 200 * part),
-            ("draft_tokens", "", 600 * part),
-            ("accepted_tokens", "", 290 * part),
-            *(
-                ("accepted_tokens_per_pos", f',position="{at}"', kept * part)
-                for at, kept in enumerate((150, 90, 50))
-            ),
-        )
-    ),
-    "SGLang": f"{DECODE}accept len: 2.40, accept rate: 0.84, cuda graph: True, #queue-req: 3",
-    "SGLang's page": 'sglang:spec_accept_length{model_name="m",tp_rank="0"} 2.4',
-    "llama.cpp": (
-        f"{TASK}draft acceptance = 0.63158 (   24 accepted /    38 generated), mean len =  2.85\n"
-        f"{TASK}     acc per pos = (0.923, 0.615, 0.308)"
-    ),
-    "llama.cpp, early 2026": (
-        f"{TASK}draft acceptance = 0.66237 (  257 accepted /   388 generated), mean acceptance "
-        "length =  3.65, acceptance rate per position = (0.804, 0.701, 0.629, 0.515)\n"
-        + SUMS.format("draft-mtp", 97, 388, 257, "0.804, 0.701, 0.629, 0.515")
-    ),
-    "llama.cpp, 2025": "draft acceptance rate = 0.57576 (  171 accepted /   297 generated)",
-    "llama.cpp's sums": "\n".join(
-        (
-            SUMS.format("ngram-mod", 20, 600, 300, "0.903, 0.806"),
-            SUMS.format("ngram-mod", 31, 920, 527, "0.903, 0.806"),
-            SUMS.format("draft-dflash", 511, 2041, 974, "0.763, 0.526, 0.362, 0.254"),
-        )
-    ),
-    "llama.cpp's page": "llamacpp:spec_decode_num_drafts_total 10\n"
-    "llamacpp:spec_decode_num_draft_tokens_total 30\n"
-    "llamacpp:spec_decode_num_accepted_tokens_total 12",
-}
 # records, rounds, drafted, accepted, τ and the rounds that accepted each place, counted by hand
 TOLD = {
     "vLLM, 2026": (1, 44, 308, 256, 1 + 256 / 44, (44, 44, 44, 44, 35, 27, 18)),

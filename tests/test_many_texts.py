@@ -20,7 +20,7 @@ from app import cli
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.stats import difference, ratio
-from tests.test_cli import is_one_sentence
+from tests.sentences import is_one_sentence
 from tests.toys_on_disk import save_toys
 
 

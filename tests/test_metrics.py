@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,7 +25,6 @@ from analysis.measures.tables import Tables
 from analysis.measures.tokens import CLASSES, token_class
 from analysis.measures.units import mean_interval
 from app.report.sections import PAIRED
-from core.rounds.blocks import Block
 from core.rounds.causes import Cause
 from core.rounds.draft import Candidates, Draft, Proposal
 from core.rounds.round import Round, TargetProbs, Times, Verdict
@@ -34,16 +33,10 @@ from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import TraceWriter, write_trace
 from tests import fakes, raw_numbers, toys
+from tests.small_traces import METHODS, NOTHING, fake_trace, plain_round
 from tests.timing import amount
 
 GOLDEN = Path(__file__).parent / "golden" / "trace-v1.jsonl"
-METHODS = ("ddtree", "treeflash", "dart")
-
-
-def fake_trace(method="ddtree", seed=0, rounds=12, budget=24, prompt="why?", **more) -> Trace:
-    found = tuple(islice(fakes.rounds_of(budget, False, seed, method), rounds))
-    header = fakes.make_header(prompt, method, budget=budget, **more)
-    return Trace(header, found, {"wall_seconds": 2.0})
 
 
 @pytest.fixture(scope="module")
@@ -294,35 +287,6 @@ def test_every_column_is_explained(name, logged):
 
 
 # ── nothing to measure ───────────────────────────────────────────────────────────────────────────
-
-
-def plain_round(index: int, token: int) -> Round:
-    verdict = Verdict((0,), np.array([token + 1]))
-    return Round(
-        index, 3 + index, Draft.root_only(token), verdict, (token + 1,), times=Times(verify=0.1)
-    )
-
-
-def denoised_round() -> Round:
-    record = fakes.make_round()
-    return replace(record, block=Block(0, 0, np.zeros(4, np.int64), ()))
-
-
-NOTHING = {
-    "no trace": {},
-    "no round": {"a": Trace(fakes.make_header(), (), None)},
-    "plain decoding": {
-        "a": Trace(fakes.make_header(method="ar"), tuple(plain_round(i, i) for i in range(4)), {})
-    },
-    "a text that ended at once": {
-        "a": Trace(
-            fakes.make_header(),
-            (Round(0, 3, Draft.root_only(5), Verdict((0,), np.array([-1])), ()),),
-            {},
-        )
-    },
-    "denoising": {"a": Trace(fakes.make_header(method="spiffy"), (denoised_round(),), {})},
-}
 
 
 @pytest.mark.parametrize("case", list(NOTHING))

@@ -27,6 +27,7 @@ from core.models.cache import StaticKV
 from core.models.hub import Source
 from core.models.language import Language, load_language, pick_device
 from tests import toys
+from tests.sentences import one_sentence
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +53,6 @@ def drafter_folder(tmp_path_factory):
         toys.dflash_model(vocab_size=toys.LANGUAGE_SIZE, mask_token_id=258), where
     )
     return where
-
-
-def one_sentence(error):
-    text = str(error.value)
-    return "\n" not in text and 10 < len(text) < 500
 
 
 # ── language ─────────────────────────────────────────────────────────────────────────────────────

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import json
 import re
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
@@ -27,54 +25,14 @@ from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests import denoise_fakes
 from tests.fakes import HOSTILE, make_header, make_run
+from tests.pages import Page, block, unpacked
+from tests.small_traces import made
 
 ENTRIES = (
     "offline.js", "report.js", "offline/site.js", "offline/embed.js", "early.js",
     "save/pdf.js", "mounting.js",
     *sorted(view.relative_to(WEB).as_posix() for view in WEB.glob("*/view.js")),
 )  # fmt: skip
-
-
-def made(count: int = 4, budget: int = 16, hostile: bool = False, **more: Any) -> Trace:
-    rounds = tuple(make_run(count, budget, hostile))
-    header = make_header("</script><b>" if hostile else "why?", **more)
-    return Trace(header, rounds, {})
-
-
-class Page(HTMLParser):
-    """Elements of a page as a browser's parser finds them: tags, and the text of each script."""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: dict[int, str] = {}
-        self.inside = False
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self.inside = True
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = False
-
-    def handle_data(self, data: str) -> None:
-        at = len(self.tags) - 1
-        if self.inside:
-            self.texts[at] = self.texts.get(at, "") + data
-
-    def all(self, tag: str) -> list[tuple[dict[str, str | None], str]]:
-        found = enumerate(self.tags)
-        return [(attrs, self.texts.get(at, "")) for at, (name, attrs) in found if name == tag]
-
-
-def block(page: Page, name: str) -> Any:
-    return json.loads(next(text for attrs, text in page.all("script") if attrs.get("id") == name))
-
-
-def unpacked(block: Any) -> Any:
-    """A block of a pack, as app/web/offline/packs.js does it."""
-    return json.loads(gzip.decompress(base64.b64decode(block))) if type(block) is str else block
 
 
 def plain_json(value: Any) -> Any:

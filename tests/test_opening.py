@@ -26,9 +26,9 @@ from core.models.language import load_language
 from core.models.outline import outline
 from core.models.target import Target
 from tests import toys
-from tests.test_cli import is_one_sentence
-from tests.test_published import PUBLISHED
+from tests.sentences import is_one_sentence
 from tests.toys_on_disk import save_toys
+from tests.users_files import PUBLISHED
 
 FAMILIES = ("llama", "qwen3", "qwen3_moe", *toys.HYBRIDS)
 

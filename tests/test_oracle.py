@@ -19,7 +19,7 @@ from core.rounds.round import Round
 from core.traces.schema import Header, Trace
 from core.verification.simulate import verdict
 from tests import toys
-from tests.test_metrics import fake_trace, plain_round
+from tests.small_traces import fake_trace, plain_round
 
 
 def lists(rng, depths, width, vocabulary=9):

@@ -30,9 +30,9 @@ from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests import fakes, raw_numbers
-from tests.test_checkpoints import traces as checkpoints
-from tests.test_cli import is_one_sentence
-from tests.test_metrics import METHODS, NOTHING, fake_trace
+from tests.sentences import is_one_sentence
+from tests.small_traces import METHODS, NOTHING, fake_trace
+from tests.small_traces import two_drafters as checkpoints
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "assets" / "traces"

@@ -37,7 +37,7 @@ from core.rounds.draft import Draft
 from core.rounds.round import Round, TargetProbs, Verdict
 from core.traces.schema import Trace
 from tests.fakes import make_header
-from tests.test_texts import read_one, saved
+from tests.small_traces import read_one, saved
 
 TEXT = (3, 5, 8, 2, 9, 4)
 BOUND = 0.1

@@ -1,6 +1,4 @@
-"""P-EAGLE against the method recomputed row by row, and its published files."""
-
-import math
+"""P-EAGLE: its published files."""
 
 import pytest
 import torch
@@ -15,51 +13,9 @@ from core.methods.peagle.drafter import load
 from core.methods.peagle.model import FORM
 from core.models.checkpoint import WithHead
 from core.models.language import Language
-from tests import toys
-from tests.test_dflash import assert_close, log_q, norm, numbers
-from tests.test_eagle3 import IDS, slow_layers, write
-
-# ── the method, plainly ──────────────────────────────────────────────────────────────────────────
-
-
-def slow_log_q(drafter, tokens, features, root):
-    """log q [L, V] after a root: every row of the text and the block in its turn.
-
-    tokens [n] and features [n, F·h] are the context's. Row i joins feature i with the embedding of
-    token i + 1; behind the root the feature is the learned one and the token the mask.
-    """
-    model, config = drafter.model, drafter.model.config
-    w, eps, depths = model.state_dict(), config.rms_norm_eps, drafter.max_depth
-    given = torch.cat([features, w["mask_hidden"][0].expand(depths - 1, -1)])
-    if config.norm_before_fc:
-        given = norm(given, w["input_norm.weight"], eps)
-    if config.fc_norm:
-        parts = [norm(p, w[f"fc_norm.{i}.weight"], eps) for i, p in enumerate(given.chunk(3, 1))]
-        given = torch.cat(parts, 1)
-    given = given @ w["fc.weight"].T
-    ids = [*tokens[1:], root, *[config.mask_token_id] * (depths - 1)]
-    table = w.get("embed_tokens.weight", toys.model().get_input_embeddings().weight)
-    kept, found = [([], []) for _ in range(config.num_hidden_layers)], []
-    for i, token in enumerate(ids):
-        x = given[i]
-        x = slow_layers(config, w, x, table[token], kept, i, len(tokens))
-        found.append(drafter.head.weight @ norm(x, w["norm.weight"], eps))
-    logits = torch.stack(found[-depths:]) / drafter.options.temperature
-    if drafter.covered is None:
-        return logits.log_softmax(-1)
-    whole = torch.full((depths, toys.VOCABULARY), -math.inf, dtype=logits.dtype)
-    whole[:, drafter.covered.ids] = logits.log_softmax(-1)
-    return whole
-
-
-CHANGES = [
-    {},
-    {"num_hidden_layers": 1, "qk_norm": True, "norm_before_residual": True},
-    {"num_hidden_layers": 4, "norm_before_fc": True, "temperature": 0.5, "ids": IDS},
-    {"fc_norm": True, "window": 3, "num_hidden_layers": 3, "whole": (1,), "own_embedding": True},
-    {"window": 1, "depth": 1},
-]
-
+from tests import slow_methods, toys
+from tests.drafter_reference import IDS, assert_close, log_q, numbers
+from tests.toys_on_disk import write_checkpoint as write
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -136,7 +92,7 @@ def test_an_embedding_that_was_trained_along_is_used(embedding, tmp_path):
     assert torch.equal(found.embed([7, 9]), table[[7, 9]]) and found.layers == (1, 2, 3)
     drafter.model.to(torch.float64)
     drafter.head.to(torch.float64)
-    slow = slow_log_q(drafter, [3, 4], features.double(), 5)
+    slow = slow_methods.peagle(drafter, [3, 4], features.double(), 5)
     assert_close(log_q(found.begin(5, 16), [5] * 5).exp(), slow.exp(), 1e-5)
 
 

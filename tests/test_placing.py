@@ -28,10 +28,10 @@ from core import ASSETS
 from core.errors import UserError
 from core.traces.reader import read_trace
 from core.traces.record import Recorder
+from tests.collected_toys import table
+from tests.engine_answers import VLLM
 from tests.fakes import FakeEngine
-from tests.test_calibration_files import table
-from tests.test_kinds import FOREIGN, SAVED, write
-from tests.test_served import VLLM
+from tests.users_files import FOREIGN, SAVED, write
 
 STEPS = "batch,tokens,ms\n" + "".join(
     f"{batch},{tokens},{10 + batch * tokens / 20}\n" for batch in (1, 8) for tokens in (1, 4, 8)

@@ -28,7 +28,7 @@ from core.ngram import NgramStore
 from core.rounds.round import new_tokens
 from tests import toys
 from tests.ngram_reference import count_grams, trie_bytes
-from tests.test_models import one_sentence
+from tests.sentences import one_sentence
 
 SIZE = toys.LANGUAGE_SIZE
 GRAMS = count_grams([list(b"the cat sat on the mat")])
@@ -108,14 +108,14 @@ def test_paths_in_a_file_start_at_its_folder(shelf):
     ("text", "words"),
     [
         ("", "holds no preset"),
-        ("x = 3", "a preset is a table"),
-        ("[a]", "names no target"),
+        ("x = 3", "must be an object, not 3"),
+        ("[a]", "target is missing"),
         ("[a", "is not a presets file"),
-        ("[a]\ntarget = 3", "target is a text"),
-        ("[a]\ntarget = 'x'\ncolour = 1", "no field 'colour'"),
-        ("[a]\ntarget = 'x'\ndrafters = 'y'", "drafters is a table"),
-        ("[a]\ntarget = 'x'\nbudgets = { ddtree = 0 }", "whole number above 0"),
-        ("[a]\ntarget = 'x'\nbudgets = { ddtree = true }", "whole number above 0"),
+        ("[a]\ntarget = 3", "target must be a text, not 3"),
+        ("[a]\ntarget = 'x'\ncolour = 1", "no field colour"),
+        ("[a]\ntarget = 'x'\ndrafters = 'y'", "drafters must be an object"),
+        ("[a]\ntarget = 'x'\nbudgets = { ddtree = 0 }", "whole number of at least 1, not 0"),
+        ("[a]\ntarget = 'x'\nbudgets = { ddtree = true }", "whole number, not true"),
         ("[a]\ntarget = 'x'\nngram = 'small.trie'", "hub-id/file"),
         ("[a]\ntarget = 'x'\ndiffusion = 1", "true or false"),
         ("[a]\ntarget = 'x'\ntemplate = { a = [1] }", "a number or a text"),

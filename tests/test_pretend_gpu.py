@@ -24,18 +24,18 @@ from core.models.target import Target
 from core.rounds.round import Verdict, new_tokens
 from core.train.collect import Collector
 from tests import toys
+from tests.diffusion_models import GRAPH, MAKERS, own_model
 from tests.pretend_gpu import HERE, counts, gpu
-from tests.test_diffusion_target import GRAPH, MAKERS, own_model
-from tests.test_shards_fit import (  # noqa: F401 (fixtures)
+from tests.timing import amount, usually
+from tests.training_toys import (
     KINDS,
     PROMPTS,
     a_fit,
-    collector,
+    collector_of,
     losses,
-    owner,
-    shards,
+    owner_of_text,
+    write_shards,
 )
-from tests.timing import amount, usually
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}  # logits are float64, angles and softmaxes float32
 DRAFTERS = {
@@ -43,6 +43,21 @@ DRAFTERS = {
     "treeflash": toys.treeflash_drafter,
     "dart": toys.dart_drafter,
 }
+
+
+@pytest.fixture(scope="module")
+def owner():
+    return owner_of_text()
+
+
+@pytest.fixture(scope="module")
+def collector(owner):
+    return collector_of(owner)
+
+
+@pytest.fixture(scope="module")
+def shards(collector, tmp_path_factory):
+    return write_shards(collector, tmp_path_factory.mktemp("shards"))
 
 
 def method(kind):
@@ -183,7 +198,7 @@ def test_a_denoising_equals_the_cpus(make, device):
     assert texts[0] == texts[1] and texts[0][1] < 16
 
 
-def test_training_text_equals_the_cpus(collector, device):  # noqa: F811
+def test_training_text_equals_the_cpus(collector, device):
     prompts = [collector.chat(p) for p in PROMPTS]
     model = copy.deepcopy(collector.model).to(device)
     there = Collector(replace(collector.language, model=model), collector.settings)
@@ -194,7 +209,7 @@ def test_training_text_equals_the_cpus(collector, device):  # noqa: F811
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_training_equals_the_cpus(owner, shards, tmp_path, kind, device):  # noqa: F811
+def test_a_training_equals_the_cpus(owner, shards, tmp_path, kind, device):
     on_cpu = a_fit(owner, shards, tmp_path / "cpu", kind=kind)
     there = a_fit(copy.deepcopy(owner).to(device), shards, tmp_path / "gpu", kind=kind)
     np.testing.assert_allclose(losses(there, 3), losses(on_cpu, 3), rtol=1e-3)

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from analysis.measures.misses import miss, sentence
 from analysis.measures.probe import observe, probe_along
 from core.decoding.decode import Scene
+from core.drafting.best import top
 from core.drafting.session import FactorisedSession
 from core.rounds.causes import Cause
 from core.rounds.draft import Candidates, Proposal
@@ -162,6 +163,18 @@ def test_coverage_is_of_the_drafters_best_however_few_the_session_lists():
     scene = make_scene()
     few = with_q(scene, scene.session.log_q([0] * 5), keep=4)
     np.testing.assert_array_equal(observe(few).probe.coverage, observe(scene).probe.coverage)
+
+
+def test_of_tokens_with_one_q_one_alone_is_the_best():
+    """As where counts are few, or logits have 16 bits: a chain drafts one of them."""
+    even = torch.full((1, 60), 1 / 60).log()
+    session = FactorisedSession.of(even, 60)
+    logits = torch.zeros(1, 60)
+    ranks = [
+        int(probe_along(session, [0], logits, np.array([token])).rank_q[0]) for token in range(60)
+    ]
+    assert sorted(ranks)[:16] == list(range(1, 17)) and min(sorted(ranks)[16:]) > 16
+    assert [ranks.index(place) for place in range(1, 17)] == top(even, 16).indices[0].tolist()
 
 
 @pytest.mark.parametrize("vocabulary", [None, 58])

@@ -29,8 +29,8 @@ from core.models.layers import Rope, Rotary
 from core.rounds.round import new_tokens
 from tests import toys
 from tests.toys_on_disk import BYTES, save_toys
+from tests.users_files import PUBLISHED
 
-PUBLISHED = json.loads(Path(__file__).with_name("published.json").read_text("utf-8"))
 WITH_ROPE = {
     n: row for n, row in PUBLISHED.items() if row["kind"] not in ("medusa", "hydra", "mtp")
 }

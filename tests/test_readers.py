@@ -77,15 +77,13 @@ from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests import toys
+from tests.collected_toys import KEPT, source, table
+from tests.engine_answers import LLAMA, SGLANG, VLLM, trees
+from tests.engine_logs import LOGS
 from tests.fakes import make_header, make_run
 from tests.gguf_files import write_llama
 from tests.mutants import NASTY, UNSEEN, at_most, in_little_memory, of_bytes, of_json
 from tests.ngram_reference import count_grams, trie_bytes
-from tests.test_calibration_files import table
-from tests.test_cost import KEPT
-from tests.test_lines import LOGS
-from tests.test_served import LLAMA, SGLANG, VLLM, trees
-from tests.test_whatif import source
 from tests.timing import amount
 from tests.toys_on_disk import folder_of_process, save_toys
 

@@ -175,6 +175,16 @@ def test_what_is_no_round_is_one_sentence(tmp_path, said):
     assert not read_trace(tmp_path / "a.jsonl").complete  # and what was written is kept
 
 
+def test_of_tokens_with_one_q_the_first_listed_alone_is_the_best(tmp_path):
+    """A smoothed count, or logits of 16 bits, gives several tokens the same q."""
+    q = np.full((2, 40), 1 / 40)
+    p = np.eye(40)[[7, 0]]
+    with Recorder(tmp_path / "a.jsonl", "mine", [5, 3], 1) as record:
+        record.round([9, 0], [-1, 0], [0], 7, p=p, q=q)
+    (seen,) = read_trace(tmp_path / "a.jsonl").rounds
+    assert seen.probe.rank_q.tolist() == [8] and seen.probe.coverage[0, 6:8].tolist() == [0, 1]
+
+
 def test_siblings_without_lists_are_ranked_by_q_alone(tmp_path):
     with Recorder(tmp_path / "t.jsonl", "theirs", [1]) as record:
         told = record.round([9, 4, 5], [-1, 0, 0], [0], 9, log_q=[0, -2, -1])

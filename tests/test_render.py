@@ -16,48 +16,11 @@ from app.view.rounds import round_view
 from app.view.svg import svg
 from app.view.tree import text_tree
 from core.rounds.blocks import BlockDraft, Edit
-from core.rounds.draft import Candidates, Draft, Proposal
-from core.rounds.round import Round, TargetProbs, Times, Verdict
+from core.rounds.draft import Draft
+from core.rounds.round import Round, Times, Verdict
 from core.visible import fitting, flowing, visible
 from tests.fakes import make_round
-
-TEXTS = {0: "The", 1: " sky", 2: " sea", 3: " is", 4: "\n", 5: " was", 6: " blue"}
-
-
-def small_round(bonus: int = 6, path: tuple[int, ...] = (0, 1, 3)) -> Round:
-    """The → sky (is, ⏎) · sea (was); accepted: sky, is; the target then wanted " blue"."""
-    log = np.log(np.array([1, 0.6, 0.3, 0.5, 0.25, 0.02], np.float32))
-    depths = np.array([0, 1, 1, 2, 2, 2], np.int32)
-    by_depth = Candidates(np.array([[1, 2], [3, 4], [5, 0]]), np.zeros((3, 2), np.float32))
-    draft = Draft(
-        tokens=np.array([0, 1, 2, 3, 4, 5]),
-        parents=np.array([-1, 0, 0, 1, 1, 2], np.int32),
-        depths=depths,
-        ranks=np.array([0, 1, 2, 1, 2, 3], np.int32),
-        log_q=log,
-        scores=log,
-        proposal=Proposal.factorised(by_depth, depths),
-    )
-    choices = np.array([1, 3, 5, 0, 0, 0])
-    choices[path[-1]] = bonus
-    probs = TargetProbs(
-        log_p=np.log(np.array([1, 0.9, 0.05, 0.8, 0.0004, 0.5], np.float32)),
-        rank=np.array([0, 1, 2, 1, 5, 1], np.int32),
-        top_ids=np.tile(np.array([bonus, 0]), (6, 1)),
-        top_log_p=np.log(np.tile(np.array([0.7, 0.1], np.float32), (6, 1))),
-        entropy=np.ones(6, np.float32),
-    )
-    committed = (*[int(draft.tokens[r]) for r in path[1:]], bonus)
-    return Round(
-        4, 20, draft, Verdict(path, choices), committed, probs,
-        times=Times(0.01, 0, 0.03, 0.001), texts=TEXTS,
-    )  # fmt: skip
-
-
-def side_round() -> Round:
-    """The small round with its last two rows scored and never accepted."""
-    record = small_round()
-    return replace(record, draft=replace(record.draft, side=frozenset({4, 5})))
+from tests.small_rounds import TEXTS, side_round, small_round
 
 
 def test_text_tree_is_what_it_is():

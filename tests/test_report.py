@@ -25,7 +25,7 @@ from core.traces.record import Recorder
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests import fakes
-from tests.test_metrics import fake_trace, plain_round
+from tests.small_traces import fake_trace, plain_round
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "trace-v1.jsonl"

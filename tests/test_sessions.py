@@ -21,25 +21,10 @@ from core.rounds.round import SIDE, Sampling
 from core.traces.writer import round_to_json
 from core.verification.rules import SpeculativeSampling, block_odds
 from tests import toys
+from tests.draft_sessions import ROOT, path_function
 from tests.fakes import round_from_json
 from tests.timing import amount, usually
 from tests.toys import PROMPT, FunctionSession, plain, run
-
-ROOT = 7
-TIES = (0.0, -0.5, -0.5, -1.0, -1.0, -2.0, -np.inf)  # few values: most scores have equals
-
-
-def path_function(seed, vocabulary, ties):
-    """log q [V] after a path, a function of all its tokens. With ``ties`` it takes few values and
-    is not a distribution, which no search may need."""
-
-    def after(path):
-        rng = np.random.default_rng([seed, *path])
-        if ties:
-            return torch.tensor(rng.choice(TIES, vocabulary), dtype=torch.float32)
-        return torch.tensor(rng.normal(size=vocabulary) * 2).log_softmax(-1).float()
-
-    return after
 
 
 def every_path(after, depth, vocabulary):

@@ -25,25 +25,43 @@ from core.learning.student import TrainingRun
 from core.methods.dart import DartTrainingOptions
 from core.methods.dart import training as dart
 from core.methods.dart.model import save_official
-from core.methods.dflash import training as dflash
-from core.methods.eagle3 import training as eagle3
-from core.methods.eagle3.model import EagleModel
 from core.methods.loading import form
 from core.methods.registry import drafter_trainings, find_drafter
-from core.methods.treeflash import model as treeflash
 from core.methods.treeflash.training import TreeFlashStudent
-from core.models.checkpoint import WithHead
-from core.models.language import Language
 from core.samples import Sample
 from core.train import fit as fitting
 from core.train.collect import Collector, CollectSettings, collect
 from core.train.fit import Fit
-from core.train.options import FitSettings
 from core.train.simulate import load_drafter
 from tests import toys
+from tests.training_toys import (
+    ENDLESS,
+    FEATURES,
+    KINDS,
+    PROMPTS,
+    a_fit,
+    a_student,
+    collector_of,
+    language_of,
+    losses,
+    owner_of_text,
+    write_shards,
+)
 
-FEATURES = (0, 1, 2)  # what DFlash (0, 2) and DART (1, 1, 0) read
-PROMPTS = ["hi", "tell me more", "a longer question about nothing"]
+
+@pytest.fixture(scope="module")
+def owner():
+    return owner_of_text()
+
+
+@pytest.fixture(scope="module")
+def collector(owner):
+    return collector_of(owner)
+
+
+@pytest.fixture(scope="module")
+def shards(collector, tmp_path_factory):
+    return write_shards(collector, tmp_path_factory.mktemp("shards"))
 
 
 def document(seed, length=12, width=8, layers=(0,)):
@@ -106,23 +124,6 @@ def test_features_are_chosen_by_layer():
 
 
 # ── collecting ───────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture(scope="module")
-def owner():
-    made = toys.language_model()
-    made.generation_config.eos_token_id = toys.tokenizer().eos_token_id
-    return made
-
-
-def language_of(owner):
-    return Language("toy", owner, toys.tokenizer(), None)
-
-
-@pytest.fixture(scope="module")
-def collector(owner):
-    settings = CollectSettings(FEATURES, (0.0, 1.0), batch=3, max_new_tokens=30, top_k=20)
-    return Collector(language_of(owner), settings)
 
 
 @pytest.fixture(scope="module")
@@ -241,53 +242,9 @@ def test_collecting_again_skips_finished_shards(collector, tmp_path):
 
 # ── fitting ──────────────────────────────────────────────────────────────────────────────────────
 
-ENDLESS = FitSettings(
-    minutes=1e6, sequences=3, anchors=6, warmup=1, lr=3e-3, frequent=64, sampled=32,
-    save_every=10**9, held_out=1, gamma=3.0,
-)  # fmt: skip
-
 
 def killed(*_, **__):
     raise KeyboardInterrupt
-
-
-@pytest.fixture(scope="module")
-def shards(collector, tmp_path_factory):
-    where = tmp_path_factory.mktemp("shards")
-    samples = [Sample(f"question {i}", f"answer {i} " * 8) for i in range(6)]
-    list(collect(collector, samples, where, "read"))
-    return where
-
-
-SIZES = {"vocab_size": toys.LANGUAGE_SIZE, "intermediate_size": 48}
-KINDS = ("dflash", "treeflash", "dart", "eagle3")
-
-
-def a_student(owner, kind="dflash") -> Any:
-    """Each drafter as training starts it, on shards that hold the features of every kind."""
-    config = toys.dflash_config(mask_token_id=258, **SIZES)
-    if kind == "dart":
-        made = toys.dart_config(draft_vocab_size=toys.LANGUAGE_SIZE, **SIZES)
-        return dart.DartStudent(dart.initial_model(made, owner), owner)
-    if kind == "eagle3":
-        made = toys.eagle_config(draft_vocab_size=toys.LANGUAGE_SIZE, **SIZES)
-        return eagle3.EagleStudent(WithHead(EagleModel(made), None, None), owner, 8)
-    torch.manual_seed(0)
-    text = torch.arange(20, device=owner.device)[None]
-    backbone = dflash.initial_model(config, owner, text).to(owner.device)
-    if kind == "dflash":
-        return dflash.DFlashStudent(backbone, owner)
-    return TreeFlashStudent(treeflash.initial_model(backbone), owner)
-
-
-def a_fit(owner, shards, folder, settings=ENDLESS, kind="dflash"):
-    torch.manual_seed(0)
-    corpus = Corpus(shards, settings.held_out)
-    return Fit(a_student(owner, kind), corpus, settings, folder)
-
-
-def losses(fit, count):
-    return [status.loss for status, _ in zip(fit.steps(), range(count), strict=False)]
 
 
 @pytest.mark.parametrize(("kind", "share"), [("dflash", 0.8), ("treeflash", 0.97), ("dart", 0.85)])

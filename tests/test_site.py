@@ -20,7 +20,8 @@ from core.lines import LIMITS
 from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
 from tests.fakes import HOSTILE, make_header
-from tests.test_offline import Page, block, made, unpacked
+from tests.pages import Page, block, unpacked
+from tests.small_traces import made
 
 
 @pytest.fixture

@@ -43,7 +43,8 @@ from app.commands.grid import sweep as grid_sweep
 from app.ray_workers import Allocation, Cluster, Scheduler, WorkerDied
 from core.errors import UserError
 from core.traces.reader import read_ends, read_trace
-from tests.test_cli import is_one_sentence, start
+from tests.processes import start
+from tests.sentences import is_one_sentence
 from tests.toys_on_disk import save_toys
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -16,18 +16,10 @@ from app import cli
 from core.errors import UserError
 from core.rounds.round import new_tokens
 from core.traces.schema import Trace
-from core.traces.writer import TraceWriter
 from tests import toys
 from tests.fakes import make_header, make_round
-from tests.test_cli import is_one_sentence
-
-
-def saved(path, trace: Trace):
-    writer = TraceWriter(path, trace.header)
-    for record in trace.rounds:
-        writer.write(record)
-    writer.finish()
-    return path
+from tests.sentences import is_one_sentence
+from tests.small_traces import read_one, saved
 
 
 def run(count=12) -> Trace:
@@ -48,11 +40,6 @@ def response(trace: Trace, change: int | None = None, **more) -> dict:
     if change is not None:
         tokens[change] = (tokens[change] + 1) % 32
     return {"output_ids": tokens} | more
-
-
-def read_one(path):
-    (found,) = read_texts(path, 1)
-    return found
 
 
 def written(path, value):

@@ -20,14 +20,15 @@ import pytest
 from core.errors import UserError
 from core.lines import Limits
 from core.rounds.causes import Cause
-from core.rounds.draft import CHILDLESS, NOT_ASKED, Candidates, Draft, Proposal
-from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
+from core.rounds.draft import Draft
+from core.rounds.round import Round, Verdict
 from core.traces.reader import TraceReader, read_ends, read_trace
-from core.traces.schema import FORMAT, VERSION, Header, Trace, summary
+from core.traces.schema import FORMAT, VERSION, Trace, summary
 from core.traces.writer import TraceWriter, round_to_json, write_trace
 from tests.fakes import round_from_json
 from tests.mutants import as_file, opened, placed, read_through
 from tests.processes import running
+from tests.small_rounds import full_round, small_trace
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).parent / "golden" / "trace-v1.jsonl"
@@ -43,52 +44,6 @@ HOSTILE = [
     "]]}\n{",
     "",
 ]
-
-
-def small_round(index: int = 0, texts: dict[int, str] | None = None) -> Round:
-    """Four rows with every part a tree's round can have. Odd ones are of a drafter that conditions
-    on the path, and verified by speculative sampling. The numbers are random, so no p or q."""
-    rng = np.random.default_rng(index)
-    odd = index % 2 == 1
-
-    def f32(*shape: int) -> np.ndarray:
-        return rng.normal(size=shape).astype(np.float32)
-
-    def lists() -> Candidates:
-        return Candidates(rng.integers(0, 50, (2, 3)), f32(2, 3))
-
-    log_p = f32(4)
-    log_p[0] = np.nan
-    after = np.array([0, NOT_ASKED if odd else CHILDLESS, 1, CHILDLESS], np.int32)
-    return Round(
-        index=index,
-        position=5 + 2 * index,
-        draft=Draft(
-            tokens=np.array([9, 1, 2, 3]),
-            parents=np.array([-1, 0, 0, 2], np.int32),
-            depths=np.array([0, 1, 1, 2], np.int32),
-            ranks=np.array([0, 1, 2, 1], np.int32),
-            log_q=f32(4),
-            scores=f32(4),
-            notes={"n-gram count": f32(4), "log q (marginal)": f32(4)},
-            side=frozenset({3}) if odd else frozenset(),
-            proposal=Proposal(lists(), after, 2, None if odd else lists(), read=None if odd else 2),
-        ),
-        verdict=Verdict((0, 2), np.array([2, 7, 8, -1]), 6 if odd else None),
-        committed=(2, 8),
-        target_probs=TargetProbs(
-            log_p, np.array([0, 1, 4, 2], np.int32), rng.integers(0, 50, (4, 2)), f32(4, 2), f32(4)
-        ),
-        probe=Probe(f32(2), f32(2, 16), f32(2), np.array([1, 30], np.int32)),
-        times=Times(0.1, 0.2, 0.3, 0.4),
-        texts={9: "nine", 1: "one"} if texts is None else texts,
-    )
-
-
-def small_trace(rounds: int = 3, **header: Any) -> Trace:
-    fixed = {"method": "any", "settings": {"budget": 3}, "model": {"name": "toy"}}
-    whole = Header(**(fixed | {"prompt_text": "hi", "prompt_ids": (1, 2)} | header))
-    return Trace(whole, tuple(small_round(i) for i in range(rounds)), {})
 
 
 @cache
@@ -143,7 +98,7 @@ def assert_same(one: Any, two: Any) -> None:
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_what_the_builder_reads_and_the_drafter_can_say_reads_back(index):
-    record = replace(small_round(index), index=0)  # of both kinds, as the only round
+    record = replace(full_round(index), index=0)  # of both kinds, as the only round
     proposal, probe = cast(Draft, record.draft).proposal, record.probe
     assert proposal is not None and probe is not None
     ranks = np.array([1, 0], np.int32)
@@ -193,7 +148,7 @@ def test_every_float32_reads_back_to_the_bit():
 
 
 def test_what_is_not_finite_is_written_as_null_and_reads_as_nan():
-    record = small_round()
+    record = full_round()
     odd = np.array([0, np.inf, -np.inf, np.nan], np.float32)
     line = as_json(replace(record, draft=replace(record.draft, scores=odd)))
     assert line["nodes"]["score"] == [0, None, None, None]
@@ -207,7 +162,7 @@ def test_a_round_without_optional_parts_reads_back():
 
 @pytest.mark.parametrize("bonus", [None, 0, 6])
 def test_a_bonus_token_that_was_drawn_reads_back(bonus):
-    record = small_round()
+    record = full_round()
     record = replace(record, verdict=replace(record.verdict, bonus_token=bonus))
     assert round_from_json(as_json(record)).verdict.bonus_token == bonus
 
@@ -215,7 +170,7 @@ def test_a_bonus_token_that_was_drawn_reads_back(bonus):
 @pytest.mark.parametrize(("temperature", "bonus", "read"), [(0.0, 8, None), (0, 6, 6), (0.7, 8, 8)])
 def test_a_greedy_run_drew_nothing_though_older_traces_say_so(temperature, bonus, read):
     """Its bonus token is the target's own, 8; what contradicts that stays."""
-    record = replace(small_round(), verdict=Verdict((0, 2), np.array([2, 7, 8, -1]), bonus))
+    record = replace(full_round(), verdict=Verdict((0, 2), np.array([2, 7, 8, -1]), bonus))
     settings = {"sampling": {"temperature": temperature}}
     trace = replace(small_trace(settings=settings), rounds=(record,))
     assert parse(as_file(trace, "t.jsonl")).rounds[0].verdict.bonus_token == read
@@ -230,7 +185,7 @@ def test_a_text_that_ended_with_its_first_token_reads_back():
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_stays_text(text):
     trace = small_trace(prompt_text=text, model={"name": text})
-    data = as_file(replace(trace, rounds=(small_round(texts={9: text, 1: text}),)))
+    data = as_file(replace(trace, rounds=(full_round(texts={9: text, 1: text}),)))
     assert data.isascii() and data.count(b"\n") == 3
     back = parse(data)
     assert back.header.prompt_text == text and back.rounds[0].texts == {9: text, 1: text}
@@ -238,7 +193,7 @@ def test_hostile_text_stays_text(text):
 
 
 def test_summary_counts_the_first_token_and_every_committed_one():
-    found = summary([small_round(i) for i in range(3)])
+    found = summary([full_round(i) for i in range(3)])
     assert found["tokens"] == 1 + 3 * 2 and found["rounds"] == 3
     assert found["acceptance_lengths"] == [2, 2, 2] and found["tau"] == 2
     assert found["seconds"]["verify"] == pytest.approx(0.9)
@@ -259,7 +214,7 @@ def test_a_footer_without_rounds_from_before_tau_was_null_is_sound():
 def test_the_ends_of_a_trace_are_its_header_and_footer_whatever_is_between(tmp_path, suffix):
     path = tmp_path / f"t{suffix}"
     writer = TraceWriter(path, small_trace().header)
-    writer.write(small_round())
+    writer.write(full_round())
     assert read_ends(path) == Trace(read_trace(path).header, (), None)
     writer._line({"kind": "round", "index": 1, "nodes": "none"})
     writer.finish(more=1)
@@ -303,7 +258,7 @@ def test_every_written_round_can_be_read_while_the_run_goes_on(tmp_path, suffix)
     path = tmp_path / f"t{suffix}"
     writer = TraceWriter(path, small_trace().header)
     for index in range(40):
-        writer.write(small_round(index))
+        writer.write(full_round(index))
         trace = read_trace(path)
         assert len(trace.rounds) == index + 1 and not trace.complete
     writer.finish(more=1)
@@ -312,11 +267,11 @@ def test_every_written_round_can_be_read_while_the_run_goes_on(tmp_path, suffix)
 
 def test_a_writer_lets_go_of_rounds_that_are_written(tmp_path):
     """A server writes long texts of many requests at once; the footer needs sums alone."""
-    writer, records = TraceWriter(tmp_path / "t.jsonl", small_trace().header), [small_round()]
+    writer, records = TraceWriter(tmp_path / "t.jsonl", small_trace().header), [full_round()]
     kept = weakref.ref(records[0])
     writer.write(records.pop())
     assert kept() is None
-    writer.write(small_round(1))
+    writer.write(full_round(1))
     writer.finish()
     trace = read_trace(tmp_path / "t.jsonl")
     assert trace.footer == summary(trace.rounds)

@@ -33,7 +33,7 @@ from core.train.simulate import Score, score, simulate
 from core.train.sources import Sources
 from tests import toys
 from tests.timing import usually
-from tests.toys_on_disk import save_toys
+from tests.training_toys import train_words
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +43,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def words(folder):
-    target, _ = save_toys(folder)
-    prompts = folder / "prompts.jsonl"
-    lines = [{"prompt": f"Say {i} words about ships."} for i in range(40)]
-    lines += [{"question": f"{i} + {i}?", "answer": f"It is <<{i}+{i}={2 * i}>>{2 * i}. " * 3}
-              for i in range(30)]  # fmt: skip
-    prompts.write_text("\n".join(map(json.dumps, lines)))
-    held_out = folder / "held-out.jsonl"
-    held_out.write_text(json.dumps({"prompt": "Which of us is new?", "source": "chat"}) + "\n")
-    return [
-        "train", "--model", str(target), "--device", "cpu", "--prompts", str(prompts),
-        "--held-out", str(held_out), "--out", str(folder / "run"), "--minutes", "0.05",
-        "--draft-layers", "1", "--block-size", "4", "--target-layers", "0", "1",
-        "--sequences", "2", "--anchors", "4", "--tasks", "3", "--temperature", "0", "0.5",
-    ]  # fmt: skip
+    return train_words(folder)
 
 
 def test_a_text_is_taken_once_and_none_that_overlaps_the_held_out(tmp_path):

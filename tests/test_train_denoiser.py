@@ -31,11 +31,21 @@ from core.train.denoiser import (
 from core.train.denoiser_report import judge
 from core.train.options import DenoiserOptions
 from tests import toys
-from tests.test_train_command import folder, words  # noqa: F401 (fixtures)
+from tests.training_toys import train_words
 
 MASK, STOP = 5, 2
 CONFIG = AdapterConfig("toy", MASK, 8, rank=3, alpha=3.0)
 LAYOUT = BlockLayout(shift=True, clean="causal", left=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("train")
+
+
+@pytest.fixture(scope="module")
+def words(folder):
+    return train_words(folder)
 
 
 def document(last: int = STOP) -> Document:
@@ -211,7 +221,7 @@ def test_judged_perplexity_is_the_models_own():
     assert found.fresh == pytest.approx(3 / 4)  # 6767 7676 6767 767·stop
 
 
-def test_the_command_trains_a_denoiser_that_loads(words, folder, capsys):  # noqa: F811
+def test_the_command_trains_a_denoiser_that_loads(words, folder, capsys):
     assert cli.main([words[0], "denoiser", *words[1:], "--rank", "2"]) == 0
     out = folder / "run" / "denoiser"
     assert load_adapter(out / "checkpoint").config.block_size == 4

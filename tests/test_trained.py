@@ -39,7 +39,7 @@ from core.traces.writer import TraceWriter
 from core.train.accuracy import Accuracy, write_accuracy
 from core.train.options import FitSettings
 from tests.fakes import make_header, make_round
-from tests.test_cli import is_one_sentence
+from tests.sentences import is_one_sentence
 from tests.toys_on_disk import save_toys
 
 

@@ -16,8 +16,8 @@ from core.methods.treeflash.drafter import Conditioner, TreeFlashDrafter, TreeFl
 from core.methods.treeflash.model import ArApproximation, PairLinear, initial_model
 from core.rounds.draft import MARGINAL
 from tests import toys
+from tests.drafter_reference import assert_close, listed, norm, numbers, residual_rows
 from tests.pretend_gpu import HERE, gpu
-from tests.test_dflash import assert_close, listed, norm, numbers, residual_rows
 from tests.timing import amount, usually
 from tests.toys import PROMPT, run, tree
 

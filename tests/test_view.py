@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,25 +23,8 @@ from core.rounds.round import Probe, Round, TargetProbs, Verdict
 from core.traces.reader import read_trace
 from core.visible import visible
 from tests.fakes import make_header, make_round, make_run
-from tests.test_render import TEXTS, small_round
-
-
-def plain_json(value: object) -> str:
-    """As strict as the server's encoder: string keys, no NaN, valid Unicode."""
-
-    def check(part: object) -> None:
-        if isinstance(part, dict):
-            assert all(type(key) is str for key in part)
-            list(map(check, part.values()))
-        elif isinstance(part, list):
-            list(map(check, part))
-        else:
-            assert part is None or type(part) in (str, int, float, bool), repr(part)
-
-    check(value)
-    text = json.dumps(value, allow_nan=False, ensure_ascii=False)
-    text.encode()
-    return text
+from tests.pages import plain_json
+from tests.small_rounds import TEXTS, small_round
 
 
 def test_a_round_s_payload():

@@ -7,14 +7,13 @@ import json
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from analysis.charts.parts import Point
 from analysis.collected.budget_figures import (
@@ -23,12 +22,11 @@ from analysis.collected.budget_figures import (
     tau_by_budget,
     tau_over_texts,
 )
-from analysis.collected.collect import CollectionPlan, LoadedModels, collect
+from analysis.collected.collect import CollectionPlan, collect
 from analysis.collected.collection import Collection
 from analysis.collected.many_texts import whatif_texts
-from analysis.collected.whatif import SimulatedRun, Simulation
-from core.decoding.decode import Decoder, decode
-from core.decoding.request import Settings
+from analysis.collected.whatif import Simulation
+from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, best_first
 from core.drafting.session import Builder, FactorisedSession
 from core.errors import UserError
@@ -40,73 +38,18 @@ from core.ngram import build_store
 from core.rounds.draft import Candidates
 from core.rounds.round import new_tokens
 from tests import toys
+from tests.collected_toys import (
+    FACTS,
+    NEW,
+    collection_in,
+    corrupt,
+    drafters,
+    real,
+    simulate,
+    source,
+)
 
-NEW = 48
 ROOT = Path(__file__).resolve().parent.parent
-FACTS = SimpleNamespace(name="toy", vocabulary=toys.VOCABULARY, stop_ids=frozenset())
-
-
-def simulate(
-    collection: Collection,
-    method: str,
-    budget: int | None = None,
-    options: dict | None = None,
-    new_tokens: int | None = None,
-) -> SimulatedRun:
-    return Simulation(collection, method, options).run(budget, new_tokens)
-
-
-def drafters(candidates=12, siblings=14):
-    return {
-        "dflash": toys.dflash_drafter(),
-        "treeflash": toys.treeflash_drafter(candidates=candidates, siblings=siblings),
-        "dart": toys.dart_drafter(),
-    }
-
-
-def source(made=None, facts=FACTS, stop=()):
-    facts = SimpleNamespace(**(vars(facts) | {"stop_ids": frozenset(stop)}))
-    made = drafters() if made is None else made
-    layers = tuple(sorted({layer for drafter in made.values() for layer in drafter.layers}))
-    return LoadedModels(
-        facts,
-        lambda token: f"<b>{token}",
-        made,
-        toys.target(layers=layers, stop=stop),
-    )
-
-
-@pytest.fixture(scope="module")
-def collected(tmp_path_factory):
-    path = tmp_path_factory.mktemp("collected") / "toy.safetensors"
-    return collect(source(), toys.PROMPT, path, CollectionPlan(NEW, 48), "hello")
-
-
-@pytest.fixture(scope="module")
-def grams(tmp_path_factory, collected):
-    path = tmp_path_factory.mktemp("grams") / "grams.safetensors"
-    build_store([collected.tokens.tolist()[:50]], path, toys.VOCABULARY)
-    return str(path)
-
-
-def real(method, budget, options, count=NEW, stop=(), sampling=toys.GREEDY):
-    """The rounds of a real run of the same method and options."""
-    chosen = find(method)
-    values = chosen.resolve(options)
-    own = {k: values[k] for k in ("candidates", "siblings") if k in values}
-    made = {
-        "dflash": toys.dflash_drafter,
-        "treeflash": toys.treeflash_drafter,
-        "dart": toys.dart_drafter,
-    }
-    drafter, builder = made[chosen.drafter](**own), chosen.make_builder(FACTS, values)
-    rounds = decode(
-        toys.target(layers=drafter.layers, stop=stop),
-        Decoder(method, drafter, builder),
-        toys.PROMPT,
-        Settings(budget, count, sampling),
-    )
-    return [r for r in rounds if r.committed]
 
 
 CASES = [
@@ -135,6 +78,18 @@ CASES = [
     ("caddtree", 5, {"node_ms": 4.0}),
     ("treeflash+cost-aware", 40, {"candidates": 12, "siblings": 14, "node_ms": 1.0}),
 ]
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory):
+    return collection_in(tmp_path_factory.mktemp("collected"))
+
+
+@pytest.fixture(scope="module")
+def grams(tmp_path_factory, collected):
+    path = tmp_path_factory.mktemp("grams") / "grams.safetensors"
+    build_store([collected.tokens.tolist()[:50]], path, toys.VOCABULARY)
+    return str(path)
 
 
 @pytest.mark.parametrize(("method", "budget", "options"), CASES)
@@ -364,15 +319,12 @@ class Narrow(Builder):
         return best_first(session, text, budget)
 
 
-class Lookup(toys.RandomDrafter):
-    """A drafter of one's own, which cannot answer at many places at once."""
-
-
+# A drafter of one's own, which cannot answer at many places at once.
 OWN = """
 from core.methods.method import DrafterInfo, Method
-from tests.test_whatif import Lookup
+from tests.toys import RandomDrafter
 
-METHOD = Method("Own", DrafterInfo("own", "", lambda *_: Lookup()), "best-first")
+METHOD = Method("Own", DrafterInfo("own", "", lambda *_: RandomDrafter()), "best-first")
 """
 BY_PATH = """
 from core.methods.method import BY_PATH, DrafterInfo, Method
@@ -384,10 +336,13 @@ METHOD = Method("Deep", DrafterInfo("deep", "", lambda *_: None, states=BY_PATH)
 def test_a_drafter_of_ones_own_is_asked_token_by_token(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     made = collect(
-        source({"own": Lookup()}), toys.PROMPT, tmp_path / "x.safetensors", CollectionPlan(20, 48)
+        source({"own": toys.RandomDrafter()}),
+        toys.PROMPT,
+        tmp_path / "x.safetensors",
+        CollectionPlan(20, 48),
     )
     found = simulate(made, str(tmp_path / "own.py"), 12)
-    rounds = toys.run(Decoder("own", Lookup(), best_first), 20, budget=12).rounds
+    rounds = toys.run(Decoder("own", toys.RandomDrafter(), best_first), 20, budget=12).rounds
     assert found.lengths == tuple(r.accepted + 1 for r in rounds if r.committed)
 
 
@@ -497,14 +452,6 @@ def test_other_drafter_options_need_another_file(collected):
         simulate(other, "ddtree", 8)
     with pytest.raises(UserError, match="nothing of treeflash's drafter, only of dflash"):
         simulate(other, "treeflash", 8)
-
-
-def corrupt(path, change):
-    arrays = {n: np.array(a) for n, a in load_file(path).items()}
-    metadata = {"format": "draftscope-collected", "version": "1"}
-    header = json.loads(Collection.load(path).header.to_json())
-    change(arrays, header, metadata)
-    save_file(arrays, path, {"header": json.dumps(header), **metadata})
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def _labels(series: Sequence[Placed], about: About, choice: str) -> list[Json]:
         return []
     low, high = about.y.range or (0.0, 1.0)
     between = 0.03 if max(map(len, lines)) > 1 else 0.0  # else two names read as one text
-    heights = [(0.07 * len(each) + between) * (high - low) for each in lines]
+    heights = [(0.085 * len(each) + between) * (high - low) for each in lines]
     ends = [each.series.points[-1].y for each in own]
     return [
         {"text": "<br>".join(map(html.escape, words)), "x": 1, "xref": "paper", "y": y,

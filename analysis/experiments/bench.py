@@ -36,7 +36,7 @@ from analysis.experiments.roofline import (
     passes_of,
     plain_passes,
 )
-from analysis.experiments.variants import GENERATE, LLAMA_CPP, Variant, variants_of
+from analysis.experiments.variants import GENERATE, LLAMA_CPP, PLAIN_NAME, Variant, variants_of
 from analysis.measures.checkpoints import common_length
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
@@ -164,7 +164,7 @@ def with_baselines(
     """Baselines first, llama.cpp if ``methods`` name it, then every method × budget
     (``variants_of``, which raises UserError)."""
     baselines = (
-        Variant("plain", PLAIN),
+        Variant(PLAIN_NAME, PLAIN),
         Variant("generate", None),
         Variant("generate + lookup", None, lookup=LOOKUP),
     )

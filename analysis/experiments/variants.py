@@ -10,6 +10,7 @@ from core.methods.method import Value, file_name
 from core.methods.registry import find
 
 GENERATE, LLAMA_CPP = ENGINES = ("generate", "llama.cpp")  # that decode plainly beside ours
+PLAIN_NAME = "plain"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def variants_of(
         pairs = tuple((key, resolved[key]) for key in values if key in own)
         unused -= own
         if method.drafter_info is None:
-            made.append(Variant("plain", name))
+            made.append(Variant(PLAIN_NAME, name))
             continue
         title = file_name(name)
         one_size = method.builder_info is not None and method.builder_info.chain

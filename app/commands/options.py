@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 from app.command_line import CommandOptions, option, words
 from core.errors import UserError
 from core.lines import LIMITS, UNLIMITED, Limits
-from core.methods.method import Range
 from core.methods.names import METHODS
 from core.methods.registry import find, runnable
 from core.models.embedded import NAME as EMBEDDED
+from core.ranges import Range
 from core.rounds.draft import MAX_BUDGET
 
 if TYPE_CHECKING:

@@ -46,7 +46,8 @@ class Slab:
 
     def rank(self, tokens: Tensor) -> Tensor:
         """The place of a token of each row among all by p, [R], from 1."""
-        return rank(self.x, self.x.gather(1, tokens[:, None]))
+        own = tokens[:, None]
+        return place(self.ids, own, rank(self.x, self.x.gather(1, own)))
 
 
 def slabs(rows: int, device: torch.device) -> list[slice]:
@@ -90,6 +91,19 @@ def rank(scores: Tensor, held: Tensor) -> Tensor:
     """1 + how many of each row [R, V] are larger than its ``held`` [R, 1]; int32 [R]."""
     # Comparing, and counting the booleans, takes twice as long.
     return (scores - held).gt_(0).sum(1).int() + 1
+
+
+def place(ids: Tensor, tokens: Tensor, ranks: Tensor) -> Tensor:
+    """Ranks in which equals stand as a list of the best has them; int32 [R].
+
+    Of the tokens that share the largest q one alone is drafted first: logits of 16 bits tie often.
+
+    ids     [R, K], best first, as ``top`` gives them
+    tokens  [R, 1], and their ``rank`` ``ranks`` [R]
+    """
+    same = ids == tokens
+    listed = same.int().argmax(1).int() + 1
+    return torch.where(same.any(1), listed, ranks.clamp_min(ids.shape[1] + 1))
 
 
 def tvd(q: Tensor, p: Tensor) -> Tensor:

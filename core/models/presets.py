@@ -11,9 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, structs
 
 from core import ASSETS
+from core.declared import convert
 from core.errors import UserError, reading
 from core.lines import open_regular
 from core.models.hub import GGUF, Source
@@ -21,7 +25,7 @@ from core.rounds.draft import MAX_BUDGET
 
 SHIPPED = ASSETS / "presets.toml"
 Value = bool | int | float | str
-T = TypeVar("T")
+Budget = Annotated[int, Meta(ge=1, le=MAX_BUDGET)]
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ def read_presets(path: Path) -> dict[str, Preset]:
         raise UserError(f"{path} is not a presets file: {error}") from None
     if not raw:
         raise UserError(f"{path} holds no preset")
-    return {name: _Entry(path, name).preset(entry) for name, entry in raw.items()}
+    return {name: _preset(path, name, entry) for name, entry in raw.items()}
 
 
 def check_template(drafter: Source, template: Mapping[str, Value]) -> None:
@@ -109,81 +113,50 @@ def check_template(drafter: Source, template: Mapping[str, Value]) -> None:
                 )
 
 
-_EXPECTED = {
-    str: "a text",
-    dict: "a table",
-    bool: "true or false",
-    int: "a whole number above 0",
-}
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A preset as a file has it: sources and the n-gram file are texts."""
+
+    target: str
+    about: str = ""
+    drafters: dict[str, str] = {}
+    ngram: str | None = None
+    template: dict[str, Value] = {}
+    chat_template: str = ""
+    budgets: dict[str, Budget] = {}
+    diffusion: bool = False
+    parameters: Annotated[int, Meta(ge=1)] | None = None
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """Reads one entry of a presets file; its place is part of every error."""
+def _preset(file: Path, name: str, raw: Any) -> Preset:
+    """A preset of one entry of a file. Raises UserError, which names the place."""
+    place = f"{file}, [{name}]"
+    entry: _Entry = convert(raw, _Entry, place)
+    fields: dict[str, Any] = structs.asdict(entry)
+    fields |= {
+        "target": _source(file, entry.target),
+        "drafters": {kind: _source(file, text) for kind, text in entry.drafters.items()},
+        "ngram": None if entry.ngram is None else _ngram(file, entry.ngram, place),
+    }
+    return Preset(name=name, **fields)
 
-    path: Path
-    name: str
 
-    def preset(self, raw: Any) -> Preset:
-        if not isinstance(raw, dict):
-            raise self._error("a preset is a table, as in [my-model]")
-        known = sorted(set(Preset.__dataclass_fields__) - {"name"})
-        if unknown := sorted(set(raw) - set(known)):
-            raise self._error(f"there is no field {unknown[0]!r} (fields: {', '.join(known)})")
-        if "target" not in raw:
-            raise self._error("it names no target")
+def _source(file: Path, text: str) -> Source:
+    return Source(str(_path(file, text))) if _is_path(text) else Source.of(text)
 
-        def get(key: str, default: T) -> T:
-            return self._expect(key, raw.get(key, default), type(default))
 
-        return Preset(
-            name=self.name,
-            target=self._source("target", raw["target"]),
-            about=get("about", ""),
-            drafters={k: self._source(k, v) for k, v in get("drafters", {}).items()},
-            ngram=self._ngram(get("ngram", "")) if "ngram" in raw else None,
-            template={k: self._value(k, v) for k, v in get("template", {}).items()},
-            chat_template=get("chat_template", ""),
-            budgets={k: self._budget(k, v) for k, v in get("budgets", {}).items()},
-            diffusion=get("diffusion", False),
-            parameters=get("parameters", 1) if "parameters" in raw else None,
-        )
+def _path(file: Path, text: str) -> Path:
+    """Relative paths start at the file's own folder."""
+    return file.parent / Path(text).expanduser()
 
-    def _source(self, key: str, value: Any) -> Source:
-        text = self._expect(key, value, str)
-        return Source(str(self._path(text))) if _is_path(text) else Source.of(text)
 
-    def _path(self, text: str) -> Path:
-        """Relative paths start at the file's own folder."""
-        return self.path.parent / Path(text).expanduser()
-
-    def _ngram(self, text: str) -> Ngram:
-        if _is_path(text):
-            path = self._path(text)
-            return Ngram(Source(str(path.parent)), path.name)
-        repository, slash, file = text.rpartition("/")
-        if not slash or repository.count("/") != 1:
-            raise self._error(f"ngram is a path, or hub-id/file, not {text!r}")
-        return Ngram(Source.of(repository), file)
-
-    def _value(self, key: str, value: Any) -> Value:
-        if not isinstance(value, Value):
-            raise self._error(f"template.{key} is true or false, a number or a text")
-        return value
-
-    def _budget(self, key: str, value: Any) -> int:
-        budget = self._expect(key, value, int)
-        if budget > MAX_BUDGET:
-            raise self._error(f"the budget of {key} must be 1 to {MAX_BUDGET}, not {budget}")
-        return budget
-
-    def _expect(self, key: str, value: Any, kind: type[T]) -> T:
-        if type(value) is not kind or (type(value) is int and value < 1):
-            raise self._error(f"{key} is {_EXPECTED[kind]}, not {value!r}")
-        return value
-
-    def _error(self, fault: str) -> UserError:
-        return UserError(f"{self.path}, [{self.name}]: {fault}")
+def _ngram(file: Path, text: str, place: str) -> Ngram:
+    if _is_path(text):
+        path = _path(file, text)
+        return Ngram(Source(str(path.parent)), path.name)
+    repository, slash, name = text.rpartition("/")
+    if not slash or repository.count("/") != 1:
+        raise UserError(f"{place}: ngram is a path, or hub-id/file, not {text!r}")
+    return Ngram(Source.of(repository), name)
 
 
 def _is_path(text: str) -> bool:

@@ -117,7 +117,9 @@ def _probe(p: Array, q: Array, own: Array) -> Probe:
     covered[:, : best.shape[1]] = listed.cumsum(1)
     covered[:, best.shape[1] :] = covered[:, best.shape[1] - 1, None]
     held = q[np.arange(len(q)), np.maximum(own, 0)]
-    ranks = np.where(held > 0, (q > held[:, None]).sum(1) + 1, 0)
+    before = np.arange(q.shape[1]) < own[:, None]  # of equals the first, as in the lists
+    ahead = (q > held[:, None]) | ((q == held[:, None]) & before)
+    ranks = np.where(held > 0, ahead.sum(1) + 1, 0)
     return Probe(
         tvd=(np.abs(q - p).sum(1) / 2).astype(np.float32),
         coverage=covered.astype(np.float32),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import socket
 from collections.abc import Callable, Iterator
@@ -248,3 +249,21 @@ def open_file(page: Page, path: Path, button: str = "#ds-open") -> None:
     with page.expect_file_chooser() as chosen:
         page.locator(button).click()
     chosen.value.set_files(path)
+
+
+DRAGGED = """([type, files]) => {
+  const data = new DataTransfer();
+  for (const [name, kind, bytes] of files) {
+    const unpacked = Uint8Array.from(atob(bytes), (each) => each.charCodeAt(0));
+    data.items.add(new File([unpacked], name, { type: kind }));
+  }
+  const init = { bubbles: true, cancelable: true, dataTransfer: data };
+  document.querySelector("#ds-views").dispatchEvent(new DragEvent(type, init));
+}"""
+
+
+def drag(page: Page, event: str, *files: Path | tuple[str, str, bytes]) -> None:
+    """An event of dragging files: paths, or (name, type, bytes)."""
+    told = [(f.name, "", f.read_bytes()) if isinstance(f, Path) else f for f in files]
+    packed = [(name, kind, base64.b64encode(data).decode()) for name, kind, data in told]
+    page.evaluate(DRAGGED, [event, packed])

@@ -32,6 +32,7 @@ from tests.browser.steps import (
     FRAMES,
     Open,
     at_round,
+    drag,
     from_menu,
     holding,
     let_go,
@@ -41,7 +42,6 @@ from tests.browser.steps import (
     tab,
     title,
 )
-from tests.browser.test_drop import drag
 from tests.fakes import FakeEngine
 
 SCOPE = "#ds-k-scope"

@@ -3,7 +3,6 @@ seems to be."""
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from pathlib import Path
@@ -22,31 +21,15 @@ from app.studio.files import MAX_UPLOAD
 from core import ASSETS
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
-from tests.browser.steps import NODE, PROMPT, Open, from_menu, settle, tab, title
+from tests.browser.steps import NODE, PROMPT, Open, drag, from_menu, settle, tab, title
+from tests.collected_toys import table
+from tests.engine_answers import VLLM
+from tests.engine_logs import LOGS
 from tests.fakes import make_header
-from tests.test_calibration_files import table
-from tests.test_lines import LOGS
-from tests.test_served import VLLM
 
 pytestmark = pytest.mark.browser
 
 TRACES = ASSETS / "traces"
-DRAGGED = """([type, files]) => {
-  const data = new DataTransfer();
-  for (const [name, kind, bytes] of files) {
-    const unpacked = Uint8Array.from(atob(bytes), (each) => each.charCodeAt(0));
-    data.items.add(new File([unpacked], name, { type: kind }));
-  }
-  const init = { bubbles: true, cancelable: true, dataTransfer: data };
-  document.querySelector("#ds-views").dispatchEvent(new DragEvent(type, init));
-}"""
-
-
-def drag(page: Page, event: str, *files: Path | tuple[str, str, bytes]) -> None:
-    """An event of dragging files: paths, or (name, type, bytes)."""
-    told = [(f.name, "", f.read_bytes()) if isinstance(f, Path) else f for f in files]
-    packed = [(name, kind, base64.b64encode(data).decode()) for name, kind, data in told]
-    page.evaluate(DRAGGED, [event, packed])
 
 
 def said(page: Page) -> Locator:

@@ -536,6 +536,46 @@ def test_trees_and_what_the_words_speak_of_are_in_sight_at_1024_by_768(learn: Op
         assert page.evaluate(UNSEEN) == [], (chapter + 1, step + 1)
 
 
+# How much of its room a figure takes, across and down: its boxes, or its masks.
+FILLED = """() => {
+  const room = document.querySelector(".ds-lesson-figure").getBoundingClientRect();
+  const all = [...document.querySelectorAll(
+    ".ds-lesson-tree:not([hidden]) .ds-node:not(.out) .box, .ds-lesson-side .ds-block > *"
+  )].map((each) => each.getBoundingClientRect());
+  const side = (from, to, whole) =>
+    (Math.max(...all.map((b) => b[to])) - Math.min(...all.map((b) => b[from]))) / whole;
+  return [side("left", "right", room.width), side("top", "bottom", room.height)];
+}"""
+
+
+@pytest.mark.parametrize(
+    "step, across, down", [("7.8", 0.9, 0.85), ("7.11", 0.9, 0.45), ("10.1", 0.9, 0.2),
+                           ("10.2", 0.9, 0.4)]
+)  # fmt: skip
+def test_a_figure_fills_its_slide(learn: Open, step: str, across: float, down: float):
+    page = learn(f"#learn={step}", viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    page.evaluate(FRAMES)
+    wide, high = page.evaluate(FILLED)
+    assert wide >= across and high >= down
+
+
+@pytest.mark.parametrize("step", ["7.7", "8.2", "8.7", "9.4"])
+@pytest.mark.parametrize("width", [960, 1024])
+def test_a_token_without_room_is_whole_in_narrower_letters(learn: Open, step: str, width: int):
+    size = {"width": width, "height": 768}
+    page = learn(f"#learn={step}", viewport=size, reduced_motion="reduce")
+    page.evaluate(FRAMES)
+    nodes = page.locator(".ds-lesson-tree:not([hidden]) .ds-node:not(.out)")
+    said = nodes.locator(".token").all_text_contents()
+    assert said and not [each for each in said if "…" in each]
+    out = """all => all.filter((node) => {
+      const [token, box] = [".token", ".box"].map((name) =>
+        node.querySelector(name).getBoundingClientRect());
+      return token.right > box.right - 1;
+    }).length"""
+    assert nodes.evaluate_all(out) == 0
+
+
 def test_tokens_are_whole_where_there_is_room_beside_them(learn: Open):
     page = learn("#learn=9.4", viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
     tokens = page.locator(".ds-lesson-tree:not([hidden]) .ds-node:not(.out) .token")

@@ -36,7 +36,7 @@ from tests.browser.steps import (
     with_modules,
 )
 from tests.fakes import FakeEngine, make_header, make_round
-from tests.test_forms import OWN_FILE
+from tests.users_files import OWN_FILE
 
 pytestmark = pytest.mark.browser
 

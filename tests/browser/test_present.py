@@ -128,6 +128,22 @@ def test_no_word_of_the_presented_results_is_cut(visit: Open, address: str):
     assert picture.locator("text").first.evaluate(letters) > 18
 
 
+def test_curves_and_the_simulated_round_are_presented_on_one_screen(visit: Open, address: str):
+    page = visit(f"{address}/#view=whatif", viewport=SCREEN)
+    expect(page.locator(".ds-whatif-tree .ds-node").first).to_be_visible()
+    page.locator("#ds-present").click()
+    page.wait_for_function(FULL)
+    page.wait_for_timeout(400)  # the window has its new size
+    plots = page.locator(".ds-presenting .ds-plot:visible").all()
+    assert len(plots) == 3
+    strip = page.locator(".ds-presenting .ds-strip:visible")
+    for part in (*plots, strip, page.locator(".ds-presenting .ds-whatif-tree")):
+        expect(part).to_be_in_viewport(ratio=1)
+    for token in (strip.locator(".ds-token").first, strip.locator(".ds-token").last):
+        expect(token).to_be_in_viewport(ratio=1)
+    expect(page.locator(".ds-presenting .ds-node").first).to_be_in_viewport(ratio=1)  # the root
+
+
 @pytest.mark.parametrize("runs", ["code-spiffy-10,code-denoise", "code-spiffy-10"])
 def test_the_graph_of_a_denoising_step_is_presented_beside_the_grids(
     visit: Open, address: str, runs: str

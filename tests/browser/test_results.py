@@ -14,9 +14,8 @@ from playwright.sync_api import Page, expect
 
 from app.studio.tabs.results import SHIPPED, table
 from core.methods.names import METHODS
-from tests.browser.steps import Open, tab
-from tests.browser.test_drop import drag
-from tests.test_lines import LOGS
+from tests.browser.steps import Open, drag, tab
+from tests.engine_logs import LOGS
 
 pytestmark = pytest.mark.browser
 

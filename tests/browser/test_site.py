@@ -24,8 +24,8 @@ from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
 from tests.browser.axe_core import check
 from tests.browser.steps import NODE, at_round, title, watch, with_modules
+from tests.documents import ROOT
 from tests.fakes import HOSTILE, make_header, make_run
-from tests.test_documents import ROOT
 
 pytestmark = pytest.mark.browser
 

@@ -16,7 +16,7 @@ from analysis.measures.probe import observe
 from core.traces.schema import Header, Trace
 from core.traces.writer import write_trace
 from tests import toys
-from tests.test_trace import small_trace
+from tests.small_rounds import small_trace
 
 
 def golden_trace() -> Trace:

@@ -7,8 +7,10 @@ import { TreePlan } from "../tree/plan.js";
 const MOST_LETTERS = 22, // of a token that a box is widened for
   LETTER = 8.5, // of the plane: a letter of a token,
   LARGE_LETTER = 11; // and of a large one
+export const MOST_SCALE = 2.2; // how large a tree is drawn
 const LEAST_SHARE = 0.6, // of the whole tree: the picture does not jump with every node that comes
-  READ = FAR + 0.001; // where the numbers of squeezed boxes are just read
+  READ = FAR + 0.001, // where the numbers of squeezed boxes are just read
+  SPREAD = 1.8; // so much farther from each other rows may stand where there is height to spare
 
 /** Some rows of a round, at the places they have in the whole tree. */
 export function subtree(full, spec) {
@@ -70,6 +72,17 @@ export class LessonPlan extends TreePlan {
     Object.assign(this, squeezed(this, this.lattice, { wide: wide / READ, high: high / READ }));
     Object.assign(this, this._widened());
     super._place();
+    this._spread(wide, high);
+  }
+
+  /** Where only its width keeps a tree from being larger, its rows use the height. */
+  _spread(wide, high) {
+    const { shown, boxH } = this,
+      between = shown.height - boxH,
+      free = high / Math.min(wide / shown.width, MOST_SCALE) - boxH;
+    if (!Number.isFinite(high) || between <= 0 || free <= between) return;
+    this.stepY *= Math.min(SPREAD, free / between);
+    super._place();
   }
 
   /** Boxes as wide as their longest words, as long as no tree is smaller for it than life. */
@@ -121,17 +134,19 @@ export class LessonPlan extends TreePlan {
     return Math.max(...depths, ghost ? path.length : 0);
   }
 
-  /** The part that is shown, and at least a share of the whole: {left, top, width, height}. */
+  /** The part that is shown, in the middle of at least a share of the whole: {left, top, width,
+   * height}. */
   get shown() {
-    const places = [...this.place.values()];
+    const places = [...this.place.values()],
+      all = this.extent();
     const side = (at, box, whole) => {
       const from = Math.min(...places.map((place) => place[at])),
         size = Math.max(...places.map((place) => place[at])) - from + box,
         wide = Math.max(size, LEAST_SHARE * whole);
-      return [Math.max(0, Math.min(from - (wide - size) / 2, whole - wide)), wide];
+      return [from - (wide - size) / 2, wide];
     };
-    const [left, width] = side(0, this.boxW, this.width);
-    const [top, height] = side(1, this.boxH, this.height);
+    const [left, width] = side(0, this.boxW, all.width);
+    const [top, height] = side(1, this.boxH, all.height);
     return { left, top, width, height };
   }
 

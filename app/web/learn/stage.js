@@ -5,11 +5,24 @@ import { h, sayBeside } from "../dom.js";
 import { BESIDE_TREE, companion } from "./companions.js";
 import { LessonTree } from "./tree.js";
 
-const AXIS = 1.5; // boxes: as high as what is around a tree
+const AXIS = 1.5, // boxes: as high as what is around a tree
+  BOX = 3, // times as wide as high
+  LARGER = 1.2; // times: two trees stand beside each other where they are so much larger then
 
-/** How many boxes stand below one another in a tree. */
-function lowest({ y, ghost }) {
-  return 1 + Math.max(...y, ghost?.y ?? 0);
+/** How many boxes stand beside and below one another in a tree: [across, down]. */
+function extentOf({ depths, y, ghost }) {
+  const beyond = ghost ? depths[ghost.parent] + 1 : 0;
+  return [1 + Math.max(...depths, beyond), 1 + AXIS + Math.max(...y, ghost?.y ?? 0)];
+}
+
+/** The rows and columns of trees of these extents in a room of this size, as a grid has them. */
+function gridOf(extents, wide, high) {
+  const sum = (at) => extents.reduce((all, each) => all + each[at], 0),
+    most = (at) => Math.max(...extents.map((each) => each[at]));
+  const scale = (across, down) => Math.min(wide / (BOX * across), high / down),
+    isBeside = scale(sum(0), most(1)) > LARGER * scale(most(0), sum(1)),
+    parts = (at) => extents.map((each) => `minmax(0, ${each[at]}fr)`).join(" ");
+  return isBeside ? ["minmax(0, 1fr)", parts(0)] : [parts(1), "minmax(0, 1fr)"];
 }
 
 export class LessonStage {
@@ -21,6 +34,8 @@ export class LessonStage {
     this.note = h("p", { class: "ds-lesson-note" });
     const frames = this.trees.map((tree) => tree.frameBox);
     this.room = h("div", { class: "ds-lesson-trees" }, frames);
+    this.extents = [];
+    new ResizeObserver(() => this._arrange()).observe(this.room);
     const about = {
       class: "ds-lesson-figure",
       role: "group",
@@ -54,10 +69,18 @@ export class LessonStage {
     this.side.replaceChildren(
       ...(side ? [companion(side, { point: (row) => this._point(row) })] : []),
     );
-    const high = trees.map(({ name }) => `minmax(0, ${AXIS + lowest(known[name])}fr)`);
-    this.room.style.setProperty("--ds-rows", high.join(" "));
+    this.extents = trees.map(({ name }) => extentOf(known[name]));
+    this._arrange();
     for (const [at, tree] of this.trees.entries()) tree.frameBox.hidden = !trees[at];
     for (const [at, spec] of trees.entries()) this.trees[at].draw(known[spec.name], spec, called);
+  }
+
+  /** Two trees below or beside each other. */
+  _arrange() {
+    const { clientWidth, clientHeight } = this.room,
+      [rows, columns] = gridOf(this.extents, clientWidth, clientHeight);
+    this.room.style.setProperty("--ds-rows", rows);
+    this.room.style.setProperty("--ds-columns", columns);
   }
 
   _look(tree, row) {

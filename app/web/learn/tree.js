@@ -7,12 +7,14 @@ import { picture } from "../save/picture.js";
 import { cutWords, GHOST, roomFor } from "../tree/boxes.js";
 import { FAR } from "../tree/camera.js";
 import { TreeView } from "../tree.js";
-import { LessonPlan, subtree } from "./plan.js";
+import { LessonPlan, MOST_SCALE, subtree } from "./plan.js";
 
-const LEAST_SCALE = 0.42,
-  MOST_SCALE = 2.2, // how small and how large a tree is drawn
+const LEAST_SCALE = 0.42, // how small a tree is drawn
   READ_SCALE = 0.85, // below: boxes of one line, if they are larger then
   NOTE = 7, // of the plane: as wide a letter of a note is
+  LETTER = 7.8, // and one of a token
+  EDGE = 6, // of the plane: between it and the box's edge
+  NARROWEST = 0.57, // so much of that at least, where a token would be cut
   LARGE_SCALE = 1.5; // below: narrow ones, if they are larger then
 // Pixels around a tree; lower, for the labels of the depths; and below it, for its buttons.
 const ROOM = { around: 22, axis: 10, tools: 28 };
@@ -176,6 +178,7 @@ export class LessonTree extends TreeView {
     const { notes, marks } = this.round;
     if (row !== GHOST) this._untell(box, row);
     if (row !== GHOST && notes) this._note(box, notes[row]);
+    if (!this.round.lines) this._lengthen(box, row);
     if (marks[row]) box.classList.add(`mark-${marks[row]}`);
     const number = row === GHOST ? undefined : this.spec.numbers?.[this.own(row)];
     if (number) this._number(box, number);
@@ -192,6 +195,24 @@ export class LessonTree extends TreeView {
     const label = this.round.short[this.round.tokens[row]] || this.label(row);
     text.textContent = cutWords(roomFor(this.plan, this.round, row), label);
     text.setAttribute("data-words", text.textContent); // which it is drawn from at another zoom
+  }
+
+  /** A token that its box has no room for is whole in narrower letters, if it can be read then. */
+  _lengthen(box, row) {
+    const text = box.querySelector(".token"),
+      cut = text.getAttribute("data-words");
+    if (!cut.endsWith("…")) return;
+    const { letters } = roomFor(this.plan, this.round, row),
+      [mark] = /^([●◇✓×·○] )?/.exec(cut),
+      whole = mark + this.label(row);
+    if (whole.length * NARROWEST > letters) return;
+    text.textContent = whole;
+    const free = this.plan.boxW - text.getAttribute("x") - EDGE,
+      length = Math.min(Math.floor(letters) * LETTER, free);
+    for (const [name, value] of Object.entries({ "data-words": whole, "data-length": length }))
+      text.setAttribute(name, value);
+    text.setAttribute("textLength", length);
+    text.setAttribute("lengthAdjust", "spacingAndGlyphs");
   }
 
   /** The number by which a node is guessed. */

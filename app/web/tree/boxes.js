@@ -18,6 +18,7 @@ const LEAST_GAP = 8; // between squeezed boxes side by side
 const LEAST_DROP = 2; // and below one another
 const SPARE = 2; // of a squeezed box's height, below its bars
 const WIDEST_LETTER = 8.25; // of a token then
+const SHORT = 6; // characters of a chance; of a longer one the space is narrower
 const FLAT_WORDS = 12; // characters of a chip that has its sums beside them
 export const MARK = { a: "✓", r: "×", u: "·", s: "○" };
 export const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" };
@@ -200,7 +201,8 @@ function bar(size, name, chance, place, start = size.left) {
   const x = (flat ? size.boxW - size.odds : start) + pitch * place;
   const y = flat ? 14 : large ? 34 : slim ? 29 + 20 * place : 29;
   const under = y + (flat ? 3.5 : large ? 5.5 : 4); // below the tail of a q
-  const words = s("text", { class: "odds", x, y }, `${name} ${percent(chance)}`);
+  const said = `${name} ${percent(chance)}`,
+    words = s("text", { class: said.length > SHORT ? "odds long" : "odds", x, y }, said);
   if (typeof chance !== "number") return [" ", words];
   const width = Math.max(1, full * chance).toFixed(1),
     look = { class: `bar ${name}`, x, y: under, width, height: flat ? 2.5 : 3.5 };

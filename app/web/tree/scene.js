@@ -172,10 +172,14 @@ export class TreeScene {
     }
   }
 
-  /** Where boxes are small on the screen, their tokens are cut to what can be read. */
+  /** Where boxes are small on the screen, their tokens are cut to what can be read; elsewhere some
+   * have narrower letters. */
   _cut(node) {
     const text = node.querySelector("[data-words]");
     if (!text) return;
+    const length = !this.far && text.getAttribute("data-length");
+    if (length) text.setAttribute("textLength", length);
+    else text.removeAttribute("textLength");
     const words = text.getAttribute("data-words");
     const room = Math.floor((this.plan.boxW * this.view.kx - 6) / CHAR);
     const brief = text.getAttribute("data-brief");
