@@ -107,11 +107,35 @@ def test_a_file_s_link_says_that_the_file_is_needed(visit: Open, tmp_path: Path)
     again = visit(url)
     expect(again.locator(".ds-banner:visible")).to_contain_text("open that file here")
     expect(again.locator(".ds-node:visible")).to_have_count(0)
-    again.locator("#ds-open-settings").click()
-    with again.expect_file_chooser() as chosen:
-        again.locator("#ds-open").click()
-    chosen.value.set_files(path)
+    open_file(again, path)
     expect(title(again)).to_have_text(at_round(6))
+
+
+PROMPTS_SEEN = """() => {
+  window.__seen = new Set();
+  const look = () => {
+    const box = document.querySelector("#ds-prompt textarea");
+    const isSeen = box && getComputedStyle(box).color !== "rgba(0, 0, 0, 0)";
+    if (isSeen) window.__seen.add(box.value);
+    setTimeout(look, 10);
+  };
+  look();
+}"""
+
+
+def test_a_reload_shows_no_other_prompt_than_that_of_the_run(visit: Open, tmp_path: Path):
+    path = tmp_path / "t.jsonl"
+    write_trace(path, Trace(make_header("a file's own prompt"), tuple(make_run(6)), {}))
+    page = visit()
+    page.add_init_script(f"({PROMPTS_SEEN})()")
+    open_file(page, path)
+    expect(page.locator(PROMPT)).to_have_value("a file's own prompt")
+    page.keyboard.press("End")
+    settled(page, "round=6")
+    page.reload()
+    expect(title(page)).to_have_text(at_round(6))
+    expect(page.locator(PROMPT)).to_have_value("a file's own prompt")
+    assert page.evaluate("[...window.__seen]") == ["a file's own prompt"]
 
 
 def test_a_comparison_s_link_has_its_place(visit: Open):
