@@ -26,7 +26,7 @@ from types import NoneType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from core.errors import UserError
-from core.methods.method import Range
+from core.ranges import Range
 
 REQUIRED = MISSING
 Read = Callable[[str], Any]

@@ -355,8 +355,8 @@ def test_bad_input_is_one_sentence_and_exit_code_2(call, toy, tmp_path, line):
 SAID = {
     "run ar --prompt x --drafter /nope": "there is no folder /nope",
     "run ar --prompt x --trace x.txt": "must be named NAME.jsonl or NAME.jsonl.gz",
-    "denoise --prompt x --length 0": "the length must be 1 to 16384 tokens, not 0",
-    "denoise --prompt x --length 99999999": "the length must be 1 to 16384 tokens",
+    "denoise --prompt x --length 0": "the length in tokens must be 1 to 16384, not 0",
+    "denoise --prompt x --length 99999999": "the length in tokens must be 1 to 16384",
     "model fetch nope": "there is no preset, folder or model 'nope'",
 }
 

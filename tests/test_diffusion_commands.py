@@ -155,7 +155,7 @@ def test_counts_that_are_kept_survive_a_disk_that_is_full(language, tmp_path, mo
         (["--length", "17", "--block", "8"], "multiple"),
         (["--block", "5"], "multiple"),
         (["--temperature", "-1"], "temperature"),
-        (["--ahead", "1.2"], "ahead must be from 0 to 1"),
+        (["--ahead", "1.2"], "ahead must be 0 to 1"),
         (["--tokens-per-step", "2", "--threshold", "0.9"], "name either"),
         (["--paces", "x3"], "must be a pace"),
     ],

@@ -184,10 +184,10 @@ def test_options_resolve_in_their_defaults_types():
         ("dart", {"": "1"}, "no option ''"),
         ("dart", {"beam": "many"}, "beam is a whole number.*'many'"),
         ("dart", {"epsilon": "small"}, "epsilon is a number"),
-        ("dart", {"epsilon": 1.0}, "epsilon must be between 0 and 1, not 1.0"),
+        ("dart", {"epsilon": 1.0}, "epsilon must be above 0 and below 1, not 1.0"),
         ("dart", {"ngram_at_first": "maybe"}, "ngram_at_first is yes or no"),
         ("treeflash", {"siblings": 0}, "siblings must be 1 to 1024, not 0"),
-        ("dflash+opt-tree", {"gain": -1}, "gain must be 0 or a number above it, not -1.0"),
+        ("dflash+opt-tree", {"gain": -1}, "gain must be at least 0, not -1.0"),
     ],
 )
 def test_options_that_do_not_fit_are_named(name, values, words):

@@ -28,7 +28,15 @@ from app.report.sections import PAIRED
 from core.rounds.causes import Cause
 from core.rounds.draft import Candidates, Draft, Proposal
 from core.rounds.round import Round, TargetProbs, Times, Verdict
-from core.stats import FEW_UNITS, bootstrap, middle_interval, resample, tau_interval, wilson
+from core.stats import (
+    FEW_SEEN,
+    FEW_UNITS,
+    bootstrap,
+    middle_interval,
+    resample,
+    tau_interval,
+    wilson,
+)
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import TraceWriter, write_trace
@@ -75,6 +83,7 @@ def test_depths_equal_a_plain_count(logged, method):
         assert row["tvd"] == pytest.approx(counts["tvd"] / seen)
         for k in range(1, 17):
             assert row[f"coverage_{k}"] == pytest.approx(counts[f"coverage_{k}"] / seen)
+        assert np.isnan(row["tvd_low"]) == (seen < FEW_SEEN), "two may lie close by chance"
 
 
 @pytest.mark.parametrize("method", METHODS)

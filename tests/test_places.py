@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from dataclasses import replace
 
@@ -252,6 +253,7 @@ def test_few_prompts_do_not_tell_whether_path_probabilities_come_true():
     other = replace(trace(rounds), header=replace(trace(rounds).header, prompt_text="other"))
     (found,) = trust(Tables.of([trace(rounds), other]))
     assert "whether they come true is not known from fewer than 5 prompts" in found.words
+    assert re.search(r"were accepted: [+−][\d.]+, over \d+ rounds\.$", found.words)
 
 
 def test_only_observed_nodes_share_a_depths_causes():

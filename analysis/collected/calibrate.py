@@ -39,6 +39,7 @@ from core.journal import FILE, Journal, open_journal
 from core.methods.names import PLAIN
 from core.models.target import Target
 from core.progress import Steps, silent
+from core.ranges import Range
 from core.rounds.draft import Array, Draft
 from core.rounds.round import GREEDY, new_tokens
 from core.verification.rules import TargetTokens
@@ -67,9 +68,8 @@ class CalibrationPlan:
         """Raises UserError with one sentence when a value is out of range."""
         for name, most in _MOST.items():
             value = getattr(self, name)
-            if value is not None and not 1 <= value <= most:
-                word = name.replace("_", " ")
-                raise UserError(f"the {word} must be 1 to {most}, not {value}")
+            if value is not None:
+                Range(1, most).check(f"the {name.replace('_', ' ')}", value)
         if self.anchors < self.seeds:
             raise UserError(f"{self.seeds} seeds need at least as many anchors")
         if prompts < 1:

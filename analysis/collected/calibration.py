@@ -24,7 +24,7 @@ from analysis.frames import COVERAGE
 from analysis.table_files import CSV, PARQUET, check_columns, reading_table, table_bytes
 from core.errors import UserError
 from core.files import replacing
-from core.stats import FEW_UNITS, TOO_FEW, Z
+from core.stats import FEW_SEEN, FEW_UNITS, TOO_FEW, Z
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -48,7 +48,7 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
     ``observed`` counts anchors. ``tvd_low`` and ``tvd_high`` are a 95 % interval, as in
     ``acceptance.per_depth``: the mean ± 1.96 standard errors, within [0, 1], anchors taken as
     independent. ``…_sd`` is the paper's band, the standard deviation over the seeds' means. NaN
-    where there is but one anchor, or one seed.
+    of fewer than ``FEW_SEEN`` anchors, or of one seed.
     """
     by = ["series", "depth"]
     measured = ["tvd", *COVERAGE]
@@ -56,7 +56,7 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
     means = pd.DataFrame(grouped[measured].mean())
     of_seeds = pd.DataFrame(table.groupby([*by, "seed"], sort=False)[measured].mean())
     spread = pd.DataFrame(of_seeds.groupby(by, sort=False).std(ddof=1))
-    error = Z * grouped["tvd"].sem()
+    error = Z * grouped["tvd"].sem().where(grouped.size() >= FEW_SEEN)
     found = means.assign(
         observed=grouped.size(),
         tvd_sd=spread["tvd"],

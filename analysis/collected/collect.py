@@ -51,6 +51,7 @@ from core.methods.names import PLAIN
 from core.methods.registry import choose, find_method
 from core.models.target import Target
 from core.progress import At, Steps, silent
+from core.ranges import Range
 from core.rounds.draft import MARGINAL, MAX_BUDGET, Array
 from core.rounds.round import GREEDY, Sampling
 from core.verification.rules import TargetTokens, VerificationRule
@@ -78,10 +79,7 @@ class CollectionPlan:
         Settings(1, self.new_tokens, self.sampling).check()
         if self.new_tokens < 2:
             raise UserError("collecting needs at least 2 new tokens")
-        if not 1 <= self.width <= MAX_BUDGET:
-            raise UserError(
-                f"the tokens kept per depth must be 1 to {MAX_BUDGET}, not {self.width}"
-            )
+        Range(1, MAX_BUDGET).check("the tokens kept per depth", self.width)
         if self.given is not None and not self.sampling.greedy:
             raise UserError("a given text is not sampled: leave the temperature at 0")
 

@@ -28,6 +28,7 @@ from core.drafting.session import Drafter
 from core.errors import UserError
 from core.models.language import Language
 from core.progress import At, Steps, silent
+from core.ranges import Range
 from core.rounds.draft import Array
 from core.rounds.node import known
 
@@ -50,10 +51,8 @@ class ProbePlan:
         """Raises UserError with one sentence when a value is out of range, and for so few texts
         that a verdict cannot follow, however long their answers are. ``depth``: of the drafter; no
         place is so near an answer's end."""
-        for name, least, most in (("new_tokens", 8, 4096), ("stride", 1, 64)):
-            if not least <= (value := getattr(self, name)) <= most:
-                word = name.replace("_", " ")
-                raise UserError(f"the {word} must be {least} to {most}, not {value}")
+        Range(8, 4096).check("the new tokens", self.new_tokens)
+        Range(1, 64).check("the stride", self.stride)
         _enough(texts * -(-max(0, self.new_tokens - depth) // UNIT), "are at most")
 
 

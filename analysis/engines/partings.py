@@ -38,7 +38,7 @@ class TextPair:
     one: Written
     other: Written
     difference: Difference | None
-    asked: Side | None = None
+    ask_target: Side | None = None
 
     @property
     def compared(self) -> bool:

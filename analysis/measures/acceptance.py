@@ -12,7 +12,7 @@ import pandas as pd
 from analysis.frames import COVERAGE, By, Frame, declared
 from analysis.measures.tables import Tables, grouped, timed
 from analysis.measures.units import mean_interval
-from core.stats import Z, wilson
+from core.stats import FEW_SEEN, Z, wilson
 from core.traces.schema import STAGES
 
 
@@ -21,7 +21,7 @@ def per_depth(tables: Tables, by: By = "method") -> pd.DataFrame:
     """Acceptance, TVD and coverage by depth, observed positions only.
 
     Intervals are 95 %: Wilson's for shares; for TVD the mean ± 1.96 standard errors, within
-    [0, 1], positions taken as independent.
+    [0, 1], positions taken as independent; NaN of fewer than ``FEW_SEEN``.
     """
     counted, known = ["tested", "accepted", "best"], ["entropy_q", *COVERAGE]
     positions = tables.each("positions", ["depth", "tvd", *counted, *known])
@@ -58,8 +58,9 @@ def best_columns(frame: Frame) -> None:
 
 
 def tvd_columns(frame: Frame) -> None:
-    """± 1.96 standard errors (``tvd_sem``) of each group's mean TVD, within [0, 1]."""
-    error = Z * frame.pop("tvd_sem")
+    """± 1.96 standard errors (``tvd_sem``) of each group's mean TVD, within [0, 1]; NaN of a few,
+    whose own spread tells little of the error."""
+    error = Z * frame.pop("tvd_sem").where(frame["probed"] >= FEW_SEEN)
     frame["tvd_low"] = (frame["tvd"] - error).clip(0, 1)
     frame["tvd_high"] = (frame["tvd"] + error).clip(0, 1)
 

@@ -2,9 +2,10 @@
 
 Two runs are a pair when all that decides the text is the same (``analysis.labels.text_key``). Where
 drafting is lossless token for token they write one text and differ only in drafting; ``same``
-counts where they did. Before and after a change of the target (quantised, in another precision, by
-another version of its engine) the texts may part: such runs are a pair where they were asked the
-same (``asked_key``). An interrupted run wrote only a part of its text and is in no pair.
+counts where they did, and ``beginnings`` where one goes on behind the other's end. Before and after
+a change of the target (quantised, in another precision, by another version of its engine) the texts
+may part: such runs are a pair where they were asked the same (``asked_key``). An interrupted run
+wrote only a part of its text and is in no pair.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def compare(tables: Tables, chosen: Sequence[tuple[str, str]] | None = None) -> 
         if not found["texts"]:
             continue
         mine, theirs = written[key][one], written[key][other]
-        found["same"] = sum(len(mine[text] | theirs[text]) == 1 for text in mine if text in theirs)
+        both = [mine[text] | theirs[text] for text in mine if text in theirs]
+        found["same"] = sum(len(texts) == 1 for texts in both)
+        found["beginnings"] = sum(map(_go_on, both)) - found["same"]
         values = {"tau": found.pop("value"), "other_tau": found.pop("other_value")}
         rows.append({"method": one, "other": other, **values, **found})
     return pd.DataFrame(rows)
@@ -112,6 +115,12 @@ def _written(tables: Tables, key: Key) -> dict[str, dict[str, set[bytes]]]:
         own = found.setdefault(str(method), {}).setdefault(text, set())
         own.add(tables.about[run].text.tobytes())
     return found
+
+
+def _go_on(texts: set[bytes]) -> bool:
+    """Whether each of these texts is the beginning of the longest."""
+    longest = max(texts, key=len)
+    return all(longest.startswith(text) for text in texts)
 
 
 def whole_runs(tables: Tables) -> Frame:

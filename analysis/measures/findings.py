@@ -232,11 +232,12 @@ def trust(tables: Tables, by: By = "method") -> Iterator[Finding]:
     gaps = places.drafting(tables).assign(gap=lambda rows: rows["surrogate"] - rows["accepted"])
     frame: Frame = reliability.surrogate(tables, by=by)
     for row in frame.to_dict("records"):
+        low, high = row["bias_low"], row["bias_high"]
+        within = "" if math.isnan(low) else f" {interval(low, high, sign=True)}"
         words = (
             f"Path probabilities: {_kept_promise(row)}. In a round they add up to "
             f"{number(row['expected'])} tokens, and {number(row['accepted'])} were accepted: "
-            f"{signed(row['bias'])} {interval(row['bias_low'], row['bias_high'], sign=True)}, over "
-            f"{plural(row['rounds'], 'round')}."
+            f"{signed(row['bias'])}{within}, over {plural(row['rounds'], 'round')}."
         )
         own = gaps[(gaps[by] == row[by]) & gaps["gap"].notna()]
         most = own.sort_values("gap", ascending=row["bias"] < 0, kind="stable")

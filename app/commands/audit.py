@@ -13,7 +13,7 @@ from app.commands import common
 from app.commands.options import BUDGETS, POSITIVE, MethodOptions, RequestOptions
 from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, one_line
-from core.methods.method import Range
+from core.ranges import Range
 
 if TYPE_CHECKING:
     from analysis.experiments.audit import Comparison, Mismatch

@@ -21,7 +21,7 @@ from core.diffusion.graph_files import load_graph
 from core.diffusion.nfe import NfeCounts, count_nfe
 from core.diffusion.request import DenoiseRequest, DenoiseSettings, Pace
 from core.errors import UserError
-from core.methods.method import Range
+from core.ranges import Range
 from core.traces.schema import summary
 
 if TYPE_CHECKING:

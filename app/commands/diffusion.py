@@ -9,8 +9,8 @@ from app.command_line import CommandOptions, option
 from app.terminal import ProgressBar, quiet_libraries
 from core.diffusion.request import DenoiseRequest, Pace
 from core.errors import UserError
-from core.methods.method import Range
 from core.models.embedded import NAME as EMBEDDED
+from core.ranges import Range
 
 if TYPE_CHECKING:
     from core.diffusion.models import DiffusionLanguage

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 from app.command_line import CommandOptions, option, words
 from core.errors import UserError
 from core.lines import LIMITS, UNLIMITED, Limits
-from core.methods.method import Range
 from core.methods.names import METHODS
 from core.methods.registry import find_method, runnable
 from core.models.embedded import NAME as EMBEDDED
+from core.ranges import Range
 from core.rounds.draft import MAX_BUDGET
 
 if TYPE_CHECKING:
@@ -160,7 +160,9 @@ class Prompts(CommandOptions):
     title: ClassVar[str] = "prompts"
     prompt: str | None = option(None, "one prompt; - reads it from stdin")
     prompts: Path | None = option(
-        None, 'many: .jsonl with a "prompt" field, or .txt with one prompt a line', metavar="FILE"
+        None,
+        'many: .jsonl with a "prompt" field, .json with a list of such, or .txt with one a line',
+        metavar="FILE",
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from app.command_line import CommandOptions, option
 from core.errors import UserError
-from core.methods.method import Range
+from core.ranges import Range
 
 if TYPE_CHECKING:
     from core.decoding.along import Reading

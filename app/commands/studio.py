@@ -13,7 +13,7 @@ from app.object_stores import here
 from app.temporary import ended_by_sigterm, temporary_files
 from app.terminal import say
 from core.errors import UserError
-from core.methods.method import Range
+from core.ranges import Range
 
 
 @dataclass(frozen=True, kw_only=True)

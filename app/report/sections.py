@@ -130,8 +130,8 @@ def _left_at(frame: Frame) -> Frame:
     ranks = [f"rank {rank}" for rank in range(2, later)]
     where = "rank " + frame["rank"].clip(upper=later).astype("string")
     where = where.replace(f"rank {later}", f"rank > {MAX_RANK}").fillna("not recorded")
-    where = where.where(~frame["outside"].astype(bool), "outside")
-    places = Categorical(where, [*ranks, f"rank > {MAX_RANK}", "outside", "not recorded"])
+    where = where.where(~frame["outside"].astype(bool), "not listed")
+    places = Categorical(where, [*ranks, f"rank > {MAX_RANK}", "not listed", "not recorded"])
     found = frame.assign(place=places).groupby(["method", "place"], observed=True, sort=False)
     told = found[["count", "drafted", "share"]].sum().reset_index()
     sums = told.groupby("method", observed=True)[["count", "drafted"]].transform("sum")
@@ -158,9 +158,11 @@ def _unpaired(tables: Tables, frame: Frame) -> Iterator[str]:
             if any(sampled(first[row[name]]) for name in ("method", "other"))
             else "`trace compare` says whether the others part at near ties."
         )
+        cut, texts = row["beginnings"], row["texts"]
         yield (
-            f"{row['method']} and {row['other']} wrote the same text in {row['same']} of "
-            f"{row['texts']}: {why}"
+            f"{row['method']} and {row['other']} wrote the same text in {row['same']} of {texts}"
+            + (f", and in {cut} one text is the other's beginning" if cut else "")
+            + (f": {why}" if row["same"] + cut < texts else ".")
         )
     for one, other in incomparable(tables):
         why = cautions(first[one], first[other]) or (

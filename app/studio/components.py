@@ -50,7 +50,6 @@ MOUNT_JS = """const page = {
   refill: (asked) => trigger('refill', asked), tab: () => trigger('tab'),
 };
 %s.then((all) => all['mounting.js'].mounted(page, (it) => all['%s/view.js'].mount(it)));"""
-OPEN_JS = f"() => {MODULES_JS}.then((all) => all['goto.js'].askForFiles())"
 TAB_JS = f"""() => {MODULES_JS}
   .then((all) => ({{__type__: 'update', selected: all['goto.js'].wantedTab()}}))"""
 REMEMBER_JS = """(...values) => %s.then((all) => { all['memory.js'].remember(%s, %s, values); });"""
@@ -186,9 +185,3 @@ def of_upload(
         return answer(file)
     except UserError as error:
         raise UserError(explained(error).replace(str(file), "this file")) from None
-
-
-def open_button(prefix: str, words: str) -> None:
-    """A button that lets somebody choose files, which open where they belong (``placing``)."""
-    opens = gr.Button(words, elem_id=f"{prefix}-open", size="sm", min_width=90)
-    opens.click(None, js=OPEN_JS)

@@ -12,7 +12,7 @@ from gradio.components import Component
 
 from analysis.charts.palette import LETTERS
 from app.studio import shipped
-from app.studio.components import QUIET, FormPlaces, open_button, view
+from app.studio.components import QUIET, FormPlaces, view
 from app.studio.methods import BUDGETS, NONE, OWN, MethodChoice, Methods, mapping, requests
 from app.studio.questions import Question, Route
 from core.decoding.request import RunRequest
@@ -106,7 +106,6 @@ def run_form(methods: Methods, places: FormPlaces) -> RunForm:
         )  # fmt: skip
         shared = _shared("ds")
         inputs = _inputs(methods, method, budget, "ds", DEFAULT)
-        open_button("ds", "Open a trace…")
     _say_settings(settings, methods, [inputs], shared["temperature"])
     return RunForm(prompt, start, stop, shared, [inputs])
 
@@ -118,7 +117,6 @@ def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
         begin = [*shipped.COMPARED, *[(NONE, shipped.COMPARED[-1][1])] * len(LETTERS)]
         slots = [_slot(methods, *place) for place in zip(LETTERS, begin, strict=False)]
         shared = _shared("ds-c")
-        open_button("ds-c", "Add traces…")
     _say_settings(settings, methods, slots, shared["temperature"])
     return RunForm(prompt, start, stop, shared, slots)
 

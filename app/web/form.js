@@ -3,7 +3,7 @@
 // what somebody typed is never written over.
 
 import { fill } from "./dom.js";
-import { keepTyped, recall, rememberPrompt, typedIn } from "./memory.js";
+import { keepLeft, keepTyped, recall, rememberPrompt, typedIn } from "./memory.js";
 import { nameRadios } from "./radios.js";
 
 const OPEN = "open",
@@ -77,6 +77,13 @@ function promptBox(prefix) {
   return panelOf(prefix)?.querySelector(`#${prefix}-prompt textarea`);
 }
 
+/** To the prompt, by a key: what is typed then stands in place of it. */
+export function toPrompt(prefix) {
+  const box = promptBox(prefix);
+  box?.focus();
+  box?.select();
+}
+
 /** Whether somebody has written another prompt into the form than that of a run on view. */
 export function isWritten(prefix, prompt) {
   const box = promptBox(prefix);
@@ -98,8 +105,10 @@ export function triggerOf(page, prefix) {
   return (name, asked) => page[name](asked && { ...asked, touched: touchesOf(prefix) });
 }
 
-/** Fill a form with what was typed into it before the page was left. */
+/** Fill a form with what was typed into it before the page was left; from then on its prompt is
+ *  seen (form.css): Gradio draws its first value before anything is known. */
 export function recallForm(prefix, trigger) {
+  panelOf(prefix).dataset.known = "";
   const kept = typedIn(prefix) && !touchesOf(prefix) && recall(prefix);
   if (!kept) return;
   const { prompt, ...others } = kept;
@@ -154,6 +163,7 @@ export async function formAbove(prefix) {
     if (within("stop", target)) return settings.focus();
     if (within("start", target)) press();
   });
+  window.addEventListener("pagehide", () => keepLeft(prefix, promptBox(prefix)?.value));
   panel.tabIndex = -1;
   const leave = () => panel.focus({ preventScroll: true }); // keys then act on what is on view
   panel.addEventListener("keydown", ({ key, shiftKey, target }) => {

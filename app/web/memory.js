@@ -40,6 +40,19 @@ export function keepTyped(prefix, on) {
   keepWords(TYPED(prefix), on ? "yes" : "no");
 }
 
+const LEFT = (prefix) => `draftscope-left-${prefix}`;
+
+/** Keep the prompt of a form that is left, which may be that of the run on view. */
+export function keepLeft(prefix, prompt) {
+  keep(PLACES[0], LEFT(prefix), JSON.stringify([window.location.hash, prompt]));
+}
+
+/** The prompt that this tab's form had when this address was left; undefined: it was not here. */
+export function leftHere(prefix) {
+  const [hash, prompt] = JSON.parse(kept(PLACES[0], LEFT(prefix)) ?? "[]");
+  return hash === window.location.hash ? prompt : undefined;
+}
+
 /** The form that was kept, or null. */
 export function recall(prefix) {
   try {

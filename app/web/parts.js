@@ -99,6 +99,11 @@ export function optionsOf(options) {
   return options.map(([value, words]) => h("option", { value }, words));
 }
 
+/** A button of a menu. */
+export function action(words, title, act) {
+  return button(words, { class: "ds-button", title }, act);
+}
+
 /** Everything that can be done with a thing, behind one "⋯". A press outside closes it, and so does
  *  what was chosen, unless that has more to say there (data-stays). */
 export function menu(label, items) {

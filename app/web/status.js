@@ -1,11 +1,11 @@
 // Beside the prompt, in the form's one line (above the view where there is no form): the states of
 // model and runs, what is on view, and one menu with what can be done with it.
 
-import { button, h, plural, say } from "./dom.js";
+import { h, plural, say } from "./dom.js";
 import { isWritten } from "./form.js";
-import { askForFiles } from "./goto.js";
-import { banner, menu } from "./parts.js";
+import { action, banner, menu } from "./parts.js";
 import { toolbar } from "./roving.js";
+import { openers } from "./studio/shelf.js";
 
 const NOTED = 6000; // milliseconds that a note stays
 const RUN_WORDS = { done: "done", stopped: "stopped", failed: "failed" };
@@ -121,20 +121,6 @@ export class StatusLine {
   get complaint() {
     return this.banner.hidden ? "" : this.banner.textContent;
   }
-}
-
-/** A button of the menu. */
-export function action(words, title, act) {
-  return button(words, { class: "ds-button", title }, act);
-}
-
-function openers() {
-  const anything = "Open any file where it belongs; files may also be dropped on the page",
-    folder = "Open a folder's traces, or a checkpoint";
-  return [
-    action("Open…", anything, () => askForFiles()),
-    action("Open a folder…", folder, () => askForFiles(true)),
-  ];
 }
 
 /** The words for a run that waits. */

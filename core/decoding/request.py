@@ -9,6 +9,7 @@ from core.errors import UserError
 from core.methods.method import Value, lazy
 from core.methods.names import DEFAULT
 from core.methods.registry import Chosen, find_method
+from core.ranges import Range
 from core.rounds.draft import MAX_BUDGET
 from core.rounds.round import GREEDY, Sampling
 
@@ -26,19 +27,16 @@ class Settings:
         """Raises UserError with one sentence when a value is out of range."""
         s = self.sampling
         check_budget(self.budget)
-        if self.max_new_tokens < 1:
-            raise UserError(f"max new tokens must be at least 1, not {self.max_new_tokens}")
+        Range(1).check("max new tokens", self.max_new_tokens)
         check_temperature(s.temperature)
         if s.top_k < 0:
             raise UserError(f"top-k must be 0 (off) or more, not {s.top_k}")
-        if not 0 < s.top_p <= 1:
-            raise UserError(f"top-p must be above 0 and at most 1, not {s.top_p}")
+        Range(0, 1, above=True).check("top-p", s.top_p)
 
 
 def check_budget(budget: int) -> None:
     """Raises UserError for a draft budget no run can have."""
-    if not 1 <= budget <= MAX_BUDGET:
-        raise UserError(f"the budget must be 1 to {MAX_BUDGET}, not {budget}")
+    Range(1, MAX_BUDGET).check("the budget", budget)
 
 
 def check_temperature(temperature: float) -> None:

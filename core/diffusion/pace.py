@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import UserError
+from core.ranges import Range
 from core.rounds.draft import Array
 
 MAX_TOKENS_PER_STEP = 1 << 10
@@ -27,12 +27,10 @@ class Pace:
 
     def check(self) -> None:
         """Raises UserError for a value out of range."""
-        if self.threshold is None and not 1 <= self.tokens <= MAX_TOKENS_PER_STEP:
-            raise UserError(
-                f"tokens per step must be 1 to {MAX_TOKENS_PER_STEP}, not {self.tokens}"
-            )
-        if self.threshold is not None and not 0 < self.threshold <= 1:
-            raise UserError(f"the threshold must be above 0 and at most 1, not {self.threshold}")
+        if self.threshold is None:
+            Range(1, MAX_TOKENS_PER_STEP).check("tokens per step", self.tokens)
+        else:
+            Range(0, 1, above=True).check("the threshold", self.threshold)
 
     @property
     def name(self) -> str:

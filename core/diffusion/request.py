@@ -10,6 +10,7 @@ from core.diffusion.draft_graph import DraftGraph
 from core.diffusion.graph_files import load_graph
 from core.diffusion.pace import ONE_BY_ONE, Pace
 from core.errors import UserError
+from core.ranges import Range
 from core.traces.schema import MAX_BLOCK
 
 PLAIN, SPIFFY = "denoise", "spiffy"  # the methods' names in a header
@@ -42,10 +43,8 @@ class DenoiseSettings:
     def check(self) -> None:
         """Raises UserError for a value out of range."""
         self.pace.check()
-        if not 1 <= self.length <= MAX_LENGTH:
-            raise UserError(f"the length must be 1 to {MAX_LENGTH} tokens, not {self.length}")
-        if not 1 <= self.block <= MAX_BLOCK:
-            raise UserError(f"the block must have 1 to {MAX_BLOCK} positions, not {self.block}")
+        Range(1, MAX_LENGTH).check("the length in tokens", self.length)
+        Range(1, MAX_BLOCK).check("the block's positions", self.block)
         if self.length % self.block:
             raise UserError(
                 f"the length must be a multiple of the block: {self.length} is not one of "
@@ -56,8 +55,7 @@ class DenoiseSettings:
                 f"{self.pace.tokens} tokens a step are more than the block's {self.block} positions"
             )
         check_temperature(self.temperature)
-        if not 0 <= self.ahead <= 1:
-            raise UserError(f"ahead must be from 0 to 1, not {self.ahead:g}")
+        Range(0, 1).check("ahead", self.ahead)
 
     def to_json(self) -> dict[str, Any]:
         """The settings as a trace's header holds them."""

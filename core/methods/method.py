@@ -21,39 +21,13 @@ from core.errors import UserError
 from core.methods.names import BUILDERS, DRAFTERS
 from core.models.hub import Source
 from core.models.presets import Value
+from core.ranges import Range
 
 Options = Mapping[str, Value]
 Flags = Callable[[int, Options], str]  # an engine's options for drafts of K tokens
 
 
 # ── options ──────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class Range:
-    """The range of a number, and the step a slider takes.
-
-    ``above``: the lower bound itself is excluded; ``below``: the upper one is.
-    """
-
-    low: float
-    high: float = math.inf
-    step: float = 1
-    above: bool = False
-    below: bool = False
-    log: bool = False  # a slider moves in powers of ten
-
-    def holds(self, value: float) -> bool:
-        low = value > self.low if self.above else value >= self.low
-        high = value < self.high if self.below else value <= self.high
-        return low and high and abs(value) < math.inf
-
-    def __str__(self) -> str:
-        if self.high == math.inf:
-            return f"above {self.low:g}" if self.above else f"{self.low:g} or a number above it"
-        if self.above or self.below:
-            return f"between {self.low:g} and {self.high:g}"
-        return f"{self.low:g} to {self.high:g}"
 
 
 @dataclass(frozen=True)
@@ -80,8 +54,8 @@ class Option:
     def read(self, value: Value) -> Value:
         """A value given as text or number, in the default's type. Raises UserError."""
         typed = self._typed(value)
-        if self.range is not None and not self.range.holds(float(typed)):
-            raise UserError(f"the option {self.name} must be {self.range}, not {typed}")
+        if self.range is not None:
+            self.range.check(f"the option {self.name}", cast(float, typed))
         return typed
 
     def _typed(self, value: Value) -> Value:

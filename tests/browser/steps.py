@@ -243,11 +243,11 @@ def at_round(number: int) -> re.Pattern[str]:
     return re.compile(rf"^Round {number} ")
 
 
-def open_file(page: Page, path: Path, button: str = "#ds-open") -> None:
-    if button in ("#ds-open", "#ds-c-open", "#ds-d-open"):
-        open_form(page, button[1:].removesuffix("-open"))
+def open_file(page: Page, path: Path, button: str = "") -> None:
+    """By a button, or by the menu beside the prompt."""
+    opens = page.locator(button) if button else None
     with page.expect_file_chooser() as chosen:
-        page.locator(button).click()
+        (opens or from_menu(page.locator(".ds-status:visible"), "Open a file…")).click()
     chosen.value.set_files(path)
 
 

@@ -107,11 +107,61 @@ def test_a_file_s_link_says_that_the_file_is_needed(visit: Open, tmp_path: Path)
     again = visit(url)
     expect(again.locator(".ds-banner:visible")).to_contain_text("open that file here")
     expect(again.locator(".ds-node:visible")).to_have_count(0)
-    again.locator("#ds-open-settings").click()
-    with again.expect_file_chooser() as chosen:
-        again.locator("#ds-open").click()
-    chosen.value.set_files(path)
+    open_file(again, path)
     expect(title(again)).to_have_text(at_round(6))
+
+
+SCALE = """() =>
+  document.querySelector("#ds-scope .ds-scene").getCTM().a.toFixed(2)"""
+
+
+def test_a_link_shows_the_same_zoom_and_the_words_of_a_whole_run(visit: Open, address: str):
+    page = visit(f"{address}/#trace=chat-ddtree-64&round=5")
+    expect(title(page)).to_have_text(at_round(5))
+    page.locator("#ds-scope .ds-tree").focus()
+    page.keyboard.press("w")
+    again = visit(settled(page, "round=5", "zoom=run"))
+    shape = again.locator("#ds-scope .ds-spine.shape")
+    expect(shape.locator(".word").nth(1)).to_have_text("␣enough")
+    page.keyboard.press("+")
+    url = settled(page, "round=5", "zoom=0.")
+    again = visit(url)
+    expect(title(again)).to_have_text(at_round(5))
+    expect(again.locator("#ds-scope .ds-spine.shape")).to_have_count(
+        page.locator("#ds-scope .ds-spine.shape").count()
+    )
+    assert page.evaluate(SCALE) == again.evaluate(SCALE)
+    again.set_viewport_size({"width": 500, "height": 800})  # columns without room for words
+    again.keyboard.press("w")
+    expect(again.locator("#ds-scope .ds-spine.shape .here")).to_be_attached()
+    expect(again.locator("#ds-scope .ds-spine.shape .word")).to_have_count(0)
+
+
+PROMPTS_SEEN = """() => {
+  window.__seen = new Set();
+  const look = () => {
+    const box = document.querySelector("#ds-prompt textarea");
+    const isSeen = box && getComputedStyle(box).color !== "rgba(0, 0, 0, 0)";
+    if (isSeen) window.__seen.add(box.value);
+    setTimeout(look, 10);
+  };
+  look();
+}"""
+
+
+def test_a_reload_shows_no_other_prompt_than_that_of_the_run(visit: Open, tmp_path: Path):
+    path = tmp_path / "t.jsonl"
+    write_trace(path, Trace(make_header("a file's own prompt"), tuple(make_run(6)), {}))
+    page = visit()
+    page.add_init_script(f"({PROMPTS_SEEN})()")
+    open_file(page, path)
+    expect(page.locator(PROMPT)).to_have_value("a file's own prompt")
+    page.keyboard.press("End")
+    settled(page, "round=6")
+    page.reload()
+    expect(title(page)).to_have_text(at_round(6))
+    expect(page.locator(PROMPT)).to_have_value("a file's own prompt")
+    assert page.evaluate("[...window.__seen]") == ["a file's own prompt"]
 
 
 def test_a_comparison_s_link_has_its_place(visit: Open):

@@ -307,10 +307,10 @@ def test_a_run_that_is_gone_is_said_and_can_no_longer_be_stopped(browser: Browse
 def test_traces_open_and_others_open_where_they_belong(page: Page, tmp_path: Path):
     for name, trace in zip(("spiffy", "plain"), traces(block=16), strict=True):
         write_trace(tmp_path / f"{name}.jsonl.gz", trace)
-    open_file(page, tmp_path / "spiffy.jsonl.gz", "#ds-d-open")
+    open_file(page, tmp_path / "spiffy.jsonl.gz")
     expect(heading(page)).to_contain_text("Step 1 of 32")
     write_trace(tmp_path / "ar.jsonl", Trace(make_header(), tuple(make_run()), {}))
-    open_file(page, tmp_path / "ar.jsonl", "#ds-d-open")
+    open_file(page, tmp_path / "ar.jsonl")
     expect(page.locator(".ds-drop-said p")).to_have_text("ar.jsonl: opened in Run")
     expect(page.locator("#ds-panel .ds-about")).to_contain_text("why?")
 

@@ -234,7 +234,7 @@ def test_the_menu_opens_files_and_a_folder_by_the_keyboard(visit: Open, tmp_path
     page = visit()
     settle(page)
     with page.expect_file_chooser() as chosen:
-        from_menu(page.locator("#ds-view-run"), "Open…").press("Enter")
+        from_menu(page.locator("#ds-view-run"), "Open a file…").press("Enter")
     chosen.value.set_files(TRACES / "chat-dart.jsonl.gz")
     expect(said(page)).to_have_text("chat-dart.jsonl.gz: opened in Run")
     expect(page.locator("#ds-view-run details.ds-menu[open]")).to_have_count(0)

@@ -132,6 +132,18 @@ def test_a_click_opens_the_inspector_and_escape_closes_it(replay: Open):
     expect(page.locator(f"{NODE}.selected")).to_have_count(0)
 
 
+def test_a_key_leads_to_the_prompt_and_back(visit: Open):
+    page = visit()
+    run(page, "hello")
+    page.keyboard.press("i")
+    expect(page.locator(PROMPT)).to_be_focused()
+    page.keyboard.type("another one")
+    expect(page.locator(PROMPT)).to_have_value("another one")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Home")
+    expect(title(page)).to_have_text(at_round(1))
+
+
 def test_search_help_fit_and_zoom(replay: Open):
     page = replay()
     page.locator(".ds-tree").focus()

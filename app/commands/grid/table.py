@@ -18,9 +18,9 @@ from core import VERSION
 from core.decoding.request import RunRequest
 from core.files import replacing
 from core.journal import alone
-from core.methods.method import Range
 from core.methods.names import PLAIN
 from core.progress import Steps
+from core.ranges import Range
 
 if TYPE_CHECKING:
     from analysis.experiments.family import Entry

@@ -30,7 +30,7 @@ from core.diffusion.draft_graph_search import (
 from core.diffusion.graph_files import write_graph
 from core.errors import UserError
 from core.journal import Journal, alone, key_of
-from core.methods.method import Range
+from core.ranges import Range
 
 if TYPE_CHECKING:
     from core.diffusion.models import DiffusionLanguage

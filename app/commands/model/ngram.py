@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from app.command_line import REQUIRED, CommandOptions, option, words
 from app.terminal import ProgressBar, one_line, quiet_libraries
 from core.errors import UserError
-from core.methods.method import Range
 from core.models.embedded import NAME as EMBEDDED
+from core.ranges import Range
 
 if TYPE_CHECKING:
     from core.ngram import BuildOptions, NgramStore

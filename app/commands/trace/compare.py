@@ -15,8 +15,8 @@ from app.commands.options import POSITIVE, Model
 from app.object_stores import here
 from app.terminal import ProgressBar, console, one_line, table
 from core.errors import UserError
-from core.methods.method import Range
 from core.methods.names import PLAIN
+from core.ranges import Range
 
 if TYPE_CHECKING:
     from analysis.engines.partings import LogP, Partings, TextPair

@@ -10,7 +10,7 @@ import gradio as gr
 from gradio.components import Component
 
 from app.studio import shipped
-from app.studio.components import QUIET, FormPlaces, Studio, Tab, open_button
+from app.studio.components import QUIET, FormPlaces, Studio, Tab
 from app.studio.forms import StartForm, prompt_bar
 from app.studio.methods import Methods, mapping
 from app.studio.questions import OfRun, Route
@@ -60,7 +60,6 @@ def denoise_form(_: Methods, places: FormPlaces) -> DenoiseForm:
     prompt, settings, start, stop = prompt_bar("ds-d", places, shipped.DENOISED["code"])
     with places.more:
         inputs = _inputs(settings)
-        open_button("ds-d", "Open one trace, or two…")
     with places.view:
         if not DENOISER.is_dir():
             gr.HTML(f'<p class="dn-missing">{MISSING}</p>', apply_default_css=False)

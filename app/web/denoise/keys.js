@@ -1,10 +1,11 @@
 // The keys of Denoise.
 
+import { toPrompt } from "../form.js";
 import { callEdge } from "./steps.js";
 
 export const KEYS =
   "Space plays · ← → one step · Shift ← → one call · Home End · ↑ ↓ drafts · f fits the graph · " +
-  "e examples · Esc closes";
+  "i to the prompt · e examples · Esc closes";
 
 /** The act of a key for a DenoiseView; undefined: none. */
 export function actOf(view, { key, shiftKey }) {
@@ -14,6 +15,7 @@ export function actOf(view, { key, shiftKey }) {
   const acts = {
     " ": () => player.toggle(),
     e: () => view.shelf.open(),
+    i: () => toPrompt("ds-d"),
     ArrowLeft: () => along(-1),
     ArrowRight: () => along(1),
     Home: () => player.walk(-view.reach),

@@ -2,8 +2,8 @@
 
 import { h } from "../dom.js";
 import { Feed } from "../feed.js";
+import { action } from "../parts.js";
 import { takeAnswer, whyNot } from "../save/files.js";
-import { action } from "../status.js";
 import { stepsOf } from "./steps.js";
 
 export class DenoiseRun {

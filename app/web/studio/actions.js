@@ -4,7 +4,7 @@ import { rootPlace } from "../align.js";
 import { h, plural } from "../dom.js";
 import { openForm } from "../form.js";
 import { goTo } from "../goto.js";
-import { action } from "../status.js";
+import { action } from "../parts.js";
 import { notFromCourse } from "./from-course.js";
 
 export class RunActions {

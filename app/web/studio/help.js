@@ -18,6 +18,7 @@ const HELP = [
   ["a", "back to the accepted path"],
   ["+ −", "zoom in, zoom out; also Ctrl and the wheel, or a pinch; drag to move"],
   ["Wheel", "zooms where the page cannot be scrolled; sideways, or with Shift, moves the tree"],
+  ["i", "to the prompt; Enter starts, Esc leaves it"],
   ["/", "search a token, or words of the text; Enter goes to the next one, in other rounds too"],
   ["d", "in a comparison, the next place where acceptance differs; D: before"],
   ["n N", "next row, row before in the table of rounds: with a filter, the next match"],

@@ -1,5 +1,7 @@
 // The keys of Run and Compare.
 
+import { toPrompt } from "../form.js";
+
 /** The act of each key, by the key's name, for a Studio. */
 export function actsOf(studio, shift) {
   const { active, guide, panes } = studio,
@@ -30,6 +32,7 @@ export function actsOf(studio, shift) {
     t: () => studio.look.toggleTable(),
     e: () => studio.shelf?.open(),
     s: () => active.menu.button.disabled || active.menu.open(),
+    i: () => toPrompt(studio.where.stop),
     "/": () => studio.search.box.focus(),
     "?": () => studio.help.showModal(),
     Escape: () => {

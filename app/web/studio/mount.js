@@ -3,7 +3,7 @@
 import { onShown, readAddress, viewOf } from "../address.js";
 import { answered } from "../feed.js";
 import { formAbove, recallForm, triggerOf, writePrompt } from "../form.js";
-import { typedIn } from "../memory.js";
+import { leftHere, typedIn } from "../memory.js";
 import { News } from "../news.js";
 import { Studio } from "../studio.js";
 import { notFromCourse } from "./from-course.js";
@@ -16,9 +16,10 @@ export async function mountStudio(page, setting) {
   const source = { ...page.server, news: new News() },
     trigger = triggerOf(page, setting.stop),
     studio = new Studio(page.element, source, trigger, { ...setting, bar });
-  const state = readAddress();
+  const state = readAddress(),
+    known = promptNamed(state, page.props.value) ?? leftHere(setting.stop);
   if (viewOf(state) === setting.view && !typedIn(setting.stop))
-    writePrompt(setting.stop, promptNamed(state, page.props.value)); // another would flash up
+    writePrompt(setting.stop, known ?? (state.run && "")); // another would flash up
   recallForm(setting.stop, trigger);
   onShown(studio.scope, () => lookAt(setting.view));
   studio.link.listen(async (atStart) => {

@@ -2,7 +2,8 @@
 // The tickets on view survive a reload of this tab, and nothing else does.
 
 import { h } from "../dom.js";
-import { dialog, LETTERS } from "../parts.js";
+import { askForFiles } from "../goto.js";
+import { action, dialog, LETTERS } from "../parts.js";
 import { keep, keepList, kept, keptList } from "../storage.js";
 
 export const RAISED = "draftscope-raised"; // an event of a dialog that lies over the page now
@@ -38,11 +39,24 @@ export function emptyView([title, ...words], gallery) {
   return h("div", { class: "ds-empty" }, parts, gallery ? gallery.element : "");
 }
 
+/** Buttons that let somebody choose files of their own. */
+export function openers() {
+  const anything =
+      "Open a trace, or any file where it belongs; files may also be dropped on the page",
+    folder = "Open a folder's traces, or a checkpoint";
+  return [
+    action("Open a file…", anything, () => askForFiles()),
+    action("Open a folder…", folder, () => askForFiles(true)),
+  ];
+}
+
 /** The shelf of examples and earlier runs, over the page. */
 export class Shelf {
   constructor(gallery) {
     this.gallery = gallery;
-    this.element = dialog("Examples and runs", "ds-shelves", gallery.element);
+    const own = h("div", { class: "ds-cards" }, openers());
+    own.addEventListener("click", () => this.close()); // what is opened is to be seen
+    this.element = dialog("Examples and runs", "ds-shelves", own, gallery.element);
   }
 
   get isOpen() {
