@@ -38,7 +38,7 @@ class TextPair:
     one: Written
     other: Written
     difference: Difference | None
-    ask_target: Side | None = None
+    asked: Side | None = None
 
     @property
     def compared(self) -> bool:
