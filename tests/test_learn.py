@@ -491,6 +491,18 @@ def test_the_last_chapter_shows_the_reports_numbers(made: dict):
         assert shown == [tau[f"{method} 64", source] for source in measured.SOURCES]
 
 
+def test_a_method_keeps_its_colour_from_figure_to_figure_of_the_last_chapter(made: dict):
+    colours: dict[str, set[str]] = {}
+    for step in (made["chapters"][-1]["steps"][at] for at in (0, 1, 3)):
+        for each in step["side"]["figures"][0]["data"]:
+            if each["meta"].get("points"):
+                name = each["meta"]["name"].removesuffix(", chain of 7")
+                colours.setdefault(name, set()).add(each["marker"]["color"])
+    assert {"DFlash", *(name for name in measured.ORDER)} <= colours.keys()
+    assert all(len(each) == 1 for each in colours.values())
+    assert len(set.union(*colours.values())) == len(colours)
+
+
 def test_what_more_nodes_bring_is_the_ratio_of_the_line_s_ends(made: dict):
     step = made["chapters"][-1]["steps"][0]
     lines = [
