@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -152,20 +151,6 @@ def numbers(seed, *shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def committed(drafter, width):
-    """Rounds of a drafter: (the text that is committed, its features [n, ``width``], the root)."""
-    rng, text, features, root = np.random.default_rng(3), [], numbers(0, 0, width), 7
-    drafter.reset(40)
-    for size in (5, 1, 3):  # tokens that a round commits, in one extension or two
-        fresh = [root, *rng.integers(0, 47, size - 1).tolist()]
-        own = numbers(len(text) + 1, size, width)
-        drafter.extend(fresh[:1], own[:1])
-        if size > 1:
-            drafter.extend(fresh[1:], own[1:])
-        text, features, root = text + fresh, torch.cat([features, own]), int(rng.integers(0, 47))
-        yield text, features, root
-
-
 IDS = torch.tensor([1, 4, 5, 9, 11, 17, 20, 21, 28, 30, 33, 40, 44, 46])
 
 
@@ -218,9 +203,9 @@ def tokens_after(draft, row):
     return [int(draft.tokens[r]) for r in draft.path(row)]
 
 
-def check_draft(draft, slow):
+def check_draft(draft, slow, near):
     """log q of every drafted node is ``slow``'s log q [V] after the path before it."""
     after = cache(lambda parent: slow(tokens_after(draft, parent)))  # siblings share it
     for row in range(1, len(draft)):
         parent, token = int(draft.parents[row]), int(draft.tokens[row])
-        assert draft.log_q[row] == pytest.approx(float(after(parent)[token]), abs=2e-5)
+        assert draft.log_q[row] == pytest.approx(float(after(parent)[token]), abs=near)

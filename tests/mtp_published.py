@@ -19,6 +19,7 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.cache_utils import DynamicCache, MtpCache
 from transformers.modeling_layers import MtpModel
 
 from core.models.hugging_face import ATTENTION
@@ -147,3 +148,38 @@ def language(main, folder):
         name="toy", model=own, folder=folder, device=torch.device("cpu"),
         embedding=own.get_input_embeddings(), stop_ids=frozenset(),
     )  # fmt: skip
+
+
+def states(main, tokens):
+    """The target's last hidden states [T, h] of a text, as a drafter gets them."""
+    return main(torch.tensor([tokens]), output_hidden_states=True).hidden_states[-1][0]
+
+
+def slow_log_q(main, head, tokens, path):
+    """log q [V] after a path that begins with the root: transformers' layers, one row at a time, or
+    of several layers each over the whole text."""
+    count, given = len(head.layers), list[torch.Tensor]()
+    hook = main.model.norm.register_forward_hook(lambda module, args, out: given.extend(args))
+    hidden = states(main, tokens)
+    hook.remove()
+    if main.early:
+        hidden = given[0][0]  # before the final norm
+    if count > 1:
+        made, text = hidden, torch.tensor([[*tokens, *path]])
+        for layer in range(len(path)):
+            rows = torch.arange(layer + 1, layer + 1 + len(tokens))[None]
+            made = head.forward_layer(
+                layer,
+                (hidden if main.early else made)[None],
+                rows,
+                MtpCache(),
+                input_ids=text[:, rows[0]],
+            )[0]
+        return head.shared_head(made[-1]).float().log_softmax(-1)
+    kv, out = DynamicCache(), None
+    for at, token in enumerate([*tokens[1:], *path]):
+        fed = hidden[at] if at < len(tokens) else out
+        out = head.forward_layer(
+            0, fed[None, None], torch.tensor([[at + 1]]), kv, input_ids=torch.tensor([[token]])
+        )[0, 0]
+    return head.shared_head(out).float().log_softmax(-1)

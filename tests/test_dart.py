@@ -1,70 +1,16 @@
 """The DART drafter against the method recomputed from scratch every round."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
 from analysis.measures.probe import observe
 from core.methods.dart.model import DartConfig, PrefixRows
-from core.models.layers import Rope
-from tests import toys
-from tests.drafter_reference import assert_close, listed, log_q, mlp, norm, numbers, rotate
+from tests import slow_methods, toys
+from tests.drafter_reference import assert_close, listed, log_q, numbers
 from tests.toys import PROMPT, run, tree
 
 TARGET_LAYERS = DartConfig.feature_layers(4)
-
-
-# ── the method, plainly ──────────────────────────────────────────────────────────────────────────
-
-
-def slow_rows(config, w, features, next_embeddings):
-    """methods.md word by word: rows for the head from a whole prefix, one head and row at a time.
-
-    features [n, 3h] of the prefix's tokens, next_embeddings [n, h] of the tokens after them.
-    """
-    eps, width, masks = config.rms_norm_eps, config.head_dim, config.draft_length
-    hidden, count = config.hidden_size, len(features)
-    share = config.num_attention_heads // config.num_key_value_heads
-    layer = {k.removeprefix("midlayer."): v for k, v in w.items()}
-    x = features @ w["fc.weight"].T
-    embedded = norm(next_embeddings, layer["input_layernorm.weight"], eps)
-    prefix = torch.cat([embedded, norm(x, layer["hidden_norm.weight"], eps)], 1)
-    inputs = torch.cat([prefix, layer["mask_rep"].repeat(masks, 1)])
-    residual = torch.cat([x, layer["mask_rep"][:hidden].repeat(masks, 1)])
-    rows = count + masks
-    out = torch.zeros(rows, config.num_attention_heads, width, dtype=x.dtype)
-    for head in range(config.num_attention_heads):
-        at = slice(head * width, (head + 1) * width)
-        kv = slice(head // share * width, (head // share + 1) * width)
-        query = inputs @ layer["self_attn.q_proj.weight"][at].T
-        key = inputs @ layer["self_attn.k_proj.weight"][kv].T
-        value = inputs @ layer["self_attn.v_proj.weight"][kv].T
-        query = torch.stack([rotate(q, i, config.rope) for i, q in enumerate(query)])
-        key = torch.stack([rotate(k, i, config.rope) for i, k in enumerate(key)])
-        for row in range(rows):  # strictly causal: a row sees itself and what stands before
-            seen = slice(0, row + 1)
-            weights = (query[row] @ key[seen].T / math.sqrt(width)).softmax(-1)
-            out[row, head] = weights @ value[seen]
-    x = residual + out.flatten(1) @ layer["self_attn.o_proj.weight"].T
-    x = x[count - 1 :]
-    x = x + mlp(norm(x, layer["post_attention_layernorm.weight"], eps), layer)
-    return norm(norm(x, w["norm.weight"], eps), w["norm.weight"], eps)  # twice, as released
-
-
-def slow_log_q(drafter, tokens, root, features):
-    """log q [L, V] in float64; what the head does not cover is impossible."""
-    owner = toys.model()
-    after = torch.tensor([*tokens[1:], root])
-    embedded = owner.get_input_embeddings().weight[after]
-    rows = slow_rows(drafter.model.config, drafter.model.state_dict(), features, embedded)
-    log_q = (rows @ drafter.head.weight.T / drafter.temperature).log_softmax(-1)
-    if drafter.covered is None:
-        return log_q
-    whole = torch.full((len(rows), toys.VOCABULARY), -torch.inf, dtype=log_q.dtype)
-    whole[:, drafter.covered.ids] = log_q
-    return whole
 
 
 def after(tokens, root, width=16, features=None, **how):
@@ -73,47 +19,7 @@ def after(tokens, root, width=16, features=None, **how):
     features = numbers(2, len(tokens), 96) if features is None else features
     drafter.reset(30)
     drafter.extend(tokens, features)
-    return drafter.begin(root, width), slow_log_q(drafter, tokens, root, features)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"num_key_value_heads": 4},
-        {"num_key_value_heads": 1, "head_dim": 16},
-        {"draft_length": 1},
-        {"rope": Rope(500.0), "rms_norm_eps": 1e-1},
-        {"temperature": 0.5},
-        {"temperature": 2.0},
-    ],
-)
-@pytest.mark.parametrize("count", [1, 2, 13])
-def test_the_network_equals_the_method_written_out(changes, count):
-    session, expected = after(list(range(3, 3 + count)), 7, **changes)
-    assert expected.shape == (changes.get("draft_length", 6) + 1, toys.VOCABULARY)
-    assert_close(log_q(session), expected, 2e-5)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_rounds_of_any_commits_equal_a_fresh_computation(seed):
-    """Only new rows are projected, masks leave nothing behind, the last row waits for its root."""
-    rng = np.random.default_rng(seed)
-    drafter = toys.dart_drafter(seed=1, ids=range(5, 40) if seed == 2 else None)
-    context, features = [], numbers(0, 0, 96)
-    drafter.reset(80)
-    root = 9
-    for size in (int(rng.integers(1, 20)), *rng.integers(1, 8, 8).tolist()):
-        fresh = [root, *rng.integers(0, 48, size - 1).tolist()]
-        own = numbers(len(context) + 1, size, 96)
-        cut = size // 2  # in one extension or two
-        if cut:
-            drafter.extend(fresh[:cut], own[:cut])
-        drafter.extend(fresh[cut:], own[cut:])
-        context, features = context + fresh, torch.cat([features, own])
-        root = int(rng.integers(0, 48))
-        found = log_q(drafter.begin(root, 16))
-        assert_close(found, slow_log_q(drafter, context, root, features), 2e-5)
+    return drafter.begin(root, width), slow_methods.dart(drafter, tokens, features, root)
 
 
 @pytest.mark.parametrize("head", [None, "reduced"])
@@ -133,7 +39,7 @@ def test_in_the_loop_every_rounds_q_is_that_of_the_text_so_far(head, sampling):
     for record, ours in list(zip(found.rounds, seen, strict=True))[:25]:
         tokens, root = text[: record.position], text[record.position]
         features = toys.full_forward(tokens, layers=TARGET_LAYERS).features
-        assert_close(ours, slow_log_q(drafter, tokens, root, features), 2e-5)
+        assert_close(ours, slow_methods.dart(drafter, tokens, features, root), 2e-5)
         assert np.isfinite(record.probe.tvd).all()
         if head:
             assert set(record.draft.tokens[1:].tolist()) <= set(covered)
@@ -156,7 +62,7 @@ def test_blocks_side_by_side_equal_blocks_alone():
     together = model(own, ends, context, torch.arange(20)[None] < ends[:, None])
     for index, end in enumerate(ends.tolist()):
         w = model.state_dict()
-        alone = slow_rows(model.config, w, features[: end + 1], embedded[: end + 1])
+        alone = slow_methods.dart_rows(model.config, w, features[: end + 1], embedded[: end + 1])
         assert_close(together[index], alone, 2e-5)
 
 

@@ -1,9 +1,7 @@
-"""The EAGLE-3 drafter against the method recomputed node by node, its files and its training."""
+"""The EAGLE-3 drafter: texts, its files and its training."""
 
 import json
-import math
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -26,19 +24,13 @@ from core.methods.loading import load_drafter
 from core.methods.method import DepthOptions, find_drafter
 from core.models.checkpoint import WithHead, covered, holds_tokens
 from core.models.language import Language
-from core.models.layers import Rope
 from core.train.fit import Fit
 from core.train.options import FitSettings
-from tests import toys
+from tests import slow_methods, toys
 from tests.drafter_reference import (
     IDS,
     assert_close,
-    check_draft,
-    committed,
-    norm,
     numbers,
-    slow_layers,
-    tokens_after,
 )
 from tests.timing import amount, usually
 from tests.toys_on_disk import write_checkpoint
@@ -46,90 +38,6 @@ from tests.training_toys import training_document
 
 PUBLISHED = Path(__file__).with_name("published.json")
 SWITCHES = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-
-
-# ── the method, plainly ──────────────────────────────────────────────────────────────────────────
-
-
-def slow_log_q(drafter, tokens, features, path):
-    """log q [V] after a path that begins with the root: a chain of rows, one at a time.
-
-    tokens [n] and features [n, F·h] are the context's. Row i joins the feature of token i with the
-    embedding of token i + 1; after the context the features are the last layer's own.
-    """
-    config, eps = drafter.model.config, drafter.model.config.rms_norm_eps
-    w = drafter.model.state_dict()
-    if config.norm_before_fc:
-        features = norm(features, w["input_norm.weight"], eps)
-    if config.fc_norm:
-        parts = features.chunk(features.shape[1] // config.hidden_size, 1)
-        parts = [norm(part, w[f"fc_norm.{i}.weight"], eps) for i, part in enumerate(parts)]
-        features = torch.cat(parts, 1)
-    given = features @ w["fc.weight"].T
-    whole = [*tokens, *path]
-    embedded = toys.model().get_input_embeddings().weight[torch.tensor(whole)]
-    kept, out = [([], []) for _ in range(config.num_hidden_layers)], None  # each layer's
-    for i in range(len(whole) - 1):
-        x = given[i] if i < len(tokens) else out
-        x = slow_layers(config, w, x, embedded[i + 1], kept, i, len(tokens))
-        last = norm(x, w["norm.weight"], eps)
-        out = last if config.norm_output else x
-    logits = drafter.head.weight @ last / drafter.options.temperature
-    if drafter.covered is None:
-        return logits.log_softmax(-1)
-    found = torch.full((toys.VOCABULARY,), -math.inf, dtype=logits.dtype)
-    found[drafter.covered.ids] = logits.log_softmax(-1)
-    return found
-
-
-CHANGES = [
-    {},
-    {"num_key_value_heads": 4, "rope": Rope(500.0)},
-    {"temperature": 0.5, "ids": IDS},
-    *({switch: True} for switch in SWITCHES),
-    {"window": 3},
-    {"window": 1},
-    {**dict.fromkeys(SWITCHES, True), "ids": IDS, "layers": (0, 3), "head_dim": 16},
-    {"num_hidden_layers": 2},
-    {"num_hidden_layers": 3, "window": 3, "whole": (1,), "qk_norm": True},
-    {"num_hidden_layers": 2, "window": 2, "ids": IDS, "norm_output": True},
-    {"num_hidden_layers": 3, "window": 2, "whole": (0, 2), "norm_before_residual": True},
-]
-
-
-@pytest.mark.parametrize("changes", CHANGES)
-@pytest.mark.parametrize("builder", [DynamicTree(4), best_first])
-def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(changes, builder, monkeypatch):
-    monkeypatch.setattr("core.methods.eagle3.model.PREFIX_CHUNK", 2)
-    drafter = toys.eagle_drafter(**changes)
-    for tokens, features, root in committed(drafter, drafter.model.fc.in_features):
-        session = drafter.begin(root, 16)
-        nodes = amount(9, 14)
-        draft = builder(session, [*tokens, root], nodes)
-        assert draft.nodes == nodes and draft.depths.max() > 1
-        check_draft(draft, partial(slow_log_q, drafter, tokens, features))
-    path = tokens_after(draft, int(draft.depths.argmax()))[: drafter.max_depth]
-    for depth, row in enumerate(session.log_q(path)):  # nodes of another path are not seen
-        assert_close(row, slow_log_q(drafter, tokens, features, path[: depth + 1]), 2e-5)
-    assert_close(session.log_q([2])[0], slow_log_q(drafter, tokens, features, [2]), 2e-5)
-
-
-@pytest.mark.parametrize("layers", [1, 2, 3])
-@pytest.mark.parametrize("window", [0, 2])
-def test_q_along_a_text_in_one_pass_equals_a_fresh_forward_at_every_place(layers, window):
-    """As training, ``diagnose`` and ``calibrate`` read it; the same by sessions of one pass."""
-    drafter = toys.eagle_drafter(num_hidden_layers=layers, window=window)
-    tokens, features = torch.arange(3, 43, 2), numbers(5, 20, 96)
-    anchors = torch.tensor([1, 2, 9, 17])
-    found = drafter.log_q_at(tokens, features, anchors)
-    sessions = drafter.begin_each(tokens, features, anchors, 8)
-    for place, (anchor, session) in enumerate(zip(anchors.tolist(), sessions, strict=True)):
-        path = [*tokens[anchor:].tolist(), 41, 41, 41][: drafter.max_depth]
-        for depth in range(drafter.max_depth):
-            context = tokens[:anchor].tolist()
-            slow = slow_log_q(drafter, context, features[:anchor], path[: depth + 1])
-            assert_close(found[place, depth], slow, 1e-6)
-        assert_close(session.log_q(path), found[place], 1e-6)
 
 
 def test_a_level_is_one_batch():
@@ -485,7 +393,7 @@ def test_the_loss_is_that_of_chains_drafted_one_by_one(tmp_path, shards, monkeyp
                 continue
             context = found.tokens[:anchor].tolist()
             path = found.tokens[anchor : at + 1].tolist()
-            log_q = slow_log_q(drafter, context, features[:anchor], path)
+            log_q = slow_methods.eagle3(drafter, context, features[:anchor], path)
             ids, p = found.top_ids[at, :kept].long(), found.top_logp[at, :kept].double().exp()
             inside = torch.isin(ids, IDS)
             p = p[inside] * p.sum() / p[inside].sum()

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from itertools import pairwise, product
-from types import SimpleNamespace
+from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
-    DynamicCache,
-    Gemma4AssistantConfig,
-    Gemma4AssistantForCausalLM,
     Gemma4ForCausalLM,
     Gemma4TextConfig,
 )
@@ -27,157 +21,24 @@ from core.drafting.builders import Chain, DynamicTree, SampledChain, best_first
 from core.errors import UserError
 from core.methods.gemma4_assistant.drafter import load
 from core.methods.gemma4_assistant.model import AssistantConfig, load_assistant
-from core.methods.loading import check
 from core.methods.method import DepthOptions
-from core.models.hub import Source
-from core.models.hugging_face import ATTENTION
 from core.models.target import Target
 from tests import toys
+from tests.gemma_assistants import (  # noqa: F401
+    KINDS,
+    SHAPE,
+    TARGETS,
+    assistant_of,
+    language,
+    layers_without_keys,
+    randomised,
+    shared_states,
+    slow_log_q,
+    target_of,
+)
 from tests.generated import generated, greedy
-from tests.timing import amount, usually
+from tests.timing import amount
 from tests.toys import GREEDY, HOT, PROMPT
-
-SHAPE = {
-    "vocab_size": 48, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 8, "global_head_dim": 16, "sliding_window": 256, "max_position_embeddings": 512,
-    "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
-}  # fmt: skip
-KINDS = ["sliding_attention", "full_attention"]
-PLAIN = {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0}
-TARGETS = {  # a target whose last layers share keys, one where each has its own, one with K = V
-    "shared": {"num_kv_shared_layers": 2, "hidden_size_per_layer_input": 4,
-               "vocab_size_per_layer_input": 48, "final_logit_softcapping": 30.0},
-    "own": {**PLAIN},
-    "keys are values": {**PLAIN, "attention_k_eq_v": True, "num_global_key_value_heads": 1},
-}  # fmt: skip
-ASSISTANTS = {
-    "all tokens": {},
-    "clusters": {"use_ordered_embeddings": True, "num_centroids": 8,
-                 "centroid_intermediate_top_k": 3},
-    "a head of its own": {"tie_word_embeddings": False},
-}  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def layers_without_keys(monkeypatch):
-    """transformers 5.23 cannot make its own assistant: its config refuses layers that all read
-    others' keys. This is what the check there means to allow."""
-    usual = Gemma4TextConfig.kv_sharing_modes.fget
-
-    def modes(self):
-        if self.num_kv_shared_layers == self.num_hidden_layers:
-            return ["reuse"] * self.num_hidden_layers
-        return usual(self)
-
-    monkeypatch.setattr(Gemma4TextConfig, "kv_sharing_modes", property(modes))
-
-
-def randomised(model, seed):
-    rng = torch.Generator().manual_seed(seed)
-    for name, tensor in model.state_dict().items():
-        if tensor.is_floating_point() and "inv_freq" not in name and "embed_scale" not in name:
-            noise = torch.randn(tensor.shape, generator=rng, dtype=torch.float64)
-            tensor.copy_(0.2 * noise + (tensor.ndim < 2))
-    return model.double().eval()
-
-
-def target_of(kind):
-    config = Gemma4TextConfig(
-        hidden_size=32, num_hidden_layers=6, layer_types=KINDS * 3, **SHAPE | TARGETS[kind]
-    )
-    made = randomised(Gemma4ForCausalLM(config), 1)
-    made.set_attn_implementation("eager")
-    return made
-
-
-def assistant_of(kind, target="shared", **changes):
-    more = {} if target != "keys are values" else {
-        "attention_k_eq_v": True, "num_global_key_value_heads": 1}  # fmt: skip
-    text = Gemma4TextConfig(
-        hidden_size=24, num_hidden_layers=4, layer_types=[*KINDS[:1] * 3, KINDS[1]],
-        **SHAPE | PLAIN | more | changes,
-    )  # fmt: skip
-    config = Gemma4AssistantConfig(text_config=text, backbone_hidden_size=32, **ASSISTANTS[kind])
-    made = randomised(Gemma4AssistantForCausalLM(config), 2)
-    if made.masked_embedding is not None:
-        order = torch.randperm(48, generator=torch.Generator().manual_seed(5))
-        made.masked_embedding.token_ordering.copy_(order)
-    if config.tie_word_embeddings:
-        made.tie_weights()
-    made.set_attn_implementation("eager")
-    return made
-
-
-def language(owner):
-    """A target as drafters see it, on Draftscope's attention."""
-    own = copy.deepcopy(owner)
-    own.set_attn_implementation(ATTENTION)
-    return SimpleNamespace(
-        name="toy", model=own, folder=None, device=torch.device("cpu"),
-        embedding=own.get_input_embeddings(), stop_ids=frozenset(),
-        tokenizer=SimpleNamespace(chat_template=""),
-    )  # fmt: skip
-
-
-def shared_states(owner, tokens):
-    """The last hidden state and the keys that transformers' generator hands to an assistant, by a
-    forward of the whole text."""
-    kv = DynamicCache()
-    out = owner(
-        torch.tensor([tokens]), cache=kv, output_hidden_states=True,
-        return_shared_kv_states=True,
-    )  # fmt: skip
-    found = dict(out.shared_kv_states or {})
-    if not found:  # no layer shares: the last of each kind
-        found = {kind: (kv.layers[at].keys, kv.layers[at].values)
-                 for at, kind in enumerate(owner.config.layer_types)}  # fmt: skip
-    return out.hidden_states[-1][:, -1:], found
-
-
-def slow_log_q(owner, oracle, tokens, path, more=()):
-    """log q [V] after a path that begins with the root, as transformers' generator drafts: one
-    token at a time, all at the root's position. ``more``: a token whose keys are there, too."""
-    hidden, keys = shared_states(owner, tokens)
-    if more:
-        keys = shared_states(owner, [*tokens, *more])[1]
-    out = None
-    for token in path:
-        embedded = owner.get_input_embeddings()(torch.tensor([[token]]))
-        out = oracle(
-            inputs_embeds=torch.cat([embedded, hidden], -1), use_cache=False,
-            position_ids=torch.tensor([[len(tokens)]]), shared_kv_states=keys,
-        )  # fmt: skip
-        hidden = out.last_hidden_state
-    return out.logits[0, 0].float().log_softmax(-1)
-
-
-BUILDERS = {"eagle2": DynamicTree(4), "best": best_first, "chain": Chain()}
-TRIPLES = [*product(TARGETS, ASSISTANTS, BUILDERS)]
-PAIRS = [t for at, t in enumerate(TRIPLES) if (at // 9 + at // 3 + at) % 3 == 0]  # each pair once
-
-
-@pytest.mark.parametrize(("target", "kind", "builder"), usually(PAIRS, TRIPLES))
-@torch.no_grad()
-def test_every_nodes_q_is_that_of_transformers_assistant(target, kind, builder, tmp_path):
-    owner, oracle, builder = target_of(target), assistant_of(kind, target), BUILDERS[builder]
-    oracle.save_pretrained(tmp_path)
-    check("gemma4-assistant", Source(str(tmp_path)), "toy", owner.config)
-    drafter = load(language(owner), tmp_path, DepthOptions(4))
-    reader, rng = Target(language(owner).model, drafter.layers), np.random.default_rng(1)
-    text = list(PROMPT)
-    drafter.reset(200)
-    drafter.extend(text, reader.prefill(text, 200).features)
-    for _ in range(3):
-        root = int(rng.integers(48))
-        draft = builder(drafter.begin(root, 9), [*text, root], 9)
-        assert draft.nodes >= 4
-        for row in range(1, len(draft)):
-            path = draft.tokens[list(draft.path(row))].tolist()
-            expected = slow_log_q(owner, oracle, text, path[:-1])
-            assert draft.log_q[row] == pytest.approx(float(expected[path[-1]]), abs=2e-4)
-        taken = draft.tokens[list(draft.path(len(draft) - 1))].tolist()
-        text += taken
-        drafter.extend(taken, reader.prefill(text, 200).features[-len(taken) :])
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, HOT], ids=["greedy", "hot"])

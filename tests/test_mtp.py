@@ -17,14 +17,13 @@ from transformers import (
 from transformers.cache_utils import MtpCache
 
 from analysis.drafters.lint import lint
-from core.drafting.builders import Chain, DynamicTree, best_first
+from core.drafting.builders import Chain
 from core.errors import UserError
 from core.learning.corpus import Blocks
 from core.learning.shards import Document
 from core.learning.student import TrainingRun
 from core.methods.loading import check, load_drafter
 from core.methods.mtp import DRAFTER, MtpOptions, MtpTrainingOptions, training
-from core.methods.mtp import drafter as at_work
 from core.methods.mtp import model as mtp
 from core.methods.mtp.drafter import load
 from core.methods.mtp.model import export, load_config, load_head, outline, read_shapes
@@ -34,42 +33,7 @@ from core.models.hub import Source
 from core.train.fit import Fit
 from core.train.options import FitSettings
 from tests.generated import generated, greedy
-from tests.mtp_published import FAMILIES, SHAPE, language, published
-
-
-def states(main, tokens):
-    """The target's last hidden states [T, h] of a text, as a drafter gets them."""
-    return main(torch.tensor([tokens]), output_hidden_states=True).hidden_states[-1][0]
-
-
-def slow_log_q(main, head, tokens, path):
-    """log q [V] after a path that begins with the root: transformers' layers, one row at a time, or
-    of several layers each over the whole text."""
-    count, given = len(head.layers), list[torch.Tensor]()
-    hook = main.model.norm.register_forward_hook(lambda module, args, out: given.extend(args))
-    hidden = states(main, tokens)
-    hook.remove()
-    if main.early:
-        hidden = given[0][0]  # before the final norm
-    if count > 1:
-        made, text = hidden, torch.tensor([[*tokens, *path]])
-        for layer in range(len(path)):
-            rows = torch.arange(layer + 1, layer + 1 + len(tokens))[None]
-            made = head.forward_layer(
-                layer,
-                (hidden if main.early else made)[None],
-                rows,
-                MtpCache(),
-                input_ids=text[:, rows[0]],
-            )[0]
-        return head.shared_head(made[-1]).float().log_softmax(-1)
-    kv, out = DynamicCache(), None
-    for at, token in enumerate([*tokens[1:], *path]):
-        fed = hidden[at] if at < len(tokens) else out
-        out = head.forward_layer(
-            0, fed[None, None], torch.tensor([[at + 1]]), kv, input_ids=torch.tensor([[token]])
-        )[0, 0]
-    return head.shared_head(out).float().log_softmax(-1)
+from tests.mtp_published import SHAPE, language, published, slow_log_q, states
 
 
 @pytest.mark.parametrize("sampled", [False, True])
@@ -96,39 +60,6 @@ def test_what_transformers_drafts_by_a_head_is_recorded(family, sampled, tmp_pat
         assert record.target_probs.log_p[1] == pytest.approx(float(log_p[at, token]), abs=1e-4)
         tvd = (log_p[at].exp() - log_q.exp()).abs().sum() / 2
         assert record.probe.tvd[0] == pytest.approx(float(tvd), abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    "builder", [DynamicTree(4), best_first, Chain()], ids=["eagle2", "best", "chain"]
-)
-@pytest.mark.parametrize("family", FAMILIES)
-@torch.no_grad()
-def test_every_nodes_q_is_that_of_transformers_layer_along_its_path(family, builder, tmp_path):
-    main, oracle = published(family, tmp_path)
-    owner = language(main, tmp_path)
-    check("mtp", Source(str(tmp_path)), "toy", main.config)
-    drafter = load(owner, None, MtpOptions(4))  # the target's own folder
-    assert drafter.layers == (main.config.num_hidden_layers - 1,)
-    rng = np.random.default_rng(1)
-    drafter.reset(40)
-    tokens, root = [], 7
-    for size in (1, 5, 1, 3):  # rounds that commit so many tokens
-        fresh = [root, *rng.integers(0, 48, size - 1).tolist()]
-        tokens += fresh
-        drafter.extend(fresh, states(main, tokens)[-size:])
-        root = int(rng.integers(0, 48))
-        session = drafter.begin(root, 16)
-        draft = builder(session, [*tokens, root], 9)
-        expected = dict[int, torch.Tensor]()  # after a node; its children share it
-        for row in range(1, len(draft)):
-            parent, token = int(draft.parents[row]), int(draft.tokens[row])
-            if parent not in expected:
-                before = [int(draft.tokens[r]) for r in draft.path(parent)]
-                expected[parent] = slow_log_q(main, oracle, tokens, before)
-            assert draft.log_q[row] == pytest.approx(float(expected[parent][token]), abs=2e-5)
-    path = [root, 3, 9][: drafter.max_depth]
-    for depth, row in enumerate(session.log_q(path), 1):
-        torch.testing.assert_close(row, slow_log_q(main, oracle, tokens, path[:depth]))
 
 
 @pytest.mark.parametrize("family", ["glm4_moe 3", "deepseek_v3 2"])
@@ -166,30 +97,6 @@ def test_other_layers_at_a_depth_or_other_states_in_them_draft_something_else(tm
         assert ((mutant - right)[:, 1:].abs().amax(-1) > 0.1).all()
     drafter.heads, drafter.chained = own, False
     assert ((q() - right)[:, 1:].abs().amax(-1) > 0.1).all()
-
-
-@pytest.mark.parametrize("anchors", [[1, 2, 6, 11], [5], [11]])
-@pytest.mark.parametrize("family", FAMILIES)
-@torch.no_grad()
-def test_q_along_a_text_in_few_passes_is_that_of_transformers_layer(
-    family, anchors, tmp_path, monkeypatch
-):
-    """As ``diagnose`` reads it; past the text's end its last token is repeated."""
-    monkeypatch.setattr(at_work, "AT_ONCE", 4)
-    main, oracle = published(family, tmp_path)
-    drafter = load(language(main, tmp_path), None, MtpOptions(4))
-    tokens = torch.randint(48, (12,), generator=torch.Generator().manual_seed(2))
-    text = tokens.tolist()
-    hidden = states(main, text)
-    found = drafter.log_q_at(tokens, hidden, torch.tensor(anchors))
-    assert found.shape == (len(anchors), drafter.max_depth, 48)
-    for own, anchor in zip(found, anchors, strict=True):
-        path = [*text[anchor:], *[text[-1]] * 4][:4]
-        for depth in range(drafter.max_depth):
-            expected = slow_log_q(main, oracle, text[:anchor], path[: depth + 1])
-            torch.testing.assert_close(own[depth], expected, rtol=1e-4, atol=2e-5)
-    again = drafter.log_q_at(tokens, hidden, torch.tensor(anchors))
-    assert torch.equal(found, again)
 
 
 def test_experts_may_lie_together_in_the_file(tmp_path):

@@ -1,13 +1,10 @@
-"""P-EAGLE against the method recomputed row by row, and its published files."""
-
-import math
+"""P-EAGLE: its published files."""
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from analysis.drafters.lint import lint
-from core.drafting.builders import Chain, best_first
 from core.errors import UserError
 from core.methods.eagle3.model import FORM as EAGLE
 from core.methods.eagle3.model import save
@@ -16,80 +13,9 @@ from core.methods.peagle.drafter import load
 from core.methods.peagle.model import FORM
 from core.models.checkpoint import WithHead
 from core.models.language import Language
-from tests import toys
-from tests.drafter_reference import IDS, assert_close, committed, log_q, norm, numbers, slow_layers
+from tests import slow_methods, toys
+from tests.drafter_reference import IDS, assert_close, log_q, numbers
 from tests.toys_on_disk import write_checkpoint as write
-
-# ── the method, plainly ──────────────────────────────────────────────────────────────────────────
-
-
-def slow_log_q(drafter, tokens, features, root):
-    """log q [L, V] after a root: every row of the text and the block in its turn.
-
-    tokens [n] and features [n, F·h] are the context's. Row i joins feature i with the embedding of
-    token i + 1; behind the root the feature is the learned one and the token the mask.
-    """
-    model, config = drafter.model, drafter.model.config
-    w, eps, depths = model.state_dict(), config.rms_norm_eps, drafter.max_depth
-    given = torch.cat([features, w["mask_hidden"][0].expand(depths - 1, -1)])
-    if config.norm_before_fc:
-        given = norm(given, w["input_norm.weight"], eps)
-    if config.fc_norm:
-        parts = [norm(p, w[f"fc_norm.{i}.weight"], eps) for i, p in enumerate(given.chunk(3, 1))]
-        given = torch.cat(parts, 1)
-    given = given @ w["fc.weight"].T
-    ids = [*tokens[1:], root, *[config.mask_token_id] * (depths - 1)]
-    table = w.get("embed_tokens.weight", toys.model().get_input_embeddings().weight)
-    kept, found = [([], []) for _ in range(config.num_hidden_layers)], []
-    for i, token in enumerate(ids):
-        x = given[i]
-        x = slow_layers(config, w, x, table[token], kept, i, len(tokens))
-        found.append(drafter.head.weight @ norm(x, w["norm.weight"], eps))
-    logits = torch.stack(found[-depths:]) / drafter.options.temperature
-    if drafter.covered is None:
-        return logits.log_softmax(-1)
-    whole = torch.full((depths, toys.VOCABULARY), -math.inf, dtype=logits.dtype)
-    whole[:, drafter.covered.ids] = logits.log_softmax(-1)
-    return whole
-
-
-CHANGES = [
-    {},
-    {"num_hidden_layers": 1, "qk_norm": True, "norm_before_residual": True},
-    {"num_hidden_layers": 4, "norm_before_fc": True, "temperature": 0.5, "ids": IDS},
-    {"fc_norm": True, "window": 3, "num_hidden_layers": 3, "whole": (1,), "own_embedding": True},
-    {"window": 1, "depth": 1},
-]
-
-
-@pytest.mark.parametrize("changes", CHANGES)
-@pytest.mark.parametrize("builder", [Chain(), best_first])
-def test_every_drafted_nodes_q_is_a_fresh_forwards_at_its_depth(changes, builder, monkeypatch):
-    monkeypatch.setattr("core.methods.eagle3.model.PREFIX_CHUNK", 2)
-    drafter = toys.parallel_drafter(**changes)
-    for tokens, features, root in committed(drafter, 96):
-        session = drafter.begin(root, 16)
-        draft = builder(session, [*tokens, root], 14)
-        assert draft.nodes >= drafter.max_depth and draft.depths.max() <= drafter.max_depth
-        expected = slow_log_q(drafter, tokens, features, root)
-        for row in range(1, len(draft)):
-            token, depth = int(draft.tokens[row]), int(draft.depths[row])
-            assert draft.log_q[row] == pytest.approx(float(expected[depth - 1, token]), abs=2e-5)
-        path = [root, 3, 40, 2, 9][: drafter.max_depth]
-        assert_close(log_q(session, path).exp(), expected.exp(), 1e-6)
-
-
-@pytest.mark.parametrize("changes", [{}, {"window": 2, "own_embedding": True}])
-def test_q_along_a_text_in_one_pass_equals_a_fresh_forward_at_every_place(changes):
-    drafter = toys.parallel_drafter(**changes)
-    tokens, features, anchors = torch.arange(3, 43, 2), numbers(5, 20, 96), torch.tensor([1, 9, 17])
-    found = drafter.log_q_at(tokens, features, anchors)
-    sessions = drafter.begin_each(tokens, features, anchors, 8)
-    for place, (anchor, session) in enumerate(zip(anchors.tolist(), sessions, strict=True)):
-        slow = slow_log_q(drafter, tokens[:anchor].tolist(), features[:anchor], int(tokens[anchor]))
-        assert_close(found[place], slow, 1e-6)
-        assert_close(log_q(session, [0] * drafter.max_depth), slow, 1e-6)
-
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -166,7 +92,7 @@ def test_an_embedding_that_was_trained_along_is_used(embedding, tmp_path):
     assert torch.equal(found.embed([7, 9]), table[[7, 9]]) and found.layers == (1, 2, 3)
     drafter.model.to(torch.float64)
     drafter.head.to(torch.float64)
-    slow = slow_log_q(drafter, [3, 4], features.double(), 5)
+    slow = slow_methods.peagle(drafter, [3, 4], features.double(), 5)
     assert_close(log_q(found.begin(5, 16), [5] * 5).exp(), slow.exp(), 1e-5)
 
 

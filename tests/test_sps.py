@@ -1,7 +1,6 @@
 """A draft language model: what it says of each node, its cache, and drawing with the target."""
 
 import json
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,27 +38,12 @@ from core.rounds.round import Sampling
 from core.train.fit import Fit
 from core.train.options import FitSettings
 from core.verification.rules import BlockVerification, SpeculativeSampling, TargetTokens
-from tests import toys
+from tests import slow_methods, toys
 from tests.toys import HOT, PROMPT, plain, run
 from tests.toys_on_disk import save_toys
 
 COUPLED = SampledChain(coupled=True)
 BUILDERS = {"coupled": COUPLED, "chain": Chain(), "best-first": best_first, "opt-tree": OptTree()}
-
-
-@cache
-def eager():
-    """The draft model, with transformers' own attention."""
-    model = toys._make("llama", 0, toys.VOCABULARY, "eager").double()
-    model.load_state_dict(toys.draft_model().state_dict())
-    return model
-
-
-@cache
-def fresh(*path):
-    """log q [d, V] after every token of a path, by a forward of the draft model without a cache."""
-    with torch.inference_mode():
-        return eager()(torch.tensor([path]), use_cache=False).logits[0].float().log_softmax(-1)
 
 
 @pytest.mark.parametrize("sampling", [toys.GREEDY, HOT], ids=["greedy", "hot"])
@@ -72,7 +56,7 @@ def test_every_node_has_the_q_of_a_fresh_forward_along_its_path(name, sampling):
         draft, known = record.draft, text[: record.position]
         for row in range(1, len(draft)):
             path = [*known, *draft.tokens[list(draft.path(row))].tolist()]
-            expected = fresh(*path[:-1])[-1, path[-1]]
+            expected = slow_methods.fresh(*path[:-1])[-1, path[-1]]
             assert draft.log_q[row] == pytest.approx(float(expected), abs=1e-4)
         text += [int(draft.tokens[0]), *record.committed] if record.index == 0 else record.committed
         gaps += record.verdict.path != tuple(range(len(record.verdict.path)))

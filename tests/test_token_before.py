@@ -1,8 +1,6 @@
 """DSpark and DFlash 2 against the methods recomputed plainly, and their published files."""
 
 import json
-import math
-from operator import mul
 
 import numpy as np
 import pytest
@@ -16,171 +14,32 @@ from core.methods.dflash2.model import FORM as DFLASH2
 from core.methods.dspark import DSparkOptions
 from core.methods.dspark.drafter import load
 from core.methods.dspark.model import FORM as DSPARK
-from core.models.layers import Rope
 from core.rounds.draft import MARGINAL
 from core.rounds.round import Sampling
-from tests import toys
-from tests.drafter_reference import assert_close, log_q, numbers, written_out
-
-KINDS = {"dspark": toys.dspark_drafter, "dflash2": toys.dflash2_drafter,
-         "xpress": toys.xpress_drafter, "domino": toys.domino_drafter}  # fmt: skip
-SOME = list(range(0, 48, 2))
+from tests import slow_methods, toys
+from tests.drafter_reference import assert_close, log_q, numbers
+from tests.slow_methods import BEFORE
 
 
-NEIGHBOURS = Rope(500.0, neighbours=True)
-
-# ── the methods, plainly ─────────────────────────────────────────────────────────────────────────
-
-
-class Slow:
-    """One block after a context of features [T, F·h], every number from the weights themselves."""
-
-    def __init__(self, drafter, features, root):
-        self.config, self.w = drafter.model.config, drafter.model.state_dict()
-        ids = [root, *[47] * (self.config.block_size - 1)]
-        owner = toys.model()
-        block = owner.get_input_embeddings().weight[torch.tensor(ids)].clone()
-        if self.config.mask_embedding:
-            block[1:] = self.w["mask_embedding"]
-        self.block = rows = written_out(self.config, self.w, features, block)
-        self.rows = rows[len(rows) - drafter.max_depth :]
-        self.logits = self.rows @ owner.get_output_embeddings().weight.T
-        self.embedding = owner.get_input_embeddings().weight
-        self.covered = drafter.covered and drafter.covered.ids
-        self.temperature = drafter.temperature
-
-    def plain(self, depth):
-        return self.scored(self.logits[depth], 0)
-
-    def scored(self, logits, bias):
-        """log q [V] of a row's logits over all tokens and a bias over the covered ones."""
-        if self.covered is None:
-            return ((logits + bias) / self.temperature).log_softmax(-1)
-        found = torch.full_like(logits, -math.inf)
-        part = (logits[self.covered] + bias) / self.temperature
-        found[self.covered] = part.log_softmax(-1)
-        return found
-
-    def xpress(self, depth, path):
-        """``path`` begins with the token before the root."""
-        w = {n.removeprefix("refiner_head."): t for n, t in self.w.items()}
-        first = len(self.block) - len(self.rows)  # the row that predicts the first token
-        known, row = path if first else path[1:], depth + first
-        mean = w["down_g.weight"] @ (sum(self.block) / len(self.block))
-        joined = [
-            w["in_proj.weight"] @ torch.cat(
-                [w["down_h.weight"] @ self.block[j], mean, w["token_embed.weight"][known[j]]]
-            )
-            for j in range(row + 1)
-        ]  # fmt: skip
-        x = joined[row] + sum(w["mix_l"][:, row, j] * joined[j] for j in range(row + 1))
-        gate = w["mlp_gate.weight"] @ x
-        inner = gate / (1 + (-gate).exp()) * (w["mlp_up.weight"] @ x)
-        x = x + w["mlp_down.weight"] @ inner
-        return self.scored(self.logits[depth], w["readout.weight"] @ x)
-
-    def domino(self, depth, path):
-        if depth < self.config.pure_draft_prefix_len:
-            return self.plain(depth)
-        inputs, own = (self.w[f"prefix_gru.weight_{n}_l0"] for n in ("ih", "hh"))
-        state = torch.zeros(own.shape[1], dtype=own.dtype)
-        for token in path[1 : depth + 2]:  # from the root on
-            a, b = (inputs @ self.embedding[token]).chunk(3), (own @ state).chunk(3)
-            reset, keep = (1 / (1 + (-(a[i] + b[i])).exp()) for i in (0, 1))
-            state = (1 - keep) * torch.tanh(a[2] + reset * b[2]) + keep * state
-        x = self.w["embed_proj.0.weight"] @ torch.cat([self.rows[depth], state])
-        own = self.w["embed_proj.2.weight"] @ (x / (1 + (-x).exp()))
-        return self.scored(self.logits[depth], own)
-
-    def dspark(self, depth, path):
-        before = path[depth + 1]
-        known = self.w["markov_head.markov_w1.weight"][before]
-        if self.config.markov_head_type == "rnn":
-            weight, own = (self.w[f"markov_head.joint_proj.{n}"] for n in ("weight", "bias"))
-            state = torch.zeros_like(known)
-            for at, token in enumerate(path[1 : depth + 2]):
-                one = self.w["markov_head.markov_w1.weight"][token]
-                x = weight @ torch.cat([state, one, self.rows[at]]) + own
-                keep, new, known = x.chunk(3)
-                state = keep.sigmoid() * state + (-keep).sigmoid() * new.tanh()
-            known = known.tanh()
-        if self.config.markov_head_type == "gated":
-            weight, own = (self.w[f"markov_head.gate_proj.{n}"] for n in ("weight", "bias"))
-            x = [*self.rows[depth], *known]
-            known = torch.stack(
-                [
-                    k / (1 + (-sum(map(mul, row, x)) - c).exp())
-                    for k, row, c in zip(known, weight, own, strict=True)
-                ]
-            )
-        bias = [known @ row for row in self.w["markov_head.markov_w2.weight"]]
-        return self.scored(self.logits[depth], torch.stack(bias))
-
-    def confidence(self, depth, before):
-        parts = [self.rows[depth]]
-        if self.config.confidence_head_with_markov:
-            parts.append(self.w["markov_head.markov_w1.weight"][before])
-        weight, bias = (self.w[f"confidence_head.proj.{n}"] for n in ("weight", "bias"))
-        return 1 / (1 + math.exp(-float(weight[0] @ torch.cat(parts) + bias[0])))
-
-    def dflash2(self, depth, path):
-        before = path[depth + 1]
-        w = {n.removeprefix("candidate_selector."): t for n, t in self.w.items()}
-        best = self.logits[depth].argsort(descending=True)[: self.config.selector_top_k]
-        gate = w["predecessor_codebook"][before] * (
-            w["hidden_projection.weight"] @ self.rows[depth]
-        )
-        found = torch.full_like(self.logits[depth], -math.inf)
-        scores = [self.logits[depth, b] + gate @ w["successor_codebook"][b] for b in best]
-        found[best] = (torch.stack(scores) / self.temperature).log_softmax(-1)
-        return found
-
-
-CHANGES = [
-    ("dspark", {}),
-    ("dspark", {"sample_from_anchor": False, "confidence_head_with_markov": False}),
-    ("dspark", {"sliding": (True, False), "window": 5}),
-    ("dspark", {"markov_head_type": "gated"}),
-    ("dspark", {"markov_head_type": "rnn"}),
-    ("dspark", {"of_root": True, "window": 3, "sliding": (True, False), "causal": False}),
-    ("xpress", {}),
-    ("xpress", {"sample_from_anchor": True, "ids": SOME, "logit_scale": 0.25}),
-    ("domino", {"pure_draft_prefix_len": 1, "attention_sink_bias": True, "rope": NEIGHBOURS}),
-    ("domino", {"sample_from_anchor": True, "attention_value_scale": 0.5, "mask_embedding": True}),
-    ("dflash2", {}),
-    ("dflash2", {"temperature": 0.5, "conv_kernel_size": 3, "conv_group_size": 16}),
-    ("dflash2", {"sliding": (False, True), "window": 2048, "causal": None, "selector_top_k": 48}),
-]
-
-
-@pytest.mark.parametrize(("kind", "changes"), CHANGES)
+@pytest.mark.parametrize(("kind", "changes"), slow_methods.CHANGES)
 @pytest.mark.parametrize("builder", [Chain(), best_first])
-def test_every_drafted_nodes_q_is_the_methods(kind, changes, builder):
-    drafter, rng, low = KINDS[kind](**changes), np.random.default_rng(3), 0
+def test_every_drafted_nodes_notes_are_the_methods(kind, changes, builder):
+    drafter, features, root = BEFORE[kind](**changes), numbers(1, 15, 64), 7
     root_predicts = changes.get("sample_from_anchor", kind == "dspark")
     assert drafter.max_depth == (8 if root_predicts else 7)
-    features = numbers(1, 20, 64)
     drafter.reset(40)
-    for size in (5, 1, 9):  # rounds that commit so many tokens
-        committed = rng.integers(0, 47, size).tolist()
-        drafter.extend(committed, features[low : low + size])
-        low, root = low + size, int(rng.integers(0, 47))
-        slow, session = Slow(drafter, features[:low], root), drafter.begin(root, 16)
-        draft = builder(session, [root], 20)
-        assert draft.nodes == (drafter.max_depth if builder == Chain() else 20)
-        after = getattr(slow, kind)
-        for row in range(1, len(draft)):
-            depth, token = int(draft.depths[row]) - 1, int(draft.tokens[row])
-            before = int(draft.tokens[draft.parents[row]])
-            along = [committed[-1], *(int(draft.tokens[r]) for r in draft.path(row))]
-            assert_close(draft.log_q[row], after(depth, along)[token], 2e-5)
-            assert_close(draft.notes[MARGINAL][row], slow.plain(depth)[token], 2e-5)
-            if kind == "dspark":
-                sure = slow.confidence(depth, before)
-                assert_close(np.exp(draft.notes[CONFIDENCE][row]), sure, 2e-5)
-    path = [root, 3, 3, 40]
-    expected = torch.stack([after(depth, [committed[-1], *path]) for depth in range(len(path))])
-    assert_close(log_q(session, path).exp(), expected.exp(), 2e-5)
+    drafter.extend([3] * 15, features)
+    slow, draft = (
+        slow_methods.BlockBefore(drafter, features, root),
+        builder(drafter.begin(root, 16), [root], 20),
+    )
+    for row in range(1, len(draft)):
+        depth, before = int(draft.depths[row]) - 1, int(draft.tokens[draft.parents[row]])
+        plain = slow.plain(depth)[int(draft.tokens[row])]
+        assert_close(draft.notes[MARGINAL][row], plain, 2e-5)
+        if kind == "dspark":
+            sure = slow.confidence(depth, before)
+            assert_close(np.exp(draft.notes[CONFIDENCE][row]), sure, 2e-5)
 
 
 def test_nothing_is_drafted_where_the_confidence_is_too_small():
@@ -231,7 +90,7 @@ def test_a_confidence_that_nothing_tells_is_refused(tmp_path):
         load(language, tmp_path, DSparkOptions(0.1))
 
 
-@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("make", BEFORE.values(), ids=BEFORE)
 def test_a_padded_pass_drafts_as_the_plain_one(make):
     plain, padded = make(), make()
     padded._padded = True
@@ -246,10 +105,10 @@ def test_a_padded_pass_drafts_as_the_plain_one(make):
         assert_close(one.exp(), two.exp(), 2e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", BEFORE)
 def test_without_a_confidence_head_the_note_is_empty(kind):
     more = {"enable_confidence_head": False} if kind == "dspark" else {}
-    found = toys.run(toys.tree(KINDS[kind](**more)), 12)
+    found = toys.run(toys.tree(BEFORE[kind](**more)), 12)
     assert found.tokens == toys.plain(12)
     assert all(
         np.isnan(r.draft.notes.get(CONFIDENCE, np.full(1, np.nan))).all() for r in found.rounds

@@ -3,7 +3,6 @@ is."""
 
 import json
 
-import numpy as np
 import pytest
 import torch
 
@@ -24,70 +23,11 @@ from core.methods.uno.model import (
     outline,
     read_shapes,
 )
-from core.models.adapter import PARTS
-from tests import toys
+from tests import slow_methods, toys
 from tests.toys_on_disk import write_peft
 
 TEXT = [5, 17, 3, 44, 9, 28, 3, 11]
 ROOT = 30
-
-
-def rotated(x, cos, sin):
-    half = x.shape[-1] // 2
-    return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
-
-
-def slow(embedded, adapted, sees, tensors, scale, family="llama"):
-    """The toy target's log-probabilities [T, V] of rows ``embedded`` [T, h]: those ``adapted``
-    have b @ a besides, and row t attends to where ``sees`` [T, T] says."""
-    model = toys.reference(family)
-    config, decoder = model.config, model.model
-    heads, groups = config.num_attention_heads, config.num_key_value_heads
-    count, x = len(embedded), embedded
-    cos, sin = (part[0] for part in decoder.rotary_emb(x[None], torch.arange(count)[None]))
-
-    def product(number, part, rows):
-        at = getattr(getattr(decoder.layers[number], PARTS[part]), part)
-        out = rows @ at.weight.T
-        a, b = (tensors[f"layers.{number}.{part}.{half}"] for half in "ab")
-        return out + scale * (rows @ a.T @ b.T) * adapted[:, None]
-
-    for number, layer in enumerate(decoder.layers):
-        h = layer.input_layernorm(x)
-        q, k, v = (product(number, f"{name}_proj", h) for name in "qkv")
-        q, k, v = (
-            y.view(count, n, -1).transpose(0, 1) for y, n in ((q, heads), (k, groups), (v, groups))
-        )
-        q, k = rotated(q, cos, sin), rotated(k, cos, sin)
-        k, v = (y.repeat_interleave(heads // groups, 0) for y in (k, v))
-        scores = q @ k.transpose(1, 2) / q.shape[-1] ** 0.5
-        weights = scores.masked_fill(~sees, -torch.inf).softmax(-1)
-        x = x + product(number, "o_proj", (weights @ v).transpose(0, 1).reshape(count, -1))
-        h = layer.post_attention_layernorm(x)
-        gate, up = product(number, "gate_proj", h), product(number, "up_proj", h)
-        x = x + product(number, "down_proj", torch.nn.functional.silu(gate) * up)
-    return model.lm_head(decoder.norm(x)).log_softmax(-1)
-
-
-def expected(drafter, text, root, depth=5, family="llama"):
-    known, places = len(text) + 1, drafter.masks
-    table = toys.reference(family).get_input_embeddings().weight
-    if drafter.config.mask_token_id is None:
-        drawn = np.random.default_rng(known).integers(1, toys.VOCABULARY, places)
-        guesses = table[torch.from_numpy(drawn)]
-    else:
-        guesses = toys.UNO_MASK.expand(places, -1)
-    embedded = torch.cat([table[torch.tensor([*text, root])], guesses])
-    adapted = torch.arange(known + places) >= known
-    sees = torch.ones(known + places, known + places, dtype=torch.bool).tril()
-    if not drafter.config.causal:
-        sees[known:, known:] = True
-    if window := getattr(toys.reference(family).config, "sliding_window", None):
-        at = torch.arange(known + places)
-        sees &= at > at[:, None] - window
-    tensors, scale = toys.uno_tensors(family=family), drafter.config.scale
-    rows = slow(embedded, adapted, sees, tensors, scale, family)
-    return rows[known - 1 : known - 1 + depth]
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral"])  # full attention, a window of 6
@@ -102,27 +42,13 @@ def test_q_is_that_of_a_forward_written_out(causal, masks, chunk, family, monkey
     for known, text in ((0, TEXT[:5]), (5, TEXT)):  # the second round knows the first's text
         drafter.extend(text[known:], None)
         session = drafter.begin(ROOT, 8)
-        found, wanted = session.log_q([0] * 5), expected(drafter, text, ROOT, family=family)
+        found, wanted = session.log_q([0] * 5), slow_methods.uno(drafter, text, ROOT, family=family)
         torch.testing.assert_close(
             found.double(), wanted, atol=2e-6, rtol=1e-5
         )  # logits are float32
         p = toys.reference(family)(torch.tensor([[*text, ROOT]])).logits[0, -1].log_softmax(-1)
         torch.testing.assert_close(found[0].double(), p, atol=2e-6, rtol=1e-5)  # the target's own
         assert len(text) == drafter.cache.length, "guesses and root are dropped"
-
-
-@pytest.mark.parametrize("family", ["llama", "mistral"])
-@pytest.mark.parametrize(("causal", "masks"), [(True, 0), (False, 7)])
-@torch.inference_mode()
-def test_q_at_places_of_a_text_is_that_of_a_forward_written_out(causal, masks, family):
-    """As ``diagnose`` reads it: all roots in one pass."""
-    drafter, text = toys.uno_drafter(causal, masks, family=family), torch.tensor([*TEXT, ROOT])
-    for anchors in ([0, 1, 4, 8], [5]):
-        found = drafter.log_q_at(text, None, torch.tensor(anchors))
-        for own, anchor in zip(found, anchors, strict=True):
-            known, root = text[:anchor].tolist(), int(text[anchor])
-            wanted = expected(drafter, known, root, family=family)
-            torch.testing.assert_close(own.double(), wanted, atol=2e-6, rtol=1e-5)
 
 
 @torch.inference_mode()
@@ -182,7 +108,7 @@ def test_mistakes_of_the_adapter_are_tried_and_undone():
             found = drafted(drafter)
         assert not torch.allclose(found[1:], before[1:], atol=1e-5), name
         if name in other:
-            wanted = expected(toys.uno_drafter(scale=other[name]), TEXT, ROOT)
+            wanted = slow_methods.uno(toys.uno_drafter(scale=other[name]), TEXT, ROOT)
             torch.testing.assert_close(found.double(), wanted, atol=2e-6, rtol=1e-5)
         torch.testing.assert_close(drafted(drafter), before, rtol=0, atol=0)
 

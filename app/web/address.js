@@ -30,6 +30,7 @@ const LINKED = {
   source: new RegExp(`^${NAME}$`),
   show: /^(stages|rounds|stats|graph|before|file)$/,
   nodes: /^(table|whole|both)$/,
+  zoom: /^(run|[0-2](\.[0-9]{1,3})?)$/,
   rows: /^[1-9][0-9]{0,6}-[1-9][0-9]{0,6}$/,
   filter: FREE_WORDS,
   sort: /^-?[a-z0-9_]{1,12}$/,

@@ -183,6 +183,6 @@ function placeNamed({ round, place, node, who }) {
   return round || place || node !== undefined ? { round, place, node, who } : null;
 }
 
-function hasLook({ show, filter, sort, nodes, rows }) {
-  return !!(show || filter || sort || nodes || rows);
+function hasLook({ show, filter, sort, nodes, rows, zoom }) {
+  return !!(show || filter || sort || nodes || rows || zoom);
 }

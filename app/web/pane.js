@@ -123,7 +123,8 @@ export class Pane {
     this.spined = true;
     if (this.inspector !== this.own) this.closeInspector();
     this.inspector = this.own;
-    this.tree.onMove = this.tree.onSize = null;
+    this.tree.onMove = () => this.hear.moved?.();
+    this.tree.onSize = null;
     this.tree.call();
     this.tree.reshape(null);
     if (this.tree.columns) this.tree.stand(null);

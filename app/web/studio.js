@@ -59,6 +59,7 @@ export class Studio {
       say: (words) => this.say(words),
       pointed: (pointed, row) => this._pointed(pointed, row),
       round: (at) => this.reach(at),
+      moved: () => this.link.moved(),
       complain: (sentence) => this.complain(sentence),
       model: (model) => this.status.model(model),
       rounds: (_feed, first) => this._rounds(pane, first),

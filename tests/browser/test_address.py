@@ -111,6 +111,32 @@ def test_a_file_s_link_says_that_the_file_is_needed(visit: Open, tmp_path: Path)
     expect(title(again)).to_have_text(at_round(6))
 
 
+SCALE = """() =>
+  document.querySelector("#ds-scope .ds-scene").getCTM().a.toFixed(2)"""
+
+
+def test_a_link_shows_the_same_zoom_and_the_words_of_a_whole_run(visit: Open, address: str):
+    page = visit(f"{address}/#trace=chat-ddtree-64&round=5")
+    expect(title(page)).to_have_text(at_round(5))
+    page.locator("#ds-scope .ds-tree").focus()
+    page.keyboard.press("w")
+    again = visit(settled(page, "round=5", "zoom=run"))
+    shape = again.locator("#ds-scope .ds-spine.shape")
+    expect(shape.locator(".word").nth(1)).to_have_text("␣enough")
+    page.keyboard.press("+")
+    url = settled(page, "round=5", "zoom=0.")
+    again = visit(url)
+    expect(title(again)).to_have_text(at_round(5))
+    expect(again.locator("#ds-scope .ds-spine.shape")).to_have_count(
+        page.locator("#ds-scope .ds-spine.shape").count()
+    )
+    assert page.evaluate(SCALE) == again.evaluate(SCALE)
+    again.set_viewport_size({"width": 500, "height": 800})  # columns without room for words
+    again.keyboard.press("w")
+    expect(again.locator("#ds-scope .ds-spine.shape .here")).to_be_attached()
+    expect(again.locator("#ds-scope .ds-spine.shape .word")).to_have_count(0)
+
+
 PROMPTS_SEEN = """() => {
   window.__seen = new Set();
   const look = () => {

@@ -23,9 +23,11 @@ export class Look {
 
   /** The part, how the nodes are drawn, and what the table of rounds shows, for the address. */
   get state() {
-    const whole = !this.studio.panes[0].tree.folded,
+    const { tree } = this.studio.panes[0],
+      whole = !tree.folded,
       { tabular } = this;
     return {
+      zoom: this.studio.comparing ? undefined : tree.window.chosen,
       show: this.part === "tree" ? undefined : this.part,
       nodes: tabular ? (whole ? "both" : "table") : whole ? "whole" : undefined,
       ...this.studio.rounds.state,
@@ -33,8 +35,9 @@ export class Look {
   }
 
   /** Take them from an address. */
-  restore({ show = "tree", nodes = "", ...rounds }) {
+  restore({ show = "tree", nodes = "", zoom, ...rounds }) {
     this.studio.rounds.restore(rounds);
+    if (zoom && !this.studio.comparing) this.studio.panes[0].tree.window.choose(zoom);
     if (this.tabular !== /table|both/.test(nodes)) this.toggleTable();
     if (this.studio.panes[0].tree.folded === /whole|both/.test(nodes)) this.toggleFold();
     this.showPart(this.studio.toolbar.parts.has(show) ? show : "tree");
@@ -70,5 +73,6 @@ export class Look {
   /** act(tree) for every tree that is drawn. */
   trees(act) {
     for (const pane of this.studio.panes) if (pane.tree.round) act(pane.tree);
+    this.studio.link.moved();
   }
 }

@@ -4,7 +4,7 @@
 
 import { percent, s } from "../dom.js";
 import { INSET, TOKEN_Y } from "./boxes.js";
-import { FAR, FARTHER } from "./camera.js";
+import { FAR, FARTHER, TYPE } from "./camera.js";
 import { RunPlan } from "./run-plan.js";
 
 const MOST = 3; // branches drawn on one side of a token
@@ -15,11 +15,15 @@ const HALF = 7; // pixels of half the text's line in the shape
 const TALL = 84; // pixels above and below the text's line that are its shape
 const EDGE = 26; // pixels above and below the shape, of which all others are stretched
 const TALLEST = 3; // times that they are
+const WORDS = 12.5 * TYPE; // pixels of a column that has room for its token above its bars
+const LETTER = 6.7 * TYPE;
+const FEWEST = 4; // letters that words need room for
 
 export class Spine {
   constructor() {
     this.plan = new RunPlan();
     this.element = s("g", { class: "ds-spine", "aria-hidden": "true" });
+    this.words = s("g", {}); // of the shape
     this.at = 0;
     this.tall = 1; // times that the shape is as high
   }
@@ -57,6 +61,7 @@ export class Spine {
       this.tall = Math.max(1, Math.min(TALLEST, (hgt / 2 - EDGE) / TALL));
       const scale = `scale(${step} ${this.tall.toFixed(3)})`;
       element.setAttribute("transform", `translate(${x - here * step} ${middle}) ${scale}`);
+      this.words.replaceChildren(...this._words(step, middle, from, to));
     } else {
       const scale = `scale(${kx.toFixed(4)} ${k.toFixed(4)})`;
       element.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)}) ${scale}`);
@@ -176,7 +181,24 @@ export class Spine {
     return [
       s("rect", here),
       ...Object.entries(paths).map(([kind, d]) => s("path", { class: kind, d })),
+      this.words,
     ];
+  }
+
+  /** The tokens of these columns, above their bars, from bottom to top; none without room. */
+  _words(step, middle, from, to) {
+    const { plan, tall } = this,
+      top = -(HALF + 3 + HIGH),
+      letters = Math.floor((middle + top * tall - EDGE) / LETTER);
+    if (step < WORDS || letters < FEWEST) return [];
+    const [upright, y] = [`scale(${1 / step} ${1 / tall}) rotate(-90)`, top - 6 / tall];
+    return Array.from({ length: to - from + 1 }, (_, i) => {
+      const { short } = plan.token(from + i),
+        said = short.replaceAll("\n", "⏎").replaceAll(" ", "␣"),
+        words = said.length > letters ? `${said.slice(0, letters - 1)}…` : said,
+        transform = `translate(${from + i + 0.5} ${y}) ${upright}`;
+      return s("text", { class: "word", x: 0, y: 4 * TYPE, transform }, words);
+    });
   }
 
   // ── pointing ───────────────────────────────────────────────────────────────────────────────

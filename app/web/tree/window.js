@@ -124,6 +124,20 @@ export class TreeWindow {
     this.ofRun = true;
   }
 
+  /** The scale that a person chose among a run's rounds, for the address: "run" for all of them. */
+  get chosen() {
+    if (!this.spine || !this.byHand) return undefined;
+    return this.ofRun ? "run" : String(Math.round(1000 * this.view.k) / 1000);
+  }
+
+  /** Take it from an address, now or as soon as there is a tree. */
+  choose(zoom) {
+    const k = Number(zoom);
+    Object.assign(this, { byHand: true, ofRun: zoom === "run" });
+    if (!this.ofRun) Object.assign(this, { zoom: k, view: { ...this.view, k, kx: k } });
+    if (this.plan) this.frame(false);
+  }
+
   /** Show all of it. */
   fit() {
     this.byHand = false;
