@@ -80,21 +80,28 @@ def json_values(path: Path) -> Iterator[tuple[Any, str]]:
 
 def read_samples(path: Path, most: float = math.inf) -> list[Sample]:
     """Samples of a .jsonl file, an object a line with a prompt (``QUESTION_FIELDS``) and perhaps an
-    answer and its source, or of a text file, a prompt a line; blank lines are left out.
+    answer and its source, of a .json file with such an object or a list of them, or of a text file,
+    a prompt a line; blank lines are left out.
 
-    Raises UserError for a file that is empty or that ``read_lines`` refuses, and for a line without
-    a prompt, which it names.
+    Raises UserError for a file that is empty or that ``read_lines`` refuses, for a table, and for a
+    line without a prompt, which it names.
     """
+    if path.suffix in (".csv", ".tsv"):  # else its header would be a prompt
+        raise UserError(f'{path} is a table: prompts are .jsonl with a field "prompt", or .txt')
     lines = read_lines(path, most)
     if not lines:
         raise UserError(f"{path} holds no prompt")
-    if path.suffix != ".jsonl":
-        return [Sample(checked(line, f"{path}, line {n}")) for n, line in lines]
-    return [_sample(line, f"{path}, line {n}") for n, line in lines]
+    if path.suffix == ".json":
+        value = read_json(path)
+        rows = value if isinstance(value, list) else [value]
+        return [_sample(row, f"{path}, item {n}") for n, row in enumerate(rows, 1)]
+    told = [(line, f"{path}, line {n}") for n, line in lines]
+    if path.suffix == ".jsonl":
+        return [_sample(parse_json(line, where), where) for line, where in told]
+    return [Sample(checked(line, where)) for line, where in told]
 
 
-def _sample(line: str, where: str) -> Sample:
-    row = parse_json(line, where)
+def _sample(row: Any, where: str) -> Sample:
     if not isinstance(row, dict) or (prompt := _first(row, QUESTION_FIELDS)) is None:
         raise UserError(f'{where} has no text in a field "prompt"')
     answer, source = _first(row, ANSWER_FIELDS), row.get("source")

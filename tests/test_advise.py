@@ -468,8 +468,11 @@ def test_rounds_of_which_no_shorter_ones_follow_are_refused():
     assert shorter.of_traces(of, lambda drafts: [1, 2]).tau.tolist() == [2, 2]
     for method in ("eagle3", "somebody's own", "evil.py", "vLLM eagle3"):
         of = {"a": replace(bushy, header=replace(run.header, method=method))}
-        with pytest.raises(UserError, match="smaller tree of this builder"):
+        with pytest.raises(UserError, match=r"a smaller tree is not known to be .* told, 3"):
             shorter.of_traces(of, lambda drafts: [1])
+        whole = shorter.of_traces(of, sizes_of(StepTimes({(None, 1): {1: 1.0, 9: 2.0}}), ()))
+        assert whole.sizes == (3,) and whole.tau.tolist() == [2]
+        assert shorter.ALIKE not in whole.notes and "recorded size alone" in "".join(whole.notes)
     block = replace(run.header, method="sps", settings={"options": {"block": True}})
     with pytest.raises(UserError, match="judges a chain as a whole"):
         shorter.of_traces({"a": replace(run, header=block)}, lambda drafts: [1])

@@ -254,3 +254,12 @@ def test_q_along_a_text_in_one_pass_equals_a_fresh_forward_at_every_place(name, 
                 assert_close(row.exp(), after(path[:depth]).exp(), case.near)
             assert_close(session.log_q(path).exp(), own.exp(), case.near)
         assert torch.equal(drafter.log_q_at(tokens, features, places), found)
+
+
+@pytest.mark.parametrize(("name", "change"), [(name, 0) for name in ROWS])
+def test_what_it_is_fed_one_token_late_would_be_seen(name, case):
+    """Or the comparisons above would prove little: of features, or else of the text."""
+    tokens, features, places = torch.tensor(TEXT), case.features(TEXT), torch.tensor([2, 9, 13])
+    late = (tokens, features.roll(1, 0)) if features.numel() else (tokens.roll(1), features)
+    right, wrong = (case.drafter.log_q_at(*fed, places).exp() for fed in ((tokens, features), late))
+    assert ((wrong - right).abs().amax((1, 2)) > 100 * case.near).all()

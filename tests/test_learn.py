@@ -112,6 +112,26 @@ def test_a_figure_shows_the_weights_that_its_text_names_and_explains_only_marks_
         assert ("▪" in each["note"]) == any(item["mark"] == "hot" for item in each["items"])
 
 
+def test_a_step_that_tells_of_unreached_nodes_shows_them_as_others(made: dict):
+    step = made["chapters"][4]["steps"][6]
+    assert "unreached" in plain(step["text"][-1])
+    assert not any("dim" in spec["marks"].values() for spec in step["trees"])
+
+
+def test_marks_of_the_first_figures_are_told_where_they_first_stand(made: dict):
+    first = made["chapters"][0]["steps"]
+    told = [" ".join(plain(spans) for spans in step["text"]) for step in first]
+    drawn = json.dumps(first[0]["side"], ensure_ascii=False)
+    assert all(mark in drawn and mark in told[0] for mark in "␣⏎")
+    judged = next(at for at, step in enumerate(first) if step["trees"] and not is_open(step, made))
+    assert all(mark in told[judged] for mark in ("✓", "×", "dotted"))
+
+
+def is_open(step: dict, made: dict) -> bool:
+    """Whether the target has not spoken yet."""
+    return all(made["trees"][spec["name"]].get("untold") for spec in step["trees"])
+
+
 def test_no_tree_of_a_step_is_a_root_alone(made: dict):
     trees = [tree for ch in made["chapters"] for step in ch["steps"] for tree in step["trees"]]
     assert trees and all(tree["rows"] is None or len(tree["rows"]) > 1 for tree in trees)
@@ -484,6 +504,18 @@ def test_the_last_chapter_shows_the_reports_numbers(made: dict):
         }  # fmt: skip
         shown = [p["y"] for p in group["points"]]
         assert shown == [tau[f"{method} 64", source] for source in measured.SOURCES]
+
+
+def test_a_method_keeps_its_colour_from_figure_to_figure_of_the_last_chapter(made: dict):
+    colours: dict[str, set[str]] = {}
+    for step in (made["chapters"][-1]["steps"][at] for at in (0, 1, 3)):
+        for each in step["side"]["figures"][0]["data"]:
+            if each["meta"].get("points"):
+                name = each["meta"]["name"].removesuffix(", chain of 7")
+                colours.setdefault(name, set()).add(each["marker"]["color"])
+    assert {"DFlash", *(name for name in measured.ORDER)} <= colours.keys()
+    assert all(len(each) == 1 for each in colours.values())
+    assert len(set.union(*colours.values())) == len(colours)
 
 
 def test_what_more_nodes_bring_is_the_ratio_of_the_line_s_ends(made: dict):

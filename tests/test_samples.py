@@ -42,6 +42,26 @@ def test_a_file_without_prompts_is_one_sentence(tmp_path, content, why):
         read_samples(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        (
+            "a.json",
+            b'[{"prompt": "x"}, {"a": 1}]',
+            'a.json, item 2 has no text in a field "prompt"',
+        ),
+        ("a.json", b"{", "a.json"),
+        ("a.csv", b"prompt,source\nx,y\n", "a.csv is a table"),
+    ],
+)
+def test_a_file_of_another_form_is_not_read_as_a_prompt_a_line(tmp_path, name, content, why):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=why):
+        read_samples(tmp_path / name)
+    (tmp_path / "list.json").write_text('[\n{"prompt": "x"},\n{"question": "y"}\n]')
+    assert [sample.user for sample in read_samples(tmp_path / "list.json")] == ["x", "y"]
+
+
 def test_a_file_may_be_too_large(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("a" * 2**21)

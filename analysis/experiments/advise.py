@@ -30,7 +30,8 @@ from core.stats import interval as middle
 
 def sizes_of(times: StepTimes, asked: Sequence[int]) -> Choose:
     """The draft sizes that are looked at: those asked for, else every chain length that was both
-    recorded and timed, or the trees that were timed."""
+    recorded and timed, or the trees that were timed; where nothing follows for smaller drafts, the
+    recorded size alone."""
 
     def choose(drafts: Drafts) -> Sequence[int]:
         kind, unit = ("places", "chain") if drafts.chain else ("nodes", "tree")
@@ -41,7 +42,8 @@ def sizes_of(times: StepTimes, asked: Sequence[int]) -> Choose:
             )
         last = min(drafts.most + 1, times.tokens[-1])
         timed = range(PLAIN + 1, last + 1) if drafts.chain else times.tokens
-        sizes = sorted(set(asked)) or [n - 1 for n in timed if PLAIN < n <= last]
+        fit = [drafts.most] if drafts.whole else [n - 1 for n in timed if PLAIN < n <= last]
+        sizes = sorted(set(asked)) or fit
         if not sizes or sizes[-1] + 1 > times.tokens[-1]:
             raise UserError(
                 f"a draft of {plural(sizes[-1] if sizes else 1, kind[:-1])} is verified with one "

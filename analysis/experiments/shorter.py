@@ -42,10 +42,12 @@ ALIKE = (
 @dataclass(frozen=True)
 class Drafts:
     """The recorded drafts, before sizes are chosen. ``most``: places of its longest chain, or nodes
-    of its largest tree; ``chain``: whether every draft is a chain."""
+    of its largest tree; ``chain``: whether every draft is a chain; ``whole``: why nothing follows
+    for smaller drafts, where nothing does."""
 
     chain: bool
     most: int
+    whole: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +159,7 @@ def few(units: int, rounds: int, name: str = "texts") -> list[str]:
 
 def of_traces(traces: Mapping[str, Trace], choose: Choose) -> Shorter:
     """Requests of one server that sampled otherwise count together. Raises UserError for several
-    methods, for rounds without drafts, and for trees of which no smaller ones follow."""
+    methods, for rounds without drafts, and for smaller drafts that do not follow."""
     labels = labels_of(traces)
     if len(labels) > 1:
         some = ", ".join(labels[:SEVERAL]) + (" …" if labels[SEVERAL:] else "")
@@ -176,15 +178,18 @@ def of_traces(traces: Mapping[str, Trace], choose: Choose) -> Shorter:
     if not most:
         raise UserError("no round of these traces drafted anything")
     chain = all(map(_is_chain, rounds))
-    _check(header, chain)
-    drafts = Drafts(chain, most)
+    whole = _only_whole(header, chain)
+    drafts = Drafts(chain, most, whole)
     sizes = tuple(choose(drafts))
+    if whole and sizes != (most,):
+        raise UserError(f"{whole}; only the recorded size is told, {most}")
     units = list(prompts.values()) if len(prompts) > 1 else [[record] for record in rounds]
     sums = np.stack([_kept(some, sizes).sum(0) for some in units])
     counted = _counted([[_shape(record) for record in some] for some in units])
     counts = np.repeat(counted.rounds[:, None], len(sizes), 1)
     draws, drafted = _together(sums, counts, [counted])
-    notes = [_over(len(prompts), len(rounds), len(draws) > 0), *_mixed(traces.values()), ALIKE]
+    notes = [_over(len(prompts), len(rounds), len(draws) > 0), *_mixed(traces.values())]
+    notes.append(f"Of the recorded size alone: {whole}." if whole else ALIKE)
     if early := sum(record.draft.nodes < most for record in rounds):
         notes.append(
             f"In {plural(early, 'round')} less than {most} was drafted: such a draft counts as it "
@@ -248,33 +253,33 @@ def _is_chain(record: Round) -> bool:
     return bool((parents == np.arange(len(parents))).all())
 
 
-def _check(header: Header, chain: bool) -> None:
-    """Raises UserError where shorter drafts do not follow from those recorded."""
+def _only_whole(header: Header, chain: bool) -> str:
+    """Why shorter drafts do not follow from those recorded; empty where they do. Raises UserError
+    where nothing follows."""
     known = _method(header)
     options = header.settings.get("options")
     rule = str(header.settings.get("rule", ""))
     if known is not None and not rule:
         rule = known.rule_for(known.resolve(options if isinstance(options, Mapping) else {}))
-    if "block" in rule.lower():
-        raise UserError(
-            "block verification judges a chain as a whole: what a shorter chain accepts does not "
-            "follow from these rounds"
-        )
     if rule == SIMULATED:
         raise UserError("acceptance was simulated in these rounds: no advice follows from them")
+    if "block" in rule.lower():
+        return (
+            "block verification judges a chain as a whole, so what a shorter chain accepts does "
+            "not follow"
+        )
     if rule == FLY:
-        raise UserError(
-            "FLy judges a token by those drafted after it: what a shorter chain accepts does not "
-            "follow from these rounds"
+        return (
+            "FLy judges a token by those drafted after it, so what a shorter chain accepts does "
+            "not follow"
         )
-    if chain:
-        return
     info = known.builder_info if known is not None else None
-    if info is None or not info.nested:
-        raise UserError(
-            "these drafts are trees, and a smaller tree of this builder is not the beginning of a "
-            "larger one: what it accepts does not follow (record it with that budget)"
-        )
+    if chain or (info is not None and info.nested):
+        return ""
+    return (
+        "a smaller tree is not known to be the beginning of a larger one of this builder, so what "
+        "it accepts does not follow"
+    )
 
 
 def _method(header: Header) -> Method | None:

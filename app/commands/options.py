@@ -160,7 +160,9 @@ class Prompts(CommandOptions):
     title: ClassVar[str] = "prompts"
     prompt: str | None = option(None, "one prompt; - reads it from stdin")
     prompts: Path | None = option(
-        None, 'many: .jsonl with a "prompt" field, or .txt with one prompt a line', metavar="FILE"
+        None,
+        'many: .jsonl with a "prompt" field, .json with a list of such, or .txt with one a line',
+        metavar="FILE",
     )
 
 
