@@ -199,6 +199,17 @@ def test_a_node_is_guessed_by_click_key_or_button_and_the_answer_is_told(
     count(page, "4 / 9")
 
 
+def test_a_node_s_number_leaves_its_sign_in_sight(learn: Open):
+    page = learn("#learn=7.9")
+    covered = page.locator(".ds-node:has(circle.ds-guess) .cue").evaluate_all(
+        """all => all.map((cue) => {
+          const number = cue.closest(".ds-node").querySelector("circle.ds-guess");
+          return cue.getBoundingClientRect().right > number.getBoundingClientRect().left;
+        })"""
+    )
+    assert covered and not any(covered)
+
+
 def test_the_budget_s_slider_grows_the_tree_and_keeps_its_place(learn: Open):
     page = learn("#learn=3.14")
     slider = page.get_by_role("slider", name="draft budget B")
