@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis import numbers
 from analysis.numbers import percent
 from app.learn import graph, measured, steps, words
 from app.learn.course import course
@@ -221,6 +222,20 @@ def test_the_whole_path_changes_the_list_after_a_token(shipped: Material):
     assert sum(bool(draft.children[row]) for row in twins) == 1
 
 
+def test_eagle_3_is_judged_over_many_prompts_and_not_by_one_answer(made: dict):
+    found = measured.CourseMeasurements()
+    own, other, head = (found.row(name) for name in ("eagle3", "ddtree", "mtp"))
+    assert own["low"] <= other["high"] and other["low"] <= own["high"]
+    told, beside = (
+        plain([span for part in made["chapters"][7]["steps"][at]["text"] for span in part])
+        for at in (6, 7)
+    )
+    tau, tau2, own_tau = (numbers.number(row["tau"], 2) for row in (own, other, head))
+    assert f"{tau} tokens with EAGLE-3 and {tau2} with DDTree" in told
+    assert "overlap: neither is ahead" in told
+    assert f"{own_tau} tokens with the head and {tau} with EAGLE-3" in beside
+
+
 def numbers_of(step: dict) -> list[str]:
     spans = (span for part in step["text"] for span in part)
     return [span["num"] for span in spans if isinstance(span, dict) and "num" in span]
@@ -247,7 +262,7 @@ def test_the_target_s_own_layer_drafts_at_the_same_place(made: dict, shipped: Ma
     best = records["mtp"].draft.children[0][0]
     assert numbers[:2] == [percent(views[1][each][best]) for each in ("q", "p")]
     assert numbers[2:4] == [str(records[name].accepted) for name in ("mtp", "eagle3")]
-    assert numbers[4:] == [str(len(shipped.traces[name].rounds)) for name in ("mtp", "eagle3")]
+    assert numbers[4:6] == [str(len(shipped.traces[name].rounds)) for name in ("mtp", "eagle3")]
 
 
 def test_spiffy_s_example_accepts_by_any_order_of_a_drafted_set():
@@ -544,6 +559,8 @@ def test_measurements_that_are_missing_or_broken_are_one_sentence(tmp_path: Path
             getattr(found, name)
     with pytest.raises(UserError, match=r"no τ of ddtree at B = 64"):
         found.at("ddtree")
+    with pytest.raises(UserError, match=r"no τ of ddtree at B = 3"):
+        measured.CourseMeasurements().row("ddtree", 3)
     found = measured.CourseMeasurements(tmp_path)
     (tmp_path / "tau-one.json").write_text("{")
     with pytest.raises(UserError, match=r"tau-one\.json cannot be read"):

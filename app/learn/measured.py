@@ -81,6 +81,19 @@ class CourseMeasurements:
             raise UserError(f"{self.folder}: curves.csv cannot be read: {error}") from None
 
     @cached_property
+    def table(self) -> Any:
+        return self._json("table.json")
+
+    def row(self, method: str, budget: int = 64) -> Json:
+        """A method's row of the one table, greedy and over all its prompts. Raises UserError when
+        it was not measured."""
+        wanted = (method, budget, 0, "all")
+        for row in self.table["rows"]:
+            if (row["method"], row["budget"], row["temperature"], row["source"]) == wanted:
+                return row
+        raise UserError(f"{self.folder}: table.json holds no τ of {method} at B = {budget}")
+
+    @cached_property
     def bench(self) -> Any:
         return self._json("bench.json")
 
