@@ -164,7 +164,7 @@ def test_no_command_imports_another():
 
 
 def test_no_module_of_tests_is_imported_by_another():
-    """Helpers that several share have a module of their own."""
+    """Several tests share a module of helpers."""
     statement = re.compile(r"^ *(?:from|import) tests\b(?:[^\n(]*\([^)]*\)|.*)", re.MULTILINE)
     for file in sorted((ROOT / "tests").rglob("*.py")):
         for found in statement.findall(file.read_text("utf-8")):

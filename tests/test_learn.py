@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis import numbers
 from analysis.numbers import percent
 from app.learn import graph, measured, steps, words
 from app.learn.course import course
@@ -111,6 +112,26 @@ def test_a_figure_shows_the_weights_that_its_text_names_and_explains_only_marks_
         assert ("▪" in each["note"]) == any(item["mark"] == "hot" for item in each["items"])
 
 
+def test_a_step_that_tells_of_unreached_nodes_shows_them_as_others(made: dict):
+    step = made["chapters"][4]["steps"][6]
+    assert "unreached" in plain(step["text"][-1])
+    assert not any("dim" in spec["marks"].values() for spec in step["trees"])
+
+
+def test_marks_of_the_first_figures_are_told_where_they_first_stand(made: dict):
+    first = made["chapters"][0]["steps"]
+    told = [" ".join(plain(spans) for spans in step["text"]) for step in first]
+    drawn = json.dumps(first[0]["side"], ensure_ascii=False)
+    assert all(mark in drawn and mark in told[0] for mark in "␣⏎")
+    judged = next(at for at, step in enumerate(first) if step["trees"] and not is_open(step, made))
+    assert all(mark in told[judged] for mark in ("✓", "×", "dotted"))
+
+
+def is_open(step: dict, made: dict) -> bool:
+    """Whether the target has not spoken yet."""
+    return all(made["trees"][spec["name"]].get("untold") for spec in step["trees"])
+
+
 def test_no_tree_of_a_step_is_a_root_alone(made: dict):
     trees = [tree for ch in made["chapters"] for step in ch["steps"] for tree in step["trees"]]
     assert trees and all(tree["rows"] is None or len(tree["rows"]) > 1 for tree in trees)
@@ -201,6 +222,20 @@ def test_the_whole_path_changes_the_list_after_a_token(shipped: Material):
     assert sum(bool(draft.children[row]) for row in twins) == 1
 
 
+def test_eagle_3_is_judged_over_many_prompts_and_not_by_one_answer(made: dict):
+    found = measured.CourseMeasurements()
+    own, other, head = (found.row(name) for name in ("eagle3", "ddtree", "mtp"))
+    assert own["low"] <= other["high"] and other["low"] <= own["high"]
+    told, beside = (
+        plain([span for part in made["chapters"][7]["steps"][at]["text"] for span in part])
+        for at in (6, 7)
+    )
+    tau, tau2, own_tau = (numbers.number(row["tau"], 2) for row in (own, other, head))
+    assert f"{tau} tokens with EAGLE-3 and {tau2} with DDTree" in told
+    assert "overlap: neither is ahead" in told
+    assert f"{own_tau} tokens with the head and {tau} with EAGLE-3" in beside
+
+
 def numbers_of(step: dict) -> list[str]:
     spans = (span for part in step["text"] for span in part)
     return [span["num"] for span in spans if isinstance(span, dict) and "num" in span]
@@ -227,7 +262,7 @@ def test_the_target_s_own_layer_drafts_at_the_same_place(made: dict, shipped: Ma
     best = records["mtp"].draft.children[0][0]
     assert numbers[:2] == [percent(views[1][each][best]) for each in ("q", "p")]
     assert numbers[2:4] == [str(records[name].accepted) for name in ("mtp", "eagle3")]
-    assert numbers[4:] == [str(len(shipped.traces[name].rounds)) for name in ("mtp", "eagle3")]
+    assert numbers[4:6] == [str(len(shipped.traces[name].rounds)) for name in ("mtp", "eagle3")]
 
 
 def test_spiffy_s_example_accepts_by_any_order_of_a_drafted_set():
@@ -471,6 +506,18 @@ def test_the_last_chapter_shows_the_reports_numbers(made: dict):
         assert shown == [tau[f"{method} 64", source] for source in measured.SOURCES]
 
 
+def test_a_method_keeps_its_colour_from_figure_to_figure_of_the_last_chapter(made: dict):
+    colours: dict[str, set[str]] = {}
+    for step in (made["chapters"][-1]["steps"][at] for at in (0, 1, 3)):
+        for each in step["side"]["figures"][0]["data"]:
+            if each["meta"].get("points"):
+                name = each["meta"]["name"].removesuffix(", chain of 7")
+                colours.setdefault(name, set()).add(each["marker"]["color"])
+    assert {"DFlash", *(name for name in measured.ORDER)} <= colours.keys()
+    assert all(len(each) == 1 for each in colours.values())
+    assert len(set.union(*colours.values())) == len(colours)
+
+
 def test_what_more_nodes_bring_is_the_ratio_of_the_line_s_ends(made: dict):
     step = made["chapters"][-1]["steps"][0]
     lines = [
@@ -512,6 +559,8 @@ def test_measurements_that_are_missing_or_broken_are_one_sentence(tmp_path: Path
             getattr(found, name)
     with pytest.raises(UserError, match=r"no τ of ddtree at B = 64"):
         found.at("ddtree")
+    with pytest.raises(UserError, match=r"no τ of ddtree at B = 3"):
+        measured.CourseMeasurements().row("ddtree", 3)
     found = measured.CourseMeasurements(tmp_path)
     (tmp_path / "tau-one.json").write_text("{")
     with pytest.raises(UserError, match=r"tau-one\.json cannot be read"):

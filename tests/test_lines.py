@@ -196,7 +196,7 @@ def test_a_count_of_rounded_shares_is_shown_with_what_it_may_be_off(tmp_path, se
         if d.depth > 1:
             low, high = wilson(true, tested)
             assert abs(d.tested - tested) <= d.off[1]
-            assert d.low <= low + 1e-12 and d.high >= high - 1e-12
+            assert d.low <= low + 1e-12 and (d.high is None or d.high >= high - 1e-12)
 
 
 def test_how_many_drafts_came_to_a_place_is_a_most_where_their_lengths_are_untold():
@@ -208,8 +208,13 @@ def test_how_many_drafts_came_to_a_place_is_a_most_where_their_lengths_are_untol
         (replace(whole, engine="LM Studio", drafted=None), ["≤ 1204", "≤ 600"]),
         (replace(whole, drafted=2000), ["1204", UNKNOWN]),
     ):
-        rows = next(t for t in sheets(summed([told], "log line")) if t.heads == PLACES).rows
+        counts = summed([told], "log line")
+        rows = next(t for t in sheets(counts) if t.heads == PLACES).rows
         assert [row[1] for row in rows] == tested
+        for row, depth in zip(rows, counts.by_depth, strict=True):
+            bound = row[1].startswith("≤") or row[1] == UNKNOWN  # then only the least is known
+            assert row[3].startswith("≥ ") == bound and (depth.high is None) == bound
+            assert row[4].startswith("≥ ") == (row[1].startswith("≤"))
 
 
 def test_a_share_that_was_rounded_to_none_is_not_called_none(tmp_path):

@@ -217,7 +217,7 @@ def scaled_embeddings(subject: Subject) -> Iterator[Part]:
 
 
 def adapter(subject: Subject, times: Callable[[Any], float]) -> Iterator[Part]:
-    """The part that low-rank weights add, multiplied: left out, or scaled in another way."""
+    """Multiply what low-rank weights add: left out, or scaled in another way."""
     drafter: Any = subject.drafter
     made = getattr(drafter, "adapter", None)
     if isinstance(made, GatedAdapter) and abs((by := times(drafter.config)) - 1) > 1e-9:

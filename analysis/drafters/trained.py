@@ -199,8 +199,8 @@ def _counted(name: str, counts: Counts) -> Iterator[dict[str, Any]]:
     for each in counts.by_depth:
         if each.depth == 1 or counts.full is not False or counts.exact:
             tested = np.nan if each.tested is None else each.tested
-            sure = each.depth == 1 or counts.full or counts.exact
-            shown = own | {"measure": COUNTED if sure else AT_LEAST, "depth": each.depth}
+            measure = AT_LEAST if counts.at_most(each) else COUNTED
+            shown = own | {"measure": measure, "depth": each.depth}
             yield shown | {"value": each.conditional, "over": tested}
     for each in counts.by_depth:
         rounds = np.nan if counts.rounds is None else counts.rounds

@@ -170,7 +170,7 @@ def through(
 
 
 @dataclass(frozen=True)
-class Row:
+class Mistake:
     """A kind of trial of a named mistake.
 
     name, cause, moot  a trial's, with {} for its patch's words

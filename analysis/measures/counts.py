@@ -96,7 +96,8 @@ class Depth:
     accepted, tested  rounds that accepted it; that accepted all before, and drafted there. None:
         the engine tells shares only
     marginal     accepted ÷ all rounds: what the place adds to τ
-    conditional  accepted ÷ tested; ``low``, ``high``: Wilson's 95 % interval, None without counts
+    conditional  accepted ÷ tested; ``low``, ``high``: Wilson's 95 % interval, None without counts.
+                 ``high`` is None, too, where ``tested`` is at most that many
     tau          of the chain that ends here: 1 + the marginals up to here
     off          by how much ``accepted`` and ``tested`` may be off: the engine rounded its shares
     """
@@ -169,6 +170,14 @@ class Counts:
         """The first place of which it is then not known how many drafts came to it."""
         return 2 - self.undrafted
 
+    def at_most(self, depth: Depth) -> bool:
+        """Whether ``tested`` is a bound there: acceptance is at least what is told."""
+        return self.lengths_untold and depth.depth >= self.first_untold
+
+    def bounded(self, depth: Depth) -> Depth:
+        """The depth without the upper end of an interval that is not known."""
+        return replace(depth, high=None) if self.at_most(depth) else depth
+
     def to_json(self) -> dict[str, Any]:
         more = {"source": LABEL, "accepted_of_drafted": self.accepted_of_drafted}
         return more | asdict(self) | {"sentences": list(sentences(self))}
@@ -192,7 +201,7 @@ def summed(records: Sequence[Served], kind: str, notes: Sequence[str] = ()) -> C
     if full is False and not exact:  # how many drafts came to place 2 is then not known
         unknown = (replace(each, tested=None, low=None, high=None) for each in depths[1:])
         depths = (*depths[:1], *unknown)
-    return Counts(
+    found = Counts(
         engine=", ".join(dict.fromkeys(each.engine for each in records)),
         kind=kind,
         records=len(records),
@@ -210,6 +219,7 @@ def summed(records: Sequence[Served], kind: str, notes: Sequence[str] = ()) -> C
         order=tuple(each.order for each in records),
         notes=tuple(notes),
     )
+    return replace(found, by_depth=tuple(map(found.bounded, depths)))
 
 
 def _full(records: Sequence[Served], rounds: int | None, drafted: int | None) -> bool | None:

@@ -31,6 +31,7 @@ from core.errors import UserError
 FOLDER = ASSETS / "measured"
 SOURCES = {"gsm8k": "math", "humaneval": "code", "mt_bench": "chat"}
 TREES = ("ddtree", "treeflash", "dart")
+ORDER = tuple(NAMES[m] for m in (*TREES, "dflash"))  # their colours, from figure to figure
 SERIES = {"dflash": "DFlash's q", "treeflash": "TreeFlash's q′", "dart": "DART's q",
           "marginal": "the marginal"}  # fmt: skip
 PACES = {"k1": "one token a step", "k2": "two tokens a step", "t0.9": "all with p ≥ 0.9"}
@@ -80,6 +81,19 @@ class CourseMeasurements:
             raise UserError(f"{self.folder}: curves.csv cannot be read: {error}") from None
 
     @cached_property
+    def table(self) -> Any:
+        return self._json("table.json")
+
+    def row(self, method: str, budget: int = 64) -> Json:
+        """A method's row of the one table, greedy and over all its prompts. Raises UserError when
+        it was not measured."""
+        wanted = (method, budget, 0, "all")
+        for row in self.table["rows"]:
+            if (row["method"], row["budget"], row["temperature"], row["source"]) == wanted:
+                return row
+        raise UserError(f"{self.folder}: table.json holds no τ of {method} at B = {budget}")
+
+    @cached_property
     def bench(self) -> Any:
         return self._json("bench.json")
 
@@ -125,21 +139,21 @@ def measured(material: Material) -> Json:
 def _budgets(found: CourseMeasurements) -> ChapterStep:
     chain = found.at("dflash")
     lines = [_line(NAMES[m], found.some(m)) for m in TREES]
-    lines.append(_line("DART, no n-grams", found.some("dart", plain=True)))
-    budgets = sorted({p.x for line in lines for p in line.points})
+    bare = _line("DART, no n-grams", found.some("dart", plain=True))
+    budgets = sorted({p.x for line in (*lines, bare) for p in line.points})
     few, *_, many = found.some("ddtree")
     dot = Series("DFlash, chain of 7", [_point(7, chain)], "points")
     ends = (min(7, budgets[0]), budgets[-1])
     about = About(
         "τ by draft budget",
         "Tokens per pass of the target, greedy; bands are 95 % bootstrap intervals over prompts.",
-        Axis("draft budget B", ends, log=True, ticks=budgets), _tau([*lines, dot]),
+        Axis("draft budget B", ends, log=True, ticks=budgets), _tau([*lines, bare, dot]),
     )  # fmt: skip
     tree, nodes = found.at("ddtree"), many.budget / few.budget
     return _shown(
-        "budgets", about, [*lines, dot], chain=chain.tau, tree=tree.tau, budget=tree.budget,
+        "budgets", about, [*lines, dot, bare], chain=chain.tau, tree=tree.tau, budget=tree.budget,
         few=few.budget, many=many.budget, first=few.tau, last=many.tau, nodes=nodes,
-        tokens=many.tau / few.tau, ends=_ends(lines),
+        tokens=many.tau / few.tau, ends=_ends([*lines, bare]),
     )  # fmt: skip
 
 
@@ -178,7 +192,8 @@ def _lengths(found: CourseMeasurements) -> ChapterStep:
         "Acceptance lengths", "Greedy, B = 64.", Axis("accepted + 1", places=places),
         Axis("share of rounds"),
     )  # fmt: skip
-    return _shown("lengths", about, bars, chain=chain, ddtree=ddtree, treeflash=treeflash)
+    shares = {"chain": chain, "ddtree": ddtree, "treeflash": treeflash}
+    return _shown("lengths", about, bars, ORDER, **shares)
 
 
 def _distances(found: CourseMeasurements) -> ChapterStep:
@@ -240,8 +255,11 @@ def _calls(found: CourseMeasurements) -> ChapterStep:
 # ── figures ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _shown(section: str, about: About, series: Sequence[Series], **values: object) -> ChapterStep:
-    figure = as_json(chart(about, series, "page"))
+def _shown(
+    section: str, about: About, series: Sequence[Series], order: Sequence[str] = (),
+    **values: object,
+) -> ChapterStep:  # fmt: skip
+    figure = as_json(chart(about, series, "page", order))
     return scene(section, side={"kind": "plots", "figures": [figure]}, **values)
 
 

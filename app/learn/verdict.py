@@ -109,7 +109,7 @@ def the_walk(m: Material) -> Json:
         m.ask("asked", m.surprises[1]),
         m.ask("asked-again", m.empty),
         scene("harvest", tree("ddtree", marks={-1: NEW})),
-        scene("died", tree("ddtree", marks=marks_of(dim=unreached))),
+        scene("died", tree("ddtree")),
         scene("missing", tree("ddtree", select=end), side=columns(offer)),
         scene("lossless", tree("ddtree"), side=race({name: m.traces[name] for name in RACED})),
         scene("noise", tree("ddtree", select=0), side=_noise(m)),

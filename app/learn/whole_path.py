@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from analysis.numbers import percent
 from app.learn.figures import CHOSEN, HOT, NAMES, NEW, bars, columns, marks_of, pairs, tree
 from app.learn.material import MAIN, OWN_LAYER, PATHS, WHOLE_PATH, Material
+from app.learn.measured import CourseMeasurements
 from app.learn.predict import asked
 from app.learn.steps import same_token
 from app.learn.words import ChapterStep, Json, Wording, chapter, plain, scene
@@ -51,7 +52,7 @@ def whole_path(m: Material) -> Json:
         _own_layer(m),
     ]  # fmt: skip
     return chapter(
-        "08-the-whole-path", scenes,
+        "08-the-whole-path", scenes, "",
         number=m.paths[MAIN].number, so_far={"token": m.so_far(m.paths[MAIN])},
         budget=m.budget, depth=int(draft.depths[twins[0]]), count=len(twins),
         token=words.node(twins[0]), next=words.token(token), kept=words.node(kept),
@@ -61,7 +62,23 @@ def whole_path(m: Material) -> Json:
         accepted=record.accepted, taken=words.nodes(record.verdict.path[1:], " and "),
         bonus=words.token(record.verdict.bonus),
         rounds=len(m.traces[WHOLE_PATH].rounds), rounds2=len(m.traces[MAIN].rounds),
+        **_over_prompts(CourseMeasurements()),
     )  # fmt: skip
+
+
+def _over_prompts(found: CourseMeasurements) -> dict[str, object]:
+    """What EAGLE-3, DDTree (their values end in 2) and the MTP head reach over many prompts."""
+    own, other, head = (found.row(name) for name in (WHOLE_PATH, MAIN, OWN_LAYER))
+    (near, _, far), (near2, _, far2) = (row["coverage"][:3] for row in (own, other))
+    values: dict[str, object] = {
+        "texts": own["texts"], "many": own["budget"], "own_tau": head["tau"],
+        "alike": own["low"] <= other["high"] and other["low"] <= own["high"],
+        "deeper": near < near2 and far > far2,
+        "near": near, "far": far, "near2": near2, "far2": far2,
+    }  # fmt: skip
+    for name in ("tau", "low", "high"):
+        values |= {name: own[name], f"{name}2": other[name]}
+    return values
 
 
 def _beside(*methods: str, untold: str = "") -> list[Json]:

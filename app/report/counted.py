@@ -46,13 +46,17 @@ def strips(counts: Counts) -> Iterator[tuple[str, str]]:
 def _places(counts: Counts) -> Iterator[tuple[str, ...]]:
     for d in counts.by_depth:
         accepted, tested = d.off
-        most = counts.lengths_untold and d.tested is not None and d.depth >= counts.first_untold
-        known = (
-            f"≤ {(d.tested or 0) + tested}" if most else _told(d.tested, tested),
+        bound = counts.at_most(d)
+        least = f"≥ {number(d.low)}" if d.low is not None and bound else interval(d.low, d.high)
+        yield (
+            str(d.depth),
+            f"≤ {d.tested + tested}" if bound and d.tested else _told(d.tested, tested),
             _told(d.accepted, accepted),
+            f"≥ {number(d.conditional)}" if bound else number(d.conditional),
+            least,
+            number(d.marginal, 3),
+            number(d.tau),
         )
-        shares = (number(d.conditional), interval(d.low, d.high), number(d.marginal, 3))
-        yield (str(d.depth), *known, *shares, number(d.tau))
 
 
 def _told(count: int | None, off: int = 0) -> str:

@@ -1,5 +1,6 @@
-// Files that are dropped anywhere on the page, or chosen with "Open a file…": they are sent, the server
-// says what they are, and each opens in its tab. Of a checkpoint's folder only the config is sent.
+// Files that are dropped anywhere on the page, or chosen with "Open a file…": they are sent, the
+// server says what they are, and each opens in its tab. Of a checkpoint's folder only the config is
+// sent.
 
 import { button, h, plural } from "./dom.js";
 import { answered } from "./feed.js";

@@ -348,3 +348,24 @@ def test_a_narrow_window_says_all_settings(visit: Open, address: str, width: int
     expect(said).to_contain_text("tokens")
     assert said.evaluate("e => e.scrollWidth <= e.clientWidth")
     expect(page.locator("#ds-d-panel .ds-chip", has_text="trace").first).to_be_visible()
+
+
+WHOLE = """() => {
+  const tree = document.querySelector(".dn-graph .ds-tree"), room = tree.getBoundingClientRect();
+  return [...tree.querySelectorAll(".ds-node .box")].map((each) => each.getBoundingClientRect())
+    .every((box) => box.top >= room.top && box.bottom <= room.bottom && box.right <= room.right);
+}"""
+
+
+def test_the_draft_graph_is_whole_in_a_small_window(visit: Open, address: str):
+    size = {"width": 1280, "height": 720}
+    names = "trace=code-denoise,code-spiffy-10"
+    page = visit(
+        f"{address}/#view=denoise&{names}&round=10", viewport=size, reduced_motion="reduce"
+    )
+    expect(page.locator(".dn-place")).to_contain_text("Step 10 of")
+    page.wait_for_function(WHOLE)
+    page.locator(".dn-graph .ds-tree").focus()
+    for _ in range(10):
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function(WHOLE)

@@ -199,6 +199,17 @@ def test_a_node_is_guessed_by_click_key_or_button_and_the_answer_is_told(
     count(page, "4 / 9")
 
 
+def test_a_node_s_number_leaves_its_sign_in_sight(learn: Open):
+    page = learn("#learn=7.9")
+    covered = page.locator(".ds-node:has(circle.ds-guess) .cue").evaluate_all(
+        """all => all.map((cue) => {
+          const number = cue.closest(".ds-node").querySelector("circle.ds-guess");
+          return cue.getBoundingClientRect().right > number.getBoundingClientRect().left;
+        })"""
+    )
+    assert covered and not any(covered)
+
+
 def test_the_budget_s_slider_grows_the_tree_and_keeps_its_place(learn: Open):
     page = learn("#learn=3.14")
     slider = page.get_by_role("slider", name="draft budget B")
@@ -557,6 +568,22 @@ def test_a_figure_fills_its_slide(learn: Open, step: str, across: float, down: f
     page.evaluate(FRAMES)
     wide, high = page.evaluate(FILLED)
     assert wide >= across and high >= down
+
+
+@pytest.mark.parametrize("width, height", [(1280, 720), (1920, 1080)])
+def test_a_chart_and_a_text_fill_the_hall_s_screen(learn: Open, width: int, height: int):
+    page = learn("#learn=11.5", viewport={"width": width, "height": height})
+    page.keyboard.press("p")
+    plot = page.locator(".ds-learn .ds-plot").bounding_box()
+    assert plot and plot["height"] > 0.65 * height
+    page = learn("#learn=1.3", viewport={"width": width, "height": height}, reduced_motion="reduce")
+    figure = page.locator(".ds-side-figure").bounding_box()
+    boxes = page.locator(".ds-boxes").bounding_box()
+    assert figure and boxes and boxes["width"] > 0.97 * figure["width"]
+    letters = page.locator(".ds-pass").first.evaluate(
+        "e => parseFloat(getComputedStyle(e).fontSize)"
+    )
+    assert letters > 0.013 * width
 
 
 @pytest.mark.parametrize("step", ["7.7", "8.2", "8.7", "9.4"])

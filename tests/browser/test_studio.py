@@ -284,6 +284,21 @@ def test_the_run_is_one_picture(replay: Open):
     expect(page.locator(f"{NODE}.root")).to_be_visible()
 
 
+def test_stages_fill_the_window_and_tools_of_a_hidden_tree_go(replay: Open):
+    page = replay(viewport={"width": 1440, "height": 900})
+    page.get_by_role("button", name="Stages").click()
+    chart = page.locator(".ds-timeline").bounding_box()
+    assert chart is not None and chart["height"] > 0.5 * 900
+    tools = page.locator(".ds-tools > .ds-of-tree:visible")
+    expect(tools).to_have_count(0)
+    page.get_by_role("button", name="Rounds", exact=True).click()
+    expect(page.locator(".ds-tree:visible")).to_have_count(1)
+    expect(tools.first).to_be_visible()
+    page.set_viewport_size({"width": 1100, "height": 800})
+    expect(page.locator(".ds-tree:visible")).to_have_count(0)
+    expect(tools).to_have_count(0)
+
+
 def test_the_tree_has_most_of_the_window(visit: Open):
     page = visit(viewport={"width": 1280, "height": 720})
     run(page, "hello")

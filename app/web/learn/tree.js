@@ -14,6 +14,7 @@ const LEAST_SCALE = 0.42, // how small a tree is drawn
   NOTE = 7, // of the plane: as wide a letter of a note is
   LETTER = 7.8, // and one of a token
   EDGE = 6, // of the plane: between it and the box's edge
+  GUESS = 9.5, // the radius of a number by which a node is guessed
   NARROWEST = 0.57, // so much of that at least, where a token would be cut
   LARGE_SCALE = 1.5; // below: narrow ones, if they are larger then
 // Pixels around a tree; lower, for the labels of the depths; and below it, for its buttons.
@@ -215,11 +216,12 @@ export class LessonTree extends TreeView {
     text.setAttribute("lengthAdjust", "spacingAndGlyphs");
   }
 
-  /** The number by which a node is guessed. */
+  /** The number by which a node is guessed; a sign of its box stands beside it. */
   _number(node, number) {
     const { boxW } = this.plan;
+    node.querySelector(".cue")?.setAttribute("x", boxW - GUESS - 4);
     node.append(
-      s("circle", { class: "ds-guess", cx: boxW - 1, cy: 3, r: 9.5 }),
+      s("circle", { class: "ds-guess", cx: boxW - 1, cy: 3, r: GUESS }),
       words("ds-guess", boxW - 1, 7, number, "middle"),
     );
   }

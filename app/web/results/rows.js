@@ -37,6 +37,9 @@ export function rowsOf(rows, { temperature, source, budget }) {
     .map((r) => ({ ...r, size: r.budget === budget ? budget : OWN }));
 }
 
+/** How one makes a table of one's own. */
+export const COMMAND = "python -m app grid table --out FOLDER --prompts FILE";
+
 /** Which prompts and machine the numbers are of. */
 export function aboutOf({ model, max_new_tokens: tokens, rows, hardware, threads }) {
   const most = (name) => Math.max(...rows.map((row) => row[name])),
@@ -45,7 +48,6 @@ export function aboutOf({ model, max_new_tokens: tokens, rows, hardware, threads
   return (
     `${model}, up to ${tokens} new tokens a prompt. τ, TVD and top 16 are of ` +
     `${most("texts")} prompts, ${how}; times of ${most("timed")}, ${where}: ` +
-    "speed is their median, and not τ ÷ round. " +
-    "Make yours: python -m app grid table --out FOLDER --prompts FILE"
+    "speed is their median, and not τ ÷ round."
   );
 }

@@ -2,7 +2,7 @@
 // heading sorts them.
 
 import { ViewInAddress } from "../address.js";
-import { button, clear, estimate, h, number, ratio, unbroken } from "../dom.js";
+import { button, clear, estimate, h, number, ratio } from "../dom.js";
 import { answered } from "../feed.js";
 import { awaited, banner, card, choice, menu } from "../parts.js";
 import { pictureButtons } from "../save/buttons.js";
@@ -11,7 +11,7 @@ import { setHeads, sorted, sortHead } from "../sorting.js";
 import { lookAt, lookedAt } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
 import { OpenedFile } from "./opened.js";
-import { aboutOf, choicesOf, OWN, rowsOf } from "./rows.js";
+import { aboutOf, COMMAND, choicesOf, OWN, rowsOf } from "./rows.js";
 import { savedScatter, scatterIn } from "./scatter.js";
 
 const SHOWN_DEPTHS = 5;
@@ -198,7 +198,13 @@ export class Results {
       shown = card(
         "All methods",
         [...title, ...Object.values(this.picks), this.save],
-        h("p", { class: "ds-soft ds-tell" }, unbroken(aboutOf(answer))),
+        h(
+          "p",
+          { class: "ds-soft ds-tell" },
+          aboutOf(answer),
+          " Make yours: ",
+          h("code", {}, COMMAND),
+        ),
         this.picture,
         this.untimed,
         this.whole,
