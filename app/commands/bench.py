@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.experiments.llama_cpp import LlamaCpp, check_installed
 from analysis.experiments.variants import ENGINES, LLAMA_CPP
-from analysis.numbers import milliseconds, number, rate, share, size, tau
+from analysis.numbers import milliseconds, number, plural, rate, share, size, tau
 from app.command_line import option, words
 from app.commands import common
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, RUNNABLE, RequestOptions, method
@@ -136,7 +136,7 @@ def _print_rows(facts: dict[str, Any], plan: Workload, found: Sequence[Row]) -> 
     out = console()
     out.print(
         f"{facts['model']} · {facts['device']} · {facts['dtype']} · {facts['threads']} threads · "
-        f"{len(plan.prompts)} prompts × {plan.repeats} repeats · "
+        f"{plural(len(plan.prompts), 'prompt')} × {plural(plan.repeats, 'repeat')} · "
         f"up to {plan.request.max_new_tokens} new tokens",
         soft_wrap=True,
     )
@@ -151,7 +151,7 @@ def _print_rows(facts: dict[str, Any], plan: Workload, found: Sequence[Row]) -> 
 def _parting(row: Row) -> str:
     """After how many tokens llama.cpp leaves plain decoding's text."""
     parting = [f"{n} (prompt {i})" for i, n in enumerate(row.parts, 1) if n is not None]
-    more = f" and on {len(parting) - SHOWN} more prompts" if len(parting) > SHOWN else ""
+    more = f" and on {plural(len(parting) - SHOWN, 'more prompt')}" if len(parting) > SHOWN else ""
     return (
         f"{row.name} parts from plain decoding after new token {', '.join(parting[:SHOWN])}{more}: "
         "it rounds activations to 8 bits and its cache to float16, we its weights to bfloat16"

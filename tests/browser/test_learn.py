@@ -570,6 +570,22 @@ def test_a_figure_fills_its_slide(learn: Open, step: str, across: float, down: f
     assert wide >= across and high >= down
 
 
+@pytest.mark.parametrize("width, height", [(1280, 720), (1920, 1080)])
+def test_a_chart_and_a_text_fill_the_hall_s_screen(learn: Open, width: int, height: int):
+    page = learn("#learn=11.5", viewport={"width": width, "height": height})
+    page.keyboard.press("p")
+    plot = page.locator(".ds-learn .ds-plot").bounding_box()
+    assert plot and plot["height"] > 0.65 * height
+    page = learn("#learn=1.3", viewport={"width": width, "height": height}, reduced_motion="reduce")
+    figure = page.locator(".ds-side-figure").bounding_box()
+    boxes = page.locator(".ds-boxes").bounding_box()
+    assert figure and boxes and boxes["width"] > 0.97 * figure["width"]
+    letters = page.locator(".ds-pass").first.evaluate(
+        "e => parseFloat(getComputedStyle(e).fontSize)"
+    )
+    assert letters > 0.013 * width
+
+
 @pytest.mark.parametrize("step", ["7.7", "8.2", "8.7", "9.4"])
 @pytest.mark.parametrize("width", [960, 1024])
 def test_a_token_without_room_is_whole_in_narrower_letters(learn: Open, step: str, width: int):
