@@ -586,6 +586,22 @@ def test_a_chart_and_a_text_fill_the_hall_s_screen(learn: Open, width: int, heig
     assert letters > 0.013 * width
 
 
+def test_words_in_presented_boxes_are_as_large_as_numbers_and_a_long_token_fills_its_box(
+    learn: Open,
+):
+    page = learn("#learn=8.5", viewport={"width": 1280, "height": 720}, reduced_motion="reduce")
+    page.keyboard.press("p")
+    page.evaluate(FRAMES)
+    heights = page.locator(".ds-node .note").evaluate_all(
+        "all => all.map((each) => each.getBoundingClientRect().height)"
+    )
+    assert heights and min(heights) > 17
+    token, box = (
+        page.locator(f".ds-node.root {part}").bounding_box() for part in (".token", ".box")
+    )
+    assert token and box and 0.75 < token["width"] / box["width"] < 0.96
+
+
 @pytest.mark.parametrize("step", ["7.7", "8.2", "8.7", "9.4"])
 @pytest.mark.parametrize("width", [960, 1024])
 def test_a_token_without_room_is_whole_in_narrower_letters(learn: Open, step: str, width: int):
