@@ -81,12 +81,14 @@ TOKENS = 12
 
 @pytest.fixture(scope="module")
 def words(toys):
-    """The words of a sweep of 16 runs into a folder: 4 variants × 2 prompts × 2 seeds."""
+    """The words of a sweep of 16 runs into a folder: 4 variants × 2 prompts × 2 seeds. Lists that
+    are named in ``more`` stand there alone: a command line adds up what it names twice."""
 
     def made(out: Path, *more: object) -> list[str]:
+        lists = {"--methods": OTHERS, "--budget": (4, 9), "--seed": (0, 1)}
         basic = [
-            "grid", "run", "--out", out, "--methods", "ar", "dflash", "ddtree",
-            "--budget", 4, 9, "--seed", 0, 1,
+            "grid", "run", "--out", out,
+            *(word for name, some in lists.items() if name not in more for word in (name, *some)),
             "--temperature", 1, "--max-new-tokens", TOKENS, "--prompts", toys / "prompts.jsonl",
             "--model", toys / "target", "--drafter", toys / "drafter", "--device", "cpu",
         ]  # fmt: skip

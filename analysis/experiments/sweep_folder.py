@@ -180,7 +180,7 @@ def _agree(path: Path, plan: Plan) -> None:
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Say what the plan there has and the new one has not, in a few words; empty for nothing."""
     try:
-        if other := plan_difference(old["terms"], new["terms"]):
+        if other := plan_difference(dict(old["terms"]), new["terms"]):
             return other
         for key, what in (("field", "methods"), ("prompts", "prompts"), ("seeds", "seeds")):
             if missing := _set(old[key]) - _set(new[key]):
