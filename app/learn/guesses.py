@@ -83,7 +83,7 @@ def a_round(m: Material) -> Json:
         parameters=round((_preset(run).parameters or 0) / 1e6),
         load=size(weights), loaded=size(passes * weights),
         accepted=series(kept[:-1]), bonus=kept[-1], kept=len(kept),
-        next=run.rounds[1].accepted, then=words.token(run.rounds[1].verdict.bonus),
+        next=run.rounds[1].accepted, then=Wording.of(run.rounds[1]).token(run.rounds[1].verdict.bonus),
         rounds=sums["rounds"], tau=sums["tau"],
     )  # fmt: skip
 
