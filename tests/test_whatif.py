@@ -547,7 +547,7 @@ def test_the_command_tells_the_same_numbers(collected):
         (("--methods", "dflash+opt-tree", "--set", "gain=inf"), "the option gain"),
         (("--methods", "nosuch"), "unknown method"),
         (("--methods", "ar"), "plain decoding"),
-        (("--methods", "ddtree", "--max-new-tokens", "0"), "--max-new-tokens must be 1 or"),
+        (("--methods", "ddtree", "--max-new-tokens", "0"), "--max-new-tokens must be at least 1"),
     ],
 )
 def test_a_bad_question_on_the_command_line_is_one_sentence(words, says, collected):
