@@ -92,7 +92,7 @@ def _missing(value: Any) -> bool:
 
 def _meanings(table: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(name, meaning) of the columns that a call with these arguments has."""
-    for name, column in columns(table).items():
+    for name, column in declared_columns(table).items():
         argument, _, value = column.when.partition("=")
         if argument and str(arguments[argument]) != (value or "True"):
             continue
@@ -100,7 +100,7 @@ def _meanings(table: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, s
 
 
 @cache
-def columns(table: str) -> Mapping[str, Column]:
+def declared_columns(table: str) -> Mapping[str, Column]:
     """The columns of a table, in their order; of "shown", titles and formats that tables share."""
     return {
         name: Column(said) if isinstance(said, str) else Column(**said)

@@ -193,14 +193,14 @@ def sampling(header: Header) -> Sampling:
     fields have their defaults. A denoising run has it among its settings."""
     raw = header.settings.get("sampling", header.settings)
     raw = raw if isinstance(raw, Mapping) else {}
-    temperature = number(raw.get("temperature"))
+    temperature = known_number(raw.get("temperature"))
     if not temperature:
         return Sampling()
     seed = raw.get("seed", header.seed)
     return Sampling(
         temperature,
-        top_k=int(number(raw.get("top_k"))),
-        top_p=number(raw.get("top_p")) or 1.0,
+        top_k=int(known_number(raw.get("top_k"))),
+        top_p=known_number(raw.get("top_p")) or 1.0,
         seed=seed if type(seed) is int else header.seed,
     )
 
@@ -218,7 +218,7 @@ def _rule(header: Header) -> dict[str, Any] | None:
     return None if temperature(header) is None else asdict(sampling(header))
 
 
-def number(value: Any) -> float:
+def known_number(value: Any) -> float:
     """A number that a trace holds; 0 for anything else."""
     known = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if known and abs(value) < 1e9 else 0.0

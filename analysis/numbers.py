@@ -61,7 +61,7 @@ def share(value: float | None, digits: int = 1) -> str:
     return _fixed(value, digits, "%", power=2)
 
 
-def probability(log_p: float) -> str:
+def percent_of_log(log_p: float) -> str:
     """``percent`` of a log-probability; what rounding lifted above 0 counts as 0."""
     return percent(math.exp(min(0.0, log_p)))
 

@@ -58,7 +58,7 @@ class DecodedPrompt(Generic[Asked]):
         return {"prefill": self.prefill, **summary(self.rounds)["seconds"]}
 
 
-def decode(
+def decode_prompt(
     job: Decoding[Asked], prompt: str, watch: Watch = lambda *_: None
 ) -> DecodedPrompt[Asked]:
     """Decode one prompt, logging it if the job says so; an interrupted log keeps what it has.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 from analysis.numbers import milliseconds, number, share
-from app.decoding import Asked, DecodedPrompt, Decoding, decode
+from app.decoding import Asked, DecodedPrompt, Decoding, decode_prompt
 from app.terminal import GrowingText, ProgressBar, one_line, say
 from app.trace_log import nth_path
 from core.errors import UserError
@@ -48,12 +48,12 @@ def decode_all(
         return _several(job, prompts, as_json, shown)
     if as_json:
         with ProgressBar("decoding", length) as progress:
-            result = decode(job, prompts[0], lambda _, count: progress.at(count))
+            result = decode_prompt(job, prompts[0], lambda _, count: progress.at(count))
         print_json(shown.to_json(result))
     else:
         text = GrowingText(sys.stdout)
         try:
-            result = decode(job, prompts[0], lambda so_far, _: text.show(so_far))
+            result = decode_prompt(job, prompts[0], lambda so_far, _: text.show(so_far))
         except KeyboardInterrupt:
             print(flush=True)  # the shell's prompt does not continue the model's line
             raise
@@ -77,7 +77,7 @@ def _several(
             progress.at(index - 1, f"prompt {index} of {len(prompts)}")
             own = replace(job, trace=nth_path(job.trace, index))
             try:
-                result = shown.to_json(decode(own, prompt))
+                result = shown.to_json(decode_prompt(own, prompt))
             except UserError as error:
                 failed += 1
                 say(f"prompt {index}: {error}")

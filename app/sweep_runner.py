@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.experiments.sweep import Job, Terms
 from analysis.experiments.variants import Variant
-from app.decoding import Decoding, decode
+from app.decoding import Decoding, decode_prompt
 from app.ray_workers import Cluster, Note
 from core.decoding.request import RunRequest
 from core.errors import in_one_line, writing
@@ -47,10 +47,12 @@ class Runner:
         try:
             if job.variant not in self._warm:
                 short = replace(request, max_new_tokens=min(WARM_UP, request.max_new_tokens))
-                decode(Decoding(self.engine.start, short), text)
+                decode_prompt(Decoding(self.engine.start, short), text)
                 self._warm.add(job.variant)
             footer = {**machine(self.engine), "source": job.prompt.source}
-            decode(Decoding(self.engine.start, request, path, self.terms.probe, footer), text)
+            decode_prompt(
+                Decoding(self.engine.start, request, path, self.terms.probe, footer), text
+            )
         except Exception as error:
             return in_one_line(error)
         return ""

@@ -68,12 +68,12 @@ class TraceFiles:
     def again(self) -> TraceFiles:
         """The files that are there now; those of before where a path is gone."""
         try:
-            return find(self.paths, empty=True)
+            return find_traces(self.paths, empty=True)
         except UserError:
             return self
 
 
-def find(paths: Sequence[Path], empty: bool = False) -> TraceFiles:
+def find_traces(paths: Sequence[Path], empty: bool = False) -> TraceFiles:
     """The traces at these paths, files or folders of any depth, sorted by name.
 
     empty  whether a folder may have no file yet

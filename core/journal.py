@@ -83,12 +83,14 @@ class Journal:
         return self._values[key]
 
 
-def difference(old: Any, new: Any, name: str = "plan") -> str:
+def plan_difference(old: Any, new: Any, name: str = "plan") -> str:
     """Name the first thing in which two plans (plain data) differ; empty where they are equal."""
     if old == new:
         return ""
     if isinstance(old, dict) and isinstance(new, dict):
-        parts = (difference(old.get(key), new.get(key), key) for key in dict.fromkeys([*new, *old]))
+        parts = (
+            plan_difference(old.get(key), new.get(key), key) for key in dict.fromkeys([*new, *old])
+        )
         return next(filter(None, parts), "")
     name = visible(name.replace("_", "-"), 40)
     if any(isinstance(value, (dict, list)) for value in (old, new)):
@@ -112,7 +114,7 @@ def open_journal(folder: Path, what: str, made_of: Any, anew: bool = False) -> I
         journal = _fresh(folder / FILE, new) if anew else Journal(folder / FILE)
         old = journal.get(MADE_OF)
         if old not in (None, new):
-            other = difference(old, new) or "it cannot be read"
+            other = plan_difference(old, new) or "it cannot be read"
             raise UserError(f"{folder} holds another {what} ({other}): name another folder")
         if old != new:
             journal.add(MADE_OF, new)

@@ -87,7 +87,7 @@ def resample_columns(sums: Array, counts: Array, times: Array | None = None) -> 
         return (picks @ alike[:, :columns]) / (picks @ alike[:, columns:])
 
 
-def interval(draws: Array) -> tuple[float, float]:
+def middle_interval(draws: Array) -> tuple[float, float]:
     """The middle 95 % of bootstrap draws; NaN when there are none."""
     known = draws[~np.isnan(draws)]
     if not len(known):
@@ -96,7 +96,7 @@ def interval(draws: Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def ratio(sums: Numbers, counts: Numbers) -> tuple[float, float]:
+def ratio_interval(sums: Numbers, counts: Numbers) -> tuple[float, float]:
     """95 % interval of Σ sums ÷ Σ counts: bootstrap, of more than ``MANY`` units ± 1.96 standard
     errors (delta method); NaN for fewer than ``FEW_UNITS`` units."""
     if len(sums) < FEW_UNITS:
@@ -104,7 +104,7 @@ def ratio(sums: Numbers, counts: Numbers) -> tuple[float, float]:
     if len(sums) > MANY:
         return _around(*_influences(sums, counts))
     totals, sizes = in_order(sums, counts)
-    return interval(resample(totals, sizes))
+    return middle_interval(resample(totals, sizes))
 
 
 def in_order(*columns: Numbers) -> list[Array]:
@@ -115,11 +115,11 @@ def in_order(*columns: Numbers) -> list[Array]:
     return [column[order] for column in found]
 
 
-def difference(
+def difference_interval(
     sums: Numbers, counts: Numbers, other_sums: Numbers, other_counts: Numbers
 ) -> tuple[float, float]:
     """95 % interval of one ratio Σ sums ÷ Σ counts less another, on the same units, drawn alike,
-    as ``ratio`` has it."""
+    as ``ratio_interval`` has it."""
     if len(sums) < FEW_UNITS:
         return np.nan, np.nan
     if len(sums) > MANY:
@@ -130,7 +130,7 @@ def difference(
     a, b, c, d = (np.asarray(x, float) for x in (sums, counts, other_sums, other_counts))
     # In the order of their sums: exchanging the two then gives nearly the same interval, negated.
     a, b, c, d = in_order(a + c, b + d, a, b, c, d)[2:]
-    return interval(resample(a, b) - resample(c, d))
+    return middle_interval(resample(a, b) - resample(c, d))
 
 
 def _influences(sums: Numbers, counts: Numbers) -> tuple[float, Array]:
@@ -149,10 +149,10 @@ def _around(value: float, influences: Array) -> tuple[float, float]:
 def bootstrap(runs: Sequence[Sequence[int]]) -> tuple[float, float]:
     """95 % interval of τ = Σ lengths ÷ Σ rounds, resampling whole prompts; NaN for fewer than
     ``FEW_UNITS``."""
-    return ratio([sum(run) for run in runs], [len(run) for run in runs])
+    return ratio_interval([sum(run) for run in runs], [len(run) for run in runs])
 
 
-def tau(texts: Sequence[Sequence[int]]) -> tuple[float | None, float, float]:
+def tau_interval(texts: Sequence[Sequence[int]]) -> tuple[float | None, float, float]:
     """τ = Σ lengths ÷ Σ rounds over texts, each the acceptance lengths of its rounds, and its 95 %
     interval: texts are drawn anew, of a single one its rounds. None and NaN: not known."""
     rounds = sum(map(len, texts))

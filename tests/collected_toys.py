@@ -17,7 +17,7 @@ from analysis.experiments.cost import Cost, ForwardTime, Stage, fit
 from analysis.frames import COVERAGE
 from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
-from core.methods.registry import find
+from core.methods.registry import find_method
 from tests import toys
 
 NEW = 48
@@ -61,7 +61,7 @@ def collection_in(folder: Path) -> Collection:
 
 def real(method, budget, options, count=NEW, stop=(), sampling=toys.GREEDY):
     """The rounds of a real run of the same method and options."""
-    chosen = find(method)
+    chosen = find_method(method)
     values = chosen.resolve(options)
     own = {k: values[k] for k in ("candidates", "siblings") if k in values}
     made = {

@@ -24,7 +24,7 @@ from core import ASSETS
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods import dart, treeflash
-from core.methods.registry import find
+from core.methods.registry import find_method
 from core.progress import Progress, silent
 from core.rounds.draft import CHILDLESS, Array, Candidates, Draft, Proposal
 from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
@@ -339,7 +339,7 @@ class FakeEngine:
         if isinstance(request, DiagnoseRequest):
             return Started(make_header("", request.method), self._diagnose(request, report))
         sampling = {"temperature": request.temperature, "seed": request.seed}
-        options = find(request.method).resolve(dict(request.options))
+        options = find_method(request.method).resolve(dict(request.options))
         own = {"budget": request.resolved.settings.budget, "sampling": sampling, "options": options}
         return Started(make_header(request.prompt, request.method, **own), self._rounds(request))
 

@@ -18,7 +18,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from core.models.cuda_graphs import CapturedFunction
+from core.models.cuda_graphs import CapturedFunction, PaddedForward
+from core.models.target import Target
 
 aten = torch.ops.aten
 HERE = torch.device("meta")
@@ -36,6 +37,12 @@ class Counts:
 
 
 counts = Counts()
+
+
+def padded_forwards(target: Target) -> dict[int, PaddedForward]:
+    """A target's padded forwards on the present cache, by rows."""
+    found = target._place.forwards.items()
+    return {rows: forward for (layers, rows), forward in found if layers == target.layers}
 
 
 class OnGPU(torch.Tensor):

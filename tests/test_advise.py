@@ -27,7 +27,7 @@ from core import ASSETS
 from core.errors import UserError
 from core.rounds.draft import Draft
 from core.rounds.round import Round, Verdict
-from core.stats import ratio, resample_columns
+from core.stats import ratio_interval, resample_columns
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from tests.collected_toys import collection_in, points, real
@@ -324,7 +324,7 @@ def test_units_that_are_alike_are_drawn_as_single_ones_are():
     sums, counts = rng.integers(1, 6, (60, 2)).astype(float), np.ones((60, 2))
     together = np.quantile(resample_columns(sums, counts), [0.025, 0.975], 0)
     for column in range(2):
-        low, high = ratio(sums[:, column], counts[:, column])
+        low, high = ratio_interval(sums[:, column], counts[:, column])
         assert together[:, column] == pytest.approx([low, high], abs=0.1)
     often = resample_columns(sums[:1], counts[:1], np.array([9.0]))
     assert (often == sums[0]).all()

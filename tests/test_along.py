@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from core.decoding.along import Reading, read
+from core.decoding.along import Reading, read_along
 from core.errors import UserError
 from tests import toys
 
@@ -14,7 +14,7 @@ TEXT, ANSWER = (3, 1, 4, 1, 5, 9, 2, 6, 5), 4
 
 @pytest.fixture(scope="module")
 def reading() -> Reading:
-    return read(toys.target(), TEXT, ANSWER)
+    return read_along(toys.target(), TEXT, ANSWER)
 
 
 def test_p_and_the_best_tokens_are_a_plain_forward_s(reading):
@@ -25,7 +25,7 @@ def test_p_and_the_best_tokens_are_a_plain_forward_s(reading):
 
 @pytest.mark.parametrize("end", range(ANSWER + 1, len(TEXT) + 1))
 def test_a_beginning_of_a_reading_is_that_of_the_shorter_text(reading, end):
-    part, whole = reading.until(end), read(toys.target(), TEXT[:end], ANSWER)
+    part, whole = reading.until(end), read_along(toys.target(), TEXT[:end], ANSWER)
     torch.testing.assert_close(part.p, whole.p)
     for layer, states in whole.states.items():
         torch.testing.assert_close(part.states[layer], states)

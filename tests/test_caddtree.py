@@ -16,7 +16,7 @@ from core.decoding.decode import Decoder
 from core.drafting.builders import AsFarAsItPays, PaysAsMeasured, best_first
 from core.drafting.session import FactorisedSession
 from core.methods.caddtree import WORTH
-from core.methods.registry import find
+from core.methods.registry import find_method
 from core.rounds.causes import Cause
 from core.rounds.draft import Candidates
 from core.rounds.round import GREEDY
@@ -81,7 +81,7 @@ def test_so_it_is_where_q_depends_on_the_path(seed, fixed, node):
 
 @pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT], ids=["greedy", "hot"])
 def test_budgets_differ_from_round_to_round_and_the_text_does_not(sampling):
-    method = find("caddtree")
+    method = find_method("caddtree")
     builder = method.make_builder(FACTS, method.resolve({"round_ms": 50, "node_ms": 1}))
     drafter = toys.NoisyOracle([*toys.PROMPT, *plain(90, sampling)], boost=6.0)
     found = run(Decoder("m", drafter, builder), 60, sampling, 64)
@@ -147,7 +147,7 @@ def test_a_run_tells_its_rounds_and_writes_plain_decodings_text(sampling, monkey
 
     monkeypatch.setattr(PaysAsMeasured, "took", listen)
     values = {"round_ms": 50.0, "node_ms": 0.5, "measure": True}
-    builder = find("caddtree").make_builder(FACTS, values)
+    builder = find_method("caddtree").make_builder(FACTS, values)
     found = toys.run(toys.Decoder("caddtree", toys.dflash_drafter(), builder), 40, sampling, 24)
     assert found.tokens == toys.plain(40, sampling)
     assert told == [(r.draft.nodes, r.times.total) for r in found.rounds]

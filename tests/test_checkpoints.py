@@ -23,7 +23,7 @@ from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.dflash.model import FORM
-from core.methods.registry import find, split
+from core.methods.registry import find_method, split
 from core.rounds.draft import Draft
 from core.rounds.round import Round, Verdict
 from core.traces.schema import Trace
@@ -48,11 +48,11 @@ def folder(tmp_path_factory) -> Path:
 
 
 def test_a_methods_name_may_hold_its_checkpoint():
-    found = find("ddtree@runs/mine@v2")
+    found = find_method("ddtree@runs/mine@v2")
     assert (found.drafter, found.weights) == ("dflash", "runs/mine@v2")
-    assert found is find("ddtree@runs/mine@v2")
-    assert found.drafter_info is find("dflash+best-first@runs/mine@v2").drafter_info
-    assert found.drafter_info is not find("ddtree").drafter_info
+    assert found is find_method("ddtree@runs/mine@v2")
+    assert found.drafter_info is find_method("dflash+best-first@runs/mine@v2").drafter_info
+    assert found.drafter_info is not find_method("ddtree").drafter_info
     assert split("ddtree@a") == ("ddtree", "a") and split("my@x.py") == ("my@x.py", "")
     for name, words in (
         ("ar@x", "has no drafter"),
@@ -60,7 +60,7 @@ def test_a_methods_name_may_hold_its_checkpoint():
         ("ddtree@", "unknown"),
     ):
         with pytest.raises(UserError, match=words):
-            find(name)
+            find_method(name)
 
 
 def test_one_engine_runs_several_checkpoints_of_a_kind(folder):

@@ -26,7 +26,7 @@ from app.trace_log import nth_path
 from core.methods.names import METHODS
 from core.methods.registry import listed
 from core.models import embedded
-from core.models.presets import shipped
+from core.models.presets import shipped_presets
 from core.rounds.draft import MAX_BUDGET
 from core.traces.reader import read_trace
 from tests.processes import start
@@ -368,7 +368,7 @@ def test_bad_input_is_called_by_its_name(call, line):
 
 
 def test_the_shipped_presets_are_within_range():
-    assert all(1 <= b <= MAX_BUDGET for p in shipped().values() for b in p.budgets.values())
+    assert all(1 <= b <= MAX_BUDGET for p in shipped_presets().values() for b in p.budgets.values())
 
 
 def test_a_preset_out_of_range_names_its_file(call, tmp_path):

@@ -19,13 +19,13 @@ from analysis.experiments.cost import (
     Estimate,
     ForwardTime,
     Stage,
-    best,
+    best_budget,
     bushy,
-    check,
+    check_simulated,
     cost_from_json,
-    estimate,
     fit,
     sizes_up_to,
+    speed_estimates,
     stages,
     verify_times,
 )
@@ -73,14 +73,14 @@ def test_expected_speed_is_tokens_over_seconds_and_the_best_is_named():
     law = fit(points(lambda n: 0.1 + 0.01 * n))
     staged = [Stage(b, 0.02, 0.001, 0.0, rows=b + 1) for b in (1, 4, 16)]
     runs = [what(1, (2, 1, 2)), what(4, (3, 3)), what(16, (3, 3)), what(64, (6,))]
-    found = estimate(law, staged, runs)
+    found = speed_estimates(law, staged, runs)
     assert [e.budget for e in found] == [1, 4, 16]
     assert found[1].tokens_per_round == 3.0
     assert found[1].seconds == pytest.approx(0.021 + 0.15, rel=1e-3)
     assert found[1].tokens_per_second == pytest.approx(3 / 0.171, rel=1e-3)
-    assert best(found).budget == 4
+    assert best_budget(found).budget == 4
     with pytest.raises(UserError, match="no budget"):
-        best([])
+        best_budget([])
 
 
 def test_sizes_and_drafts_are_as_asked():
@@ -107,8 +107,10 @@ def test_measuring_a_toy(collected):
     assert [s.budget for s in staged] == [2, 8] and [s.rows for s in staged] == [3, 9]
     assert all(min(s.draft, s.build, s.commit) > 0 for s in staged)
     runs = simulation.curve([2, 8])
-    rates = [e.tokens_per_second for e in estimate(fit(found), staged, runs)]
-    assert np.isfinite(rates).all() and best(estimate(fit(found), staged, runs)).budget in (2, 8)
+    rates = [e.tokens_per_second for e in speed_estimates(fit(found), staged, runs)]
+    assert np.isfinite(rates).all() and best_budget(
+        speed_estimates(fit(found), staged, runs)
+    ).budget in (2, 8)
 
 
 @pytest.mark.parametrize("kind", ["dflash", "treeflash"])
@@ -141,7 +143,7 @@ def test_a_real_run_of_one_round_has_no_speed_and_is_not_the_fastest(capsys):
             collection=SimpleNamespace(header=header), method="ddtree", options={},
             run=lambda budget: what(budget, committed),
         )  # fmt: skip
-        return check(engine, simulation, len(committed))
+        return check_simulated(engine, simulation, len(committed))
 
     short, long = checked(4), checked(3, 1)
     assert (short.tokens_per_second, short.rounds_equal) == (None, True)

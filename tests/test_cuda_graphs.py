@@ -21,6 +21,7 @@ from core.models.cuda_graphs import (
 from core.models.target import Target, no_graph_reason
 from core.rounds.round import Verdict, new_tokens
 from tests import toys
+from tests.pretend_gpu import padded_forwards
 
 FAMILIES = toys.FAMILIES
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -75,7 +76,7 @@ def test_the_contents_of_the_padding_are_irrelevant():
     clean = padded.score(small).logits.clone()
     padded.score(large)  # leaves its tokens, depths and mask in the buffers
     torch.testing.assert_close(padded.score(small).logits, clean, rtol=0, atol=0)
-    forward = padded.padded_forwards[9]
+    forward = padded_forwards(padded)[9]
     forward.inputs.ids[6:], forward.inputs.depths[6:] = 47, 900
     forward.inputs.allowed[6:] = True
     padded._kv.layers[0].keys[:, :, padded.length + 6 :] = 1e6
@@ -90,7 +91,7 @@ def test_a_row_that_sees_padding_changes():
     padded.prefill(PROMPT, 400)
     (small,) = drafts(1, [5])
     clean = padded.score(small).logits.clone()
-    forward = padded.padded_forwards[9]
+    forward = padded_forwards(padded)[9]
     forward.inputs.allowed[:6, 6:] = True
     open_ = torch.stack([*forward._run()][:1])[0][:6]
     assert not torch.allclose(open_, clean)
@@ -132,13 +133,13 @@ def test_a_larger_cache_gets_its_own_forwards():
     padded.prefill(PROMPT, 10)
     (draft,) = drafts(4, [3])
     padded.score(draft)
-    first = padded.padded_forwards[9]
+    first = padded_forwards(padded)[9]
     padded.prefill(PROMPT, 20)
     padded.score(draft)
-    assert padded.padded_forwards[9] is first, "the same cache: the captured forward is used again"
+    assert padded_forwards(padded)[9] is first, "the same cache: the captured forward is used again"
     padded.prefill(PROMPT * 60, 400)
     padded.score(draft)
-    assert padded.padded_forwards[9] is not first
+    assert padded_forwards(padded)[9] is not first
 
 
 def test_a_replaced_cache_is_freed_at_once():
@@ -147,7 +148,7 @@ def test_a_replaced_cache_is_freed_at_once():
     padded.prefill(PROMPT, 10)
     (draft,) = drafts(4, [3])
     padded.score(draft)
-    dropped = [weakref.ref(padded._kv.layers[0].keys), weakref.ref(padded.padded_forwards[9])]
+    dropped = [weakref.ref(padded._kv.layers[0].keys), weakref.ref(padded_forwards(padded)[9])]
     gc.collect()
     gc.disable()
     try:
@@ -318,7 +319,7 @@ def test_a_targets_padded_forward_needs_nothing_of_the_host(family):
     for draft in drafts(0, [0, 12]):
         logits = padded.score(draft).logits
         assert logits.shape == (len(draft), toys.VOCABULARY) and logits.is_meta
-    assert len(padded.padded_forwards) == 2
+    assert len(padded_forwards(padded)) == 2
 
 
 @pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS)

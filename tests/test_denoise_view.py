@@ -30,7 +30,7 @@ from app.view.denoise import (
     outline_view,
 )
 from app.view.layout import layered
-from app.view.rounds import header_view, round_view
+from app.view.rounds import header_view, round_line, tree_view
 from core.diffusion.draft_graph import DraftGraph, make_graph
 from core.diffusion.nfe import count_nfe, denoised_tokens
 from core.diffusion.pace import Pace
@@ -48,11 +48,13 @@ PLAIN = plain_rounds(block=16, blocks=3)
 SPIFFY = spiffy_rounds(PLAIN)
 
 
+def view(record: Round, before: Round | None = None) -> dict:
+    """All that the page draws of a call. ``before``: the round before it."""
+    return round_line(record) | tree_view(record, before=before)
+
+
 def views(rounds: tuple[Round, ...]) -> list[dict]:
-    return [
-        round_view(record, before=before)
-        for record, before in zip(rounds, (None, *rounds), strict=False)
-    ]
+    return [view(record, before) for record, before in zip(rounds, (None, *rounds), strict=False)]
 
 
 def drafts(rounds: tuple[Round, ...]):
@@ -94,9 +96,9 @@ def test_a_block_given_in_part_is_told_once():
     state[ranking.positions[-1]] = 0
     step = replace(record.block.steps[0], ranking=_without_last(ranking))
     started = replace(record, block=replace(record.block, state=state, steps=(step,)))
-    known = round_view(started)["known"]
+    known = view(started)["known"]
     assert known == [[int(ranking.positions[-1]), "The", "The"]]
-    assert "known" not in round_view(started, before=started)
+    assert "known" not in view(started, started)
 
 
 def _without_last(ranking):
@@ -232,7 +234,7 @@ def test_numbers_that_are_none_leave_as_null():
     p = np.full_like(step.ranking.p, np.nan)
     bad = replace(step, ranking=replace(step.ranking, p=p))
     broken = replace(record, block=replace(record.block, steps=(bad, *record.block.steps[1:])))
-    plain_json(round_view(broken, before=SPIFFY[0]))
+    plain_json(view(broken, SPIFFY[0]))
 
 
 # ── the calibrated graph and the examples ────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core.diffusion.denoise import denoise
 from core.diffusion.draft_graph import make_graph
 from core.diffusion.nfe import count_nfe, denoised_tokens, simulate
-from core.diffusion.ranking import TokenRule, rank
+from core.diffusion.ranking import TokenRule, rank_positions
 from core.diffusion.request import DenoiseSettings, Pace
 from core.diffusion.verify import draft_states
 from core.errors import UserError
@@ -305,7 +305,7 @@ def test_with_a_threshold_one_step_may_skip_levels():
 def ranked(logits, places=None, rule=None, width=3) -> Ranking:
     logits = torch.tensor(logits, dtype=torch.float64)
     places = np.arange(len(logits)) if places is None else np.array(places)
-    return rank(logits, places, 0, rule or TokenRule(mask_id=99), width)
+    return rank_positions(logits, places, 0, rule or TokenRule(mask_id=99), width)
 
 
 def test_equal_confidence_goes_to_the_lowest_position_and_equal_odds_to_the_lowest_token():
@@ -342,7 +342,7 @@ def test_noise_depends_on_seed_and_position_alone():
 
 def test_half_precision_is_widened_before_the_softmax():
     logits = torch.randn(4, 50).to(torch.bfloat16)
-    found = rank(logits, np.arange(4), 0, TokenRule(99), 2)
+    found = rank_positions(logits, np.arange(4), 0, TokenRule(99), 2)
     assert found.p.dtype == np.float32
     best = logits.float().softmax(-1).max(-1).values.numpy()
     assert np.array_equal(found.p[:, 0], np.sort(best)[::-1])

@@ -16,7 +16,7 @@ from app.cli import Command, module_of
 from app.command_line import parse, run
 from core.drafting.session import FactorisedSession, PathSession
 from core.methods.method import Method
-from core.methods.registry import find
+from core.methods.registry import find_method
 from core.rounds.draft import Candidates
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
@@ -60,7 +60,7 @@ def test_the_drafter_in_extending_md_is_lossless(tmp_path):
 
     path = tmp_path / "again.py"
     path.write_text(block("class Again"), "utf-8")
-    info = find(str(path)).drafter_info
+    info = find_method(str(path)).drafter_info
     drafter = info.load(OneLanguage(), None, info.options())
     found = toys.run(Decoder("m", drafter, best_first), 30, toys.GREEDY, budget=4)
     assert found.tokens == toys.plain(30, toys.GREEDY)
@@ -103,8 +103,8 @@ def test_the_column_in_extending_md_is_in_the_table_and_can_be_printed(request, 
     columns = dict(frames._declarations())
     columns["tau"] = columns["tau"] | tomllib.loads(block("alone = {", "toml"))
     monkeypatch.setattr(frames, "_declarations", lambda: columns)
-    frames.columns.cache_clear()
-    request.addfinalizer(frames.columns.cache_clear)
+    frames.declared_columns.cache_clear()
+    request.addfinalizer(frames.declared_columns.cache_clear)
     source, above = inspect.getsource(acceptance), '"rounds": rounds,\n'
     assert source.count(above) == 1
     names = {"__name__": acceptance.__name__}
@@ -137,7 +137,7 @@ def test_the_tab_in_extending_md_names_what_is_there():
 
 @pytest.mark.parametrize("name", ["trigram", "prompt_lookup"])
 def test_an_example_method_is_declared(name):
-    method = find(str(ROOT / "assets" / "examples" / f"{name}.py"))
+    method = find_method(str(ROOT / "assets" / "examples" / f"{name}.py"))
     assert method.drafter_info is not None and method.all_options
     assert len((ROOT / "assets" / "examples" / f"{name}.py").read_text().splitlines()) <= 75
 
@@ -154,7 +154,7 @@ def test_the_path_conditional_example_is_lossless(sampling):
     from core.decoding.decode import Decoder
     from core.drafting.builders import best_first
 
-    info = find(str(ROOT / "assets" / "examples" / "trigram.py")).drafter_info
+    info = find_method(str(ROOT / "assets" / "examples" / "trigram.py")).drafter_info
     drafter = info.load(OneLanguage(), None, info.options(depths=3))
     assert issubclass(type(drafter.begin(0, 4)), PathSession)
     found = toys.run(Decoder("m", drafter, best_first), 30, sampling, budget=8)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from core.drafting.builders import Chain, DynamicTree, best_first
 from core.methods.gemma4_assistant.drafter import load as load_assistant
-from core.methods.loading import check
+from core.methods.loading import check_checkpoint
 from core.methods.medusa.tree import published
 from core.methods.method import DepthOptions
 from core.methods.mtp import MtpOptions
@@ -110,7 +110,7 @@ def hydra_plus(folder, family):
 
 def mtp(folder, family):
     main, oracle = mtp_published.published(family, folder)
-    check("mtp", Source(str(folder)), "toy", main.config)
+    check_checkpoint("mtp", Source(str(folder)), "toy", main.config)
     drafter = load_mtp(mtp_published.language(main, folder), None, MtpOptions(4))
     assert drafter.layers == (main.config.num_hidden_layers - 1,)
     slow = partial(partial, mtp_published.slow_log_q, main, oracle)
@@ -120,7 +120,7 @@ def mtp(folder, family):
 def assistant(folder, target, kind):
     owner, oracle = gemma_assistants.target_of(target), gemma_assistants.assistant_of(kind, target)
     oracle.save_pretrained(folder)
-    check("gemma4-assistant", Source(str(folder)), "toy", owner.config)
+    check_checkpoint("gemma4-assistant", Source(str(folder)), "toy", owner.config)
     language = gemma_assistants.language(owner)
     drafter = load_assistant(language, folder, DepthOptions(4))
     reader = Target(language.model, drafter.layers)

@@ -15,7 +15,7 @@ from analysis.drafters.measuring import Kept
 from analysis.drafters.signatures import NAMED
 from analysis.drafters.wiring import ProbePlan, WiringProbe
 from analysis.experiments.drafted import Text, accepted, observed
-from core.decoding.along import Setup, read
+from core.decoding.along import Setup, read_along
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -25,7 +25,7 @@ from core.methods.mtp import MtpOptions
 from core.methods.mtp.drafter import MtpDrafter
 from core.methods.mtp.model import load_head
 from core.methods.mtp.training import fit_projection
-from core.methods.registry import choose, find
+from core.methods.registry import choose, find_method
 from core.models import embedded
 from core.models.fast_layers import use_fast_layers
 from core.models.language import final_norm, load_language
@@ -89,7 +89,7 @@ def test_what_follows_from_a_text_is_what_real_runs_do(engine, temperature):
     tail = 1 + max(drafter.max_depth for drafter, _ in walks)
     text = Text.written(language, language.encode_chat(PROMPT), tokens, sampling, tail)
     layers = tuple(sorted({layer for drafter, _ in walks for layer in drafter.layers}))
-    reading = read(Target(language.model, layers, padded=False), text.tokens, text.answer)
+    reading = read_along(Target(language.model, layers, padded=False), text.tokens, text.answer)
     for name, found in accepted(walks, reading, text.end):
         real = observed(engine, RunRequest(PROMPT, name, 16, tokens, temperature))
         assert found.lengths == real.lengths and found.probed == real.probed, name
@@ -119,7 +119,7 @@ def test_plain_decoding_equals_the_models_own_forward(engine, plain, temperature
     usually(ONCE, (*ONCE, *AGAIN)),
 )
 def test_every_method_writes_plain_decodings_text(engine, plain, method, budget, temperature):
-    info = find(method).drafter_info
+    info = find_method(method).drafter_info
     assert info is not None and shipped(info.name, engine.prepare().name) is not None
     rounds, tokens = decoded(engine, method, budget, temperature)
     assert tokens == plain[temperature]

@@ -28,7 +28,7 @@ from analysis.measures.tables import Tables
 from analysis.numbers import number, percent
 from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED
-from core.stats import FEW_SEEN, ratio
+from core.stats import FEW_SEEN, ratio_interval
 from core.traces.reader import read_trace
 from core.traces.record import Recorder
 from core.traces.schema import Trace
@@ -132,7 +132,7 @@ def test_trust_compares_path_q_with_what_was_accepted(told):
     assert found["trust"].n == n
     assert f"add up to {number(np.mean(chances))} tokens" in said
     assert f"and {number(np.mean(accepted))} were accepted" in said
-    low, high = ratio(np.subtract(chances, accepted), np.ones(n))
+    low, high = ratio_interval(np.subtract(chances, accepted), np.ones(n))
     verdict = "much" if low > 0 else "little"
     off = f"they promise too {verdict}" if low > 0 or high < 0 else "not shown to be off"
     assert off in said

@@ -20,7 +20,7 @@ from app.studio.tabs.whatif import knob
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.method import Option, Range
-from core.methods.registry import BUILDERS, METHODS, find
+from core.methods.registry import BUILDERS, METHODS, find_method
 from tests.users_files import OWN_FILE
 
 
@@ -107,7 +107,7 @@ def test_options_that_differ_are_in_the_request():
     (request,) = made(Methods.of(), options={"candidates": 8.0, "siblings": 16, "beam": 3})
     assert request.method == "treeflash" and request.options == (("candidates", 8),)
     assert (request.budget, request.max_new_tokens, request.temperature) == (64, 8, 0.0)
-    assert find(request.method).resolve(dict(request.options))["candidates"] == 8
+    assert find_method(request.method).resolve(dict(request.options))["candidates"] == 8
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_denoising_needs_a_prompt_as_every_run_does(prompt: Any):
 
 
 def test_a_knob_takes_its_range_and_step_from_the_declaration():
-    for option in find("dart").builder_options:
+    for option in find_method("dart").builder_options:
         if option.type in (int, float):
             made, declared = knob(option), option.range
             assert declared is not None and made["label"] == option.label

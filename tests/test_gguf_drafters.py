@@ -21,7 +21,7 @@ from core.methods.dflash import model as dflash
 from core.methods.dflash2 import model as dflash2
 from core.methods.dspark import model as dspark
 from core.methods.eagle3 import model as eagle3
-from core.methods.loading import form
+from core.methods.loading import form_of
 from core.methods.method import drafter_source, find_drafter
 from core.methods.registry import choose
 from core.models.checkpoint import WithHead
@@ -325,7 +325,7 @@ def test_lint_has_no_false_alarm(target, tmp_path):
     folder, file = both(Case("eagle3", {}, 100), tmp_path)
     language = Engine(str(target), "cpu").prepare()
     source = drafter_source(find_drafter("eagle3"), Source(str(file)))
-    mine, its = (lint(form(find_drafter("eagle3")), path, language).remarks[1:]
+    mine, its = (lint(form_of(find_drafter("eagle3")), path, language).remarks[1:]
                  for path in (folder, source.full_folder()))  # fmt: skip
     assert [each for each in mine if "t2d" not in each.text] == list(its)
     assert not any(remark.wrong for remark in its)

@@ -27,9 +27,9 @@ for record in read_trace(Path("tests/golden/trace-v1.jsonl")).rounds:
     [record.why(row) for row in range(len(record.draft))]
 """
 OPTIONS = """
-from core.methods.registry import find, listed
+from core.methods.registry import find_method, listed
 for name in listed():
-    find(name).resolve({}), find(name).explain
+    find_method(name).resolve({}), find_method(name).explain
 """
 
 
@@ -83,7 +83,7 @@ LIGHT = {
     "what-if": WHAT_IF,
     "exports": EXPORTS,
     "course": "from app.learn.course import course; course()",
-    "presets": "from core.models import presets; presets.find('qwen3-4b'), presets.find('a/b')",
+    "presets": "from core.models.presets import preset_of; preset_of('qwen3-4b'), preset_of('a/b')",
 }
 
 

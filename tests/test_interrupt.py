@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.decoding import Decoding, decode
+from app.decoding import Decoding, decode_prompt
 from core.decoding.request import RunRequest
 from tests.fakes import make_run
 
@@ -35,6 +35,8 @@ def test_one_that_a_deletion_swallows_is_heard_after_the_round():
     run = SimpleNamespace(header=None, rounds=rounds(), tokens=list, text=lambda t: str(len(t)))
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        decode(Decoding(lambda *_: run, RunRequest("a")), "a", lambda text, _: told.append(text))
+        decode_prompt(
+            Decoding(lambda *_: run, RunRequest("a")), "a", lambda text, _: told.append(text)
+        )
     assert told == ["1", "2", "3"]
     assert signal.getsignal(signal.SIGINT) is before

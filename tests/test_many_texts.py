@@ -19,7 +19,7 @@ from analysis.frames import COVERAGE
 from app import cli
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
-from core.stats import difference, ratio
+from core.stats import difference_interval, ratio_interval
 from tests.sentences import is_one_sentence
 from tests.toys_on_disk import save_toys
 
@@ -69,11 +69,13 @@ def test_an_interval_does_not_depend_on_the_order_of_its_units(units):
     counts, others = rng.integers(5, 30, (2, units))
     sums, more = counts + rng.poisson(counts), others + rng.poisson(others)
     order = rng.permutation(units)
-    assert ratio(sums, counts) == ratio(sums[order], counts[order])
+    assert ratio_interval(sums, counts) == ratio_interval(sums[order], counts[order])
     columns = (sums, counts, more, others)
-    assert difference(*columns) == difference(*(column[order] for column in columns))
-    low, high = difference(*columns[2:], *columns[:2])
-    assert difference(*columns) == pytest.approx((-high, -low), abs=0.05)
+    assert difference_interval(*columns) == difference_interval(
+        *(column[order] for column in columns)
+    )
+    low, high = difference_interval(*columns[2:], *columns[:2])
+    assert difference_interval(*columns) == pytest.approx((-high, -low), abs=0.05)
 
 
 def test_one_text_has_no_interval_and_the_odd_one_is_named():

@@ -32,7 +32,7 @@ from core.methods.method import (
     find_drafter,
 )
 from core.methods.names import BUILDERS, DRAFTERS, METHODS
-from core.methods.registry import built_in, find, listed, runnable
+from core.methods.registry import built_in, find_method, listed, runnable
 from core.methods.treeflash import model as treeflash
 from core.models.presets import Value
 from core.rounds.draft import Draft
@@ -77,10 +77,10 @@ def test_every_listed_name_is_declared_in_its_home():
         "uno",
     ]
     for name, method in listed().items():
-        assert find(name) is built_in(name) is method
+        assert find_method(name) is built_in(name) is method
         assert method.title and method.about and 1 <= method.budget <= 1024
         assert RunRequest("x", name).resolved.settings.budget == method.budget
-    assert find("dart").budget == 59, "the paper's, without the root"
+    assert find_method("dart").budget == 59, "the paper's, without the root"
     for names, lookup in ((DRAFTERS, find_drafter), (BUILDERS, find_builder)):
         for name in names:
             assert lookup(name).name == name and lookup(name).about
@@ -107,12 +107,12 @@ def test_what_a_model_can_run_by_default_needs_weights_that_are_known(tmp_path):
 @pytest.mark.parametrize(("drafter", "builder"), list(product(DRAFTERS, BUILDERS)))
 def test_every_drafter_goes_with_every_builder(drafter, builder):
     name = f"{drafter}+{builder}"
-    method = find(name)
+    method = find_method(name)
     assert (method.drafter, method.builder, method.title) == (drafter, builder, name)
     assert method.drafter_info is find_drafter(drafter)
     assert method.builder_info is find_builder(builder)
     assert method.all_options == method.drafter_options + method.builder_options
-    assert find(name) is method, "what an engine has loaded for it is found again"
+    assert find_method(name) is method, "what an engine has loaded for it is found again"
 
 
 @pytest.mark.parametrize(
@@ -123,19 +123,19 @@ def test_every_drafter_goes_with_every_builder(drafter, builder):
     ],
 )
 def test_a_name_that_is_no_method_names_those_that_are(name):
-    one_sentence("unknown method.*treeflash.*dart.*opt-tree.*\\.py", find, name)
+    one_sentence("unknown method.*treeflash.*dart.*opt-tree.*\\.py", find_method, name)
     assert built_in(name) is None
 
 
 def test_a_name_that_nearly_is_a_method_says_what_to_write(tmp_path):
     said = "ddtree has a builder of its own: write dflash[+]chain"
-    one_sentence(said, find, "ddtree+chain")
+    one_sentence(said, find_method, "ddtree+chain")
     one_sentence("is a file or a folder.*`report` says what traces show", asked, str(tmp_path))
 
 
 # ── options ──────────────────────────────────────────────────────────────────────────────────────
 
-PAIRS = [find(f"{drafter}+{builder}") for drafter, builder in product(DRAFTERS, BUILDERS)]
+PAIRS = [find_method(f"{drafter}+{builder}") for drafter, builder in product(DRAFTERS, BUILDERS)]
 OPTIONS = {o.name: (method, o) for method in PAIRS for o in method.all_options}
 
 
@@ -164,13 +164,16 @@ def test_every_option_says_what_it_is_and_refuses_what_is_out_of_its_range(name)
 
 def test_options_resolve_in_their_defaults_types():
     own = {"beam": "7", "ngram_weight": "0", "ngram-at-first": "no", "ngram": "~/x", "width": 3}
-    found = find("dart").resolve(own)
+    found = find_method("dart").resolve(own)
     changed = {"beam": 7, "ngram_weight": 0.0, "ngram_at_first": False, "ngram": "~/x", "width": 3}
-    assert found == {**defaults(find("dart")), **changed}
+    assert found == {**defaults(find_method("dart")), **changed}
     assert type(found["beam"]) is int and type(found["ngram_weight"]) is float
-    assert find("dart").resolve({}) == defaults(find("dart")) and find("ar").resolve({}) == {}
+    assert (
+        find_method("dart").resolve({}) == defaults(find_method("dart"))
+        and find_method("ar").resolve({}) == {}
+    )
     for word, value in {"yes": True, "No": False, "1": True, "0": False, "TRUE": True}.items():
-        assert find("dart").resolve({"ngram_at_first": word})["ngram_at_first"] is value
+        assert find_method("dart").resolve({"ngram_at_first": word})["ngram_at_first"] is value
 
 
 @pytest.mark.parametrize(
@@ -189,7 +192,7 @@ def test_options_resolve_in_their_defaults_types():
 )
 def test_options_that_do_not_fit_are_named(name, values, words):
     """And before anything is loaded."""
-    one_sentence(words, find(name).resolve, values)
+    one_sentence(words, find_method(name).resolve, values)
     one_sentence(words, RunRequest("x", name, options=tuple(values.items())).check)
 
 
@@ -383,10 +386,10 @@ def test_a_files_options_are_set_and_logged(call, toy, folder, tmp_path):
 def test_a_changed_file_is_read_again(tmp_path):
     file = tmp_path / "m.py"
     file.write_text(FILES["pair"])
-    assert find(str(file)).title == "P" and find(str(file)) is find(str(file))
+    assert find_method(str(file)).title == "P" and find_method(str(file)) is find_method(str(file))
     file.write_text(FILES["pair"].replace('"P"', '"Q"'))
     os.utime(file, ns=(1, 1))
-    assert find(str(file)).title == "Q"
+    assert find_method(str(file)).title == "Q"
 
 
 IMPORT = "from core.methods.method import Method\n"
@@ -417,7 +420,7 @@ IMPORT = "from core.methods.method import Method\n"
 def test_a_file_that_is_no_method_is_one_sentence(call, tmp_path, source, words):
     file = tmp_path / "m.py"
     file.write_text(source)
-    one_sentence(words, find, str(file))
+    one_sentence(words, find_method, str(file))
     code, out, err = call("run", "--methods", file, "--prompt", "x")
     assert code == 2 and out == "" and err.startswith("draftscope: ") and "Traceback" not in err
     assert len(err.splitlines()) == 1
@@ -426,7 +429,7 @@ def test_a_file_that_is_no_method_is_one_sentence(call, tmp_path, source, words)
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path):
     (tmp_path / "folder.py").mkdir()
     for name in ("gone.py", "folder.py"):
-        one_sentence("no method file", find, str(tmp_path / name))
+        one_sentence("no method file", find_method, str(tmp_path / name))
 
 
 # ── the engine ───────────────────────────────────────────────────────────────────────────────────
@@ -508,7 +511,7 @@ def test_a_run_is_logged_with_its_options_and_read_back(call, toy, tmp_path, met
     assert code == 0, err
     trace = read_trace(path)
     assert trace.header.method == method and trace.header.drafter["kind"] == method
-    assert trace.header.settings["options"].keys() == defaults(find(method)).keys()
+    assert trace.header.settings["options"].keys() == defaults(find_method(method)).keys()
     assert len(trace.header.drafter["sha256"]) == 16
     record = trace.rounds[0]
     assert isinstance(record.draft, Draft) and record.proposal is not None

@@ -28,7 +28,15 @@ from app.report.sections import PAIRED
 from core.rounds.causes import Cause
 from core.rounds.draft import Candidates, Draft, Proposal
 from core.rounds.round import Round, TargetProbs, Times, Verdict
-from core.stats import FEW_SEEN, FEW_UNITS, bootstrap, interval, resample, tau, wilson
+from core.stats import (
+    FEW_SEEN,
+    FEW_UNITS,
+    bootstrap,
+    middle_interval,
+    resample,
+    tau_interval,
+    wilson,
+)
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import TraceWriter, write_trace
@@ -366,9 +374,9 @@ def test_wilson_against_known_values():
 
 def test_a_single_text_is_drawn_anew_by_its_rounds_and_several_as_wholes():
     texts = [[1, 4, 2, 7, 1, 3], [2, 2], [5], [1, 1, 6], [3, 8]]
-    assert tau(texts[:1]) == (3.0, *bootstrap([[length] for length in texts[0]]))
-    assert tau(texts) == (46 / 14, *bootstrap(texts))
-    assert tau([])[0] is None
+    assert tau_interval(texts[:1]) == (3.0, *bootstrap([[length] for length in texts[0]]))
+    assert tau_interval(texts) == (46 / 14, *bootstrap(texts))
+    assert tau_interval([])[0] is None
 
 
 def test_bootstrap_is_the_same_every_time_and_pairs():
@@ -376,7 +384,7 @@ def test_bootstrap_is_the_same_every_time_and_pairs():
     assert (resample(lengths, counts) == resample(lengths, counts)).all()
     assert not (resample(lengths, counts, seed=1) == resample(lengths, counts)).all()
     assert bootstrap([[2, 2]] * 5) == (2.0, 2.0)
-    assert np.isnan(interval(resample([], []))).all()
+    assert np.isnan(middle_interval(resample([], []))).all()
     # in pieces or at once: the same draws
     many = np.arange(1, 3000)
     picks = np.random.default_rng(0).integers(0, len(many), (500, len(many)))
@@ -384,7 +392,7 @@ def test_bootstrap_is_the_same_every_time_and_pairs():
     assert np.allclose(resample(many, ones, draws=500), many[picks].mean(1))
     # a unit's count is drawn with its sum, and an interval holds the middle 95 %
     assert np.allclose(resample([2, 4, 20], [1, 2, 10]), 2)
-    assert interval(np.linspace(0, 1, 1001)) == pytest.approx((0.025, 0.975))
+    assert middle_interval(np.linspace(0, 1, 1001)) == pytest.approx((0.025, 0.975))
     # the same units are drawn for both of a pair
     assert np.ptp(resample([5, 7, 9], [1, 1, 1]) - resample([4, 6, 8], [1, 1, 1])) < 1e-12
 

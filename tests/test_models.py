@@ -20,7 +20,7 @@ from core.methods.dart.model import save_official as save_official_dart
 from core.methods.dflash import model as dflash
 from core.methods.loading import shipped
 from core.methods.method import find_drafter, lazy
-from core.methods.registry import find, listed
+from core.methods.registry import find_method, listed
 from core.methods.treeflash.model import save_model as save_treeflash
 from core.models import embedded, hugging_face
 from core.models.cache import StaticKV
@@ -260,13 +260,13 @@ def test_a_dart_drafter_comes_with_its_own_head_or_the_targets(language, tmp_pat
 )
 def test_an_option_out_of_range_is_named(kind, options, words):
     with pytest.raises(UserError, match=words) as error:
-        find(kind).resolve(options)
+        find_method(kind).resolve(options)
     assert one_sentence(error)
 
 
 def test_an_unknown_method_names_the_known_ones():
     with pytest.raises(UserError, match=r"unknown method 'tree'.*ar, dflash, ddtree"):
-        find("tree")
+        find_method("tree")
 
 
 # ── a target spread over several devices ─────────────────────────────────────────────────────────

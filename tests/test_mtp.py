@@ -22,7 +22,7 @@ from core.errors import UserError
 from core.learning.corpus import Blocks
 from core.learning.shards import Document
 from core.learning.student import TrainingRun
-from core.methods.loading import check, load_drafter
+from core.methods.loading import check_checkpoint, load_drafter
 from core.methods.mtp import DRAFTER, MtpOptions, MtpTrainingOptions, training
 from core.methods.mtp import model as mtp
 from core.methods.mtp.drafter import load
@@ -131,7 +131,7 @@ def test_a_wrong_file_is_refused_in_one_sentence(change, tmp_path):
     save_file(state, tmp_path / "model.safetensors")
     for action in (
         lambda: load(language(main, tmp_path), None, MtpOptions()),
-        lambda: check("mtp", Source(str(tmp_path)), "toy", main.config),
+        lambda: check_checkpoint("mtp", Source(str(tmp_path)), "toy", main.config),
     ):
         with pytest.raises(UserError) as error:
             action()

@@ -1,7 +1,7 @@
 """A method has one home, and a class name one owner. Docstrings begin with the thing or the act."""
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,16 @@ SEVERAL_OWNERS = {
     "Attention": "core.models.llama mirrors the published model; only its file uses the name",
     "Layer": "core.models.llama and DFlash mirror published models, each in one file",
 }
+
+
+SHARED = {  # functions of one name that several modules import from different ones
+    "option": "a field of options: of a method, or of a command, which has words and a reader too",
+    "tau": "as text in analysis.numbers; the table of that name in analysis.measures",
+    "load_config": "of each kind of checkpoint, and transformers' own",
+    "loader": "of each family of drafters",
+    "sentences": "of each kind of result",
+}
+MANY = 5  # modules: fewer know the one that they import from
 
 
 def names_in(source):
@@ -114,6 +124,31 @@ def test_a_class_name_has_one_owner():
     assert shared.keys() == SEVERAL_OWNERS.keys(), shared
 
 
+def importers_of(sources):
+    """{name: {module: importers}} of the functions at module level that others import by name."""
+    defined, imports = set(), defaultdict(Counter)
+    trees = {file.removesuffix(".py").replace("/", "."): ast.parse(text) for file, text in sources}
+    for module, tree in trees.items():
+        defined |= {(module, n.name) for n in tree.body if isinstance(n, ast.FunctionDef)}
+        for node in ast.walk(tree):
+            for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+                imports[alias.name][node.module] += 1
+    return {
+        name: {module: n for module, n in found.items() if (module, name) in defined}
+        for name, found in imports.items()
+    }
+
+
+def test_a_function_that_many_import_has_its_name_alone():
+    owners = importers_of(sources("core", "analysis", "app"))
+    shared = {
+        name: found
+        for name, found in owners.items()
+        if len(found) > 1 and sum(found.values()) >= MANY
+    }
+    assert shared.keys() == SHARED.keys(), shared
+
+
 def test_no_docstring_begins_with_what():
     everything = sources("core", "analysis", "app", "recorders", "tests", "assets/examples")
     found = {file: list(odd_docstrings(source)) for file, source in everything}
@@ -124,6 +159,8 @@ def test_the_rules_on_classes_and_docstrings_can_fail():
     one, two = "class A:\n    class C: ...\nclass B: ...", "class A: ...\nclass C: ..."
     owners = owners_of([("one", one), ("two", two)])
     assert owners == {"A": ["one", "two"], "B": ["one"], "C": ["two"]}
+    one, two = "def f(): ...", "from a.one import f"
+    assert importers_of([("a/one.py", one), ("b.py", two), ("c.py", two)]) == {"f": {"a.one": 2}}
     module, function = '"""What it is."""', 'def f():\n    """Say what it is."""'
     source = f'{module}\n{function}\nclass A:\n    """What\n    B is."""'
     assert list(odd_docstrings(source)) == ["What it is.", "What B is."]

@@ -16,7 +16,7 @@ from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from core.errors import UserError
 from core.ngram import BuildOptions, NgramStore, build_store, lookup, lookup_each, read_trie
-from core.ngram.documents import expand, read_documents
+from core.ngram.documents import read_documents, text_files
 from core.ngram.store import MAX_VOCABULARY, TENSORS, count_limit
 from tests.ngram_reference import count_grams, probabilities, store_of, trie_bytes
 
@@ -611,14 +611,14 @@ def test_a_folder_is_the_text_below_it(tmp_path):
         (".hidden", b"text"),
     ):
         (tmp_path / name).write_bytes(content)
-    assert expand([tmp_path]) == [tmp_path / "a.txt", tmp_path / "b" / "z.py"]
-    assert expand([tmp_path / "b" / "latin"]) == [tmp_path / "b" / "latin"]
+    assert text_files([tmp_path]) == [tmp_path / "a.txt", tmp_path / "b" / "z.py"]
+    assert text_files([tmp_path / "b" / "latin"]) == [tmp_path / "b" / "latin"]
     for path in (tmp_path / "none", tmp_path / ".git" / "no"):
         with pytest.raises(UserError, match="no file"):
-            expand([path])
+            text_files([path])
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="no text file"):
-        expand([tmp_path / "empty"])
+        text_files([tmp_path / "empty"])
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from app.cli import main
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
-from core.methods.loading import form
+from core.methods.loading import form_of
 from core.methods.names import DRAFTERS
 from core.methods.opening import opening
 from core.methods.registry import find_drafter
@@ -284,7 +284,7 @@ def test_a_family_opens_or_not_as_the_documents_say(family, tmp_path):
 def test_a_published_config_opens_as_its_kind(name, tmp_path, doctor):
     row = PUBLISHED[name]
     where = folder_of(tmp_path, row["config"])
-    config = form(find_drafter(row["kind"])).load_config(tmp_path)
+    config = form_of(find_drafter(row["kind"])).load_config(tmp_path)
     code, printed = doctor(where)
     line = next(each for each in printed.out.splitlines() if "opens as a drafter" in each)
     assert code == 0 and f"opens as a drafter: {row['kind']}, for a target of " in line
@@ -308,7 +308,7 @@ def test_a_folder_with_weights_opens_as_what_it_is(kind, shelf):
         return
     (drafter,) = found.drafters
     assert found.target is None and drafter.kind == kind
-    own = form(find_drafter(kind)).read_shapes(folder)
+    own = form_of(find_drafter(kind)).read_shapes(folder)
     assert drafter.parameters == sum(map(prod, own.values()))
 
 

@@ -25,7 +25,7 @@ from analysis.measures.packed import Done, pack, parts_of
 from analysis.measures.tables import Tables
 from app.trace_files import read_tables
 from core.journal import alone
-from core.stats import MANY, interval, ratio, resample
+from core.stats import MANY, middle_interval, ratio_interval, resample
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -144,9 +144,9 @@ def test_a_trace_that_is_written_on_is_packed_anew(call, tmp_path):
     trace = fake_trace("dart", 5, 8)
     write_trace(file, Trace(trace.header, trace.rounds[:3], None))
     pack([file], into, read_trace)
-    assert len(tables(into).rounds) == 3 and not packed.changed(into)
+    assert len(tables(into).rounds) == 3 and not packed.changed_traces(into)
     write_trace(file, trace)
-    assert packed.changed(into) == 1
+    assert packed.changed_traces(into) == 1
     said = call("report", into)[2]
     assert "1 trace changed since" in said
     pack([file], into, read_trace)
@@ -254,7 +254,7 @@ def test_a_pack_behind_a_link_knows_its_traces(folder, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "deep" / "er")
     for into in (tmp_path / "link" / "pack", tmp_path / "deep" / "er" / "pack"):
         done = update(folder, into)
-        assert not done.gone and not packed.changed(into)
+        assert not done.gone and not packed.changed_traces(into)
     assert done.added == 0 and done.kept == len(list(folder.iterdir()))
 
 
@@ -412,8 +412,8 @@ def test_the_interval_of_many_units_is_that_of_the_bootstrap():
     rng = np.random.default_rng(3)
     counts = rng.integers(1, 9, MANY + 1)
     sums = counts * rng.normal(2.5, 0.8, len(counts))
-    low, high = ratio(sums, counts)
-    drawn_low, drawn_high = interval(resample(sums, counts))
+    low, high = ratio_interval(sums, counts)
+    drawn_low, drawn_high = middle_interval(resample(sums, counts))
     assert (low + high) / 2 == pytest.approx(sums.sum() / counts.sum())
     assert high - low == pytest.approx(drawn_high - drawn_low, rel=0.05)
     assert (low, high) == pytest.approx((drawn_low, drawn_high), abs=0.05 * (high - low))

@@ -19,13 +19,13 @@ from analysis.engines.partings import (
     TIE,
     UNKNOWN,
     Partings,
-    asked,
+    ask_target,
     compared,
-    counted,
-    paired,
+    count_partings,
+    pair_texts,
     remarks,
     texts_at,
-    verdict,
+    tie_or_bug,
 )
 from analysis.engines.texts import Written, sentences
 from app import cli
@@ -92,20 +92,20 @@ def folders(tmp_path):
 
 def pairs_of(folder):
     ones, others = (texts_at(folder / name, None) for name in ("one", "other"))
-    return compared(paired(ones, others))
+    return compared(pair_texts(ones, others))
 
 
 def test_a_pair_of_each_kind_is_found_and_counted(folders):
     pairs = pairs_of(folders)
     assert [pair.kind(BOUND) for pair in pairs] == list(CASES)
-    found = counted(pairs, BOUND)
+    found = count_partings(pairs, BOUND)
     assert (found.pairs, found.same, found.ties, found.others, found.unknown) == (5, 1, 1, 1, 1)
     assert found.parted == 3 and found.shorter == 1
     gaps = [pair.gap() for pair in pairs]
     assert gaps[1:3] == pytest.approx([math.log(45 / 43), math.log(8)], rel=1e-5)
     assert gaps[3] is None
     # a stricter and a wider bound
-    assert counted(pairs, 0.01).ties == 0 and counted(pairs, 3).others == 0
+    assert count_partings(pairs, 0.01).ties == 0 and count_partings(pairs, 3).others == 0
 
 
 @pytest.mark.parametrize(("listed", "token", "kind"), [
@@ -136,9 +136,9 @@ def test_a_tie_that_one_p_excludes_is_a_disagreement_of_the_targets(tmp_path):
     pair = parted_at_3(tmp_path, {2: 0.90, 30: 0.05}, {30: 0.46, 2: 0.45})
     assert pair.kind(BOUND) == DISPUTED and pair.difference.tied(BOUND) is None
     assert pair.gap() == pytest.approx(math.log(46 / 45), rel=1e-5)
-    found = counted([pair], BOUND)
+    found = count_partings([pair], BOUND)
     assert (found.ties, found.others, found.disputed, found.parted) == (0, 0, 1, 1)
-    assert "suffices" not in verdict(found) and "weights or precision" in verdict(found)
+    assert "suffices" not in tie_or_bug(found) and "weights or precision" in tie_or_bug(found)
     (said,) = remarks(found, ("ours", "theirs"))
     assert said.startswith("Of 1 tie by at least one p, another p excludes 1:")
     (*_, said) = sentences(pair.difference, pair.one, pair.other, BOUND)
@@ -151,14 +151,14 @@ def test_a_tie_by_every_p_that_is_known_is_one(theirs, tmp_path):
     """Nothing is known of a side that lists neither, or only the one."""
     pair = parted_at_3(tmp_path, {2: 0.41, 30: 0.40}, theirs)
     assert pair.kind(BOUND) == TIE
-    assert "rounding suffices" in verdict(counted([pair], BOUND))
+    assert "rounding suffices" in tie_or_bug(count_partings([pair], BOUND))
 
 
 def test_an_engine_whose_token_its_own_p_does_not_support_is_named(tmp_path):
     one = read_one(saved(tmp_path / "a.jsonl", run((1,), odds={3: {2: 0.8, 30: 0.1}})))
     wrong = run((1,), changed(3), {3: {2: 0.8, 30: 0.1}})
     other = read_one(saved(tmp_path / "b.jsonl", wrong))
-    found = counted(compared([(one, other)]), BOUND)
+    found = count_partings(compared([(one, other)]), BOUND)
     assert found.off == (0, 1)
     (said,) = remarks(found, ("ours", "theirs"))
     assert "In 1 of them the token of theirs is more than 0.1 nats below" in said
@@ -183,15 +183,15 @@ def test_the_verdict_follows_from_the_counts(ties, others, disputed, unknown, sa
     known = ties + others + disputed
     parted = known + unknown
     found = Partings(BOUND, 4 + parted, 4, 0, 0, ties, others, disputed, unknown, 0, (0, 0))
-    assert says in verdict(found)
-    assert (f"of {unknown} more p" in verdict(found)) == bool(unknown and known)
-    assert ("suffices" in verdict(found)) == (ties == parted > 0)
+    assert says in tie_or_bug(found)
+    assert (f"of {unknown} more p" in tie_or_bug(found)) == bool(unknown and known)
+    assert ("suffices" in tie_or_bug(found)) == (ties == parted > 0)
     assert found.to_json()["parted"] == parted
 
 
 def test_where_all_prompts_differ_nothing_is_judged():
     found = Partings(BOUND, 5, 0, 0, 5, 0, 0, 0, 0, 0, (0, 0))
-    assert verdict(found) == "Nothing is judged: the prompts of 5 pairs differ."
+    assert tie_or_bug(found) == "Nothing is judged: the prompts of 5 pairs differ."
 
 
 # ── pairs, and what a target says that is asked ──────────────────────────────────────────────────
@@ -208,19 +208,19 @@ def names(pairs):
 def test_texts_are_paired_by_their_prompts_else_in_their_order():
     ones = [text("a", (1,)), text("b", (2,)), text("c", (2,)), text("d", (4,))]
     others = [text("x", (2,)), text("y", (1,)), text("z", (2,)), text("w", (5,))]
-    assert names(paired(ones, others)) == [("a", "y"), ("b", "x"), ("c", "z")]
-    assert names(paired([text("a"), text("b", (2,))], others[:2])) == [("a", "x"), ("b", "y")]
+    assert names(pair_texts(ones, others)) == [("a", "y"), ("b", "x"), ("c", "z")]
+    assert names(pair_texts([text("a"), text("b", (2,))], others[:2])) == [("a", "x"), ("b", "y")]
     with pytest.raises(UserError, match="cannot be paired"):
-        paired([text("a")], others)
+        pair_texts([text("a")], others)
     with pytest.raises(UserError, match="another chat template"):
-        paired(ones[3:], others)
-    (pair,) = compared(paired(ones[:1], others[:1]))  # a single pair is compared
+        pair_texts(ones[3:], others)
+    (pair,) = compared(pair_texts(ones[:1], others[:1]))  # a single pair is compared
     assert pair.kind(BOUND) == PROMPT
-    found = counted([pair], BOUND, unmatched=2)
+    found = count_partings([pair], BOUND, unmatched=2)
     assert found.parted == 0 and len(remarks(found, ("", ""))) == 2
-    assert verdict(found).startswith("Nothing is judged")
-    bare = compared(paired([text("a"), text("b", (1,))], others[:2]))
-    assert remarks(counted(bare, BOUND), ("", "")) == [
+    assert tie_or_bug(found).startswith("Nothing is judged")
+    bare = compared(pair_texts([text("a"), text("b", (1,))], others[:2]))
+    assert remarks(count_partings(bare, BOUND), ("", "")) == [
         "Paired in their order: not all tell their prompt."
     ]
 
@@ -242,15 +242,15 @@ def test_a_target_is_asked_about_the_text_before():
 
     (pair,) = compared([(text("a", (7, 7)), text("b", None, changed(3)))])
     assert pair.kind(BOUND) == UNKNOWN
-    found = asked(pair, log_p)
+    found = ask_target(pair, log_p)
     assert heard == [[7, 7, *TEXT[:3]]]
     assert found.kind(BOUND) == TIE
     assert (found.asked.p, found.asked.other) == pytest.approx((0.5, 0.48))
     for other in (text("b", None, TEXT[:2]), text("b", None, TEXT)):
         (pair,) = compared([(text("a", (7, 7)), other)])
-        assert asked(pair, log_p) is pair
+        assert ask_target(pair, log_p) is pair
     (pair,) = compared([(text("a"), text("b", None, changed(3)))])
-    assert asked(pair, log_p) is pair  # no prompt is told: nothing can be asked
+    assert ask_target(pair, log_p) is pair  # no prompt is told: nothing can be asked
 
 
 def test_sampled_texts_are_not_judged(tmp_path):

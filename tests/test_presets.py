@@ -71,37 +71,39 @@ def named(shelf: Path, family: str = "llama") -> str:
 
 
 def test_the_shipped_presets():
-    names = set(presets.shipped())
+    names = set(presets.shipped_presets())
     assert names == {
         "smollm2-135m", "qwen3-4b", "qwen3-8b", "qwen3-8b-jetspec", "qwen3-14b",
         "qwen3-coder-30b-a3b", "qwen3.5-9b", "qwen3.6-27b", "qwen3.6-35b-a3b", "qwen3.8-27b",
         "gpt-oss-20b", "gpt-oss-120b", "gemma-4-31b",
         "glm-4.5-air", "llama-3.1-8b", "llama-3.3-70b", "vicuna-7b", "llada-8b",
     }  # fmt: skip
-    four = presets.find("qwen3-4b")
+    four = presets.preset_of("qwen3-4b")
     assert four.target == Source("Qwen/Qwen3-4B") and four.template == {"enable_thinking": False}
     assert set(four.drafters) == {"dflash", "treeflash", "dspark", "dart"}
     assert four.ngram == presets.Ngram(Source("fvliang/dart-qwen3-ngram"), "small.trie")
-    assert presets.find("llada-8b").diffusion and not four.diffusion
+    assert presets.preset_of("llada-8b").diffusion and not four.diffusion
 
 
 def test_any_other_name_is_a_folder_or_a_hub_id(tmp_path):
-    assert presets.find("a/b").target == Source("a/b") and not presets.find("a/b").drafters
-    assert presets.find("a/b@v1").target == Source("a/b", "v1")
+    assert (
+        presets.preset_of("a/b").target == Source("a/b") and not presets.preset_of("a/b").drafters
+    )
+    assert presets.preset_of("a/b@v1").target == Source("a/b", "v1")
     odd = tmp_path / "mine@home"
     odd.mkdir()
-    found = presets.find(str(odd)).target
+    found = presets.preset_of(str(odd)).target
     assert found == Source(str(odd)) and found.folder == odd and found.revision is None
 
 
 def test_paths_in_a_file_start_at_its_folder(shelf):
-    found = presets.find(named(shelf))
+    found = presets.preset_of(named(shelf))
     assert found.target.folder == shelf / "llama" and found.budgets == {"ddtree": 9}
     assert found.drafters["dart"].folder == shelf / "dart"
     with pytest.raises(UserError, match=r"choose a preset.*llama, qwen3"):
-        presets.find(str(shelf / "own.toml"))
+        presets.preset_of(str(shelf / "own.toml"))
     with pytest.raises(UserError, match="choose a preset"):
-        presets.find(named(shelf, "no-such"))
+        presets.preset_of(named(shelf, "no-such"))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_paths_in_a_file_start_at_its_folder(shelf):
 def test_a_wrong_file_is_an_error(tmp_path, text, words):
     (tmp_path / "p.toml").write_text(text)
     with pytest.raises(UserError, match=words) as error:
-        presets.find(str(tmp_path / "p.toml"))
+        presets.preset_of(str(tmp_path / "p.toml"))
     assert one_sentence(error)
 
 
@@ -138,10 +140,10 @@ def test_a_preset_of_an_unknown_drafter_or_method_is_an_error(tmp_path, table):
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
-        presets.find(str(tmp_path / "p.toml"))
+        presets.preset_of(str(tmp_path / "p.toml"))
     (tmp_path / "q.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match="not a presets file"):
-        presets.find(str(tmp_path / "q.toml"))
+        presets.preset_of(str(tmp_path / "q.toml"))
 
 
 # ── decoding with one ────────────────────────────────────────────────────────────────────────────
@@ -181,7 +183,7 @@ def test_the_template_decides_how_a_prompt_is_encoded(shelf):
 
 def test_a_target_with_tokenizer_model_and_without_a_template(tmp_path):
     """Vicuna's form: a SentencePiece file, and the preset's chat template."""
-    vicuna, folder = presets.find("vicuna-7b"), tmp_path / "vicuna"
+    vicuna, folder = presets.preset_of("vicuna-7b"), tmp_path / "vicuna"
     words = [str(chat_of(vicuna.chat_template, prompt)) for prompt in ("Why is it so?", "Say why!")]
     trained = io.BytesIO()
     SentencePieceTrainer.train(
@@ -288,7 +290,7 @@ def test_a_published_drafter_needs_its_own_chat_template(template):
 
 
 def test_a_presets_template_fits_its_drafters():
-    for preset in presets.shipped().values():
+    for preset in presets.shipped_presets().values():
         for drafter in preset.drafters.values():
             presets.check_template(drafter, preset.template)
     for name in ("", ".gguf", "-Q8_0.gguf", ".bf16.gguf"):
@@ -359,7 +361,7 @@ def test_a_hub_that_cannot_be_reached_is_an_error(monkeypatch):
 
 
 def test_the_n_gram_store_is_made_once_and_holds_the_tries_counts(shelf, cache):
-    preset = presets.find(named(shelf))
+    preset = presets.preset_of(named(shelf))
     with pytest.raises(UserError, match="fetch"):
         Engine(named(shelf), "cpu").method("dart")
     assert Engine(named(shelf), "cpu").method("dart", {"ngram_weight": 0}).builder is not None
@@ -378,7 +380,7 @@ def test_the_n_gram_store_is_made_once_and_holds_the_tries_counts(shelf, cache):
 
 
 def test_the_needs_of_a_local_preset(shelf, cache):
-    found = fetch.needs(presets.find(named(shelf)))
+    found = fetch.needs(presets.preset_of(named(shelf)))
     assert [part.what for part in found.parts] == ["target", "dflash", "treeflash", "dart", "ngram"]
     assert [part.here for part in found.parts] == [True, True, True, True, False]
     assert found.missing == (shelf / "grams.trie").stat().st_size
@@ -386,12 +388,12 @@ def test_the_needs_of_a_local_preset(shelf, cache):
 
 def test_a_hub_presets_needs_count_only_the_files_that_are_fetched():
     files = {"model.safetensors": 100, "config.json": 5, "picture.png": 1000, "small.trie": 70}
-    found = fetch.needs(presets.find("qwen3-4b"), lambda _: files)
+    found = fetch.needs(presets.preset_of("qwen3-4b"), lambda _: files)
     assert [part.size for part in found.parts] == [105, 105, 105, 105, 105, 70]
 
 
 def test_a_head_in_the_targets_own_files_is_fetched_with_it():
-    found = fetch.needs(presets.find("qwen3.8-27b"), lambda _: {"model.safetensors": 100})
+    found = fetch.needs(presets.preset_of("qwen3.8-27b"), lambda _: {"model.safetensors": 100})
     assert [part.what for part in found.parts] == ["target", "dflash2"]
 
 
@@ -399,13 +401,13 @@ def test_without_the_hub_the_published_parameter_count_is_used():
     def unreachable(_source):
         raise UserError("no network")
 
-    found = fetch.needs(presets.find("qwen3-8b"), unreachable)
+    found = fetch.needs(presets.preset_of("qwen3-8b"), unreachable)
     assert found.parts[0].size == 2 * 8_190_735_360
     assert found.parts[1].size is None and found.missing is None
 
 
 def test_the_embedded_targets_needs(cache):
-    found = fetch.needs(presets.find("smollm2-135m"))
+    found = fetch.needs(presets.preset_of("smollm2-135m"))
     assert found.parts[0].size == 86_000_000 and not found.parts[0].here
 
 
@@ -421,7 +423,9 @@ def test_what_a_killed_fetch_left_is_not_a_model(tmp_path, monkeypatch, asked):
     (there / "refs" / "main").write_text("abc")
     files = ["config.json", hub.INDEX, "model-1.safetensors", "model-2.safetensors"]
     index = {"weight_map": {"a": files[2], "b": files[3]}}
-    preset = replace(presets.find("qwen3-4b"), target=Source("org/toy"), drafters={}, ngram=None)
+    preset = replace(
+        presets.preset_of("qwen3-4b"), target=Source("org/toy"), drafters={}, ngram=None
+    )
 
     def ask(_source):
         if asked:

@@ -25,7 +25,7 @@ from core.rounds.round import Verdict, new_tokens
 from core.train.collect import Collector
 from tests import toys
 from tests.diffusion_models import GRAPH, MAKERS, own_model
-from tests.pretend_gpu import HERE, counts, gpu
+from tests.pretend_gpu import HERE, counts, gpu, padded_forwards
 from tests.timing import amount, usually
 from tests.training_toys import (
     KINDS,
@@ -119,7 +119,7 @@ def test_a_run_equals_the_cpus(kind, sampling, device):
         np.testing.assert_allclose(one.target_probs.log_p, two.target_probs.log_p, **CLOSE)
         if two.probe is not None:
             np.testing.assert_allclose(one.probe.tvd, two.probe.tvd, **CLOSE)
-    graphs = [forward._run._graph for forward in there.padded_forwards.values()]
+    graphs = [forward._run._graph for forward in padded_forwards(there).values()]
     assert there.no_graph_reason is None and sum(g.replays for g in graphs) == len(found)
     if kind != "ar":
         assert used.drafter._pass._run._graph.replays >= len(found) - 1

@@ -18,7 +18,7 @@ from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.hydra import model as hydra
-from core.methods.loading import check, form
+from core.methods.loading import check_checkpoint, form_of
 from core.methods.opening import opening
 from core.methods.registry import choose, find_drafter
 from core.models import presets
@@ -60,7 +60,7 @@ SCALINGS = {
 
 def read(folder: Path, kind: str, raw: dict):
     (folder / "config.json").write_text(json.dumps(raw))
-    return form(find_drafter(kind)).load_config(folder)
+    return form_of(find_drafter(kind)).load_config(folder)
 
 
 def assert_turns_as_in_transformers(rope: Rope, raw: dict, width: int) -> None:
@@ -126,14 +126,16 @@ def test_published_drafters_fit_their_published_target(drafter, fits, tmp_path):
     target = str(tmp_path / "target")
     words = (PUBLISHED[drafter]["kind"], Source(str(tmp_path / "drafter")), target)
     if fits:
-        return check(*words, target_config(target))
+        return check_checkpoint(*words, target_config(target))
     with pytest.raises(UserError, match="hidden size 4096"):
-        check(*words, target_config(target))
+        check_checkpoint(*words, target_config(target))
 
 
 def test_every_preset_has_a_published_config():
     """So that no check can refuse what a preset fetches. Gemma 4's is in test_gemma4_assistant."""
-    kinds = {kind for name in presets.shipped() for kind in presets.find(name).drafters}
+    kinds = {
+        kind for name in presets.shipped_presets() for kind in presets.preset_of(name).drafters
+    }
     assert kinds - {"gemma4-assistant"} <= {row["kind"] for row in PUBLISHED.values()}
 
 

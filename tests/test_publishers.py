@@ -17,9 +17,9 @@ from analysis.drafters.lint import lint
 from app.cli import main
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
-from core.drafting.session import walk
-from core.methods.loading import form as form_of
-from core.methods.registry import choose, find
+from core.drafting.session import sessions_along
+from core.methods.loading import form_of
+from core.methods.registry import choose, find_method
 from core.rounds.round import new_tokens
 from tests.timing import amount
 from tests.toys_on_disk import write_tokenizer
@@ -77,7 +77,7 @@ def test_q_is_what_the_publishers_class_says(form, target):
     at_once = drafter.log_q_at(tokens, features, anchors)
     assert at_once is not None and apart(at_once[:, :depths], log_q) < CLOSE
     text = tokens.tolist()
-    sessions = walk(drafter, text, features, anchors.tolist(), width=8)
+    sessions = sessions_along(drafter, text, features, anchors.tolist(), width=8)
     for each, (root, session) in zip(log_q, sessions, strict=True):
         found = session.log_q(text[root : root + depths])
         assert found is not None and apart(found, each) < CLOSE
@@ -90,7 +90,7 @@ def test_its_kind_is_told_by_its_config_and_its_file_has_no_fault(form, target, 
     assert f"opens as a drafter: {kind_of(form)}, for a target of hidden size 16, " in said
     reads = READS.get(form, READS.get(form.partition("-")[0], "after layers 1, 3, 5"))
     assert f"; reads {reads}" in said
-    info, language = find(method_of(form)).drafter_info, engine_of(form, target).prepare()
+    info, language = find_method(method_of(form)).drafter_info, engine_of(form, target).prepare()
     assert info is not None
     found = lint(form_of(info), GOLDEN / form, language)
     assert found.remarks and not [remark for remark in found.remarks if remark.wrong]

@@ -11,7 +11,7 @@ import pytest
 
 from app.cli import COMMANDS
 from core.methods.names import METHODS
-from core.methods.registry import find
+from core.methods.registry import find_method
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
@@ -95,5 +95,5 @@ def test_its_methods_say_what_their_q_depends_on_as_results_does():
     said = {cell[1].strip(" `"): cell[3].strip().removeprefix("the ") for cell in cells}
     assert {*METHODS} <= {*said}
     for name in METHODS:
-        info = find(name).drafter_info
+        info = find_method(name).drafter_info
         assert said[name] == ("" if info is None else info.knows), name

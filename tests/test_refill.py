@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app.studio.components import form_above_view
 from app.studio.forms import RunForm, compare_form, options_value, run_form
-from app.studio.methods import Methods, read
+from app.studio.methods import Methods, option_value
 from app.studio.tabs.denoise import denoise_form
 from app.studio.tabs.denoise import of_runs as denoise_runs
 from app.studio.tabs.denoise import updates as denoise_updates
@@ -25,7 +25,7 @@ from core.diffusion.graph_files import graph_to_json
 from core.diffusion.pace import Pace
 from core.diffusion.request import DenoiseRequest
 from core.errors import UserError
-from core.methods.registry import find
+from core.methods.registry import find_method
 from core.models import embedded
 from tests.fakes import make_header
 
@@ -57,7 +57,7 @@ def values_after(form: RunForm, found: dict[Any, Any]) -> dict[Any, Any]:
 
 def header(request: RunRequest) -> Any:
     settings = asdict(request.resolved.settings)
-    options = find(request.method).resolve(dict(request.options))
+    options = find_method(request.method).resolve(dict(request.options))
     return make_header(request.prompt, request.method, **settings, options=options)
 
 
@@ -129,7 +129,9 @@ def test_the_options_are_filled_for_the_method_on_view(name: Any, builder: Any, 
     stated = values[inputs.options]
     assert stated["method"] == values[inputs.method]
     known = {o.name: o for o in METHODS.options(stated["method"], stated["builder"])}
-    assert all(read(known[name], value) == value for name, value in stated["options"].items())
+    assert all(
+        option_value(known[name], value) == value for name, value in stated["options"].items()
+    )
 
 
 def test_a_value_that_an_option_cannot_have_leaves_its_default():

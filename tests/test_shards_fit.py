@@ -25,14 +25,14 @@ from core.learning.student import TrainingRun
 from core.methods.dart import DartTrainingOptions
 from core.methods.dart import training as dart
 from core.methods.dart.model import save_official
-from core.methods.loading import form
+from core.methods.loading import form_of
 from core.methods.registry import drafter_trainings, find_drafter
 from core.methods.treeflash.training import TreeFlashStudent
 from core.samples import Sample
 from core.train import fit as fitting
 from core.train.collect import Collector, CollectSettings, collect
 from core.train.fit import Fit
-from core.train.simulate import load_drafter
+from core.train.simulate import trained_drafter
 from tests import toys
 from tests.training_toys import (
     ENDLESS,
@@ -303,7 +303,7 @@ def test_a_joint_training_saves_head_and_backbone_together(owner, shards, tmp_pa
 
 
 def loaded(kind, folder) -> Any:
-    return form(find_drafter(kind)).load_model(folder, torch.float32, "cpu")
+    return form_of(find_drafter(kind)).load_model(folder, torch.float32, "cpu")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -461,7 +461,7 @@ def test_the_rows_trained_on_are_those_the_drafter_decodes_with(owner, shards, k
     with torch.inference_mode():
         rows = student.rows(Blocks(found, anchors))
         ours = student.head(everything)(rows).log_softmax(-1)
-    drafter = load_drafter(kind, language_of(owner), tmp_path)
+    drafter = trained_drafter(kind, language_of(owner), tmp_path)
     depths = student.max_depth
     assert depths == drafter.max_depth == (8 if kind == "eagle3" else 7)
     features, tokens = found.features_after(drafter.layers).float(), found.tokens.tolist()

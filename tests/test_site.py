@@ -11,7 +11,7 @@ import pytest
 from app.cli import main
 from app.export import site
 from app.export.site import element_script, write_site
-from app.trace_files import find
+from app.trace_files import find_traces
 from app.view.comparison import CAUTIONS, cautions, comparison_view, facts
 from core import files
 from core.errors import UserError
@@ -73,7 +73,7 @@ def test_a_folder_of_runs_becomes_a_site(runs: Path, tmp_path: Path, capsys):
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_no_text_of_a_trace_or_a_name_becomes_code(runs: Path, tmp_path: Path, plain: bool):
-    write_site(tmp_path / "site", find([runs]).files, LIMITS, plain)
+    write_site(tmp_path / "site", find_traces([runs]).files, LIMITS, plain)
     text = (tmp_path / "site" / "index.html").read_text("utf-8")
     page = Page(text)
     assert text.count("</script") == len(page.all("script")) == 2
@@ -86,7 +86,7 @@ def test_no_text_of_a_trace_or_a_name_becomes_code(runs: Path, tmp_path: Path, p
 
 
 def test_only_its_own_scripts_run_and_only_its_own_folder_is_read(runs: Path, tmp_path: Path):
-    write_site(tmp_path / "site", find([runs]).files, LIMITS)
+    write_site(tmp_path / "site", find_traces([runs]).files, LIMITS)
     page = Page((tmp_path / "site" / "index.html").read_text("utf-8"))
     metas = [attrs for attrs, _ in page.all("meta")]
     policy = next(m["content"] for m in metas if m.get("http-equiv") == "Content-Security-Policy")
@@ -99,12 +99,12 @@ def test_only_its_own_scripts_run_and_only_its_own_folder_is_read(runs: Path, tm
 
 def test_a_site_is_replaced_and_keeps_the_links_of_runs_that_stay(runs: Path, tmp_path: Path):
     out = tmp_path / "site"
-    write_site(out, find([runs]).files, LIMITS)
+    write_site(out, find_traces([runs]).files, LIMITS)
     before = {file.name for file in (out / "runs").iterdir()}
     (runs / "three.jsonl").unlink()
     (out / "unfinished" / "runs").mkdir(parents=True)  # of a call that was killed
     (out / "unfinished" / "runs" / "half.js").write_text("draftscopeData(")
-    written = write_site(out, find([runs]).files, LIMITS)
+    written = write_site(out, find_traces([runs]).files, LIMITS)
     after = {file.name for file in (out / "runs").iterdir()}
     assert written.runs == 2 and after < before and not (out / "unfinished").exists()
 
@@ -121,13 +121,13 @@ def test_what_is_removed_is_removed_before_another_export_may_begin(
         files.remove(path)
 
     monkeypatch.setattr(site, "remove", remove)
-    write_site(tmp_path / "site", find([runs]).files, LIMITS)
+    write_site(tmp_path / "site", find_traces([runs]).files, LIMITS)
     assert removed[-1] == made and not made.exists()
 
 
 def test_a_stopped_call_leaves_the_site_that_was_there(runs: Path, tmp_path: Path, monkeypatch):
     out = tmp_path / "site"
-    write_site(out, find([runs]).files, LIMITS)
+    write_site(out, find_traces([runs]).files, LIMITS)
     before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
 
     def stop(*_: object) -> str:
@@ -135,10 +135,10 @@ def test_a_stopped_call_leaves_the_site_that_was_there(runs: Path, tmp_path: Pat
 
     monkeypatch.setattr(site, "element_script", stop)
     with pytest.raises(KeyboardInterrupt):
-        write_site(out, find([runs / "one.jsonl.gz"]).files, LIMITS)
+        write_site(out, find_traces([runs / "one.jsonl.gz"]).files, LIMITS)
     assert all(file.read_bytes() == data for file, data in before.items())
     monkeypatch.undo()
-    assert write_site(out, find([runs / "one.jsonl.gz"]).files, LIMITS).runs == 1
+    assert write_site(out, find_traces([runs / "one.jsonl.gz"]).files, LIMITS).runs == 1
     assert len(list((out / "runs").iterdir())) == 1 and not (out / "unfinished").exists()
 
 
@@ -169,12 +169,12 @@ def test_what_is_amiss_is_one_sentence(runs: Path, capsys, words: list[str], sen
 
 def test_without_a_round_there_is_no_site(runs: Path, tmp_path: Path):
     with pytest.raises(UserError, match=r"nothing to show: empty\.jsonl"):
-        write_site(tmp_path / "site", find([runs / "empty.jsonl"]).files, LIMITS)
+        write_site(tmp_path / "site", find_traces([runs / "empty.jsonl"]).files, LIMITS)
 
 
 def test_the_same_run_twice_is_said(runs: Path, tmp_path: Path):
     (runs / "copy.jsonl.gz").write_bytes((runs / "one.jsonl.gz").read_bytes())
-    written = write_site(tmp_path / "site", find([runs]).files, LIMITS)
+    written = write_site(tmp_path / "site", find_traces([runs]).files, LIMITS)
     assert written.runs == 3
     assert any(
         "one.jsonl.gz is left out: it is the same file as copy" in s for s in written.left_out

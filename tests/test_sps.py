@@ -20,7 +20,7 @@ from core.errors import UserError
 from core.learning.shards import Document
 from core.learning.student import TrainingRun
 from core.methods.mtp.model import MtpConfig
-from core.methods.registry import choose, find
+from core.methods.registry import choose, find_method
 from core.methods.sps import SpsTrainingOptions
 from core.methods.sps import drafter as sps_drafter
 from core.methods.sps.model import (
@@ -175,11 +175,11 @@ def test_a_bonus_token_is_drawn_in_place_of_a_refused_one_where_it_is(rule, samp
 
 
 def test_the_classic_rule_is_an_option_of_the_builder():
-    method = find("sps")
+    method = find_method("sps")
     assert method.rule_for(method.resolve({})) == ""
     assert method.rule_for(method.resolve({"classic": True})).endswith("SpeculativeSampling")
     assert method.rule_for(method.resolve({"block": True})).endswith("BlockVerification")
-    other = find("dflash+sampled-chain")
+    other = find_method("dflash+sampled-chain")
     assert other.rule_for(other.resolve({"classic": True, "temperature": 1.0}))
 
 

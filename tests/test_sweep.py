@@ -26,11 +26,11 @@ from analysis.experiments.sweep import (
     Job,
     Plan,
     Terms,
-    grid,
+    grid_variants,
     results,
     row_of,
-    score,
     scores,
+    variant_score,
     with_same_as_plain,
 )
 from analysis.experiments.sweep_folder import Folder
@@ -225,8 +225,8 @@ def test_scores_draw_texts_anew_and_count_repeats_as_one_text():
 
 
 def test_an_option_set_twice_has_both_values_run():
-    found = grid(["ar", "ddtree", "treeflash"], [8], [("candidates", "4"), ("candidates", "8"),
-                                                         ("siblings", "2")])  # fmt: skip
+    options = [("candidates", "4"), ("candidates", "8"), ("siblings", "2")]
+    found = grid_variants(["ar", "ddtree", "treeflash"], [8], options)
     assert [(c.method, c.options) for c in found] == [
         ("ar", ()),
         ("ddtree", ()),
@@ -235,7 +235,7 @@ def test_an_option_set_twice_has_both_values_run():
     ]
     assert len({Job(c, Prompt("a"), 0, 0).name for c in found}) == 4
     with pytest.raises(UserError):
-        grid(["ddtree"], [8], [("candidates", "4")])
+        grid_variants(["ddtree"], [8], [("candidates", "4")])
 
 
 def test_who_cannot_use_a_budget_runs_once():
@@ -705,6 +705,6 @@ def test_seeds_of_one_prompt_are_drawn_together():
             "acceptance_lengths": lengths, "tokens": 9, "seconds": 1.0, "same_as_plain": None,
         }  # fmt: skip
 
-    one = score("a", [row(p, 0) for p in range(8)])
-    three = score("a", [row(p, seed) for p in range(8) for seed in range(3)])
+    one = variant_score("a", [row(p, 0) for p in range(8)])
+    three = variant_score("a", [row(p, seed) for p in range(8) for seed in range(3)])
     assert (three.texts, three.low, three.high) == (24, one.low, one.high)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from analysis.engines.generation import recorded
-from analysis.engines.partings import compared, counted, remarks
+from analysis.engines.partings import compared, count_partings, remarks
 from analysis.engines.texts import Written, first_difference, read_texts, sentences
 from app import cli
 from core.errors import UserError
@@ -241,7 +241,7 @@ def test_equal_ids_of_two_tokenizers_are_no_equal_text(tmp_path, capsys):
     parted = first_difference(read_one(one), changed)
     said = sentences(parted, read_one(one), changed, 0.1)
     assert said[1] == "the tokenizers differ: an id of one may be another token of the other"
-    remark, *_ = remarks(counted(compared([(read_one(one), changed)]), 0.1), ("a", "b"))
+    remark, *_ = remarks(count_partings(compared([(read_one(one), changed)]), 0.1), ("a", "b"))
     assert remark.startswith("The tokenizers of 1 pair differ")
 
 

@@ -15,7 +15,7 @@ import pytest
 from analysis.engines.partings import texts_at
 from app import cli, trace_files
 from app.studio.routes import run_line
-from app.trace_files import TraceFile, TraceFiles, find, trace_paths
+from app.trace_files import TraceFile, TraceFiles, find_traces, trace_paths
 from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.reader import read_trace
@@ -46,14 +46,14 @@ def test_files_and_folders_of_any_depth_sorted_by_name(tmp_path: Path):
     (tmp_path / "s/circle").symlink_to(tmp_path / "s")
     (tmp_path / "s/gone.jsonl").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "s/pipe.jsonl")  # to open it would wait for ever
-    found = find([tmp_path / "s", tmp_path / "one.jsonl", tmp_path / "s/traces"])
+    found = find_traces([tmp_path / "s", tmp_path / "one.jsonl", tmp_path / "s/traces"])
     assert labels(found) == [
         "a.jsonl.gz", "one.jsonl", "traces/b-B16.jsonl", "traces/b-B128.jsonl.gz",
     ]  # fmt: skip
     assert found.found == 4 and found.note == ""
     numbered = [path.name for path in trace_paths([tmp_path / "s"])]  # of a report, too
     assert numbered == ["a.jsonl.gz", "b-B16.jsonl", "b-B128.jsonl.gz"]
-    assert find([]) == TraceFiles()
+    assert find_traces([]) == TraceFiles()
 
 
 def test_a_folder_holds_the_same_traces_for_every_command(tmp_path: Path):
@@ -61,7 +61,7 @@ def test_a_folder_holds_the_same_traces_for_every_command(tmp_path: Path):
     for name in ("b.jsonl", "runs/a.jsonl.gz", "runs/deep/c.jsonl"):
         put(tmp_path / name)
     (tmp_path / "runs" / "journal.jsonl").write_text('{"done": 1}\n')
-    listed = [file.path for file in find([tmp_path]).files if opens(file)]
+    listed = [file.path for file in find_traces([tmp_path]).files if opens(file)]
     assert sorted(trace_paths([tmp_path])) == sorted(listed)
     assert len(texts_at(tmp_path, None)) == len(listed) == 3
 
@@ -76,7 +76,7 @@ def opens(file: TraceFile) -> bool:
 def test_names_that_several_files_share_get_their_folders(tmp_path: Path):
     for name in ("x/s/t.jsonl", "y/s/t.jsonl", "y/s/u.jsonl"):
         put(tmp_path / name)
-    found = find([tmp_path / "x/s", tmp_path / "y/s"])
+    found = find_traces([tmp_path / "x/s", tmp_path / "y/s"])
     assert labels(found) == ["u.jsonl", "x/s/t.jsonl", "y/s/t.jsonl"]
 
 
@@ -84,7 +84,7 @@ def test_no_more_are_listed_than_there_is_room_for(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(trace_files, "MAX_FILES", 2)
     for number in (10, 9, 1):
         put(tmp_path / f"{number}.jsonl")
-    found = find([tmp_path])
+    found = find_traces([tmp_path])
     assert labels(found) == ["1.jsonl", "9.jsonl"]
     assert found.note == "the first 2 of 3 files, by name"
 
@@ -102,7 +102,7 @@ def test_a_path_without_a_trace_is_refused_in_a_sentence(tmp_path: Path):
     }  # fmt: skip
     for name, sentence in refused.items():
         with pytest.raises(UserError, match=sentence):
-            find([tmp_path / "good.jsonl", tmp_path / name])
+            find_traces([tmp_path / "good.jsonl", tmp_path / name])
 
 
 def test_the_command_refuses_before_anything_is_loaded(
@@ -116,7 +116,7 @@ def test_the_command_refuses_before_anything_is_loaded(
 
 def test_a_name_tells_nothing_of_the_path_and_stays(tmp_path: Path):
     path = put(tmp_path / "secret.jsonl")
-    (one,), (again,) = find([path]).files, find([tmp_path]).files
+    (one,), (again,) = find_traces([path]).files, find_traces([tmp_path]).files
     assert one.name == again.name and one.name.startswith("file-")
     assert "secret" not in one.name and set(one.name[5:]) <= set("0123456789abcdef")
 
@@ -155,7 +155,7 @@ def read(listed: Any, denoising: bool = False) -> dict[str, Any]:
 def test_every_file_is_listed_with_what_it_is_or_why_not(folder: Path):
     from app.studio.examples import HEADING, TraceList
 
-    listed = TraceList(find([folder]))
+    listed = TraceList(find_traces([folder]))
     group = read(listed)
     assert group["topic"] == HEADING and len(group["files"]) == 7
     assert group["good.jsonl.gz"]["words"].startswith("DDTree, B = 64 · τ ")
@@ -172,7 +172,7 @@ def test_every_file_is_listed_with_what_it_is_or_why_not(folder: Path):
 def test_hostile_names_and_headers_are_made_visible_and_no_path_is_shown(folder: Path):
     from app.studio.examples import TraceList
 
-    shown = str(read(TraceList(find([folder]))))
+    shown = str(read(TraceList(find_traces([folder]))))
     assert "\x1b" not in shown and "\u202e" not in shown and "onerror" in shown
     assert str(folder) not in shown and "/home/ada" not in shown
 
@@ -192,7 +192,7 @@ def asked(found: TraceFiles) -> tuple[Any, Any]:
 
 
 def test_only_listed_files_open_by_their_names(folder: Path):
-    found = find([folder / "good.jsonl.gz", folder / "cut.jsonl"])
+    found = find_traces([folder / "good.jsonl.gz", folder / "cut.jsonl"])
     runs, ask = asked(found)
     topics = [group["topic"] for group in ask["examples"]({})["prompts"]]
     assert topics[:2] == ["From the command line", "chat"]
@@ -203,7 +203,7 @@ def test_only_listed_files_open_by_their_names(folder: Path):
         run = runs.get(ask["example"]({"name": file.name})["ticket"])
         assert run is not None and len(run.rounds) == 3
     assert "ticket" in ask["example"]({"name": "chat-ar"})
-    other = find([folder / "later.jsonl"]).files[0].name
+    other = find_traces([folder / "later.jsonl"]).files[0].name
     paths = [str(folder / "good.jsonl.gz"), "good.jsonl.gz", "../good", str(found.files[0].path)]
     for name in (*paths, other, "", None, "file-0"):
         called = f" called {name}" if name else ""
@@ -211,7 +211,7 @@ def test_only_listed_files_open_by_their_names(folder: Path):
 
 
 def test_a_listed_file_that_is_gone_or_broken_is_a_sentence(folder: Path):
-    found = find([folder])
+    found = find_traces([folder])
     _, ask = asked(found)
     (folder / "good.jsonl.gz").unlink()
     names = {file.label: file.name for file in found.files}
@@ -224,9 +224,9 @@ def test_a_listed_file_that_is_gone_or_broken_is_a_sentence(folder: Path):
 def test_the_address_opens_the_only_file_unless_it_is_a_denoising_run(folder: Path):
     from app.studio.examples import address_end
 
-    one = find([folder / "good.jsonl.gz"])
+    one = find_traces([folder / "good.jsonl.gz"])
     assert address_end(one) == f"/#trace={one.files[0].name}"
-    for others in (find([folder / "plain.jsonl"]), find([folder]), None):
+    for others in (find_traces([folder / "plain.jsonl"]), find_traces([folder]), None):
         assert address_end(others) == ""
 
 
@@ -257,8 +257,8 @@ def test_a_trace_that_is_being_written_is_followed(tmp_path: Path, quick: Any, e
     path, (first, second, third) = tmp_path / f"t{ending}", make_run(3)
     writer = TraceWriter(path, make_header())
     writer.write(first)
-    runs, ask = asked(find([path]))
-    run = runs.get(ask["example"]({"name": find([path]).files[0].name})["ticket"])
+    runs, ask = asked(find_traces([path]))
+    run = runs.get(ask["example"]({"name": find_traces([path]).files[0].name})["ticket"])
     wait(lambda: len(run.rounds) == 1 and run.reading)
     assert run.state == "running" and run.news(0)["reading"] == "being written"
     assert run_line("t", run)["follows"]
@@ -276,8 +276,8 @@ def test_one_that_was_finished_a_moment_ago_is_not_followed(tmp_path: Path):
     for record in make_run(3):
         writer.write(record)
     writer.finish()
-    runs, ask = asked(find([path]))
-    run = runs.get(ask["example"]({"name": find([path]).files[0].name})["ticket"])
+    runs, ask = asked(find_traces([path]))
+    run = runs.get(ask["example"]({"name": find_traces([path]).files[0].name})["ticket"])
     wait(lambda: run.state != "running")
     assert run.state == "done" and len(run.rounds) == 3 and run.reading == ""
 
@@ -288,8 +288,8 @@ def test_one_that_nobody_looks_at_or_writes_to_is_not_followed_for_ever(
     path = tmp_path / "t.jsonl"
     writer = TraceWriter(path, make_header())
     writer.write(make_run(1)[0])
-    runs, ask = asked(find([path]))
-    name = find([path]).files[0].name
+    runs, ask = asked(find_traces([path]))
+    name = find_traces([path]).files[0].name
     stopped, old = (runs.get(ask["example"]({"name": name})["ticket"]) for _ in range(2))
     for run in (stopped, old):
         wait(lambda run=run: len(run.rounds) == 1)
@@ -312,7 +312,7 @@ def test_a_half_written_line_waits_for_its_other_half(tmp_path: Path, quick: Any
 
 
 def test_files_that_come_to_a_folder_are_listed(folder: Path, quick: Any):
-    listed = quick.TraceList(find([folder]))
+    listed = quick.TraceList(find_traces([folder]))
     before = read(listed)
     assert before["grows"]
     writer = TraceWriter(folder / "new.jsonl.gz", make_header("new?", "ddtree"))
@@ -323,13 +323,13 @@ def test_files_that_come_to_a_folder_are_listed(folder: Path, quick: Any):
     assert " · τ " in read(listed)["new.jsonl.gz"]["words"]
     (folder / "new.jsonl.gz").unlink()
     assert [f["name"] for f in read(listed)["files"]] == [f["name"] for f in before["files"]]
-    assert not read(quick.TraceList(find([folder / "good.jsonl.gz"])))["grows"]
+    assert not read(quick.TraceList(find_traces([folder / "good.jsonl.gz"])))["grows"]
 
 
 def test_a_folder_may_be_empty_until_a_recorder_writes_to_it(tmp_path: Path, quick: Any):
     with pytest.raises(UserError, match="holds no trace"):
-        find([tmp_path])
-    listed = quick.TraceList(find([tmp_path], empty=True))
+        find_traces([tmp_path])
+    listed = quick.TraceList(find_traces([tmp_path], empty=True))
     assert read(listed)["note"] == "no trace yet: they are listed as they come"
     assert listed.group(denoising=True) == []
     put(tmp_path / "t.jsonl")
@@ -337,4 +337,4 @@ def test_a_folder_may_be_empty_until_a_recorder_writes_to_it(tmp_path: Path, qui
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "x.jsonl").write_text("{}")
     with pytest.raises(UserError, match="holds no trace"):
-        find([tmp_path / "other"], empty=True)
+        find_traces([tmp_path / "other"], empty=True)

@@ -9,7 +9,7 @@ import torch
 from analysis.drafters.mistakes import MISTAKES
 from analysis.drafters.trials import Subject
 from core.errors import UserError
-from core.methods.loading import read
+from core.methods.loading import checkpoint_config
 from core.methods.registry import runnable, shipped
 from core.methods.sps import drafter as language_models
 from core.methods.uno import UnoOptions
@@ -128,7 +128,7 @@ def test_a_folder_in_pefts_layout_drafts_what_its_tensors_say(tmp_path, prefix, 
     write_peft(tmp_path / inside, toys.uno_tensors(), 3, 6.0, prefix)
     config = load_config(tmp_path)
     assert (config.rank, config.scale, config.causal, config.mask_token_id) == (3, 2.0, True, None)
-    read("uno", tmp_path)
+    checkpoint_config("uno", tmp_path)
     made = UnoDrafter(*adapted(toys.model(), load_tensors(tmp_path), config), config, UnoOptions(5))
     for drafter in (made, other := toys.uno_drafter()):
         drafter.reset(64)
@@ -142,7 +142,7 @@ def test_rslora_and_a_missing_alpha(tmp_path):
     assert load_config(tmp_path / "a").scale == 4.0
     assert load_config(tmp_path / "a").rank == 4
     with pytest.raises(UserError, match="not of rank 4"):  # they are of rank 3
-        read("uno", tmp_path / "a")
+        checkpoint_config("uno", tmp_path / "a")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_tensors_of_another_name_without_their_half_or_of_another_target_are_ref
 def test_the_denoiser_that_ships_is_its_checkpoint():
     folder = shipped("uno", "smollm2-135m")
     assert folder is not None and folder.name == "denoiser"
-    config = read("uno", folder)
+    config = checkpoint_config("uno", folder)
     raw = json.loads((folder / "config.json").read_text())
     assert config.masks == raw["block_size"] and not config.causal
     assert config.mask_token_id == raw["mask_token_id"]

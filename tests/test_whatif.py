@@ -33,7 +33,7 @@ from core.errors import UserError
 from core.methods.medusa.tree import published
 from core.methods.method import BY_DEPTH, BY_PREVIOUS, find_builder
 from core.methods.names import BUILDERS
-from core.methods.registry import find, listed
+from core.methods.registry import find_method, listed
 from core.ngram import build_store
 from core.rounds.draft import Candidates
 from core.rounds.round import new_tokens
@@ -94,7 +94,7 @@ def grams(tmp_path_factory, collected):
 
 @pytest.mark.parametrize(("method", "budget", "options"), CASES)
 def test_a_simulated_run_is_the_real_one(method, budget, options, collected, grams):
-    if "ngram_weight" in find(method).resolve({}):
+    if "ngram_weight" in find_method(method).resolve({}):
         options = options | {"ngram": grams}
     rounds = real(method, budget, options)
     found = simulate(collected, method, budget, options)
@@ -203,7 +203,7 @@ def test_nested_means_that_smaller_drafts_are_beginnings(seed, small, large):
     lists = Candidates(np.argsort(rng.random((4, 9)), 1), -np.sort(-log_q, 1))
     made = {"continuity": toys.continuity([1, 2, 3], [4], width=7, beam=3)}
     for name in [name for name in BUILDERS if find_builder(name).nested]:
-        method = find(f"dflash+{name}")
+        method = find_method(f"dflash+{name}")
         builder = made.get(name) or method.make_builder(FACTS, method.resolve({}))
         one, two = (builder(FactorisedSession(lists), [2, 1], b) for b in (small, large))
         for field in ("tokens", "parents", "ranks", "scores"):
@@ -547,7 +547,7 @@ def test_the_command_tells_the_same_numbers(collected):
         (("--methods", "dflash+opt-tree", "--set", "gain=inf"), "the option gain"),
         (("--methods", "nosuch"), "unknown method"),
         (("--methods", "ar"), "plain decoding"),
-        (("--methods", "ddtree", "--max-new-tokens", "0"), "--max-new-tokens must be 1 or"),
+        (("--methods", "ddtree", "--max-new-tokens", "0"), "--max-new-tokens must be at least 1"),
     ],
 )
 def test_a_bad_question_on_the_command_line_is_one_sentence(words, says, collected):

@@ -18,6 +18,7 @@ from core.models.target import Target, context_limit
 from core.rounds.draft import MAX_BUDGET
 from core.train.collect import Collector, CollectSettings
 from tests import toys
+from tests.pretend_gpu import padded_forwards
 
 CONTEXT = [5, 17, 3, 44, 9, 28, 3, 11, 40, 2, 31, 7]  # twice as long as the window
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
@@ -63,7 +64,7 @@ def test_a_padded_forward_narrows_its_masks_too(family):
         where.prefill(CONTEXT, 60)
     draft = toys.random_draft(1, 9)
     torch.testing.assert_close(padded.score(draft).logits, plain.score(draft).logits, **CLOSE)
-    assert padded.padded_forwards
+    assert padded_forwards(padded)
 
 
 @pytest.mark.parametrize("family", ["gpt_oss", "gemma3_text", "mistral"])

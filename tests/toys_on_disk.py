@@ -25,7 +25,7 @@ from core.methods.eagle3 import model as eagle3
 from core.methods.hydra import model as hydra
 from core.methods.medusa import model as medusa
 from core.methods.mtp import model as mtp
-from core.methods.registry import find
+from core.methods.registry import find_method
 from core.methods.treeflash import model as treeflash
 from core.methods.xpress import model as xpress
 from core.models import checkpoint
@@ -126,9 +126,9 @@ def write_checkpoint(folder, fields, state):
 
 def options_for(toy: list[str], method: str) -> list[str]:
     """The same, with the drafter the method needs and a small n-gram store where it reads one."""
-    info, folder = find(method).drafter_info, Path(toy[1]).parent
+    info, folder = find_method(method).drafter_info, Path(toy[1]).parent
     own = folder / (info.name if info else "")
     drafter = own if info and own.is_dir() else folder / "drafter"
-    reads_grams = any(option.name == "ngram" for option in find(method).all_options)
+    reads_grams = any(option.name == "ngram" for option in find_method(method).all_options)
     grams = ["--set", f"ngram={folder / 'grams.safetensors'}"] if reads_grams else []
     return [*toy[:3], str(drafter), *toy[4:], *grams]

@@ -22,7 +22,7 @@ from analysis.charts.palette import PALETTES, Theme, painted
 from analysis.charts.parts import About, Axis, Point, Series
 from analysis.charts.traces import Json, Placed, placed
 
-_LABELLED, _LETTERS = 5, 13  # lines that carry their names, and letters of a line of a name
+_LABELLED, _LETTERS = 5, 14  # lines that carry their names, and letters of a line of a name
 
 
 def chart(

@@ -37,7 +37,7 @@ from analysis.collected.given import Answer, Follows, told
 from analysis.measures.probe import SLAB, TOP, observe
 from core import VERSION
 from core.declared import convert
-from core.decoding.along import Reading, along, read
+from core.decoding.along import Reading, along, read_along
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine, environment, model_identity
 from core.decoding.request import Settings
@@ -48,7 +48,7 @@ from core.journal import Journal, open_journal
 from core.json_input import parse_json
 from core.methods.method import TargetFacts, Value
 from core.methods.names import PLAIN
-from core.methods.registry import choose, find
+from core.methods.registry import choose, find_method
 from core.models.target import Target
 from core.progress import At, Steps, silent
 from core.ranges import Range
@@ -103,7 +103,7 @@ class LoadedModels:
 
     def read(self, tokens: Sequence[int], reserve: int = 1) -> Reading:
         """Read a text of token ids for the drafters: the target's hidden states; p is not known."""
-        return read(self.target, tokens, len(tokens), reserve=reserve)
+        return read_along(self.target, tokens, len(tokens), reserve=reserve)
 
     @property
     def max_depth(self) -> int:
@@ -135,7 +135,7 @@ def source_of(engine: Engine, methods: Sequence[str], values: Mapping[str, Value
     unused = set(values)
     for method in methods:
         check_asked_anywhere(method)
-        key, names = drafter_key(method), [o.name for o in find(method).drafter_options]
+        key, names = drafter_key(method), [o.name for o in find_method(method).drafter_options]
         own = {name: values[name] for name in names if name in values}
         unused -= set(own)
         chosen = choose(method, own)
@@ -159,7 +159,7 @@ def source_of(engine: Engine, methods: Sequence[str], values: Mapping[str, Value
 
 def widest(methods: Sequence[str]) -> dict[str, Value]:
     """The options that ``collect`` sets by default, so that smaller values can be simulated."""
-    options = (option for method in methods for option in find(method).drafter_options)
+    options = (option for method in methods for option in find_method(method).drafter_options)
     return {option.name: option.collect for option in options if option.collect is not None}
 
 

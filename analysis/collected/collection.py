@@ -38,7 +38,7 @@ from core.errors import UserError, WrongKind
 from core.files import replacing
 from core.json_input import parse_json
 from core.methods.method import BY_PATH, BY_PREVIOUS, BY_RUN, Value
-from core.methods.registry import find, listed
+from core.methods.registry import find_method, listed
 from core.rounds.draft import Array, Candidates
 from core.rounds.round import Sampling
 from core.tensor_files import read_arrays
@@ -316,7 +316,7 @@ class Collection:
 def drafter_key(method: str) -> str:
     """The name a method's drafter has in a file: as listed, with "@checkpoint" if the method names
     one, or its own file's name."""
-    found = find(method)
+    found = find_method(method)
     if found.drafter is None:
         raise UserError("plain decoding drafts nothing: there is nothing to collect or simulate")
     if not isinstance(found.drafter, str):
@@ -326,7 +326,7 @@ def drafter_key(method: str) -> str:
 
 def check_listable(method: str) -> None:
     """Raises UserError for a method whose drafter's states a file cannot hold."""
-    info = find(method).drafter_info
+    info = find_method(method).drafter_info
     if info is not None and info.states in _UNLISTABLE:
         raise UserError(not_listable(method, info.states))
     if info is not None and info.states == BY_PREVIOUS and not info.recorded:
@@ -335,7 +335,7 @@ def check_listable(method: str) -> None:
 
 def check_asked_anywhere(method: str) -> None:
     """Raises UserError for a method whose drafter cannot be asked at any place of any text."""
-    info = find(method).drafter_info
+    info = find_method(method).drafter_info
     if info is not None and info.states == BY_RUN:
         raise UserError(not_listable(method, BY_RUN))
 

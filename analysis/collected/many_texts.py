@@ -17,7 +17,7 @@ from analysis.frames import Frame, declared
 from analysis.measures.comparison import paired
 from analysis.numbers import number
 from core.rounds.draft import Array
-from core.stats import ratio
+from core.stats import ratio_interval
 
 
 @declared("whatif_texts")
@@ -94,7 +94,7 @@ def departing(table: Frame, value: str) -> list[str]:
 
 def across(texts: Frame) -> tuple[float, float, float]:
     """A ratio over all texts with its interval; each text has a sum and a count."""
-    low, high = ratio(texts["sum"], texts["count"])
+    low, high = ratio_interval(texts["sum"], texts["count"])
     return float(texts["sum"].sum() / max(1, texts["count"].sum())), low, high
 
 

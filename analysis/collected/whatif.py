@@ -24,7 +24,7 @@ from core.drafting.session import (
 )
 from core.errors import UserError
 from core.methods.method import BuilderInfo, Method, Options, Value, lazy, made_options
-from core.methods.registry import find
+from core.methods.registry import find_method
 from core.rounds.draft import Candidates, Draft
 from core.rounds.round import Round
 from core.verification.simulate import lengths, verdict
@@ -88,7 +88,7 @@ class Simulation:
     """
 
     def __init__(self, collection: Collection, method: str, options: Options | None = None):
-        chosen = find(method)
+        chosen = find_method(method)
         self.collection, self.method = collection, method
         self.options = chosen.resolve(options or {})
         self.limits = collection.limits(method)

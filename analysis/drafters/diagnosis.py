@@ -14,8 +14,8 @@ from analysis.drafters.measuring import Kept
 from analysis.drafters.wiring import Alive, Healthy, ProbePlan, Wiring, WiringProbe, to_json
 from core.decoding.engine import Engine
 from core.errors import UserError
-from core.methods.loading import form
-from core.methods.registry import choose, find, shipped, split
+from core.methods.loading import form_of
+from core.methods.registry import choose, find_method, shipped, split
 from core.models.checkpoint import TokenMapError
 from core.models.hub import Source
 from core.models.presets import Value
@@ -79,12 +79,12 @@ def diagnose(
     ``analysis.drafters.wiring.WiringProbe`` does.
     """
     plan.check(len(prompts))
-    info = find(method).drafter_info
+    info = find_method(method).drafter_info
     if info is None:
         raise UserError(f"{method} has no drafter")
     source = engine.checkpoint(info)
     language = engine.prepare()
-    file = lint(form(info), source.full_folder(), language) if source is not None else Lint()
+    file = lint(form_of(info), source.full_folder(), language) if source is not None else Lint()
     hear(file.remarks)
     with suppress(TokenMapError):  # the look through the file has said it; loading mends the map
         engine.check(method)
@@ -114,7 +114,7 @@ def _expected(
 ) -> Expected | Healthy | None:
     """Return what the training report beside the checkpoint says, or the drafter of its kind that
     ships for the target and reads of these ``layers`` (None: of all); None without either."""
-    folder, info = source.full_folder(), find(method).drafter_info
+    folder, info = source.full_folder(), find_method(method).drafter_info
     if (found := reported(folder)) is not None or info is None:
         return found
     ours = shipped(info.name, engine.model)

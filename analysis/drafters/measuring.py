@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from analysis.drafters.trials import Trial
-from core.decoding.along import Reading, log_q_along, read
+from core.decoding.along import Reading, log_q_along, read_along
 from core.decoding.decode import Decoder, decode
 from core.decoding.dumps import read_dump, reading_of
 from core.decoding.request import Settings
@@ -213,7 +213,7 @@ def passage_of(
     layers = tuple(range(-1, language.model.config.get_text_config().num_hidden_layers))
     target = Target(language.model, layers, padded=False)
     text, norm = [*frame, *answer], final_norm(language)
-    return read(target, text, len(frame), norm, lambda *_: tick(0.0))
+    return read_along(target, text, len(frame), norm, lambda *_: tick(0.0))
 
 
 @torch.inference_mode()

@@ -76,7 +76,7 @@ def texts_at(path: Path, response: int | None, report: Steps = silent) -> list[W
     return texts
 
 
-def paired(ones: Sequence[Written], others: Sequence[Written]) -> list[tuple[Written, Written]]:
+def pair_texts(ones: Sequence[Written], others: Sequence[Written]) -> list[tuple[Written, Written]]:
     """Texts on the same prompt: by its token ids where all tell them, else in their order.
 
     Several on one prompt are taken in their order. Raises UserError where that cannot be told.
@@ -118,7 +118,7 @@ def compared(pairs: Sequence[tuple[Written, Written]]) -> list[TextPair]:
     return found
 
 
-def asked(pair: TextPair, log_p: LogP) -> TextPair:
+def ask_target(pair: TextPair, log_p: LogP) -> TextPair:
     """With what a target says where the two part; unchanged where the ids are not told."""
     found, prompt = pair.difference, pair.one.prompt or pair.other.prompt
     if found is None or found.what != "token" or prompt is None:
@@ -165,10 +165,10 @@ class Partings:
         return self.ties + self.others + self.disputed + self.unknown
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"parted": self.parted, "verdict": verdict(self)}
+        return asdict(self) | {"parted": self.parted, "verdict": tie_or_bug(self)}
 
 
-def counted(
+def count_partings(
     pairs: Sequence[TextPair], bound: float, unmatched: int = 0, sampled: int = 0
 ) -> Partings:
     kinds = [pair.kind(bound) for pair in pairs]
@@ -184,7 +184,7 @@ def counted(
     )  # fmt: skip
 
 
-def verdict(found: Partings) -> str:
+def tie_or_bug(found: Partings) -> str:
     within, parted = f"{found.bound:g} nats", plural(found.parted, "parting")
     whole = found.same + found.shorter
     open_ = f"; of {found.unknown} more p is not known" if found.unknown else ""

@@ -25,7 +25,7 @@ from analysis.frames import Frame, declared
 from analysis.numbers import interval, percent, plural, ratio
 from core.errors import UserError
 from core.rounds.draft import Array
-from core.stats import interval as middle
+from core.stats import middle_interval
 
 
 def sizes_of(times: StepTimes, asked: Sequence[int]) -> Choose:
@@ -121,7 +121,7 @@ def _cell(
     best = best if ratios[best] > 1 and not shorter.few else -1
     rows = []
     for n, (at, (step, _)) in enumerate(zip(kept, found, strict=True)):
-        low, high = middle(draws[:, n])
+        low, high = middle_interval(draws[:, n])
         rows.append({
             "context": np.nan if context is None else context, "batch": batch,
             "size": shorter.sizes[at], "rounds": shorter.rounds[at] if shorter.rounds else np.nan,

@@ -86,7 +86,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """One variant's result: medians over repeats, then over prompts.
 
     tau  Σ acceptance lengths ÷ rounds, of all runs together; None where they are not known
@@ -355,7 +355,9 @@ def as_transformers_runs_it(engine: Engine) -> PreTrainedModel:
     return model
 
 
-def rows(timings: Sequence[Timing], variants: Sequence[Variant], request: RunRequest) -> list[Row]:
+def rows(
+    timings: Sequence[Timing], variants: Sequence[Variant], request: RunRequest
+) -> list[BenchRow]:
     """The table, in the order of ``variants``, which decoded as ``request`` says."""
     by: dict[Variant, dict[int, list[Timing]]] = {}
     for timing in timings:
@@ -368,10 +370,10 @@ def rows(timings: Sequence[Timing], variants: Sequence[Variant], request: RunReq
     generate = next((c for c in by if c == Variant(GENERATE, None)), plain)
     texts = {p: ts[0].tokens for p, ts in by[plain].items()}
 
-    def row(variant: Variant) -> Row:
+    def row(variant: Variant) -> BenchRow:
         prompts, own = by[variant], pace[variant]
         lengths = [n for ts in prompts.values() for t in ts for n in t.lengths or ()]
-        return Row(
+        return BenchRow(
             name=variant.name,
             method=variant.method or variant.engine,
             budget=variant.budget,

@@ -160,7 +160,7 @@ class Estimate:
         return self.tokens_per_round / self.seconds
 
 
-def estimate(
+def speed_estimates(
     cost: VerifyFit, stages: Sequence[Stage], runs: Sequence[SimulatedRun]
 ) -> list[Estimate]:
     """Tokens/s of each simulated run whose budget was timed, in the runs' order."""
@@ -184,7 +184,7 @@ def estimate(
     return found
 
 
-def best(found: Sequence[Estimate]) -> Estimate:
+def best_budget(found: Sequence[Estimate]) -> Estimate:
     """The budget of most tokens/s; of equal ones the smallest."""
     if not found:
         raise UserError("no budget was measured")
@@ -341,7 +341,9 @@ class RealRun:
     rounds_equal: bool
 
 
-def check(engine: Engine, simulation: Simulation, budget: int, repeats: int = 3) -> RealRun:
+def check_simulated(
+    engine: Engine, simulation: Simulation, budget: int, repeats: int = 3
+) -> RealRun:
     """Decode the collected text ``repeats`` times more and compare its rounds with the simulated.
 
     Tokens/s are those after a run's first round, whose end starts the clock. They are the median

@@ -13,13 +13,13 @@ from statistics import median
 from typing import Any
 
 from analysis.experiments.prompts import Prompt
-from analysis.experiments.sweep import label
+from analysis.experiments.sweep import variant_label
 from analysis.experiments.variants import PLAIN_NAME, Variant
 from core.methods.names import PLAIN
-from core.methods.registry import find
+from core.methods.registry import find_method
 from core.rounds.node import known
 from core.rounds.round import Probe
-from core.stats import rounds_by_length, tau
+from core.stats import rounds_by_length, tau_interval
 
 ALL = "all"  # the source of rows over all prompts
 KEPT = 16  # K of the coverage
@@ -166,7 +166,7 @@ def _entry(
     found: TemperatureResults, variant: Variant, source: str, own: Mapping[int, Cell]
 ) -> Entry:
     units = [cell.accepted.lengths for cell in own.values() if cell.accepted.lengths]
-    value, *span = tau(units)
+    value, *span = tau_interval(units)
     assert value is not None, "a row is made of cells with rounds"
     low, high = map(known, span)
     some = [cell.accepted for cell in own.values()]
@@ -174,7 +174,7 @@ def _entry(
     return Entry(
         method=str(variant.method),
         budget=variant.budget,
-        own=variant.budget == find(str(variant.method)).budget,
+        own=variant.budget == find_method(str(variant.method)).budget,
         options=dict(variant.options),
         temperature=found.temperature,
         source=source,
@@ -244,4 +244,4 @@ def title(entry: Entry) -> str:
     """The method with its budget and what was set, as in every other table."""
     name = PLAIN_NAME if entry.method == PLAIN else f"{entry.method} B={entry.budget}"
     options = tuple(entry.options.items())
-    return label(Variant(name, entry.method, entry.budget, options=options))
+    return variant_label(Variant(name, entry.method, entry.budget, options=options))

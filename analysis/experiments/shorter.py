@@ -26,7 +26,7 @@ from analysis.numbers import plural
 from core.errors import UserError
 from core.methods.method import Method, Options, find_drafter
 from core.methods.names import DRAFTERS
-from core.methods.registry import find
+from core.methods.registry import find_method
 from core.rounds.draft import MAX_BUDGET, Array, Draft
 from core.rounds.round import Round
 from core.stats import FEW_SEEN, FEW_UNITS, resample_columns, too_few
@@ -287,7 +287,7 @@ def _method(header: Header) -> Method | None:
     if header.method.endswith(".py"):
         return None
     try:
-        return find(header.method)
+        return find_method(header.method)
     except UserError:
         return None
 
@@ -357,7 +357,7 @@ def of_texts(
 ) -> Shorter:
     """Simulated on collected texts: every size with its own rounds, so nothing is assumed."""
     simulations = [Simulation(each, method, options) for each in collections]
-    chosen = find(method)
+    chosen = find_method(method)
     chain = chosen.builder_info is not None and chosen.builder_info.chain
     deepest = max(each.limits.max_depth for each in simulations)
     drafts = Drafts(chain, deepest if chain else MAX_BUDGET)

@@ -22,7 +22,7 @@ from analysis.numbers import share
 from core.declared import Count, Size, convert
 from core.errors import UserError, WrongKind
 from core.json_input import MAX_BYTES, parse_json, read_json
-from core.methods.registry import find
+from core.methods.registry import find_method
 from core.samples import csv_rows, read_lines
 
 MOST = 100_000  # lines of a table
@@ -204,7 +204,7 @@ def _ended_by_depth(cost: Cost, stage: Stage) -> bool:
     """Whether all drafts of a budget were chains as long as the drafter is deep. A drafter without
     weights copies from the text, and ends where there is nothing to copy."""
     try:
-        method = find(cost.method)
+        method = find_method(cost.method)
     except UserError:
         return False
     builder, drafter = method.builder_info, method.drafter_info

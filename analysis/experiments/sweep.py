@@ -26,7 +26,7 @@ from core.json_input import parse_json
 from core.methods.method import Value, file_name
 from core.methods.names import PLAIN
 from core.methods.registry import split
-from core.stats import tau
+from core.stats import tau_interval
 from core.traces.schema import STAGES, Header, Trace
 
 Row = dict[str, Any]  # a line of the table, by column
@@ -75,7 +75,7 @@ class Job:
 
     @property
     def title(self) -> str:
-        return f"{label(self.variant)}, prompt {self.number + 1}, seed {self.seed}"
+        return f"{variant_label(self.variant)}, prompt {self.number + 1}, seed {self.seed}"
 
 
 def _hash(value: Any) -> str:
@@ -119,7 +119,7 @@ class Plan:
         }
 
 
-def grid(
+def grid_variants(
     methods: Sequence[str], budgets: Sequence[int | None], options: Sequence[tuple[str, Value]]
 ) -> tuple[Variant, ...]:
     """``variants_of`` for every combination of the options' values: one named twice has two.
@@ -134,7 +134,7 @@ def grid(
     return tuple(dict.fromkeys(variant for some in found for variant in some))
 
 
-def label(variant: Variant) -> str:
+def variant_label(variant: Variant) -> str:
     """The variant's name with the options that were set."""
     return " ".join([variant.name, *(f"{key}={value}" for key, value in variant.options)])
 
@@ -300,10 +300,10 @@ def scores(plan: Plan, rows: Sequence[Row]) -> list[VariantScore]:
     def own(one: Variant) -> list[Row]:
         return by.get((str(one.method), one.budget, json.dumps(dict(one.options))), [])
 
-    return [score(label(one), own(one)) for one in plan.variants]
+    return [variant_score(variant_label(one), own(one)) for one in plan.variants]
 
 
-def score(name: str, rows: Sequence[Row]) -> VariantScore:
+def variant_score(name: str, rows: Sequence[Row]) -> VariantScore:
     good = [row for row in rows if row["error"] is None]
     texts: dict[tuple[str, int], list[int]] = {}
     for row in good:
@@ -315,6 +315,6 @@ def score(name: str, rows: Sequence[Row]) -> VariantScore:
     tokens, seconds = sum(row["tokens"] for row in good), sum(row["seconds"] for row in good)
     judged = [row["same_as_plain"] for row in good if row["same_as_plain"] is not None]
     return VariantScore(
-        name, len(good), len(rows) - len(good), len(texts), *tau(list(prompts.values())),
+        name, len(good), len(rows) - len(good), len(texts), *tau_interval(list(prompts.values())),
         tokens / seconds if seconds > 0 else None, sum(judged), len(judged),
     )  # fmt: skip

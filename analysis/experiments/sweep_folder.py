@@ -30,7 +30,7 @@ from analysis.experiments.sweep import (
 )
 from core.errors import UserError, writing
 from core.files import LOCK, replacing, write_json
-from core.journal import alone, difference
+from core.journal import alone, plan_difference
 from core.json_input import read_json
 from core.progress import At, silent
 from core.traces.reader import read_ends
@@ -180,7 +180,7 @@ def _agree(path: Path, plan: Plan) -> None:
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Say what the plan there has and the new one has not, in a few words; empty for nothing."""
     try:
-        if other := difference(old["terms"], new["terms"]):
+        if other := plan_difference(old["terms"], new["terms"]):
             return other
         for key, what in (("field", "methods"), ("prompts", "prompts"), ("seeds", "seeds")):
             if missing := _set(old[key]) - _set(new[key]):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, structs
 
-from analysis.experiments.sweep import VariantScore, score
+from analysis.experiments.sweep import VariantScore, variant_score
 from analysis.parquet_sizes import column_parts
 from analysis.table_files import check_columns, reading_table
 from core.declared import Count, Seconds, convert
@@ -90,7 +90,9 @@ def _scores(runs: list[_GridRun], path: Path) -> list[VariantScore]:
             groups = {next(iter(known), None): [row for rows in groups.values() for row in rows]}
         differing = [len(set(values)) > 1 for values in zip(*known, strict=True)] or [False]
         differing[0] |= len(models) > 1
-        found += [score(_name(*key, own=_said(t, differing)), rows) for t, rows in groups.items()]
+        found += [
+            variant_score(_name(*key, own=_said(t, differing)), rows) for t, rows in groups.items()
+        ]
     return found
 
 

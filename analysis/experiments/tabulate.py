@@ -18,17 +18,17 @@ from typing import Any
 from analysis.experiments.bench import Timing, Workload, timings
 from analysis.experiments.drafted import Text, accepted, observed
 from analysis.experiments.family import Accepted, Cell, TemperatureResults, Timed
-from analysis.experiments.sweep import Plan, label
+from analysis.experiments.sweep import Plan, variant_label
 from analysis.experiments.variants import Variant
 from core import VERSION
-from core.decoding.along import Setup, read, why_run
+from core.decoding.along import Setup, read_along, why_run
 from core.decoding.decode import Decoder
 from core.decoding.engine import Engine, environment, model_identity
 from core.decoding.request import RunRequest
 from core.drafting.session import Drafter, layers_read
 from core.journal import Journal, key_of
 from core.methods.names import PLAIN
-from core.methods.registry import choose, find
+from core.methods.registry import choose, find_method
 from core.models.target import Target
 from core.progress import Steps
 from core.rounds.round import Sampling
@@ -77,7 +77,7 @@ class Tabulation:
         """Drafter by drafter, so that each is loaded once."""
 
         def kind(variant: Variant) -> str:
-            info = find(str(variant.method)).drafter_info
+            info = find_method(str(variant.method)).drafter_info
             return info.name if info is not None else ""
 
         for variant in sorted(self.plan.variants, key=kind):
@@ -132,13 +132,13 @@ class Tabulation:
             builder, drafter = each.decoder.builder, each.decoder.drafter
             assert builder is not None and drafter is not None
             builder = builder.for_run(Sampling(temperature))
-            name = label(each.variant)
+            name = variant_label(each.variant)
             variants[name] = each.variant
             setups = walks.setdefault(id(drafter), (drafter, []))[1]
             setups.append(Setup(name, builder, each.variant.budget))
         if walks:
             target = Target(self.language.model, self._layers, padded=False)
-            reading = read(target, text.tokens, text.answer)
+            reading = read_along(target, text.tokens, text.answer)
             for name, found in accepted(walks.values(), reading, text.end):
                 yield variants[name], found
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core.errors import UserError
 from core.methods.method import Value, file_name
-from core.methods.registry import find
+from core.methods.registry import find_method
 
 GENERATE, LLAMA_CPP = ENGINES = ("generate", "llama.cpp")  # that decode plainly beside ours
 PLAIN_NAME = "plain"
@@ -43,7 +43,7 @@ def variants_of(
     values = {name.replace("-", "_"): value for name, value in (options or {}).items()}
     unused, made = set(values), list[Variant]()
     for name in methods:
-        method = find(name)
+        method = find_method(name)
         own = {o.name for o in method.all_options} & set(values)
         resolved = method.resolve({key: values[key] for key in own})
         pairs = tuple((key, resolved[key]) for key in values if key in own)

@@ -19,7 +19,7 @@ import pandas as pd
 from analysis.frames import Frame, declared
 from analysis.labels import OF_TARGETS
 from analysis.measures import comparison
-from analysis.measures.reliability import drawn
+from analysis.measures.reliability import drawn_methods
 from analysis.measures.tables import Tables, grouped
 from core.rounds.draft import Array
 
@@ -75,7 +75,9 @@ def _lines(tables: Tables, measure: str, texts: Frame) -> Iterator[Frame]:
     bias = measure == "bias"
     names = ["depth", *(("q", "reached", "accepted") if bias else (column,))]
     for part in tables.each("nodes" if bias else "positions", names):
-        lines = part[part["reached"] & ~part["method"].isin(drawn(tables))] if bias else part
+        lines = (
+            part[part["reached"] & ~part["method"].isin(drawn_methods(tables))] if bias else part
+        )
         values = lines["q"] - lines["accepted"] if bias else lines[column].astype(float)
         lines = lines[["method", "depth"]].assign(
             value=values, text=lines["run"].astype(object).map(texts)

@@ -20,7 +20,7 @@ import pandas as pd
 from analysis.frames import Frame, declared
 from analysis.labels import OF_TARGETS, asked_key, settings_of
 from analysis.measures.tables import INTERRUPTED, Tables
-from core.stats import difference
+from core.stats import difference_interval
 
 Key = Literal["text", "asked"]
 KEYS: tuple[Key, ...] = get_args(Key)
@@ -70,7 +70,7 @@ def paired(one: Frame, other: Frame, prompts: Mapping[Any, Any] | None = None) -
     better = (a["sum"] / a["count"] > b["sum"] / b["count"]).mean()
     key = common if prompts is None else [prompts[text] for text in common]
     mine, theirs = (x.groupby(key, sort=False)[["sum", "count"]].sum() for x in (a, b))
-    low, high = difference(mine["sum"], mine["count"], theirs["sum"], theirs["count"])
+    low, high = difference_interval(mine["sum"], mine["count"], theirs["sum"], theirs["count"])
     found = {"texts": len(common), "prompts": len(mine)}
     found |= {"value": float(value), "other_value": float(other_value)}
     found |= {"difference": float(value - other_value), "low": low, "high": high}

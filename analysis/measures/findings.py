@@ -242,7 +242,7 @@ def trust(tables: Tables, by: By = "method") -> Iterator[Finding]:
         own = gaps[(gaps[by] == row[by]) & gaps["gap"].notna()]
         most = own.sort_values("gap", ascending=row["bias"] < 0, kind="stable")
         yield _finding(row[by], "trust", row["rounds"], "round", words, most)
-    drawn = gaps[gaps["method"].isin(reliability.drawn(tables)) & gaps["gap"].notna()]
+    drawn = gaps[gaps["method"].isin(reliability.drawn_methods(tables)) & gaps["gap"].notna()]
     for label, own in drawn.groupby(by, observed=True):
         words = (
             f"Path probabilities are not judged, over {plural(len(own), 'round')}: drafted tokens "

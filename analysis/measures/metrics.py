@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pandas as pd
 
-from analysis.frames import Frame, columns
+from analysis.frames import Frame, declared_columns
 from analysis.measures import (
     acceptance,
     begins,
@@ -81,7 +81,7 @@ class Report(Mapping[str, pd.DataFrame]):
     def pieces(self, name: str) -> Iterator[Frame]:
         """A table in pieces with few enough lines to be in memory, in order."""
         if name in ("positions", "nodes"):
-            yield from self._tables.each(name, list(columns(name))[2:])
+            yield from self._tables.each(name, list(declared_columns(name))[2:])
         else:
             yield self[name]
 

@@ -193,7 +193,7 @@ def is_free(folder: Path) -> bool:
     return all(path.name == LOCK or _FILE.fullmatch(path.name) for path in folder.iterdir())
 
 
-def changed(folder: Path) -> int:
+def changed_traces(folder: Path) -> int:
     """How many traces are other than they were when they were packed; not those that are not where
     they were, for a pack may be elsewhere without them."""
     sources = (source for part in parts_of(folder) for source in part.sources)

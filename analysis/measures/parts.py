@@ -115,7 +115,7 @@ def _wall_seconds(trace: Trace) -> float:
     if trace.mark:  # seconds of what, is not known
         return np.nan
     seconds = (trace.footer or {}).get("wall_seconds")
-    return max(0.0, labels.number(seconds)) or np.nan
+    return max(0.0, labels.known_number(seconds)) or np.nan
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ count. q is always the drafter's log q along the path, never the builder's score
 probability. Nodes with an unknown q on their path are left out and counted.
 
 A token that was drawn from q promises nothing by its q: it is accepted with min(1, p ÷ q), or where
-the target's noise is its own. Methods that draw are left out of all (``drawn``).
+the target's noise is its own. Methods that draw are left out of all (``drawn_methods``).
 
 The nodes are those a builder chose, so the curves judge q where it was used, not everywhere. The
 curve's intervals take nodes as independent. Those of one round are not: in a chain one that fails
@@ -104,7 +104,7 @@ def _cases(tables: Tables, event: Event, keys: list[str]) -> dict[tuple[Any, ...
     chance = "path_q" if event == "path" else "q"
     names = [chance, "accepted", *(["reached"] if event == "step" else []), "depth"]
     found: dict[tuple[Any, ...], list[Frame]] = {}
-    left_out = drawn(tables)
+    left_out = drawn_methods(tables)
     for part in tables.each("nodes", names):
         nodes = part if event == "path" else part[part["reached"]]
         nodes = nodes[~nodes["method"].isin(left_out)] if left_out else nodes
@@ -192,10 +192,10 @@ def surrogate(tables: Tables, by: By = "method") -> pd.DataFrame:
 def _drafting(tables: Tables) -> Frame:
     """Rounds that drafted something, all of known q, which promises something."""
     rounds = tables.rounds[(tables.rounds["nodes"] > 0) & tables.rounds["surrogate"].notna()]
-    return rounds[~rounds["method"].isin(drawn(tables))]
+    return rounds[~rounds["method"].isin(drawn_methods(tables))]
 
 
-def drawn(tables: Tables) -> frozenset[str]:
+def drawn_methods(tables: Tables) -> frozenset[str]:
     """Labels of methods that draw their drafts from q, or accept by p and q. One round that shows
     it is enough: those of a method in which nothing was refused would be a choice."""
     rounds = tables.rounds

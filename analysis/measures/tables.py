@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import labels
-from analysis.frames import Frame, columns, declared
+from analysis.frames import Frame, declared, declared_columns
 from analysis.measures.parts import Name, RecordedPart, RoundsPart, RunFacts
 from core.rounds.draft import Array
 from core.traces.schema import STAGES, Trace
@@ -243,7 +243,7 @@ def _rounds(tables: Tables) -> pd.DataFrame:
 @declared("positions")
 def _positions(tables: Tables) -> pd.DataFrame:
     """One line per observed position of a round (its parent was accepted), never more."""
-    return tables.whole("positions", list(columns("positions"))[2:])
+    return tables.whole("positions", list(declared_columns("positions"))[2:])
 
 
 @declared("nodes")

@@ -14,7 +14,7 @@ import numpy as np
 from analysis.frames import Frame
 from analysis.measures.tables import Tables
 from core.rounds.draft import Array
-from core.stats import ratio, too_few
+from core.stats import ratio_interval, too_few
 
 UNSEEN = 0.025
 TOO_FEW = too_few("prompts, or rounds of one prompt,")
@@ -42,10 +42,10 @@ def mean_interval(
     numbers = tables.prompt_numbers[rounds["run"].cat.codes.to_numpy()]
     names, place = np.unique(numbers, return_inverse=True)
     if len(names) < 2:
-        units, (low, high) = len(values), ratio(values, np.ones(len(values)))
+        units, (low, high) = len(values), ratio_interval(values, np.ones(len(values)))
     else:
         sums, counts = np.bincount(place, values), np.bincount(place)
-        units, (low, high) = len(names), ratio(sums, counts)
+        units, (low, high) = len(names), ratio_interval(sums, counts)
     accepted = rounds["accepted"].to_numpy()
     if rounds["nodes"].any() and (accepted == accepted[0]).all():
         more = each * (1 - UNSEEN ** (1 / units))

@@ -21,7 +21,7 @@ from core.methods.registry import runnable
 from core.models import embedded
 
 if TYPE_CHECKING:
-    from analysis.experiments.bench import Floor, Result, Roof, Row, Workload
+    from analysis.experiments.bench import BenchRow, Floor, Result, Roof, Workload
     from analysis.experiments.roofline import Machine
     from core.decoding.engine import Engine
 
@@ -132,7 +132,7 @@ def _plan(args: Options) -> Workload:
     return Workload(tuple(prompts_of(args, PROMPTS)), request, args.repeats)
 
 
-def _print_rows(facts: dict[str, Any], plan: Workload, found: Sequence[Row]) -> None:
+def _print_rows(facts: dict[str, Any], plan: Workload, found: Sequence[BenchRow]) -> None:
     out = console()
     out.print(
         f"{facts['model']} · {facts['device']} · {facts['dtype']} · {facts['threads']} threads · "
@@ -148,7 +148,7 @@ def _print_rows(facts: dict[str, Any], plan: Workload, found: Sequence[Row]) -> 
             out.print(_parting(row), soft_wrap=True)
 
 
-def _parting(row: Row) -> str:
+def _parting(row: BenchRow) -> str:
     """After how many tokens llama.cpp leaves plain decoding's text."""
     parting = [f"{n} (prompt {i})" for i, n in enumerate(row.parts, 1) if n is not None]
     more = f" and on {plural(len(parting) - SHOWN, 'more prompt')}" if len(parting) > SHOWN else ""
@@ -158,7 +158,7 @@ def _parting(row: Row) -> str:
     )
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: BenchRow) -> tuple[str, ...]:
     is_told = row.keeps_text or row.method == LLAMA_CPP
     return (
         row.name,
@@ -231,7 +231,7 @@ def _facts(engine: Engine, plan: Workload, llama: LlamaCpp | None) -> dict[str, 
     }
 
 
-def _conclude(found: Sequence[Row], exact: bool) -> int:
+def _conclude(found: Sequence[BenchRow], exact: bool) -> int:
     """Exit code 1 when a method of ours wrote another text than plain decoding, whose text it
     must keep, in numbers that are ``exact`` enough to tell: in bfloat16 two tokens may tie, and
     drafts round differently."""

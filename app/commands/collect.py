@@ -25,7 +25,7 @@ from app.terminal import ProgressBar, one_line, say
 from core.errors import UserError
 from core.journal import alone
 from core.methods.method import BY_PATH, BY_RUN, Value
-from core.methods.registry import find
+from core.methods.registry import find_method
 from core.progress import Steps
 from core.rounds.draft import MAX_BUDGET
 from core.rounds.round import Sampling
@@ -185,7 +185,7 @@ def _differences(
 
 def _drafter_options(method: str, values: Mapping[str, Value], vocabulary: int) -> dict[str, Value]:
     """The options of a method's drafter as a file has them: no list is longer than all tokens."""
-    found = find(method)
+    found = find_method(method)
     options = {o.name: o for o in found.drafter_options}
     resolved = found.resolve({k: v for k, v in values.items() if k in options})
     return {

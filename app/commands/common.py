@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def request_of(args: RequestOptions, method: str, budget: int | None = None) -> RunRequest:
     """The request that the options describe, without its prompt."""
     if budget is None:
-        budget = presets.find(args.model).budgets.get(split(method)[0])
+        budget = presets.preset_of(args.model).budgets.get(split(method)[0])
     return RunRequest(
         prompt="",
         method=method,
@@ -95,12 +95,12 @@ def collected_at(paths: Sequence[Path]) -> list[Path]:
 def find_preset(name: str) -> presets.Preset:
     """The preset or model of a name. Raises UserError for what is neither: a folder without a
     model, or a bare word."""
-    preset = presets.find(name)
+    preset = presets.preset_of(name)
     target, folder = preset.target, preset.target.folder
     if preset == presets.Preset(name, target) and not _here_or_on_hub(target):
         raise UserError(
             f"there is no preset, folder or model {name!r} "
-            f"(presets: {', '.join(presets.shipped())}; a model of the hub is ORG/NAME)"
+            f"(presets: {', '.join(presets.shipped_presets())}; a model of the hub is ORG/NAME)"
         )
     if target.name != EMBEDDED and folder and not (folder / config_file(folder)).is_file():
         raise UserError(f"the folder {target.name} holds no model: it has no config.json")

@@ -56,11 +56,11 @@ def main(args: Options) -> int:
     engine = _engine(args, collection)
     from analysis.experiments.cost import (
         Cost,
-        best,
-        check,
-        estimate,
+        best_budget,
+        check_simulated,
         fit,
         sizes_up_to,
+        speed_estimates,
         stages,
         verify_times,
     )
@@ -74,11 +74,11 @@ def main(args: Options) -> int:
         verify = fit(points)
         progress.at(None, "draft, build and commit")
         timed = tuple(stages(simulation, decoder, target, budgets, args.repeats))
-        found = estimate(verify, timed, simulation.curve(budgets))
-        chosen, plain, real = best(found), 1 / points[0].seconds, list["RealRun"]()
+        found = speed_estimates(verify, timed, simulation.curve(budgets))
+        chosen, plain, real = best_budget(found), 1 / points[0].seconds, list["RealRun"]()
         for budget in _neighbours(budgets, chosen.budget) if args.check else ():
             progress.at(None, f"decoding at budget {budget}")
-            real.append(check(engine, simulation, budget))
+            real.append(check_simulated(engine, simulation, budget))
     if args.json:
         cost = Cost(collection.header.name, simulation.method, verify, timed)
         rows = [asdict(e) | {"tokens_per_second": e.tokens_per_second} for e in found]

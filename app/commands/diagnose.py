@@ -16,7 +16,7 @@ from app.commands.prompts import prompts_of
 from app.commands.states import StatesOptions
 from app.terminal import ProgressBar, console, one_line, say, table
 from core.errors import UserError
-from core.methods.registry import choose, find
+from core.methods.registry import choose, find_method
 
 if TYPE_CHECKING:
     from analysis.drafters.diagnosis import Diagnosis
@@ -57,7 +57,7 @@ def main(args: Options) -> int:
     from analysis.experiments.prompts import PROMPTS
 
     for name in args.methods:
-        if find(name).drafter_info is None:
+        if find_method(name).drafter_info is None:
             raise UserError(f"{name} has no drafter")
     files = args.files()
     if files and prompts_of(args, ()):

@@ -10,7 +10,7 @@ from app.command_line import CommandOptions, option, words
 from core.errors import UserError
 from core.lines import LIMITS, UNLIMITED, Limits
 from core.methods.names import METHODS
-from core.methods.registry import find, runnable
+from core.methods.registry import find_method, runnable
 from core.models.embedded import NAME as EMBEDDED
 from core.ranges import Range
 from core.rounds.draft import MAX_BUDGET
@@ -32,7 +32,7 @@ def method(text: str) -> str:
     """A method's name, listed or "drafter+builder", perhaps with "@checkpoint", or a method file's
     path. Raises UserError."""
     try:
-        find(text)
+        find_method(text)
     except UserError:
         if text.endswith(".py") or not (text and Path(text).expanduser().exists()):
             raise
@@ -121,7 +121,7 @@ def drafting(args: Model, *without: str) -> tuple[str, ...]:
     ``without``."""
     found: dict[str, str] = {}
     for name in runnable(args.model, args.drafter):
-        info = find(name).drafter_info
+        info = find_method(name).drafter_info
         if info is not None and info.states not in without:
             found.setdefault(info.name, name)
     return tuple(found.values())

@@ -106,10 +106,10 @@ def main(args: Options) -> int:
 
 
 def _say_changed(paths: Sequence[Path]) -> None:
-    from analysis.measures.packed import changed, is_pack
+    from analysis.measures.packed import changed_traces, is_pack
 
     for path in filter(is_pack, paths):
-        if count := changed(path):
+        if count := changed_traces(path):
             name = one_line(str(path), 200)
             say(f"{name}: {plural(count, 'trace')} changed since: pack again to count that")
 

@@ -45,7 +45,7 @@ class Options(Model):
 
 
 def main(args: Options) -> int:
-    files = trace_files.find(args.traces, empty=True)
+    files = trace_files.find_traces(args.traces, empty=True)
     if files.note:
         say(f"draftscope: the page lists {files.note}")
     with ended_by_sigterm(), temporary_files():

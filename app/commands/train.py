@@ -204,9 +204,9 @@ def report_drafter(
     training: DrafterTraining, language: Language, folder: Path, texts: Sequence[HeldOutText]
 ) -> list[Row]:
     """τ of a drafter's checkpoint under the builders that judge it."""
-    from core.train.simulate import load_drafter, named_builder, score_by_source, setups
+    from core.train.simulate import named_builder, score_by_source, setups, trained_drafter
 
-    drafter = load_drafter(training.name, language, folder)
+    drafter = trained_drafter(training.name, language, folder)
     found = [
         setup
         for name in training.builders

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Sequence
 from html import escape
 
-from app.export.packs import DETAILED, inert, pack, weight
+from app.export.packs import DETAILED, inert, packed_run, weight
 from app.page_files import css, enclosed
 from app.view.comparison import CAUTIONS, apart
 from app.view.rounds import header_view
@@ -45,7 +45,7 @@ def offline_page(
     detailed = sum(map(weight, traces)) <= DETAILED
     told = {"runs": len(traces), "opens": opens, "apart": apart(headers), "cautions": CAUTIONS}
     packs = [
-        pack(trace, plain, detailed, lambda done, n=n: at((n + done) / len(traces)))
+        packed_run(trace, plain, detailed, lambda done, n=n: at((n + done) / len(traces)))
         for n, trace in enumerate(traces)
     ]
     blocks = [data_block("ds-page", inert(told))]

@@ -43,7 +43,7 @@ EACH = 64  # rounds whose nodes' details are unpacked together
 DETAILED = 1_500_000
 
 
-def pack(trace: Trace, plain: bool = False, detailed: bool = True, at: At = silent) -> str:
+def packed_run(trace: Trace, plain: bool = False, detailed: bool = True, at: At = silent) -> str:
     """The run as ASCII JSON without "<" and ">".
 
     ``plain``: no compression, three to six times larger. ``detailed``: with the details of nodes.

@@ -19,7 +19,7 @@ from typing import Any
 
 from analysis.labels import set_apart, temperature
 from app.export.offline import STYLES, TOOLS, data_block, frame, page
-from app.export.packs import DETAILED, inert, pack, weight
+from app.export.packs import DETAILED, inert, packed_run, weight
 from app.page_files import LEARN, css, enclosed
 from app.trace_files import TraceFile
 from app.view.comparison import CAUTIONS
@@ -104,7 +104,7 @@ def _read(file: TraceFile, limits: Limits) -> tuple[str, Trace]:
 
 
 def _pack(trace: Trace, plain: bool) -> str:
-    return pack(trace, plain, weight(trace) <= DETAILED)
+    return packed_run(trace, plain, weight(trace) <= DETAILED)
 
 
 def _data(text: str) -> str:

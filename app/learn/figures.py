@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from app.learn.words import Json, Wording
 from core.methods.names import METHODS
-from core.methods.registry import find
+from core.methods.registry import find_method
 from core.rounds.draft import Candidates
 from core.traces.schema import Trace
 from core.visible import flowing, visible
@@ -16,7 +16,7 @@ from core.visible import flowing, visible
 SEEN, CHOSEN, HOT, NEW = "seen", "chosen", "hot", "new"
 WAITING, DIM, LOST = "waiting", "dim", "lost"
 
-NAMES = {name: find(name).title for name in METHODS} | {"mtp": "MTP head"}
+NAMES = {name: find_method(name).title for name in METHODS} | {"mtp": "MTP head"}
 Marks = Mapping[int, str]
 
 

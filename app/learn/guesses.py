@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from analysis.numbers import percent, probability, size
+from analysis.numbers import percent, percent_of_log, size
 from app.learn.figures import (
     CHOSEN,
     DIM,
@@ -54,6 +54,7 @@ def a_round(m: Material) -> Json:
     kept = [words.token(token) for token in m.record.committed]
     undecided = tree("ddtree?")
     passes, weights = sums["tokens"] - 1, _weights(run)
+    second = run.rounds[1]
     plain_run, drafted = m.timed
     seconds = [sum(r.times.total for r in each.rounds) for each in m.timed]
     scenes = [
@@ -83,13 +84,13 @@ def a_round(m: Material) -> Json:
         parameters=round((_preset(run).parameters or 0) / 1e6),
         load=size(weights), loaded=size(passes * weights),
         accepted=series(kept[:-1]), bonus=kept[-1], kept=len(kept),
-        next=run.rounds[1].accepted, then=words.token(run.rounds[1].verdict.bonus),
+        next=second.accepted, then=Wording.of(second).token(second.verdict.bonus),
         rounds=sums["rounds"], tau=sums["tau"],
     )  # fmt: skip
 
 
 def _preset(run: Trace) -> presets.Preset:
-    return presets.find(run.header.model["name"])
+    return presets.preset_of(run.header.model["name"])
 
 
 def _weights(run: Trace) -> int:
@@ -149,7 +150,7 @@ def _lists(m: Material, row: int = 0, only: int = 0) -> Json:
         usual = SEEN if only in (0, depth + 1) else DIM
         listed = pairs(m.lists(), SHOWN_RANKS, depth)
         lists.append(bars(f"depth {depth + 1}", m.words, listed, marks, usual=usual))
-    factors = " × ".join(probability(float(draft.log_q[r])) for r in rows)
+    factors = " × ".join(percent_of_log(float(draft.log_q[r])) for r in rows)
     if not only and not row:
         depths, width = m.lists().ids.shape
         lists[-1]["note"] = f"{SHOWN_RANKS} of {width} tokens, {SHOWN_DEPTHS} of {depths} depths"
@@ -160,7 +161,7 @@ def _lists(m: Material, row: int = 0, only: int = 0) -> Json:
 def _top(m: Material, depth: int) -> str:
     """The best tokens of a depth, in words."""
     listed = pairs(m.lists(), 3, depth)
-    return ", ".join(f"{m.words.label(token)} {probability(log)}" for token, log in listed)
+    return ", ".join(f"{m.words.label(token)} {percent_of_log(log)}" for token, log in listed)
 
 
 # ── 3 ────────────────────────────────────────────────────────────────────────────────────────────
@@ -231,13 +232,13 @@ def _turn(m: Material, number: int, pop: Pop) -> ChapterStep:
 
 def _entry(m: Material, number: int) -> list[Span]:
     """An entry's text and path probability."""
-    odds = probability(m.found.entries[number].score)
+    odds = percent_of_log(m.found.entries[number].score)
     return [Wording(m.record, m.queued).path(number + 1), " ", {"num": odds}]
 
 
 def _labels(m: Material, entries: Iterable[int]) -> dict[int, str]:
     """Path probabilities in place of q: the queue orders by them."""
-    return {n + 1: f"path {probability(m.found.entries[n].score)}" for n in entries}
+    return {n + 1: f"path {percent_of_log(m.found.entries[n].score)}" for n in entries}
 
 
 def _queue(

@@ -67,7 +67,7 @@ def whole_path(m: Material) -> Json:
 
 
 def _over_prompts(found: CourseMeasurements) -> dict[str, object]:
-    """What EAGLE-3, DDTree (their values end in 2) and the MTP head reach over many prompts."""
+    """Tell τ of EAGLE-3, DDTree (their values end in 2) and the MTP head over many prompts."""
     own, other, head = (found.row(name) for name in (WHOLE_PATH, MAIN, OWN_LAYER))
     (near, _, far), (near2, _, far2) = (row["coverage"][:3] for row in (own, other))
     values: dict[str, object] = {

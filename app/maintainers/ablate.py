@@ -38,7 +38,7 @@ from core.samples import read_samples
 from core.train.evaluation import HeldOutText, evaluation_texts
 from core.train.fit import Fit, divergence
 from core.train.options import FitSettings
-from core.train.simulate import Score, load_drafter, score
+from core.train.simulate import Score, score, trained_drafter
 
 BUDGET = 64
 HELD_OUT = 16  # documents of the shards that the KL is measured on
@@ -169,7 +169,7 @@ class Ablation:
 
     def judge(self, variant: TrainingVariant, fit: Fit) -> VariantResult:
         """The averaged drafter over the target's texts, as a chain and as a tree."""
-        drafter = load_drafter(self.info.training.name, self.language, fit.checkpoint)
+        drafter = trained_drafter(self.info.training.name, self.language, fit.checkpoint)
         setups = [Setup(CHAIN, Chain(), drafter.max_depth), Setup(TREE, best_first, BUDGET)]
         runs = score(self.language, drafter, self.texts, setups).runs
         student = fit.averaged()

@@ -30,7 +30,7 @@ from core.train.bars import progress_bar
 from core.train.collect import Collector, CollectSettings
 from core.train.fit import Fit
 from core.train.options import FitSettings
-from core.train.simulate import load_drafter
+from core.train.simulate import trained_drafter
 
 PROMPT = "Count from one to thirty in words."
 APART = 0.9  # of the student's accuracy that its drafter must reach
@@ -108,7 +108,7 @@ def overfit(
     bar.close()
     student = fit.averaged()
     student.save(fit.checkpoint)
-    drafter = load_drafter(training.name, language, fit.checkpoint)
+    drafter = trained_drafter(training.name, language, fit.checkpoint)
     own = of_student(student, corpus.train, "train", anchors=len(documents[0]))
     return OverfitResult(
         training.name, plan, own, of_drafter(language, drafter, corpus.train, "train")

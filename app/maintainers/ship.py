@@ -31,7 +31,7 @@ from core.models import embedded
 from core.models.language import Language, load_language
 from core.samples import Sample, read_samples
 from core.train.evaluation import HeldOutText, evaluation_texts
-from core.train.simulate import Score, load_drafter, score
+from core.train.simulate import Score, score, trained_drafter
 
 SETUP = Setup("best-first", best_first, 64)
 
@@ -83,7 +83,7 @@ def units() -> list[list[str]]:
 
 def judge(kind: str, folder: Path, language: Language, texts: Sequence[HeldOutText]) -> Score:
     """A drafter in the form that ships, over the target's texts."""
-    return score(language, load_drafter(kind, language, folder), texts, [SETUP])
+    return score(language, trained_drafter(kind, language, folder), texts, [SETUP])
 
 
 def ship(

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis.charts.palette import letter, series_colour
-from analysis.frames import Column, columns
+from analysis.frames import Column, declared_columns
 from analysis.numbers import interval, number, share, signed
 from app.report.sections import Section
 from app.terminal import bar, one_line, table
@@ -87,7 +87,7 @@ def _body(section: Section, frame: Any, declared: str) -> Iterator[str | TextTab
     if section.words:
         yield from (section.words.format_map(row) for row in frame.to_dict("records"))
     else:
-        yield _grid(section, frame, columns(declared))
+        yield _grid(section, frame, declared_columns(declared))
 
 
 def _grid(section: Section, frame: Any, own: Mapping[str, Column]) -> TextTable:
@@ -138,7 +138,7 @@ def _across(
 
 def _declared(name: str, own: Mapping[str, Column]) -> Column:
     """Title and format of a column: the table's own, the shared ones, or by its name."""
-    column, shared = own.get(name, Column()), columns("shown").get(name, Column())
+    column, shared = own.get(name, Column()), declared_columns("shown").get(name, Column())
     title = column.title if column.title is not None else shared.title
     if title is None:
         title = "95 %" if name.endswith("low") else name.replace("_", " ")

@@ -15,7 +15,7 @@ from app.studio.requested import DEFAULTS, requests_of
 from app.studio.run import ENDED, FAILED, StudioRun
 from app.studio.runs import Runs
 from core.errors import UserError
-from core.methods.registry import find
+from core.methods.registry import find_method
 from core.traces.schema import summary
 from core.visible import flowing
 
@@ -45,7 +45,9 @@ def decoding(runs: Runs, methods: Methods) -> Callable[..., Iterator[dict[str, A
         """
         asked = {name: value for name, value in locals().items() if name in D}
         [request] = requests_of(methods, [asked])
-        if unknown := sorted({*options} - {o.name for o in form_options(find(request.method))}):
+        if unknown := sorted(
+            {*options} - {o.name for o in form_options(find_method(request.method))}
+        ):
             raise UserError(f"{method} has no option {flowing(unknown[0], 40)!r} here")
         [ticket] = runs.submit(request)
         run = runs.get(ticket)

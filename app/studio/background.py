@@ -28,7 +28,7 @@ from app.studio.runs import Runs
 from core.errors import UserError
 from core.files import remove
 from core.json_input import read_json
-from core.methods.registry import find
+from core.methods.registry import find_method
 from core.rounds.round import new_tokens
 from core.traces.schema import Header
 from core.visible import flowing
@@ -194,7 +194,9 @@ class Diagnosing:
 
     def _drafters(self) -> list[list[str]]:
         """(name, title) of the methods whose drafter has weights, and so tells q."""
-        infos = [(find(name).drafter_info, title, name) for title, name in self._methods.titles]
+        infos = [
+            (find_method(name).drafter_info, title, name) for title, name in self._methods.titles
+        ]
         return [[name, title] for info, title, name in infos if info and info.checkpoint]
 
     def _diagnose(self, question: Diagnose) -> Any:

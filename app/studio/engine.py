@@ -88,7 +88,7 @@ class ModelChoice:
 
     @property
     def denoiser(self) -> str:
-        return self.model if presets.find(self.model).diffusion else NAME
+        return self.model if presets.preset_of(self.model).diffusion else NAME
 
 
 class LiveEngine:

@@ -94,7 +94,7 @@ class RunForm(StartForm):
 
 def run_form(methods: Methods, places: FormPlaces) -> RunForm:
     """The form of one method."""
-    prompt, settings, start, stop = bar("ds", places, shipped.RECORDED[shipped.FIRST_PROMPT])
+    prompt, settings, start, stop = prompt_bar("ds", places, shipped.RECORDED[shipped.FIRST_PROMPT])
     with places.more:
         method = gr.Radio(
             methods.titles, value=DEFAULT, label="Method", elem_id="ds-method",
@@ -112,7 +112,7 @@ def run_form(methods: Methods, places: FormPlaces) -> RunForm:
 
 def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
     """Two to four methods on one prompt, each with its own budget, builder and options."""
-    prompt, settings, start, stop = bar("ds-c", places, shipped.RECORDED["code"])
+    prompt, settings, start, stop = prompt_bar("ds-c", places, shipped.RECORDED["code"])
     with places.more:
         begin = [*shipped.COMPARED, *[(NONE, shipped.COMPARED[-1][1])] * len(LETTERS)]
         slots = [_slot(methods, *place) for place in zip(LETTERS, begin, strict=False)]
@@ -121,7 +121,7 @@ def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
     return RunForm(prompt, start, stop, shared, slots)
 
 
-def bar(
+def prompt_bar(
     prefix: str, places: FormPlaces, asked: str
 ) -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button]:
     """The prompt, at first what is ``asked``, the button that says and opens the settings, Start

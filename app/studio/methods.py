@@ -15,7 +15,7 @@ from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.method import Method, Option
 from core.methods.names import BUILDERS, METHODS
-from core.methods.registry import find, split
+from core.methods.registry import find_method, split
 from core.models.presets import Value
 
 BUDGETS = (1, 4, 16, 64, 256, 1024)
@@ -31,7 +31,7 @@ def form_options(method: Method) -> tuple[Option, ...]:
     return tuple(o for o in method.all_options if o.type in (bool, int, float))
 
 
-def read(option: Option, value: Any) -> Value:
+def option_value(option: Option, value: Any) -> Value:
     """An option's value as a browser states it. Raises UserError for one that it cannot have."""
     if not (isinstance(value, bool) or is_number(value)):
         raise UserError(f"fill in the option {option.label}")
@@ -56,13 +56,13 @@ class Methods:
     ) -> Methods:
         """Raises UserError for a name that is not a method's, or a file that defines none."""
         for name in extra:
-            find(name)
+            find_method(name)
         return Methods(tuple(dict.fromkeys((*listed, *extra))), budgets or {})
 
     @property
     def titles(self) -> list[tuple[str, str]]:
         """(title, name) of every method."""
-        return [(find(name).title, name) for name in self.names]
+        return [(find_method(name).title, name) for name in self.names]
 
     def budget(self, method: str, usual: int) -> int:
         """The offered budget nearest to the preset's for this method, else the usual one."""
@@ -71,13 +71,13 @@ class Methods:
 
     def takes_builders(self, method: object) -> bool:
         """Whether the method's drafter may be given another builder: it must have a name."""
-        return method in self.names and isinstance(find(str(method)).drafter, str)
+        return method in self.names and isinstance(find_method(str(method)).drafter, str)
 
     def name(self, method: object, builder: object) -> str:
         """The name with the builder exchanged. Raises UserError for what is not offered."""
         if method not in self.names:
             raise UserError("this page does not offer that method")
-        chosen = find(str(method))
+        chosen = find_method(str(method))
         if builder == OWN or builder == chosen.builder or chosen.drafter is None:
             return str(method)
         if builder not in tuple(BUILDERS) or not self.takes_builders(method):
@@ -91,13 +91,13 @@ class Methods:
             return name, OWN
         drafter, _, builder = name.partition("+")
         for method in self.names:
-            if self.takes_builders(method) and find(method).drafter == drafter:
+            if self.takes_builders(method) and find_method(method).drafter == drafter:
                 return (method, builder) if builder in BUILDERS else None
         return None
 
     def options(self, method: object, builder: object) -> tuple[Option, ...]:
         """The options that a page can set for a choice. Raises UserError for one not offered."""
-        return form_options(find(self.name(method, builder)))
+        return form_options(find_method(self.name(method, builder)))
 
     def described(self) -> dict[str, Any]:
         """The options of every choice as a page draws them: ``methods`` has their places in
@@ -117,7 +117,7 @@ class Methods:
         """The options that differ from their defaults; of ``values`` only the choice's own are
         read. Raises UserError for a value that is not a number or out of range."""
         stated = [o for o in self.options(method, builder) if o.name in values]
-        found = {option: read(option, values[option.name]) for option in stated}
+        found = {option: option_value(option, values[option.name]) for option in stated}
         return tuple((o.name, value) for o, value in found.items() if value != o.default)
 
     def _builders(self, method: str) -> Iterable[str]:
@@ -151,7 +151,7 @@ def requests(
 ) -> list[RunRequest]:
     """One request for each method. Raises UserError for what no run can have."""
     prompt = checked_prompt(prompt)
-    numbers = {name: number(shared[name], name in WHOLE) for name in SHARED}
+    numbers = {name: finite_number(shared[name], name in WHOLE) for name in SHARED}
     chosen = [c for c in choices if c.method not in (NONE, None) or len(choices) == 1]
     if not chosen:
         raise UserError("choose a method first")
@@ -159,7 +159,7 @@ def requests(
         RunRequest(
             prompt,
             methods.name(choice.method, choice.builder),
-            budget=number(choice.budget, whole=True),
+            budget=finite_number(choice.budget, whole=True),
             options=methods.changes(choice.method, choice.builder, choice.options),
             **numbers,
         )
@@ -194,7 +194,7 @@ def is_number(value: object) -> bool:
         return False
 
 
-def number(value: Any, whole: bool = False) -> Any:
+def finite_number(value: Any, whole: bool = False) -> Any:
     """Raises UserError for a value that is not a finite number."""
     if not is_number(value):
         raise UserError("fill in every number of the settings")

@@ -16,8 +16,8 @@ from app.studio.methods import (
     MethodChoice,
     Methods,
     checked_prompt,
+    finite_number,
     mapping,
-    number,
     requests,
 )
 from core.decoding.request import RunRequest
@@ -101,19 +101,21 @@ def denoising_of(values: Mapping[str, Any]) -> list[DenoiseRequest]:
     """
     prompt, threshold = checked_prompt(values.get("prompt")), values.get("threshold")
     pace = (
-        Pace(_whole(values, "tokens")) if threshold is None else Pace(threshold=number(threshold))
+        Pace(_whole(values, "tokens"))
+        if threshold is None
+        else Pace(threshold=finite_number(threshold))
     )
     pace.check()
     nodes = _whole(values, "graph")
     if nodes not in (NO_GRAPH, *BUDGETS):
         raise UserError("choose one of the draft graphs, or none")
-    ahead = number(values["ahead"])
+    ahead = finite_number(values["ahead"])
     plain = DenoiseRequest(
         prompt,
         _whole(values, "length"),
         _whole(values, "block") or None,
         pace,
-        temperature=number(values["temperature"]),
+        temperature=finite_number(values["temperature"]),
         seed=_whole(values, "seed"),
         ahead=None if ahead == OWN_AHEAD else ahead,
     )
@@ -121,7 +123,7 @@ def denoising_of(values: Mapping[str, Any]) -> list[DenoiseRequest]:
 
 
 def _whole(values: Mapping[str, Any], name: str) -> int:
-    value = number(values[name])
+    value = finite_number(values[name])
     if value != int(value):
         raise UserError(f"{name} must be a whole number")
     return int(value)

@@ -205,7 +205,7 @@ def serve(
     """
     # whatever ships is shown for every model: the tabs' choices begin with it
     known = {*runnable(ModelChoice.model), *runnable(model.model, model.drafter)}
-    budgets, listed = presets.find(model.model).budgets, [n for n in METHODS if n in known]
+    budgets, listed = presets.preset_of(model.model).budgets, [n for n in METHODS if n in known]
     offered = Methods.of(methods, budgets, listed)
     runs = Runs(LiveEngine(model), PATIENCE)
     served = launch(runs, host, port, offered, files, access)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.view.layout import place, tidy_rows
+from app.view.layout import lay_out, tidy_rows
 from core.rounds.blocks import BlockDraft
 from core.rounds.draft import Array
 from core.rounds.round import Round
@@ -111,7 +111,7 @@ def _bound(record: Round, order: list[int], lines: int) -> int:
 
 def whole(record: Round) -> Fold:
     """Every node at its place."""
-    layout = place(record.draft, record.verdict.path, record.verdict.bonus >= 0)
+    layout = lay_out(record.draft, record.verdict.path, record.verdict.bonus >= 0)
     return Fold(tuple(range(len(record.draft))), layout.y, (), layout.ghost)
 
 

@@ -34,7 +34,7 @@ class Layout:
     ghost: float | None
 
 
-def place(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> Layout:
+def lay_out(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> Layout:
     """A tree tidily, a block draft by its levels."""
     return (layered if isinstance(draft, BlockDraft) else tidy)(draft, path, ghost)
 

@@ -70,11 +70,9 @@ def method_name(method: object) -> str:
 # ── one round ────────────────────────────────────────────────────────────────────────────────────
 
 
-def round_view(
-    record: Round, explainer: Explainer = PLAIN, first: bool = False, before: Round | None = None
-) -> dict[str, Any]:
+def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False) -> dict[str, Any]:
     """Everything the page draws of one round: its line and its tree."""
-    return round_line(record, first) | tree_view(record, explainer, before)
+    return round_line(record, first) | tree_view(record, explainer)
 
 
 def round_line(record: Round, first: bool = False) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """One way along a text that is there already.
 
-``read`` has the target read the text once; what it says may also come from hidden states that were
-kept (``core.decoding.dumps``). ``along`` opens a drafter's sessions at places of the text.
+``read_along`` has the target read the text once; what it says may also come from hidden states that
+were kept (``core.decoding.dumps``). ``along`` opens a drafter's sessions at places of the text.
 ``rounds`` are those that decoding would take: the text is the target's own, so a round that starts
 at some token accepts exactly the prefix of the drafted tree that agrees with the text.
 
@@ -21,7 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from core.decoding.decode import Decoder
-from core.drafting.session import Builder, Children, Drafter, DraftSession, WrappedSession, walk
+from core.drafting.session import (
+    Builder,
+    Children,
+    Drafter,
+    DraftSession,
+    WrappedSession,
+    sessions_along,
+)
 from core.drafting.states import StateTable
 from core.errors import UserError
 from core.models.target import Target
@@ -87,7 +94,7 @@ class Reading:
 
 
 @torch.inference_mode()
-def read(
+def read_along(
     target: Target,
     tokens: Sequence[int],
     answer: int,
@@ -171,7 +178,7 @@ def along(
         sessions = drafter.begin_each(reading.tokens, features, roots, width)
         found = zip(roots.tolist(), sessions, strict=True)
     else:
-        found = walk(drafter, reading.tokens.tolist(), features, roots, width)
+        found = sessions_along(drafter, reading.tokens.tolist(), features, roots, width)
     for root, session in found:
         yield Position(reading, root, session)
 

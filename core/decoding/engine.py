@@ -20,7 +20,7 @@ from core.files import sha256
 from core.methods import loading
 from core.methods.fetch import ngram_store
 from core.methods.method import DrafterInfo, drafter_source, lazy, made_options
-from core.methods.registry import Chosen, check_preset, choose, find, split
+from core.methods.registry import Chosen, check_preset, choose, find_method, split
 from core.models import embedded, presets
 from core.models.ends import load_ends
 from core.models.hub import Source
@@ -83,7 +83,7 @@ class Engine:
         ends: bool = False,
     ):
         self.model, self.device, self.ends = model, device, ends
-        self.preset = presets.find(model)
+        self.preset = presets.preset_of(model)
         check_preset(self.preset)
         self.template = {**self.preset.template, **(template or {})}
         self._drafter = Source.of(drafter) if drafter is not None else None
@@ -114,7 +114,7 @@ class Engine:
         """
         config = None
         for name in methods:
-            info = find(name).drafter_info
+            info = find_method(name).drafter_info
             source = self.checkpoint(info) if info is not None else None
             if info is not None and info.checkpoint is not None and source is None:
                 raise loading.none_ships(info.name, self.model)
@@ -122,12 +122,12 @@ class Engine:
                 presets.check_template(source, self.template)
                 config = config or target_config(self.model)
                 if config is not None:
-                    loading.check(info.name, source, self.model, config)
+                    loading.check_checkpoint(info.name, source, self.model, config)
 
     def fetch(self, *methods: str, report: Progress = silent) -> None:
         """Bring the methods' drafters here. Raises UserError."""
         for name in methods:
-            if (info := find(name).drafter_info) is not None:
+            if (info := find_method(name).drafter_info) is not None:
                 self._folder(info, report)
 
     def checkpoint(self, drafter: DrafterInfo) -> Source | None:
@@ -233,7 +233,7 @@ class Engine:
         if folder is None:
             return found
         if info not in self._digests:
-            self._digests[info] = loading.digest(info.name, folder)
+            self._digests[info] = loading.weights_digest(info.name, folder)
         found |= {"sha256": self._digests[info]}
         asked = info.weights or (str(self._drafter) if self._drafter else "")
         return found | ({"checkpoint": asked} if asked else {})

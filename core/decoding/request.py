@@ -8,7 +8,7 @@ from functools import cached_property
 from core.errors import UserError
 from core.methods.method import Value, lazy
 from core.methods.names import DEFAULT
-from core.methods.registry import Chosen, find
+from core.methods.registry import Chosen, find_method
 from core.ranges import Range
 from core.rounds.draft import MAX_BUDGET
 from core.rounds.round import GREEDY, Sampling
@@ -80,7 +80,7 @@ class RunRequest:
     @cached_property
     def resolved(self) -> ResolvedRun:
         """Raises UserError for an unknown method or a value out of range."""
-        method = find(self.method)
+        method = find_method(self.method)
         budget = method.budget if self.budget is None else self.budget
         sampling = Sampling(self.temperature, self.top_k, self.top_p, self.seed)
         settings = Settings(budget, self.max_new_tokens, sampling, self.timed)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from core.decoding.decode import Stopwatch, check_prompt
 from core.diffusion.draft_graph import DraftGraph, draft_block
-from core.diffusion.ranking import TokenRule, rank
+from core.diffusion.ranking import TokenRule, rank_positions
 from core.diffusion.request import DenoiseSettings
 from core.diffusion.verify import Cursor, Verification, draft_states, make_round, verify
 from core.rounds.blocks import MASKED, BlockDraft, Ranking, Step
@@ -132,7 +132,7 @@ class _Run:
         def decide(row: int, _: Array) -> Step:
             logits = scores[row]
             clock.lap("verify")
-            ranking = rank(logits, masked[row], start, self.rule, self.width, self.ahead)
+            ranking = rank_positions(logits, masked[row], start, self.rule, self.width, self.ahead)
             size = pace.next_size(ranking.p[:, 0], len(state))
             recorded = replace(ranking, p=ranking.p.astype(np.float32))
             clock.lap("commit")

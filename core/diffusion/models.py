@@ -101,7 +101,7 @@ def load_diffusion(
         if folder is None:
             raise UserError(f"no denoiser ships for {name!r}: name a diffusion model's folder")
         return _load_denoiser(name, folder, device, report)
-    source = presets.find(name).target
+    source = presets.preset_of(name).target
     folder = source.config_folder()
     raw = checkpoint.read_config(folder, "diffusion")
     if raw.get("format") in (adapters.FORMAT, adapters.UNGATED):

@@ -53,7 +53,7 @@ def unmasking_order(p: Array, positions: Array, ahead: float) -> Array:
 
 
 @torch.inference_mode()
-def rank(
+def rank_positions(
     logits: Tensor,
     positions: Array,
     start: int,

@@ -193,7 +193,7 @@ class Drafter(ABC):
         one afterwards, and a session is read before the next one is asked for. A drafter that
         opens many sessions in one pass overrides this.
         """
-        for _, session in walk(self, tokens.tolist(), features, anchors.tolist(), width):
+        for _, session in sessions_along(self, tokens.tolist(), features, anchors.tolist(), width):
             yield session
 
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor | None:
@@ -213,7 +213,7 @@ class Drafter(ABC):
         return torch.stack(found)
 
 
-def walk(
+def sessions_along(
     drafter: Drafter, text: Sequence[int], features: Tensor, roots: Iterable[int], width: int
 ) -> Iterator[tuple[int, DraftSession]]:
     """The drafter along a text [T] with ``features`` [T, F·h] as a run takes it: each root, from a

@@ -21,12 +21,12 @@ def read_earlier(named: str, language: Language) -> Iterator[Sequence[int]]:
     """
     if not named:
         return
-    from core.ngram.documents import expand, read_documents
+    from core.ngram.documents import read_documents, text_files
 
     def encode(texts: list[str]) -> list[list[int]]:
         return [language.encode(text) for text in texts]
 
-    for file in expand([Path(named).expanduser()]):
+    for file in text_files([Path(named).expanduser()]):
         found = [_of_trace(file, language)] if is_trace(file) else read_documents([file], encode)
         for text in found:
             tokens = [int(token) for token in text]

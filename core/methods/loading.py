@@ -45,7 +45,7 @@ def lies_inside(drafter: DrafterInfo, target: Source) -> bool:
     return told_kind(target.config_folder()) == drafter.name
 
 
-def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> None:
+def check_checkpoint(kind: str, source: Source, name: str, target: PreTrainedConfig) -> None:
     """Check a checkpoint of this kind against the target ``name``, by configs and file headers.
 
     No weight is read but a head's map of tokens, and of a hub's repository only its small files are
@@ -53,7 +53,7 @@ def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> Non
     TokenMapError for one that could be loaded all the same.
     """
     folder = source.config_folder()
-    config = read(kind, folder)
+    config = checkpoint_config(kind, folder)
     _check_target(str(source), name, target, config)
     check_map(kind, folder, config)
 
@@ -61,17 +61,17 @@ def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> Non
 def check_map(kind: str, folder: Path, config: Any) -> None:
     """Check the token map of a checkpoint's head, where its weights are here. Raises UserError as
     ``checkpoint.Form.check_map``."""
-    module = form(find_drafter(kind))
+    module = form_of(find_drafter(kind))
     if isinstance(module, checkpoint.Form) and any(folder.glob(WEIGHTS[0])):
         module.check_map(folder, config.vocab_size)
 
 
-def read(kind: str, folder: Path) -> Any:
+def checkpoint_config(kind: str, folder: Path) -> Any:
     """The config of a checkpoint of this kind. Where weights lie beside it, their names and shapes
     are compared with it. Raises UserError for a folder that holds no such checkpoint, and for a
     config that names layers which its target has not."""
     info = find_drafter(kind)
-    module = form(info)
+    module = form_of(info)
     with naming(info, folder):
         config = module.load_config(folder)
         if count := config.of_target.get("layer count"):
@@ -116,16 +116,16 @@ def load_drafter(
     return made
 
 
-def digest(kind: str, folder: Path) -> str:
+def weights_digest(kind: str, folder: Path) -> str:
     """A hash of the checkpoint's weight files, in every folder that holds some."""
     whole = hashlib.sha256()
-    for part in form(find_drafter(kind)).folders(folder):
+    for part in form_of(find_drafter(kind)).folders(folder):
         for file in checkpoint.weight_files(part):
             whole.update(bytes.fromhex(sha256(file)))
     return whole.hexdigest()[:16]
 
 
-def form(drafter: DrafterInfo) -> Any:
+def form_of(drafter: DrafterInfo) -> Any:
     """The module of the drafter's checkpoint form. Raises UserError for one without weights."""
     if drafter.checkpoint is None:
         raise UserError(f"the drafter {drafter.name} has no weights")

@@ -13,7 +13,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.methods.layouts import looks_like, named_drafter, told_kind
-from core.methods.loading import check, check_map, form, read
+from core.methods.loading import check_checkpoint, check_map, checkpoint_config, form_of
 from core.methods.method import drafter_source, find_drafter, lazy
 from core.methods.names import DRAFTERS
 from core.models import checkpoint, embedded, presets
@@ -62,7 +62,7 @@ def drafts(
 
     Raises UserError, as loading it would.
     """
-    config = read(kind, folder)
+    config = checkpoint_config(kind, folder)
     check_map(kind, folder, config)
     told = layers or config.of_target.get("layer count")
     first, second = (config.feature_layers(told or count) for count in SOME)
@@ -81,7 +81,7 @@ def _vocabulary(
     kind: str, folder: Path, config: Any, target: str | None
 ) -> tuple[int | None, bool]:
     """``covers`` and ``apart`` of an ``OpeningDrafter``."""
-    tokens_of = getattr(form(find_drafter(kind)), "tokens_of", None)
+    tokens_of = getattr(form_of(find_drafter(kind)), "tokens_of", None)
     if tokens_of is not None and config.apart:
         with suppress(UserError):
             return (None if target is None else tokens_of(folder, load_vocabulary(target))), True
@@ -92,7 +92,7 @@ def _vocabulary(
 
 def _parameters(kind: str, folder: Path, config: Any) -> int | None:
     """Its parameters; None where the tensors tell the sizes and are not here."""
-    module = form(find_drafter(kind))
+    module = form_of(find_drafter(kind))
     with suppress(UserError):
         if not isinstance(module, checkpoint.Form):
             network = module.outline(folder)
@@ -127,7 +127,7 @@ def opening(name: str, *dtypes: Any) -> Opening:
 
     Raises UserError when a config cannot be read.
     """
-    preset = presets.find(name)
+    preset = presets.preset_of(name)
     if preset != presets.Preset(name, preset.target):
         return _of_preset(name, preset, dtypes)
     if preset.target.gguf is not None:
@@ -215,7 +215,7 @@ def _of_preset(name: str, preset: Preset, dtypes: tuple[Any, ...]) -> Opening:
                 layers = None if target is None else target.layers
                 drafter = drafts(kind, folder, _with_tokens(preset.target), layers)
                 if config is not None:
-                    check(kind, Source(str(folder)), name, config)
+                    check_checkpoint(kind, Source(str(folder)), name, config)
                 found.append(drafter)
         except UserError as error:
             refused.append(str(error))
@@ -261,7 +261,7 @@ def _may_be_target(kind: str, folder: Path, refused: bool) -> bool:
     if named_drafter(kind, folder):
         return False
     if info.checkpoint is not None and info.checkpoint.inside:
-        return refused or not _is_alone(form(info), folder)
+        return refused or not _is_alone(form_of(info), folder)
     return refused and names_language_model(folder)
 
 

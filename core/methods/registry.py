@@ -33,7 +33,7 @@ from core.models.hub import Source
 from core.models.presets import Preset
 
 
-def find(name: str) -> Method:
+def find_method(name: str) -> Method:
     """The method of a name: listed, "drafter+builder", either with "@checkpoint", or a file's own.
 
     Raises UserError for a name that is not a method's, or a file that defines none.
@@ -76,9 +76,9 @@ class Chosen:
 def choose(name: str, options: Options | None = None) -> Chosen:
     """The method of a name with these options, the others at their defaults.
 
-    Raises UserError as ``find``, and for an unknown option or a bad value.
+    Raises UserError as ``find_method``, and for an unknown option or a bad value.
     """
-    method = find(name)
+    method = find_method(name)
     return Chosen(name, method, method.resolve(options or {}))
 
 
@@ -123,8 +123,8 @@ def runnable(model: str, drafter: str | None = None) -> tuple[str, ...]:
     """The listed methods whose drafter needs no weights, or has some for this model: in
     ``drafter``, where its config tells no other kind, named by the model's preset, or shipped. The
     default one is among them: without it there is little to run. Raises UserError as
-    ``presets.find``."""
-    named, told = presets.find(model).drafters, _told(drafter)
+    ``presets.preset_of``."""
+    named, told = presets.preset_of(model).drafters, _told(drafter)
 
     def has(info: DrafterInfo | None) -> bool:
         if info is None or info.checkpoint is None:

@@ -334,7 +334,7 @@ def _source(name: str, embedded_folder: Callable[[], Path]) -> Source:
     """Where the target of this name is. Raises UserError for a diffusion model."""
     if name == embedded.NAME:
         return Source(str(embedded_folder()))
-    preset = presets.find(name)
+    preset = presets.preset_of(name)
     if preset.diffusion:
         raise UserError(f"{name!r} is a diffusion model: `denoise` decodes it")
     return preset.target
@@ -399,7 +399,7 @@ def with_preset(
     name: str, model: Any, tokenizer: Any, folder: Path | None, template: Mapping[str, Value] | None
 ) -> Language:
     """A loaded target with its preset's chat template and variables, unless it has its own."""
-    preset = presets.find(name)
+    preset = presets.preset_of(name)
     if preset.chat_template and not tokenizer.chat_template:
         tokenizer.chat_template = preset.chat_template
     variables = {**preset.template, **(template or {})}

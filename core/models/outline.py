@@ -20,7 +20,7 @@ from core.models.checkpoint import stored_shapes
 from core.models.hub import WEIGHTS, Source, loading_model
 from core.models.language import cannot_run, let_trees_branch, target_config
 from core.models.layer_kinds import CARRYING, layer_kinds
-from core.models.presets import find
+from core.models.presets import preset_of
 from core.models.target import read_one_token
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def outline(name: str, *dtypes: torch.dtype) -> Outline | None:
 def _stored(name: str) -> Collection[str]:
     """Names of the tensors of a target's folder, if it is one and holds weights. Raises UserError
     for weights that are not whole."""
-    source = find(name).target
+    source = preset_of(name).target
     folder = source.folder
     if folder is None or not any(folder.glob(WEIGHTS[0])):
         return ()

@@ -52,7 +52,7 @@ class Preset:
     parameters: int | None = None
 
 
-def find(name: str) -> Preset:
+def preset_of(name: str) -> Preset:
     """The preset of a model's name.
 
     That is a shipped preset, a preset of a file (``FILE.toml`` or ``FILE.toml#NAME``), or else a
@@ -62,7 +62,7 @@ def find(name: str) -> Preset:
     path, mark, inside = name.partition("#")
     if path.endswith(".toml"):
         return _select(read_presets(Path(path).expanduser()), path, inside if mark else None)
-    return shipped().get(name) or Preset(name, Source.checked(name))
+    return shipped_presets().get(name) or Preset(name, Source.checked(name))
 
 
 def _select(presets: Mapping[str, Preset], path: str, name: str | None) -> Preset:
@@ -74,7 +74,7 @@ def _select(presets: Mapping[str, Preset], path: str, name: str | None) -> Prese
 
 
 @cache
-def shipped() -> Mapping[str, Preset]:
+def shipped_presets() -> Mapping[str, Preset]:
     return read_presets(SHIPPED)
 
 
@@ -101,7 +101,7 @@ def check_template(drafter: Source, template: Mapping[str, Value]) -> None:
     names = {name}
     if name.endswith(GGUF):  # NAME.gguf, NAME-Q8_0.gguf
         names = {name[: mark.start()] for mark in re.finditer(r"[-._]", name)}
-    for preset in shipped().values():
+    for preset in shipped_presets().values():
         if {Path(d.name).name.lower() for d in preset.drafters.values()}.isdisjoint(names):
             continue
         for key, value in preset.template.items():

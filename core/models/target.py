@@ -102,12 +102,6 @@ class Target:
         """Texts prefilled so far: shows a run that another one took its place."""
         return self._place.texts
 
-    @property
-    def padded_forwards(self) -> dict[int, PaddedForward]:
-        """Its padded forwards on the present cache, by rows."""
-        found = self._place.forwards.items()
-        return {rows: forward for (layers, rows), forward in found if layers == self.layers}
-
     @torch.inference_mode()
     def prefill(self, tokens: list[int], reserve: int, report: Progress = silent) -> Scores:
         """Run a prompt into an empty cache that has room for ``reserve`` rows after it.

@@ -31,7 +31,7 @@ _PIECE = 1 << 18  # characters of a text tokenised at once; more is slower
 _BATCH = 256  # short texts tokenised together
 
 
-def expand(paths: Iterable[Path]) -> list[Path]:
+def text_files(paths: Iterable[Path]) -> list[Path]:
     """The files that are named, and all text files below folders, without hidden ones.
 
     Raises UserError for a path that does not exist and for a folder without text.

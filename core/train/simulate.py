@@ -21,7 +21,7 @@ from core.methods.method import lazy
 from core.methods.registry import find_builder, find_drafter
 from core.models.language import Language
 from core.rounds.node import known
-from core.stats import bootstrap, difference, rounds_by_length
+from core.stats import bootstrap, difference_interval, rounds_by_length
 from core.train.bars import progress_bar
 from core.train.evaluation import NEW_TOKENS, HeldOutText
 
@@ -55,7 +55,7 @@ def named_builder(name: str, language: Language) -> Builder:
     return lazy(info.make)(language, info.options() if info.options else None)
 
 
-def load_drafter(name: str, language: Language, folder: Path | None) -> Drafter:
+def trained_drafter(name: str, language: Language, folder: Path | None) -> Drafter:
     """A drafter by its name in the registry with a checkpoint's weights, as it decodes by default.
 
     Raises UserError where the folder holds none for this target.
@@ -78,7 +78,7 @@ class Score:
 
     def gain(self, base: Score, name: str) -> tuple[float, float]:
         """The 95 % paired interval of a setup's τ less the base's on the same texts."""
-        return difference(*self._totals(name), *base._totals(name))
+        return difference_interval(*self._totals(name), *base._totals(name))
 
     def of(self, chosen: Sequence[bool]) -> Score:
         """The score over some of the texts."""

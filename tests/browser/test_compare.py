@@ -644,6 +644,15 @@ def test_four_trees_can_be_read_on_a_laptop_and_their_steps_stay_in_the_window(
         assert all(each["rooted"] and each["height"] >= 230 for each in page.evaluate(TREES))
 
 
+def test_all_four_q_are_in_sight_beside_p(visit: Open, address: str):
+    names = "chat-dflash,chat-ddtree-16,chat-treeflash,chat-dart"
+    opened = f"{address}/#view=compare&trace={names}&place=9&who=C&node=ghost"
+    page = visit(opened, viewport={"width": 1366, "height": 768})
+    table = page.locator(".ds-beside .ds-table")
+    expect(table.locator("tbody tr").first).to_be_visible()
+    assert table.evaluate("(e) => e.scrollWidth <= e.clientWidth")
+
+
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_trees_are_compared_on_a_phone_on_its_side(visit: Open, address: str, count: int):
     names = ["chat-dflash", "chat-ddtree-16", "chat-treeflash", "chat-dart"][:count]

@@ -477,7 +477,9 @@ CUT = """async () => {
 }"""
 
 
-@pytest.mark.parametrize("width, height", usually([(1280, 720)], [(1280, 720), (1920, 1080)]))
+@pytest.mark.parametrize(
+    "width, height", usually([(1280, 720), (1440, 900)], [(1280, 720), (1440, 900), (1920, 1080)])
+)
 def test_no_step_is_cut_off_on_a_projector(visit: Open, width: int, height: int):
     page = visit(viewport={"width": width, "height": height}, reduced_motion="reduce")
     page.get_by_role("tab", name="Learn").click()
@@ -568,6 +570,38 @@ def test_a_figure_fills_its_slide(learn: Open, step: str, across: float, down: f
     page.evaluate(FRAMES)
     wide, high = page.evaluate(FILLED)
     assert wide >= across and high >= down
+
+
+@pytest.mark.parametrize("width, height", [(1280, 720), (1920, 1080)])
+def test_a_chart_and_a_text_fill_the_hall_s_screen(learn: Open, width: int, height: int):
+    page = learn("#learn=11.5", viewport={"width": width, "height": height})
+    page.keyboard.press("p")
+    plot = page.locator(".ds-learn .ds-plot").bounding_box()
+    assert plot and plot["height"] > 0.65 * height
+    page = learn("#learn=1.3", viewport={"width": width, "height": height}, reduced_motion="reduce")
+    figure = page.locator(".ds-side-figure").bounding_box()
+    boxes = page.locator(".ds-boxes").bounding_box()
+    assert figure and boxes and boxes["width"] > 0.97 * figure["width"]
+    letters = page.locator(".ds-pass").first.evaluate(
+        "e => parseFloat(getComputedStyle(e).fontSize)"
+    )
+    assert letters > 0.013 * width
+
+
+def test_words_in_presented_boxes_are_as_large_as_numbers_and_a_long_token_fills_its_box(
+    learn: Open,
+):
+    page = learn("#learn=8.5", viewport={"width": 1280, "height": 720}, reduced_motion="reduce")
+    page.keyboard.press("p")
+    page.evaluate(FRAMES)
+    heights = page.locator(".ds-node .note").evaluate_all(
+        "all => all.map((each) => each.getBoundingClientRect().height)"
+    )
+    assert heights and min(heights) > 17
+    token, box = (
+        page.locator(f".ds-node.root {part}").bounding_box() for part in (".token", ".box")
+    )
+    assert token and box and 0.75 < token["width"] / box["width"] < 0.96
 
 
 @pytest.mark.parametrize("step", ["7.7", "8.2", "8.7", "9.4"])

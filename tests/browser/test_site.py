@@ -14,9 +14,9 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
 from analysis.numbers import number
-from app.export.packs import pack
+from app.export.packs import packed_run
 from app.export.site import write_site
-from app.trace_files import find
+from app.trace_files import find_traces
 from app.view.comparison import CAUTIONS, apart, comparison_view
 from app.view.statistics import depth_records, numbers_only
 from core.lines import LIMITS
@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, trace in traces().items():
         file = f"<b>{name}&'.jsonl.gz" if name == "hostile" else f"{name}.jsonl.gz"
         write_trace(runs / file, trace)
-    written = write_site(runs / "site", find([runs]).files, LIMITS)
+    written = write_site(runs / "site", find_traces([runs]).files, LIMITS)
     assert written.runs == len(NAMES) and not written.left_out
     return runs / "site"
 
@@ -261,7 +261,7 @@ def test_several_packs_say_what_the_server_would(browser: Browser, names: tuple[
     context = browser.new_context()
     page = with_modules(context.new_page())
     words = apart(headers)
-    told = page.evaluate(SEVERAL, [[pack(run) for run in runs], dict(CAUTIONS), words])
+    told = page.evaluate(SEVERAL, [[packed_run(run) for run in runs], dict(CAUTIONS), words])
     context.close()
     assert told["compared"] == comparison_view(headers)
     lettered = dict(zip("ABCD", runs, strict=False))

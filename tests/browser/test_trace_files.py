@@ -17,7 +17,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
 from analysis.numbers import number
-from app.trace_files import TraceFiles, find
+from app.trace_files import TraceFiles, find_traces
 from core import ASSETS
 from core.traces.reader import read_trace
 from core.traces.writer import TraceWriter
@@ -39,7 +39,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> TraceFiles:
     with gzip.open(ASSETS / "traces" / "chat-ar.jsonl.gz") as whole:
         (folder / "broken.jsonl").write_bytes(whole.readline() + b'{"kind":"round","index":0}\n')
     os.utime(folder / "broken.jsonl", (0, 0))  # nobody writes to it any more
-    return find([folder])
+    return find_traces([folder])
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_a_run_that_a_server_writes_is_listed_and_followed_as_it_comes(
 ):
     rounds = make_run(3)
     shutil.copy(ASSETS / "traces" / "chat-ar.jsonl.gz", tmp_path / "before.jsonl.gz")
-    with served(FakeEngine(), files=find([tmp_path])) as address:
+    with served(FakeEngine(), files=find_traces([tmp_path])) as address:
         page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
         page.goto(address)
         group = page.get_by_role("region", name=GROUP).locator("visible=true")

@@ -11,6 +11,7 @@ from core.decoding.request import Settings
 from core.models.target import Target
 from core.rounds.round import Verdict, new_tokens
 from tests import toys
+from tests.pretend_gpu import padded_forwards
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 PROMPT: list[int] = list(toys.PROMPT)
@@ -49,7 +50,7 @@ def test_replays_equal_plain_forwards_over_rounds_and_texts(family):
 def assert_captured(where):
     """Otherwise the plain forward was compared with itself."""
     assert where._padded and where.no_graph_reason is None
-    assert where.padded_forwards and all(f._run.captured for f in where.padded_forwards.values())
+    assert padded_forwards(where) and all(f._run.captured for f in padded_forwards(where).values())
 
 
 def test_a_capture_is_made_once_per_size():
@@ -59,8 +60,8 @@ def test_a_capture_is_made_once_per_size():
     graphs = set()
     for nodes in (3, 8, 5, 8):
         graphed.score(toys.random_draft(rng, nodes + 1))
-        graphs.add(id(graphed.padded_forwards[9]._run._graph))
-    assert len(graphs) == 1 and set(graphed.padded_forwards) == {9}
+        graphs.add(id(padded_forwards(graphed)[9]._run._graph))
+    assert len(graphs) == 1 and set(padded_forwards(graphed)) == {9}
 
 
 @pytest.mark.parametrize("sampling", [toys.GREEDY, toys.SAMPLED])

@@ -58,7 +58,7 @@ def main(args: Options) -> int:
 
 def _own_budget(args: Options, method: str) -> int:
     """The budget of the preset, or the method's own."""
-    budget = presets.find(args.model).budgets.get(split(method)[0])
+    budget = presets.preset_of(args.model).budgets.get(split(method)[0])
     return RunRequest("", method, budget, options=args.set).resolved.settings.budget
 
 

@@ -58,7 +58,7 @@ def _conclude(folder: Folder) -> int:
 
 def _failed(folder: Folder) -> Counter[str]:
     """How many failures a variant had for a reason."""
-    from analysis.experiments.sweep import label
+    from analysis.experiments.sweep import variant_label
 
-    names = {job.name: label(job.variant) for job in folder.jobs}
+    names = {job.name: variant_label(job.variant) for job in folder.jobs}
     return Counter(f"{names[run]}: {why}" for run, why in folder.failures.items())

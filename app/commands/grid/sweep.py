@@ -88,12 +88,12 @@ def plan_of(args: Sweep, own_budgets: bool = False) -> Plan:
 
     Raises UserError for a setting out of range, before anything is loaded.
     """
-    from analysis.experiments.sweep import Job, Plan, Terms, grid
+    from analysis.experiments.sweep import Job, Plan, Terms, grid_variants
     from app.sweep_runner import request_of
 
     methods = list(args.methods) or runnable(args.model, args.drafter)
     budgets = [*args.budget, *([None] if own_budgets else [])]
-    variants = grid(methods, budgets, args.set)
+    variants = grid_variants(methods, budgets, args.set)
     terms = Terms(
         model=_as_path(args.model),
         drafter=None if args.drafter is None else _as_path(args.drafter),

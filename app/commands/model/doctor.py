@@ -217,7 +217,7 @@ def _shipped(
 
 
 def _presets() -> Iterator[str]:
-    for preset in presets.shipped().values():
+    for preset in presets.shipped_presets().values():
         parts = [*preset.drafters, *(["ngram"] if preset.ngram else [])]
         yield f"{preset.name} · {preset.about}" + (f" · {', '.join(parts)}" if parts else "")
     yield "model doctor NAME says what one needs; model fetch NAME gets it"

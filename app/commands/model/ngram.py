@@ -45,9 +45,9 @@ class Options(CommandOptions):
 
 def main(args: Options) -> int:
     _check(args)
-    from core.ngram.documents import expand
+    from core.ngram.documents import text_files
 
-    files = expand(args.files)
+    files = text_files(args.files)
     if args.out.resolve() in {file.resolve() for file in files}:
         raise UserError(f"{args.out} would be both read and written")
     with ProgressBar("n-grams") as progress:

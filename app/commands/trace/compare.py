@@ -48,13 +48,13 @@ class Options(Model):
 
 
 def main(args: Options) -> int:
-    from analysis.engines.partings import compared, counted, paired, texts_at
+    from analysis.engines.partings import compared, count_partings, pair_texts, texts_at
 
     with ProgressBar("reading texts", late=True) as progress:
         ones, others = (
             texts_at(path, args.response, progress.at) for path in (args.one, args.other)
         )
-    matched = paired(ones, others)
+    matched = pair_texts(ones, others)
     several = len(ones) > 1 or len(others) > 1
     pairs = compared(matched)
     if args.compute:
@@ -62,7 +62,7 @@ def main(args: Options) -> int:
     unmatched = len(ones) + len(others) - 2 * len(matched)
     if several:
         sampled = len(matched) - len(pairs)
-        _many(args, pairs, counted(pairs, args.bound, unmatched, sampled))
+        _many(args, pairs, count_partings(pairs, args.bound, unmatched, sampled))
     else:
         _one(args, pairs[0])
     return 1 if unmatched or any(pair.difference is not None for pair in pairs) else 0
@@ -92,7 +92,7 @@ def _one(args: Options, pair: TextPair) -> None:
 
 
 def _many(args: Options, pairs: Sequence[TextPair], found: Partings) -> None:
-    from analysis.engines.partings import KINDS, SAME, remarks, verdict
+    from analysis.engines.partings import KINDS, SAME, remarks, tie_or_bug
 
     parted = [pair for pair in pairs if pair.difference is not None]
     names = _told_apart(args, args.one.name, args.other.name)
@@ -116,7 +116,7 @@ def _many(args: Options, pairs: Sequence[TextPair], found: Partings) -> None:
     )  # fmt: skip
     cells = [*map(str, counts)]
     out.print(table(("pairs", SAME, *KINDS[1:]), [cells]))
-    out.print(one_line(verdict(found), 400), style="bold", soft_wrap=True)
+    out.print(one_line(tie_or_bug(found), 400), style="bold", soft_wrap=True)
     for line in remarks(found, names):
         out.print(one_line(line, 400), soft_wrap=True)
 
@@ -144,7 +144,7 @@ def _facts(pair: TextPair, bound: float) -> dict[str, Any]:
 def _asked(args: Options, pairs: Sequence[TextPair]) -> list[TextPair]:
     """The pairs with what our target says of partings of which no trace tells p."""
     from analysis.engines.partings import UNKNOWN as NOT_KNOWN
-    from analysis.engines.partings import asked
+    from analysis.engines.partings import ask_target
 
     open_ = [at for at, pair in enumerate(pairs) if pair.kind(args.bound) == NOT_KNOWN]
     found = list(pairs)
@@ -153,7 +153,7 @@ def _asked(args: Options, pairs: Sequence[TextPair]) -> list[TextPair]:
         with ProgressBar("asking the target", len(open_)) as progress:
             for done, at in enumerate(open_):
                 progress.at(done)
-                found[at] = asked(pairs[at], log_p)
+                found[at] = ask_target(pairs[at], log_p)
     return found
 
 

@@ -17,7 +17,7 @@ from app.commands.common import pick
 from app.commands.options import Large
 from app.object_stores import here, is_copy
 from app.terminal import ProgressBar, say
-from app.trace_files import find, read_all
+from app.trace_files import find_traces, read_all
 from app.view.drawing import Ground, Paper, tree_drawing
 from core.errors import UserError, writing
 from core.files import replacing
@@ -153,7 +153,7 @@ def _site(args: Options) -> int:
         raise UserError("a site is a folder: name it with --out")
     if args.round is not None:
         raise UserError("a site has all rounds: leave --round out, links name a round")
-    found = find(args.files)
+    found = find_traces(args.files)
     with ProgressBar("writing runs") as progress:
         written = write_site(args.out, found.files, args.limits, args.plain, progress.at)
     for sentence in (*written.left_out, *filter(None, [found.note])):

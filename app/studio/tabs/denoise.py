@@ -11,7 +11,7 @@ from gradio.components import Component
 
 from app.studio import shipped
 from app.studio.components import QUIET, FormPlaces, Studio, Tab
-from app.studio.forms import StartForm, bar
+from app.studio.forms import StartForm, prompt_bar
 from app.studio.methods import Methods, mapping
 from app.studio.questions import OfRun, Route
 from app.studio.requested import NO_GRAPH, OWN_AHEAD, denoising_of
@@ -57,7 +57,7 @@ class DenoiseForm(StartForm):
 
 
 def denoise_form(_: Methods, places: FormPlaces) -> DenoiseForm:
-    prompt, settings, start, stop = bar("ds-d", places, shipped.DENOISED["code"])
+    prompt, settings, start, stop = prompt_bar("ds-d", places, shipped.DENOISED["code"])
     with places.more:
         inputs = _inputs(settings)
     with places.view:

@@ -38,7 +38,7 @@ from app.studio.methods import (
     Methods,
     is_number,
     mapping,
-    read,
+    option_value,
 )
 from app.studio.placing import place
 from app.studio.questions import OfRuns, Route, Whole, as_question
@@ -238,7 +238,7 @@ def _method(inputs: MethodInputs, methods: Methods, own: Filling, optional: bool
     known: dict[str, Any] = {}
     for option in options:
         with suppress(UserError):  # one that it cannot have stays at the default
-            known[option.name] = read(option, values[option.name])
+            known[option.name] = option_value(option, values[option.name])
     filled = gr.update(value=options_value(str(name), str(builder), known))
     found: dict[Any, Any] = {inputs.method: name, inputs.options: filled}
     budget = own.get("budget")

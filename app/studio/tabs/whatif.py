@@ -38,7 +38,7 @@ from core import ASSETS
 from core.errors import UserError
 from core.methods.method import Option, Range
 from core.methods.names import BUILDERS, DEFAULT, METHODS
-from core.methods.registry import find, split
+from core.methods.registry import find_method, split
 from core.models.presets import Value
 from core.rounds.round import Round
 from core.traces.schema import Header
@@ -345,7 +345,7 @@ def _header(simulation: Simulation, budget: int) -> Header:
 
 def _methods(file: Collection) -> list[str]:
     """List the methods that the file can answer: its own, then their drafters with any builder."""
-    drafters = dict.fromkeys((find(n).drafter, split(n)[1]) for n in file.methods)
+    drafters = dict.fromkeys((find_method(n).drafter, split(n)[1]) for n in file.methods)
     return [
         *file.methods,
         *(
@@ -357,7 +357,7 @@ def _methods(file: Collection) -> list[str]:
 
 
 def _method(name: str, limits: DrafterLimits) -> dict[str, Any]:
-    method = find(name)
+    method = find_method(name)
     knobs = [
         knob(option, limits.setting(option.name))
         for option in form_options(method)
@@ -404,6 +404,6 @@ def _options(method: str, sent: Mapping[str, Any] | None) -> dict[str, Value]:
     values = sent or {}
     return {
         option.name: option.read(values[option.name])
-        for option in form_options(find(method))
+        for option in form_options(find_method(method))
         if isinstance(values.get(option.name), (bool, int, float))
     }

@@ -15,7 +15,7 @@ from app.studio.examples import Examples
 from core.errors import UserError, WrongKind
 from core.json_input import read_json
 from core.methods.method import Method
-from core.methods.registry import built_in, find
+from core.methods.registry import built_in, find_method
 from core.rounds.round import Round
 from core.traces.reader import read_trace
 from core.visible import visible
@@ -91,7 +91,7 @@ def read_cost(path: Path) -> Cost:
 
 def costs_of(cost: Cost) -> str:
     """Whose times a result of cost holds."""
-    return f"{find(cost.method).title} on {visible(cost.model, 120)}"
+    return f"{find_method(cost.method).title} on {visible(cost.model, 120)}"
 
 
 def speeds(
@@ -101,18 +101,18 @@ def speeds(
 
     None where the drafter was not timed.
     """
-    from analysis.experiments.cost import best, estimate
+    from analysis.experiments.cost import best_budget, speed_estimates
 
-    if cost is None or find(cost.method).drafter != find(simulation.method).drafter:
+    if cost is None or find_method(cost.method).drafter != find_method(simulation.method).drafter:
         return None
     timed = [run for run in runs if run.budget <= cost.most]
     stages = [cost.stage(run.budget, _rows(simulation, run.budget)) for run in timed]
-    found = estimate(cost.verify, stages, timed)
+    found = speed_estimates(cost.verify, stages, timed)
     if not found:
         return None
     points = [{"budget": e.budget, "speed": e.tokens_per_second, "exact": e.exact} for e in found]
     plain = 1 / cost.verify.seconds(1)
-    return {"points": points, "best": best(found).budget, "plain": plain}
+    return {"points": points, "best": best_budget(found).budget, "plain": plain}
 
 
 def _rows(simulation: Simulation, budget: int) -> float:
@@ -129,7 +129,7 @@ def example_cost(examples: Examples, simulation: Simulation) -> Cost | None:
     """
     from analysis.experiments.cost import Cost, Stage
 
-    drafter = find(simulation.method).drafter
+    drafter = find_method(simulation.method).drafter
     stages = []
     for method, rounds in _timed(examples):
         if method.drafter == drafter and method.builder != "chain":

@@ -110,7 +110,7 @@ export class LessonTree extends TreeView {
     const presented = !this._room.tools,
       room = presented ? SLIM_SHARE * window.innerWidth : SLIM_ROOM;
     if (this.frameBox.clientWidth < room && !round.sources) shapes.push("slim");
-    if (presented && !round.notes && !round.lines) shapes.push("large");
+    if (presented && !round.lines) shapes.push("large");
     const others = shapes.map(shaped),
       type = (each) => this._whole(each) * (each.large ?? 1),
       larger = (best, other) => (type(other) > type(best) ? other : best);
@@ -208,8 +208,9 @@ export class LessonTree extends TreeView {
       whole = mark + this.label(row);
     if (whole.length * NARROWEST > letters) return;
     text.textContent = whole;
-    const free = this.plan.boxW - text.getAttribute("x") - EDGE,
-      length = Math.min(Math.floor(letters) * LETTER, free);
+    const { boxW, large = 1 } = this.plan,
+      free = boxW - text.getAttribute("x") - EDGE,
+      length = Math.min(Math.floor(letters) * LETTER * large, free);
     for (const [name, value] of Object.entries({ "data-words": whole, "data-length": length }))
       text.setAttribute(name, value);
     text.setAttribute("textLength", length);
@@ -229,13 +230,13 @@ export class LessonTree extends TreeView {
   /** Words in place of numbers and bars. */
   _note(node, said) {
     node.querySelectorAll(".odds, .bar").forEach((part) => part.remove());
-    node.querySelector(".token").setAttribute("y", said ? 17 : 24);
+    const { left, boxW, large = 1 } = this.plan;
+    node.querySelector(".token").setAttribute("y", said ? 17 : large > 1 ? 28 : 24);
     if (!said) return;
-    const { left, boxW } = this.plan,
-      note = words("odds note", left, 32, said),
+    const note = words("odds note", left, large > 1 ? 36 : 32, said),
       room = boxW - 2 * left;
     node.append(" ", note);
-    if (said.length * NOTE <= room) return;
+    if (said.length * NOTE * large <= room) return;
     note.setAttribute("textLength", room); // its letters a little narrower
     note.setAttribute("lengthAdjust", "spacingAndGlyphs");
   }
