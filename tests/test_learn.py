@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from dataclasses import replace
 from itertools import permutations
@@ -125,6 +126,18 @@ def test_marks_of_the_first_figures_are_told_where_they_first_stand(made: dict):
     assert all(mark in drawn and mark in told[0] for mark in "␣⏎")
     judged = next(at for at, step in enumerate(first) if step["trees"] and not is_open(step, made))
     assert all(mark in told[judged] for mark in ("✓", "×", "dotted"))
+
+
+def test_no_token_of_the_text_is_a_number_for_want_of_its_words(made: dict):
+    said = [
+        span["token"]
+        for ch in made["chapters"]
+        for step in ch["steps"]
+        for spans in step["text"]
+        for span in spans
+        if isinstance(span, dict) and "token" in span
+    ]
+    assert said and not [each for each in said if re.search(r"\(\d+\)", each)]
 
 
 def is_open(step: dict, made: dict) -> bool:

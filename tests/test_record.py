@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from analysis.measures.acceptance import per_depth, tau
 from analysis.measures.findings import findings
@@ -221,6 +222,36 @@ def test_a_chain_without_q_holds_the_best_tokens_only_where_nothing_was_drawn(tm
     first = per_depth(tables).iloc[0]
     assert (rule == {"temperature": 0.0}) == (first["top1"] == first["acceptance"])
     assert not any("best token" in row.words for row in findings(tables))
+
+
+def test_a_loop_in_torch_hands_over_its_tensors(tmp_path):
+    p = torch.full((3, 8), 1 / 8, dtype=torch.bfloat16, requires_grad=True)
+    rows = torch.tensor([[7, 4, 6], [-1, 0, 1]])
+    with Recorder(tmp_path / "a.jsonl", "mine", [1], 2) as record:
+        record.round(*rows, torch.tensor([0, 1]), torch.tensor(5), p=p, q=p[:2])
+    (seen,) = read_trace(tmp_path / "a.jsonl").rounds
+    assert seen.committed == (4, 5) and seen.probe.tvd.tolist() == [0, 0]
+    assert not read_trace(tmp_path / "a.jsonl").faults
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"q": np.full((2, 6), 1 / 6)}, "is of 8 tokens and q of 6"),
+        ({"tokens": [7, 4, 9]}, "has token 9, and its p is of 8 tokens"),
+        ({"tokens": [7.0, 4, 6]}, "not a whole number"),
+        ({"bonus": None}, "not a whole number"),
+        ({"committed": [4, 6]}, "is not a beginning of its accepted tokens"),
+    ],
+)
+def test_data_that_do_not_fit_one_another_are_one_sentence(tmp_path, told, says):
+    even = np.full((3, 8), 1 / 8)
+    sound = {"tokens": [5, 4, 3], "parents": [-1, 0, 1], "path": [0, 1], "bonus": 5, "p": even}
+    with (
+        pytest.raises(UserError, match=says),
+        Recorder(tmp_path / "a.jsonl", "mine", [1], 2) as record,
+    ):
+        record.round(**{**sound, "q": even[:2], **told})
 
 
 def test_a_round_begins_with_the_bonus_token_before_it(tmp_path):

@@ -252,7 +252,7 @@ class Wiring:
             return ""  # a mistake with a name explains it, or the verdict says that it does not
         return (
             f"q hardly follows p: the best token at depth 1 is right at {percent(own.follows)} of "
-            f"places, TVD {number(own.tvd[:, 0].mean())}. The weights are untrained, of another "
+            f"places, TVD {number(own.tvd[:, 0].mean())}. The drafter is untrained, of another "
             "target, or damaged, or the wiring has a mistake without a name"
         )
 

@@ -54,6 +54,7 @@ def a_round(m: Material) -> Json:
     kept = [words.token(token) for token in m.record.committed]
     undecided = tree("ddtree?")
     passes, weights = sums["tokens"] - 1, _weights(run)
+    second = run.rounds[1]
     plain_run, drafted = m.timed
     seconds = [sum(r.times.total for r in each.rounds) for each in m.timed]
     scenes = [
@@ -83,7 +84,7 @@ def a_round(m: Material) -> Json:
         parameters=round((_preset(run).parameters or 0) / 1e6),
         load=size(weights), loaded=size(passes * weights),
         accepted=series(kept[:-1]), bonus=kept[-1], kept=len(kept),
-        next=run.rounds[1].accepted, then=words.token(run.rounds[1].verdict.bonus),
+        next=second.accepted, then=Wording.of(second).token(second.verdict.bonus),
         rounds=sums["rounds"], tau=sums["tau"],
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ The decoding loop here reads the same numbers off logits on their device, before
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,9 @@ def distributions(values: Array, name: str, rows: int, where: str) -> Array:
 
     Raises UserError for anything that is not a distribution at each of at most ``rows`` rows.
     """
+    tensor: Any = values
+    if hasattr(tensor, "detach"):  # torch's, which is not needed here
+        values = tensor.detach().cpu().double().numpy()
     given = np.asarray(values, np.float64)
     if given.ndim != 2 or not given.size:
         raise UserError(

@@ -11,7 +11,8 @@ cause of a missing token is unknown. Everything else of the report, the page and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -98,23 +99,34 @@ class Recorder:
 
         Raises UserError, one sentence, for data that are not a round of this text.
         """
+        tokens, parents, path = map(self._whole, (tokens, parents, path))
+        (bonus,) = self._whole([bonus])
         self._check(tokens, parents, path)
-        p, q = (self._told(name, x, len(tokens)) for name, x in (("p", p), ("q", q)))
+        p, q = (self._told(name, x, tokens) for name, x in (("p", p), ("q", q)))
+        if p is not None and q is not None and p.shape[1] != q.shape[1]:
+            raise UserError(
+                f"p of round {self._count + 1} is of {p.shape[1]} tokens and q of {q.shape[1]}: "
+                "both are over the target's whole vocabulary"
+            )
         draft = self._drafted(tokens, parents, log_q, lists, q)
         answers = np.full(len(draft), -1, np.int64)
         answers[list(path[:-1])] = draft.tokens[list(path[1:])]
         if drawn is None:
             drawn = self._sampled and bonus >= 0 and bool(draft.children[path[-1]])
         answers[path[-1]] = -1 if drawn else bonus
-        accepted = [int(tokens[row]) for row in path[1:]]
-        if committed is None:
-            committed = [*accepted, bonus]
+        accepted = [tokens[row] for row in path[1:]]
+        committed = [*accepted, bonus] if committed is None else self._whole(committed)
+        if committed != [*accepted, bonus][: len(committed)]:
+            raise UserError(
+                f"what round {self._count + 1} commits is not a beginning of its accepted tokens "
+                "and the bonus token"
+            )
         record = Round(
             index=self._count,
             position=self._position,
             draft=draft,
-            verdict=Verdict(tuple(map(int, path)), answers, int(bonus) if drawn else None),
-            committed=tuple(map(int, committed)),
+            verdict=Verdict(tuple(path), answers, bonus if drawn else None),
+            committed=tuple(committed),
             times=times,
             budget=self._header.stated("budget", int),
         )
@@ -122,7 +134,7 @@ class Recorder:
         if self._text is not None:
             record = record.with_texts({token: self._text(token) for token in record.mentioned})
         self._writer.write(record)
-        self._count, self._root = self._count + 1, int(bonus)
+        self._count, self._root = self._count + 1, bonus
         self._position += len(accepted) + 1
         return record
 
@@ -146,23 +158,36 @@ class Recorder:
             return with_proposal(draft, proposal(q, draft, read))
         return draft
 
-    def _told(self, name: str, values: Array | None, rows: int) -> Array | None:
+    def _whole(self, values: Iterable[int]) -> list[int]:
+        """As numbers of Python: numpy's and torch's are taken, too."""
+        try:
+            return [operator.index(each) for each in values]
+        except TypeError:
+            raise UserError(
+                f"round {self._count + 1} has a token or a row that is not a whole number"
+            ) from None
+
+    def _told(self, name: str, values: Array | None, tokens: Sequence[int]) -> Array | None:
         where = f"round {self._count + 1}"
-        return None if values is None else distributions(values, name, rows, where)
+        found = None if values is None else distributions(values, name, len(tokens), where)
+        if found is not None and max(tokens) >= found.shape[1]:
+            raise UserError(
+                f"{where} has token {max(tokens)}, and its {name} is of {found.shape[1]} tokens"
+            )
+        return found
 
     def _check(self, tokens: Sequence[int], parents: Sequence[int], path: Sequence[int]) -> None:
         where = f"round {self._count + 1}"
         if not tokens or len(tokens) != len(parents):
             raise UserError(f"{where} has {len(tokens)} tokens and {len(parents)} parents")
-        if self._count and int(tokens[0]) != self._root:
+        if self._count and tokens[0] != self._root:
             raise UserError(
                 f"{where} begins with token {tokens[0]}, but the bonus token before is {self._root}"
             )
         if parents[0] != -1 or any(not 0 <= p < row for row, p in enumerate(parents) if row):
             raise UserError(f"{where} has a parent that does not stand before its node")
-        rows = list(path)
-        sound = rows[:1] == [0] and all(0 <= row < len(tokens) for row in rows)
-        if not sound or any(parents[b] != a for a, b in pairwise(rows)):
+        sound = path[:1] == [0] and all(0 <= row < len(tokens) for row in path)
+        if not sound or any(parents[b] != a for a, b in pairwise(path)):
             raise UserError(f"the accepted path of {where} is not a path from the root")
 
     def __enter__(self) -> Recorder:

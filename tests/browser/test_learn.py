@@ -477,7 +477,9 @@ CUT = """async () => {
 }"""
 
 
-@pytest.mark.parametrize("width, height", usually([(1280, 720)], [(1280, 720), (1920, 1080)]))
+@pytest.mark.parametrize(
+    "width, height", usually([(1280, 720), (1440, 900)], [(1280, 720), (1440, 900), (1920, 1080)])
+)
 def test_no_step_is_cut_off_on_a_projector(visit: Open, width: int, height: int):
     page = visit(viewport={"width": width, "height": height}, reduced_motion="reduce")
     page.get_by_role("tab", name="Learn").click()
