@@ -333,5 +333,6 @@ def test_ratios_are_medians_over_prompts_and_other_tokens_show():
     base, row = rows(timings, (plain, fast), RunRequest(""))
     assert base.identical and base.plain_ratio == 1 and base.tokens_per_second == 0.75
     assert row.plain_ratio == 3.0 and row.tokens_per_second == 2.0
+    assert base.turns == (1, 1) and row.turns == (2, 4)  # 3 is the median over the two prompts
     assert base.tau == 1 and row.tau == (5 + 5 + 1 + 1 + 2) / 5  # τ of all rounds, not of runs
     assert (row.same, row.prompts, row.identical) == (1, 2, False)

@@ -93,9 +93,12 @@ class BenchRow:
     decoding  tokens per second after the first, which the prompt's own pass gives; None where that
     pass is not timed apart
     plain_ratio, generate_ratio  how many times its tokens/s is that of plain / of generate, the
-    median over prompts of the ratios of medians. same, prompts  on how many prompts the tokens
-    equal plain decoding's in every repeat; parts  by prompt, how many tokens they have in common
-    with plain decoding's before they part, None where they do not. keeps_text  whether they must
+    median over prompts of the ratios of medians
+    turns  the smallest and the largest ratio to plain of single decodings, each beside plain's of
+    the same turn
+    same, prompts  on how many prompts the tokens equal plain decoding's in every repeat; parts  by
+    prompt, how many tokens they have in common with plain decoding's before they part, None where
+    they do not. keeps_text  whether they must
     not part
     """
 
@@ -108,6 +111,7 @@ class BenchRow:
     decoding: float | None
     plain_ratio: float
     generate_ratio: float
+    turns: tuple[float, float]
     parts: tuple[int | None, ...]
     keeps_text: bool
 
@@ -383,11 +387,20 @@ def rows(
             decoding=_decoding(prompts.values()),
             plain_ratio=median(own[p] / pace[plain][p] for p in own),
             generate_ratio=median(own[p] / pace[generate][p] for p in own),
+            turns=(min(ratios := _by_turn(prompts, by[plain])), max(ratios)),
             parts=tuple(_parts(texts[p], ts) for p, ts in sorted(prompts.items())),
             keeps_text=_keeps_text(variant, request),
         )
 
     return [row(variant) for variant in variants]
+
+
+def _by_turn(
+    own: Mapping[int, Sequence[Timing]], plain: Mapping[int, Sequence[Timing]]
+) -> list[float]:
+    """Tokens per second ÷ plain decoding's, of every decoding in the turn that both had."""
+    pairs = (pair for prompt in own for pair in zip(own[prompt], plain[prompt], strict=True))
+    return [len(a.tokens) / a.seconds / (len(b.tokens) / b.seconds) for a, b in pairs]
 
 
 def _keeps_text(variant: Variant, request: RunRequest) -> bool:

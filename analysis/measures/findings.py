@@ -233,7 +233,8 @@ def trust(tables: Tables, by: By = "method") -> Iterator[Finding]:
     frame: Frame = reliability.surrogate(tables, by=by)
     for row in frame.to_dict("records"):
         low, high = row["bias_low"], row["bias_high"]
-        within = "" if math.isnan(low) else f" {interval(low, high, sign=True)}"
+        digits = 2 if min(abs(low), abs(high)) >= 0.005 else 3  # else a bound above 0 reads as 0
+        within = "" if math.isnan(low) else f" {interval(low, high, digits, sign=True)}"
         words = (
             f"Path probabilities: {_kept_promise(row)}. In a round they add up to "
             f"{number(row['expected'])} tokens, and {number(row['accepted'])} were accepted: "

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from core.decoding.engine import Engine
 
 COLUMNS = (
-    "", "τ", "s", "tokens/s", "after prompt", "× plain", "× generate", "tokens as plain",
+    "", "τ", "s", "tokens/s", "after prompt", "× plain", "single turns", "× generate",
+    "tokens as plain",
 )  # fmt: skip
 ROOFLINE = ("a round", "rows", "ms", "floor ms", "reached", "whole run", "the floor is")
 SHOWN = 10  # prompts whose first other token is named
@@ -167,6 +168,7 @@ def _cells(row: BenchRow) -> tuple[str, ...]:
         rate(row.tokens_per_second),
         rate(row.decoding),
         number(row.plain_ratio),
+        "–".join(map(number, row.turns)),
         number(row.generate_ratio),
         f"{row.same} of {row.prompts}" if is_told else "–",
     )
