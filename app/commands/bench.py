@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from core.decoding.engine import Engine
 
 COLUMNS = (
-    "", "τ", "s", "tokens/s", "after prompt", "× plain", "single turns", "× generate",
-    "tokens as plain",
+    "", "τ", "s", "tokens/s", "after prompt", "× plain", "turns", "× generate", "as plain",
 )  # fmt: skip
 ROOFLINE = ("a round", "rows", "ms", "floor ms", "reached", "whole run", "the floor is")
 SHOWN = 10  # prompts whose first other token is named
@@ -43,9 +42,10 @@ class Options(RequestOptions):
     """Time methods and budgets end to end against plain decoding and transformers' generate().
 
     generate() runs without and with prompt lookup (not on targets that carry a state): the same
-    prompts, one run, the order changing every time; medians over repeats, ratios by prompt. `bench
-    llama.cpp` sets llama.cpp beside them, on the file that the embedded target was made of: the
-    same token ids, as many threads, greedy, on the CPU. It is only a clock.
+    prompts, one run, the order changing every time; medians over repeats, ratios by prompt, and the
+    smallest and largest ratio of a single turn. `bench llama.cpp` sets llama.cpp beside them, on
+    the file that the embedded target was made of: the same token ids, as many threads, greedy, on
+    the CPU. It is only a clock.
 
     Below it the roofline: what a round and each of its stages must at least move and compute
     (activations left out), how long that takes at the copy bandwidth and matrix rate measured in
