@@ -381,9 +381,8 @@ def sentences(
             else "this is not a tie: other weights, precision, sampling or masks, or a lossy rule"
         )
     elif any(side.ended for side in found.sides):
-        said.append(
-            "one ends first, at a stop token or a limit: no token stands against the other's"
-        )
+        said[0] = f"the same before {where[found.what]} {found.index + 1}: there one has ended"
+        said.append("it ended at a stop token or a limit: no token stands against the other's")
     else:
         said.append(
             "whether it is a tie is not known: no trace tells p of both tokens there "
