@@ -30,10 +30,11 @@ from core.journal import Journal
 from core.learning.corpus import Blocks, Corpus
 from core.learning.shards import TOP_K, Document, folder_layers
 from core.learning.student import DrafterTraining, Student, TrainingRun
-from core.methods.method import Range, TrainingInfo
+from core.methods.method import TrainingInfo
 from core.methods.registry import drafter_trainings
 from core.models import embedded
 from core.models.language import Language, load_language
+from core.ranges import Range
 from core.samples import read_samples
 from core.train.evaluation import HeldOutText, evaluation_texts
 from core.train.fit import Fit, divergence

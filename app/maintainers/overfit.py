@@ -21,10 +21,11 @@ from core.errors import UserError, as_script
 from core.learning.corpus import SHORTEST, Corpus
 from core.learning.shards import write_shard
 from core.learning.student import TrainingRun
-from core.methods.method import Range, TrainingInfo
+from core.methods.method import TrainingInfo
 from core.methods.registry import drafter_trainings
 from core.models import embedded
 from core.models.language import Language, load_language
+from core.ranges import Range
 from core.train.accuracy import Accuracy, of_drafter, of_student
 from core.train.bars import progress_bar
 from core.train.collect import Collector, CollectSettings

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.declared import MAX_COUNT
-from core.methods.method import Range, TrainingInfo, option
+from core.methods.method import TrainingInfo, option
+from core.ranges import Range
 
 DENOISER = "denoiser"  # what is trained beside the drafters
 POSITIVE = Range(0, above=True)
