@@ -159,7 +159,7 @@ def test_what_is_done_is_not_done_again(folder: Path, monkeypatch: pytest.Monkey
         raise AssertionError("this was done already")
 
     before = table(folder)
-    for module, name in ((drafted.Text, "written"), (tabulate, "read"), (bench, "_decode")):
+    for module, name in ((drafted.Text, "written"), (tabulate, "read_along"), (bench, "_decode")):
         monkeypatch.setattr(module, name, never)
     assert cli.main(words(folder)) == 0
     assert table(folder) == before
