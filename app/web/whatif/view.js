@@ -99,7 +99,7 @@ class WhatIf {
     this.words.hidden = this.empty.hidden = true; // until it is known whether there is a text
     this.body = h(
       "div",
-      { class: "ds-below" },
+      { class: "ds-below ds-simulation" },
       card(
         "Setting",
         [h("h2", {}, "What if"), this.method, spring(), this.exact],
