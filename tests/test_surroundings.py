@@ -206,6 +206,7 @@ def test_work_on_a_disk_that_fills_keeps_what_was_finished(
         ({"a": {"n_b": 2}, "c": [1]}, "its n-b is 1, not 2"),
         ({"a": {"n_b": 1}, "c": [2]}, "its c differs"),
         ({"a": {"n_b": 1}}, "its c differs"),
+        ({"a": {"n_b": 1}, "c": [1], "d": None}, "its plan differs"),
         ({"a": {"n_b": 1}, "c": [1], "d": "x\x1b[2J"}, "its d is null, not "),
     ],
 )
@@ -249,7 +250,9 @@ for words in {lines!r}:
         found.append((cli.main(words), said.getvalue().splitlines()))
 print(json.dumps(found))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    # -B: compiled modules would be cut at the limit too, and no other program could import them
+    command = [sys.executable, "-B", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for words, (ended, said) in zip(WRITERS, json.loads(done.stdout), strict=True):
         assert ended == 2 and said, words
