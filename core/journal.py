@@ -114,7 +114,7 @@ def open_journal(folder: Path, what: str, made_of: Any, anew: bool = False) -> I
         journal = _fresh(folder / FILE, new) if anew else Journal(folder / FILE)
         old = journal.get(MADE_OF)
         if old not in (None, new):
-            other = plan_difference(old, new) or "it cannot be read"
+            other = plan_difference(old, new) or "its plan differs"
             raise UserError(f"{folder} holds another {what} ({other}): name another folder")
         if old != new:
             journal.add(MADE_OF, new)

@@ -88,17 +88,19 @@ def read_samples(path: Path, most: float = math.inf) -> list[Sample]:
     """
     if path.suffix in (".csv", ".tsv"):  # else its header would be a prompt
         raise UserError(f'{path} is a table: prompts are .jsonl with a field "prompt", or .txt')
-    lines = read_lines(path, most)
-    if not lines:
-        raise UserError(f"{path} holds no prompt")
     if path.suffix == ".json":
         value = read_json(path)
         rows = value if isinstance(value, list) else [value]
-        return [_sample(row, f"{path}, item {n}") for n, row in enumerate(rows, 1)]
-    told = [(line, f"{path}, line {n}") for n, line in lines]
-    if path.suffix == ".jsonl":
-        return [_sample(parse_json(line, where), where) for line, where in told]
-    return [Sample(checked(line, where)) for line, where in told]
+        found = [_sample(row, f"{path}, item {n}") for n, row in enumerate(rows, 1)]
+    else:
+        told = [(line, f"{path}, line {n}") for n, line in read_lines(path, most)]
+        if path.suffix == ".jsonl":
+            found = [_sample(parse_json(line, where), where) for line, where in told]
+        else:
+            found = [Sample(checked(line, where)) for line, where in told]
+    if not found:
+        raise UserError(f"{path} holds no prompt")
+    return found
 
 
 def _sample(row: Any, where: str) -> Sample:

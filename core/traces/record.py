@@ -102,12 +102,7 @@ class Recorder:
         tokens, parents, path = map(self._whole, (tokens, parents, path))
         (bonus,) = self._whole([bonus])
         self._check(tokens, parents, path)
-        p, q = (self._told(name, x, tokens) for name, x in (("p", p), ("q", q)))
-        if p is not None and q is not None and p.shape[1] != q.shape[1]:
-            raise UserError(
-                f"p of round {self._count + 1} is of {p.shape[1]} tokens and q of {q.shape[1]}: "
-                "both are over the target's whole vocabulary"
-            )
+        p, q = self._both(p, q, tokens)
         draft = self._drafted(tokens, parents, log_q, lists, q)
         answers = np.full(len(draft), -1, np.int64)
         answers[list(path[:-1])] = draft.tokens[list(path[1:])]
@@ -115,18 +110,13 @@ class Recorder:
             drawn = self._sampled and bonus >= 0 and bool(draft.children[path[-1]])
         answers[path[-1]] = -1 if drawn else bonus
         accepted = [tokens[row] for row in path[1:]]
-        committed = [*accepted, bonus] if committed is None else self._whole(committed)
-        if committed != [*accepted, bonus][: len(committed)]:
-            raise UserError(
-                f"what round {self._count + 1} commits is not a beginning of its accepted tokens "
-                "and the bonus token"
-            )
+        written = [*accepted, bonus]
         record = Round(
             index=self._count,
             position=self._position,
             draft=draft,
             verdict=Verdict(tuple(path), answers, bonus if drawn else None),
-            committed=tuple(committed),
+            committed=tuple(written if committed is None else self._beginning(committed, written)),
             times=times,
             budget=self._header.stated("budget", int),
         )
@@ -166,6 +156,28 @@ class Recorder:
             raise UserError(
                 f"round {self._count + 1} has a token or a row that is not a whole number"
             ) from None
+
+    def _beginning(self, committed: Iterable[int], written: list[int]) -> list[int]:
+        """Raises UserError for tokens that are not a beginning of what a round writes."""
+        found = self._whole(committed)
+        if found != written[: len(found)]:
+            raise UserError(
+                f"what round {self._count + 1} commits is not a beginning of its accepted tokens "
+                "and the bonus token"
+            )
+        return found
+
+    def _both(
+        self, p: Array | None, q: Array | None, tokens: Sequence[int]
+    ) -> tuple[Array | None, Array | None]:
+        """p and q as distributions. Raises UserError for others, and for two vocabularies."""
+        p, q = self._told("p", p, tokens), self._told("q", q, tokens)
+        if p is not None and q is not None and p.shape[1] != q.shape[1]:
+            raise UserError(
+                f"p of round {self._count + 1} is of {p.shape[1]} tokens and q of {q.shape[1]}: "
+                "both are over the target's whole vocabulary"
+            )
+        return p, q
 
     def _told(self, name: str, values: Array | None, tokens: Sequence[int]) -> Array | None:
         where = f"round {self._count + 1}"
