@@ -14,6 +14,7 @@ const LEFT = { __type__: "update" }; // of an input that stays as it is
 let writing = false; // it is not somebody's hand that writes
 const touched = new Map(); // how often a hand was in a form, by its prefix
 const startsPressed = new Map(); // the same when Start was pressed
+const asks = new Map(); // how often the server was asked for a filling
 
 const panelOf = (prefix) => document.getElementById(`${prefix}-panel`);
 
@@ -46,11 +47,16 @@ function touchesOf(prefix) {
   return touched.get(prefix) ?? 0;
 }
 
-/** What the server would fill a form with; where a hand was in it since it was asked, nothing. */
+/** Grows with each touch and with each question for a filling. */
+function turnOf(prefix) {
+  return touchesOf(prefix) + (asks.get(prefix) ?? 0);
+}
+
+/** What the server would fill a form with; nothing where a hand was in it since it was asked, or
+ *  where it was asked again: answers may overtake each other. */
 export function filling(prefix, filled) {
-  const { touched: then, updates } = JSON.parse(filled);
-  if (then === touchesOf(prefix)) return updates;
-  return updates.map(() => LEFT);
+  const { turn, updates } = JSON.parse(filled);
+  return turn === turnOf(prefix) ? updates : updates.map(() => LEFT);
 }
 
 /** Open or close the settings. */
@@ -100,9 +106,13 @@ export function writePrompt(prefix, text) {
   writing = false;
 }
 
-/** Ask the server by a page's event; of a form it hears how often a hand was in it. */
+/** Ask the server by a page's event; a question for a filling has its turn. */
 export function triggerOf(page, prefix) {
-  return (name, asked) => page[name](asked && { ...asked, touched: touchesOf(prefix) });
+  return (name, asked) => {
+    if (!asked) return page[name]();
+    asks.set(prefix, (asks.get(prefix) ?? 0) + 1);
+    page[name]({ ...asked, turn: turnOf(prefix) });
+  };
 }
 
 /** Fill a form with what was typed into it before the page was left; from then on its prompt is

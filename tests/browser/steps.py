@@ -75,8 +75,10 @@ FRAMES = """() => new Promise((done) =>
 
 
 def asks(request: Request, name: str) -> bool:
-    """Whether a request is a question to this route of the server."""
-    return "/component_server/" in request.url and f'"{name}"' in (request.post_data or "")
+    """Whether a request is a question to this route of the server, or has this field of an event's
+    data."""
+    asked = "/component_server/" in request.url or "/run/predict" in request.url
+    return asked and f'"{name}"' in (request.post_data or "")
 
 
 @contextmanager
@@ -91,7 +93,7 @@ def holding(page: Page, name: str) -> Iterator[list[Route]]:
             route.continue_()
 
     with page.expect_request(lambda request: asks(request, name)):
-        page.route("**/component_server/**", asked)
+        page.route("**/gradio_api/**", asked)
         yield held
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("gradio")
@@ -9,19 +11,24 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import Page, expect
 
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
 from tests.browser.steps import (
     NODE,
+    PROMPT,
     Open,
     asks,
     at_round,
     holding,
     let_go,
+    open_file,
     run,
     settle,
     state,
     tab,
     title,
 )
+from tests.fakes import make_header, make_run
 
 pytestmark = pytest.mark.browser
 
@@ -68,6 +75,20 @@ def test_an_example_that_is_answered_after_start_is_not_opened(visit: Open):
     shelf.locator("[aria-label=Chat] .ds-example").first.press("Enter")
     expect(page.locator(".ds-about:visible q")).not_to_have_text("started meanwhile")
     expect(page.locator("#ds-scope .ds-tree")).to_be_focused()  # who came by keys goes on by keys
+
+
+def test_a_form_is_filled_by_the_last_question(visit: Open, tmp_path: Path):
+    path = tmp_path / "t.jsonl"
+    write_trace(path, Trace(make_header("a file's own prompt"), tuple(make_run(6)), {}))
+    page = visit()
+    settle(page)
+    with holding(page, "quietly") as held:
+        go_to(page, "trace=chat-dart&round=4")
+    open_file(page, path)
+    expect(page.locator(PROMPT)).to_have_value("a file's own prompt")
+    let_go(page, held)
+    settle(page)
+    expect(page.locator(PROMPT)).to_have_value("a file's own prompt")
 
 
 def test_an_address_that_is_answered_late_replaces_no_run(visit: Open):

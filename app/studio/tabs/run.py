@@ -116,12 +116,12 @@ class Refill(OfRuns, frozen=True):
     """Fill the form as it was kept (``filling``), or as runs on view were started.
 
     quietly  without a sentence about a method that this page does not offer
-    touched  comes back with the answer
+    turn     comes back with the answer
     """
 
     filling: dict[str, Any] | None = None
     quietly: bool = False
-    touched: Whole | None = None
+    turn: Whole | None = None
 
 
 def connect_refill(
@@ -154,13 +154,15 @@ def connect_refill(
         found = updates(form, studio.methods, filling)
         said = [_as_update(found.get(part, gr.update())) for part in parts]
         choices = {part: gr.update(choices=found[part]["choices"]) for part in budgets & {*found}}
-        return {filled: json.dumps({"touched": question.touched, "updates": said})} | choices
+        return {filled: json.dumps({"turn": question.turn, "updates": said})} | choices
 
     parts: list[Any] = [*form.named.values()]
     budgets = {inputs.budget for inputs in form.methods} if isinstance(form, RunForm) else set()
     filled = gr.Textbox(visible=False)
-    asked = view.refill(refill, None, [filled, *budgets], **QUIET)
-    asked.success(None, filled, parts, js=FILL_JS % (MODULES_JS, prefix), **QUIET)
+    # Gradio drops a question that comes while another is answered; the later one counts here.
+    each = {**QUIET, "trigger_mode": "multiple"}
+    asked = view.refill(refill, None, [filled, *budgets], **each)
+    asked.success(None, filled, parts, js=FILL_JS % (MODULES_JS, prefix), **each)
     remember(prefix, form.named, [form.start.click])
 
 
