@@ -243,7 +243,11 @@ def test_an_option_set_twice_has_both_values_run():
 def test_who_cannot_use_a_budget_runs_once():
     found = variants_of(["ar", "dflash", "dart+chain", "ddtree", "ddtree"], [4, 8, 4])
     assert [c.name for c in found] == [
-        "plain", "dflash", "dart+chain", "ddtree B=4", "ddtree B=8",
+        "plain",
+        "dflash",
+        "dart+chain",
+        "ddtree B=4",
+        "ddtree B=8",
     ]
 
 
