@@ -14,7 +14,7 @@ from typing import Any
 
 from analysis.experiments.prompts import Prompt
 from analysis.experiments.sweep import variant_label
-from analysis.experiments.variants import PLAIN_NAME, Variant
+from analysis.experiments.variants import Variant, variant_name
 from core.methods.names import PLAIN
 from core.methods.registry import find_method
 from core.rounds.node import known
@@ -242,6 +242,6 @@ def _round_ms(some: Iterable[Timed], stages: Sequence[str] = ()) -> float | None
 
 def title(entry: Entry) -> str:
     """The method with its budget and what was set, as in every other table."""
-    name = PLAIN_NAME if entry.method == PLAIN else f"{entry.method} B={entry.budget}"
+    name = variant_name(entry.method, entry.budget)
     options = tuple(entry.options.items())
     return variant_label(Variant(name, entry.method, entry.budget, options=options))
