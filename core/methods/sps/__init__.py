@@ -45,7 +45,7 @@ DRAFTER = DrafterInfo(
     SpsOptions,
     states=BY_PATH,
     checkpoint=Checkpoint(
-        "core.methods.sps.model",
+        "core.methods.sps.model:FORM",
         export="core.methods.sps.model:export",
         layouts="transformers' layouts of causal language models",
         told=r"^format=draftscope-first-layers$",
