@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Any
 
 from core.methods.method import file_name
-from core.methods.names import PLAIN
+from core.methods.registry import deciding_budget
 from core.rounds.round import Sampling
 from core.traces.schema import Header
 
@@ -27,7 +27,8 @@ DEFAULT = "default"  # a checkpoint that nobody named: the preset's, or the one 
 
 
 def method_labels(headers: Mapping[str, Header]) -> dict[str, str]:
-    """A label for each run: method and budget, and of the rest what its method's runs differ in.
+    """A label for each run: method, the budget where it decides what is drafted, and of the rest
+    what its method's runs differ in.
 
     Tables over methods put runs with one label together; these differ in the prompt and seed.
     Labels that only shortening would make the same are numbered.
@@ -159,8 +160,8 @@ def _setting(header: Header) -> dict[str, str]:
     """List the settings that make two runs two methods, as text."""
     settings, method = header.settings, header.method
     found = {"method": file_name(method)}
-    if type(settings.get("budget")) is int and method != PLAIN:
-        found["B"] = str(settings["budget"])
+    if (size := budget(header)) is not None:
+        found["B"] = str(size)
     options = settings.get("options")
     for key, value in options.items() if isinstance(options, Mapping) else ():
         found[str(key)] = str(value)
@@ -179,6 +180,12 @@ def _setting(header: Header) -> dict[str, str]:
     if "kind" in drafter:
         found["kind"] = drafter["kind"]
     return found | {"drafter": named or (DEFAULT if digest else ""), "weights": digest}
+
+
+def budget(header: Header) -> int | None:
+    """The draft budget, where it decides what is drafted."""
+    told = header.settings.get("budget"), header.drafter.get("depths")
+    return deciding_budget(header.method, *told)
 
 
 def _version(header: Header) -> str:

@@ -251,6 +251,13 @@ def test_audit_command_ends_0_when_lossless(capsys, folders):
     assert [x["temperature"] for x in lines] == [0, 0, 1, 1] and all(x["same"] for x in lines)
 
 
+def test_audit_runs_once_what_no_budget_decides(capsys, folders):
+    words = ["audit", "dflash", "--prompt", "hi", "--max-new-tokens", "8", "--budget", "2", "32"]
+    assert main(options(folders, *words, "64", "--temperature", "0")) == 0
+    cut, whole, _ = capsys.readouterr().out.splitlines()
+    assert cut.startswith("dflash B=2  greedy") and whole.startswith("dflash      greedy")
+
+
 def test_audit_command_ends_1_when_a_token_differs(capsys, folders, monkeypatch):
     def wrong(expected, got):
         return Mismatch(3, 1, 2, Margin(2.0, 0.0))
@@ -310,7 +317,7 @@ def test_bench_leaves_out_what_a_state_rules_out(family, runs, capsys, tmp_path)
 
 def test_the_order_changes_and_everybody_runs_equally_often():
     field = with_baselines(("ar", "ddtree", "dflash"), (8, 16))
-    assert [v.name for v in field][3:] == ["ddtree B=8", "ddtree B=16", "dflash B=64"]
+    assert [v.name for v in field][3:] == ["ddtree B=8", "ddtree B=16", "dflash"]
     turns = list(_schedule(Workload(("a", "b"), RunRequest(""), repeats=3), field))
     assert len(turns) == 2 * 3 * len(field)
     assert {turns.count((p, v)) for p in (0, 1) for v in field} == {3}

@@ -13,7 +13,8 @@ from analysis.measures.misses import miss, sentence
 from analysis.measures.tables import Tables
 from core import ASSETS
 from core.decoding.decode import Decoder
-from core.drafting.builders import AsFarAsItPays, PaysAsMeasured, best_first
+from core.drafting import builders
+from core.drafting.builders import AsFarAsItPays, PaysAsMeasured, best_first, warm_up
 from core.drafting.session import FactorisedSession
 from core.methods.caddtree import WORTH
 from core.methods.registry import find_method
@@ -112,6 +113,18 @@ def test_nodes_that_cost_nothing_or_all_there_is():
 
 
 # ── the cost of the run's own rounds ─────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("build", [best_first, AsFarAsItPays(1, 1, WORTH)])
+def test_no_round_compiles_the_search(build, kind):
+    warm_up()
+    known = set(builders._best_first.signatures)
+    lists = Candidates(np.zeros((2, 3), np.int32), np.zeros((2, 3), kind))
+    lists.log_q.flags.writeable = False  # a type of its own to the compiler
+    build(FactorisedSession(lists), [0], 4)
+    assert set(builders._best_first.signatures) == known
+
 
 START = AsFarAsItPays(90.0, 1.6, WORTH)
 

@@ -73,7 +73,7 @@ def test_there_is_a_row_for_every_variant_temperature_and_source(folder: Path):
         for r in rows(folder)
     }
     own = {"eagle3": 59, "hydra": 63, "lookahead": 28, "ddtree": 64, "treeflash": 64, "suffix": 24}
-    variants = {("ar", 1), ("dflash", 64), ("sps", 5), ("pld", 10), ("ngram-mod", 64)}
+    variants = {("ar", 1), ("dflash", 64), ("sps", 64), ("pld", 64), ("ngram-mod", 64)}
     variants |= {(m, b) for m, size in own.items() for b in (5, size)}
     sources = ("all", "chat", "code")
     assert found == {(*v, t, s) for v in variants for t in (0.0, 1.0) for s in sources}
@@ -82,7 +82,7 @@ def test_there_is_a_row_for_every_variant_temperature_and_source(folder: Path):
         assert row["timed"] == row["same"] == {"all": 2, "chat": 2, "code": 0}[row["source"]]
         assert row["ran"] == (row["method"] in LEARNING)
         assert row["agree"] == (None if row["ran"] else row["timed"])
-        assert row["own"] == (row["budget"] != 5 or row["method"].startswith("sps"))
+        assert row["own"] == (row["budget"] != 5)
     assert table(folder)["ran"] == dict.fromkeys(LEARNING, "learns from its own run")
 
 
@@ -105,6 +105,7 @@ def test_accepted_tvd_and_coverage_are_those_of_real_runs(
         for depth in range(1, len(row["tvd"]) + 1):
             seen = [each for r in real if (each := probed(r, depth)) is not None]
             tvd, coverage = np.mean(seen, 0)
+            assert row["probed"][depth - 1] == len(seen)
             assert row["tvd"][depth - 1] == pytest.approx(tvd, rel=2e-3, abs=1e-5)
             assert row["coverage"][depth - 1] == pytest.approx(coverage, rel=2e-3, abs=1e-5)
         assert not any(probed(r, len(row["tvd"]) + 1) for r in real)

@@ -245,7 +245,7 @@ def test_eagle_3_is_judged_over_many_prompts_and_not_by_one_answer(made: dict):
     )
     tau, tau2, own_tau = (numbers.number(row["tau"], 2) for row in (own, other, head))
     assert f"{tau} tokens with EAGLE-3 and {tau2} with DDTree" in told
-    assert "overlap: they do not tell which is ahead" in told
+    assert "overlap, so nobody can tell which is ahead" in told
     assert f"{own_tau} tokens with the head and {tau} with EAGLE-3" in beside
 
 

@@ -64,7 +64,7 @@ def test_sound_files_have_no_fault(tmp_path, language):
     assert any("I8" in each.text and "unquantised" in each.text for each in found.remarks)
     made = toys.treeflash_model(mask_token_id=258, dtype=torch.bfloat16, **sizes)
     treeflash.save_model(made, tmp_path / "c")
-    assert wrong(lint(treeflash, tmp_path / "c", language)) == []
+    assert wrong(lint(treeflash.FORM, tmp_path / "c", language)) == []
 
 
 @pytest.mark.parametrize("layers", [1, 3])
@@ -318,7 +318,7 @@ def test_a_head_by_another_name_is_not_denied(tmp_path):
     """A draft model has its own embedding and head, whatever their names."""
     target, _ = save_toys(tmp_path)
     language = load_language(str(target), "cpu")
-    assert "of its own and uses" not in said(lint(sps, tmp_path / "sps", language))
+    assert "of its own and uses" not in said(lint(sps.FORM, tmp_path / "sps", language))
     assert said(lint(medusa.FORM, tmp_path / "medusa", language)).count("of its own and uses") == 2
     made = medusa.MedusaModel(medusa.MedusaConfig(5, 32, 2, language.vocabulary)).bfloat16()
     medusa.FORM.save_model(made, tmp_path / "own")

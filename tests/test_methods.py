@@ -362,6 +362,13 @@ def test_a_file_of_ones_own_runs_where_a_name_does(call, toy, folder, name):
     assert "lossless: 4 comparisons, 64 tokens" in out
 
 
+@pytest.mark.parametrize(("name", "option"), [("pld", "copied"), ("sps", "depth")])
+def test_a_chains_own_budget_cuts_no_depth_that_can_be_set(name, option):
+    method = find_method(name)
+    (own,) = (o for o in method.all_options if o.name == option)
+    assert own.range and method.budget >= own.range.high
+
+
 def test_files_of_ones_own_are_benched_beside_listed_methods(call, toy, folder):
     words = ("--prompt", "hi", "--max-new-tokens", 8, "--budget", 4, "--repeats", 1, "--json")
     methods = [folder / "both.py", folder / "builder.py", "ddtree", "dflash+opt-tree"]

@@ -26,7 +26,7 @@ from core.methods.loading import check_checkpoint, load_drafter
 from core.methods.mtp import DRAFTER, MtpOptions, MtpTrainingOptions, training
 from core.methods.mtp import model as mtp
 from core.methods.mtp.drafter import load
-from core.methods.mtp.model import export, load_config, load_head, outline, read_shapes
+from core.methods.mtp.model import FORM, export, load_head
 from core.methods.mtp.training import TRAINING, MtpStudent, fit_projection, new_head
 from core.models import checkpoint
 from core.models.hub import Source
@@ -150,7 +150,7 @@ def test_lint_looks_at_the_head_alone_and_reads_gains_as_the_target_s_class_does
     target.vocabulary = 48
 
     def wrong():
-        return [each.text for each in lint(mtp, tmp_path, target).remarks if each.wrong]
+        return [each.text for each in lint(mtp.FORM, tmp_path, target).remarks if each.wrong]
 
     gain = [text for text in wrong() if text.startswith("many gains of mtp.norm.weight are neg")]
     assert wrong() == gain and bool(gain) == (family == "qwen3")
@@ -225,10 +225,10 @@ def test_a_student_sees_what_the_drafter_computes(change, tmp_path):
     )
     assert (
         set(learner.trained())
-        == set(read_shapes(tmp_path))
-        == set(checkpoint.shapes(outline(tmp_path)))
+        == set(FORM.read_shapes(tmp_path))
+        == set(checkpoint.shapes(FORM.outline(tmp_path)))
     )
-    assert len(load_config(tmp_path).parts) == (7 if change else 0)
+    assert len(FORM.load_config(tmp_path).parts) == (7 if change else 0)
 
 
 @pytest.mark.parametrize("again", [False, True])

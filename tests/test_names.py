@@ -44,7 +44,6 @@ SEVERAL_OWNERS = {
 SHARED = {  # functions of one name that several modules import from different ones
     "option": "a field of options: of a method, or of a command, which has words and a reader too",
     "tau": "as text in analysis.numbers; the table of that name in analysis.measures",
-    "load_config": "of each kind of checkpoint, and transformers' own",
     "loader": "of each family of drafters",
     "sentences": "of each kind of result",
 }

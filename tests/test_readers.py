@@ -195,7 +195,7 @@ def load_dflash(path: Path) -> object:
 
 
 def load_treeflash(path: Path) -> object:
-    return treeflash.load_model(path.parent, torch.bfloat16, "cpu")
+    return treeflash.FORM.load_model(path.parent, torch.bfloat16, "cpu")
 
 
 def make_collected(folder: Path) -> Path:
@@ -334,7 +334,7 @@ def sps_adapter(*_: object, **__: object) -> sps.DraftAdapter:
 
 
 def load_sps(path: Path) -> object:
-    config = sps.load_config(path.parent)
+    config = sps.FORM.load_config(path.parent)
     return sps.load_adapter(path.parent, config)
 
 

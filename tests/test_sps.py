@@ -24,11 +24,11 @@ from core.methods.registry import choose, find_method
 from core.methods.sps import SpsTrainingOptions
 from core.methods.sps import drafter as sps_drafter
 from core.methods.sps.model import (
+    FORM,
     DraftAdapter,
     DraftConfig,
     first_layers,
     load_adapter,
-    load_config,
     save_adapter,
 )
 from core.methods.sps.training import TRAINING
@@ -299,7 +299,7 @@ def test_what_ships_is_small_and_loads(tmp_path):
     adapter.layers[0]["q_proj"].b.data.normal_()
     save_adapter(adapter, tmp_path, small=True)
     assert {t.dtype for t in load_file(tmp_path / "model.safetensors").values()} == {torch.int8}
-    again = load_adapter(tmp_path, load_config(tmp_path))
+    again = load_adapter(tmp_path, FORM.load_config(tmp_path))
     assert again.layers[0]["q_proj"].b.shape == (32, 4)
 
 
@@ -315,7 +315,7 @@ def bad_config(folder, **raw):
 def test_a_broken_note_is_one_sentence(raw, tmp_path):
     bad_config(tmp_path, **raw)
     with pytest.raises(UserError, match="sps checkpoint") as error:
-        load_config(tmp_path)
+        FORM.load_config(tmp_path)
     assert "\n" not in str(error.value)
 
 

@@ -243,8 +243,12 @@ def test_an_option_set_twice_has_both_values_run():
 def test_who_cannot_use_a_budget_runs_once():
     found = variants_of(["ar", "dflash", "dart+chain", "ddtree", "ddtree"], [4, 8, 4])
     assert [c.name for c in found] == [
-        "plain", "dflash B=64", "dart+chain B=64", "ddtree B=4", "ddtree B=8",
-    ]  # fmt: skip
+        "plain",
+        "dflash",
+        "dart+chain",
+        "ddtree B=4",
+        "ddtree B=8",
+    ]
 
 
 def test_a_run_s_name_is_a_file_name_and_holds_what_decides_it():

@@ -21,7 +21,7 @@ from core.learning.corpus import Blocks
 from core.methods.dart.model import FORM as DART
 from core.methods.dflash.model import FORM as DFLASH
 from core.methods.dflash.training import DFlashStudent
-from core.methods.treeflash.model import load_model as load_treeflash
+from core.methods.treeflash.model import FORM as TREEFLASH
 from core.methods.treeflash.training import TreeFlashStudent
 from core.models.checkpoint import read_state
 from core.models.language import Language, load_language
@@ -111,7 +111,7 @@ def test_other_drafters_train_on_the_same_shards_and_resume(words, folder, backb
     if kind == "dart":
         assert DART.load_checkpoint(checkpoint, torch.float32, "cpu").model.config.max_depth == 4
     else:
-        found = load_treeflash(checkpoint, torch.float32, "cpu")
+        found = TREEFLASH.load_model(checkpoint, torch.float32, "cpu")
         under = DFLASH.load_model(backbone, torch.float32, "cpu")
         for name, tensor in under.state_dict().items():
             assert torch.equal(found.model.state_dict()[name], tensor), name
@@ -125,7 +125,7 @@ def test_a_head_and_its_backbone_learn_together_and_ship_together(words, folder,
         shutil.copytree(folder / "run" / name, out / name)
     command = with_kind([*words, "--out", str(out)], "treeflash", "--joint")
     assert cli.main(command) == 0
-    made = load_treeflash(out / "treeflash" / "checkpoint", torch.float32, "cpu")
+    made = TREEFLASH.load_model(out / "treeflash" / "checkpoint", torch.float32, "cpu")
     beside, before = (DFLASH.load_model(f, torch.float32, "cpu") for f in (out / KIND, backbone))
     for name, tensor in beside.state_dict().items():
         assert torch.equal(made.model.state_dict()[name], tensor), name
@@ -230,8 +230,8 @@ def test_treeflash_goes_on_from_its_head_on_the_runs_own_backbone(words, folder,
     DFLASH.save_model(other, out / KIND)
     more = ["--out", str(out), "--start", str(head), "--minutes", "0.001"]
     assert cli.main(with_kind([*words, *more], "treeflash")) == 0
-    made = load_treeflash(out / "treeflash" / "checkpoint", torch.float32, "cpu")
-    old = load_treeflash(head, torch.float32, "cpu")
+    made = TREEFLASH.load_model(out / "treeflash" / "checkpoint", torch.float32, "cpu")
+    old = TREEFLASH.load_model(head, torch.float32, "cpu")
     torch.testing.assert_close(made.model.fc.weight, old.model.fc.weight * 1.5, rtol=0.02, atol=0)
     moved, head_before = (part.ar_approximation.state_dict() for part in (made, old))
     assert 0 < change(moved["ug.weight"], head_before["ug.weight"]) < 0.1
@@ -263,7 +263,7 @@ def test_what_is_better_ships_and_what_is_not_stays(words, trained, tmp_path, ca
     first = shipping(words, trained, tmp_path)
     assert {g.before for g in first.values()} == {None}
     assert {p.name for p in tmp_path.iterdir()} == {"dflash", "treeflash", "dart"}
-    assert not load_treeflash(tmp_path / "treeflash", torch.float32, "cpu").training
+    assert not TREEFLASH.load_model(tmp_path / "treeflash", torch.float32, "cpu").training
     assert "model.fc.weight" not in read_state(tmp_path / "treeflash")  # it is the one beside it
     times = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
     capsys.readouterr()

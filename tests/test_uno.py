@@ -16,12 +16,10 @@ from core.methods.uno import UnoOptions
 from core.methods.uno import drafter as at_work
 from core.methods.uno.drafter import UnoDrafter
 from core.methods.uno.model import (
+    FORM,
     UnoConfig,
     adapted,
-    load_config,
     load_tensors,
-    outline,
-    read_shapes,
 )
 from tests import slow_methods, toys
 from tests.toys_on_disk import write_peft
@@ -126,7 +124,7 @@ def drafted(drafter):
 @pytest.mark.parametrize("inside", ["", "adapter"])
 def test_a_folder_in_pefts_layout_drafts_what_its_tensors_say(tmp_path, prefix, inside):
     write_peft(tmp_path / inside, toys.uno_tensors(), 3, 6.0, prefix)
-    config = load_config(tmp_path)
+    config = FORM.load_config(tmp_path)
     assert (config.rank, config.scale, config.causal, config.mask_token_id) == (3, 2.0, True, None)
     checkpoint_config("uno", tmp_path)
     made = UnoDrafter(*adapted(toys.model(), load_tensors(tmp_path), config), config, UnoOptions(5))
@@ -139,8 +137,8 @@ def test_a_folder_in_pefts_layout_drafts_what_its_tensors_say(tmp_path, prefix, 
 
 def test_rslora_and_a_missing_alpha(tmp_path):
     write_peft(tmp_path / "a", toys.uno_tensors(), 4, 8.0, use_rslora=True)
-    assert load_config(tmp_path / "a").scale == 4.0
-    assert load_config(tmp_path / "a").rank == 4
+    assert FORM.load_config(tmp_path / "a").scale == 4.0
+    assert FORM.load_config(tmp_path / "a").rank == 4
     with pytest.raises(UserError, match="not of rank 4"):  # they are of rank 3
         checkpoint_config("uno", tmp_path / "a")
 
@@ -160,7 +158,7 @@ def test_rslora_and_a_missing_alpha(tmp_path):
 def test_what_is_no_plain_adapter_is_refused(tmp_path, changes, words):
     write_peft(tmp_path, toys.uno_tensors(), 3, 6.0, **changes)
     with pytest.raises(UserError, match=words):
-        load_config(tmp_path)
+        FORM.load_config(tmp_path)
 
 
 def test_tensors_of_another_name_without_their_half_or_of_another_target_are_refused(tmp_path):
@@ -168,10 +166,10 @@ def test_tensors_of_another_name_without_their_half_or_of_another_target_are_ref
     half = {k: v for k, v in whole.items() if k != "layers.0.q_proj.b"}
     write_peft(tmp_path / "half", half, 3, 6.0)
     with pytest.raises(UserError, match=r"q_proj\.b is missing"):
-        outline(tmp_path / "half")
+        FORM.outline(tmp_path / "half")
     write_peft(tmp_path / "odd", whole, 3, 6.0, prefix="model.")
     with pytest.raises(UserError, match="is no low-rank part"):
-        read_shapes(tmp_path / "odd")
+        FORM.read_shapes(tmp_path / "odd")
     for name, words in (("layers.9.q_proj", "does not have"), ("layers.0.q_proj", "shape")):
         wrong = {f"{name}.a": torch.zeros(3, 31), f"{name}.b": torch.zeros(32, 3)}
         with pytest.raises(UserError, match=words):

@@ -312,7 +312,7 @@ def marginal(branches: Branches, depths: int) -> list[Numbers]:
         if not len(rows):
             break
         p = branches.p[torch.from_numpy(rows).to(branches.p.device)]
-        best = p.topk(min(TRUNCATED, p.shape[-1]))
+        best = top(p, TRUNCATED)
         cut = torch.zeros_like(p).scatter_(1, best.indices, best.values)
         cut /= cut.sum(-1, keepdim=True)
         share = torch.from_numpy(counts / counts.sum()).to(cut)

@@ -41,6 +41,7 @@ from core.decoding.along import Reading, along, read_along
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine, environment, model_identity
 from core.decoding.request import Settings
+from core.drafting.best import top
 from core.drafting.session import Drafter, DraftSession, layers_read
 from core.errors import UserError, writing
 from core.files import replacing
@@ -276,8 +277,8 @@ def _told(source: LoadedModels, kept: Reading, plan: CollectionPlan) -> dict[str
     best = list[tuple[Tensor, Tensor]]()
     for first in range(answer, last - 1, SLAB):
         log_p = kept.logits(first, min(first + SLAB, last - 1)).float().log_softmax(-1)
-        top = log_p.topk(min(TOP, log_p.shape[-1]))
-        best.append((top.indices.cpu(), top.values.cpu()))
+        listed = top(log_p, TOP)
+        best.append((listed.indices.cpu(), listed.values.cpu()))
     ids, values = (torch.cat(part).numpy() for part in zip(*best, strict=True))
     return {
         "tokens": np.array(tokens[:last], np.int32),

@@ -56,22 +56,22 @@ class Lint:
     dead: tuple[int, ...] = ()
 
 
-def lint(form: Any, folder: Path, language: Language) -> Lint:
+def lint(form: checkpoint.DrafterForm[Any], folder: Path, language: Language) -> Lint:
     """Look through the checkpoint in a folder, of the kind that ``form`` reads, for a target.
 
     Raises UserError where its config or files cannot be read.
     """
     made, found = checkpoint.shapes(form.outline(folder)), form.read_shapes(folder)
     remarks, config = list(_keys(made, found)), form.load_config(folder)
-    inside = hasattr(form, "wanted")  # it may lie in the target's files
-    wanted = form.wanted(folder, config) if inside else None
+    wanted = form.wanted(folder, config)
     state = dict[str, Tensor]()
     for part in form.folders(folder):
         own = checkpoint.read_state(part, wanted)
         remarks += _precision(part, own, wanted)
         state |= own
-    state = {name: t for name, t in state.items() if name not in getattr(form, "unread", ())}
-    remarks += _values(state, int(inside and _adds_one(language.model.get_decoder().norm)))
+    state = {name: t for name, t in state.items() if name not in form.unread}
+    norm = language.model.get_decoder().norm
+    remarks += _values(state, int(form.targets_norms and _adds_one(norm)))
     remarks += _maps(state.get("d2t"), state.get("t2d"), language.vocabulary)
     read = EMBEDDING in made  # it is a part of the network
     remarks += _tables(state, folder, language, read)

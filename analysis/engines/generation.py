@@ -29,6 +29,7 @@ from torch import Tensor
 from analysis.measures.checkpoints import common_length
 from analysis.measures.probe import observe
 from core.decoding.decode import Scene, with_observation
+from core.drafting.best import top
 from core.drafting.session import Children, DraftSession
 from core.errors import UserError
 from core.rounds.draft import NOT_ASKED, Array, Candidates, Draft, Proposal
@@ -188,7 +189,7 @@ class _Listener:
         parts = (cast(Any, session), cast(Any, rule))
         seen = observe(Scene(draft, record.verdict, scores, *parts, position=record.position))
         if session is not None:
-            best = session.rows.topk(min(LISTED, session.rows.shape[1]))
+            best = top(session.rows, LISTED)
             lists = Candidates(best.indices.cpu().numpy(), best.values.cpu().numpy())
             after = torch.arange(len(draft), dtype=torch.int32).numpy()
             after[-1] = NOT_ASKED

@@ -14,6 +14,7 @@ from analysis.parquet_sizes import column_parts
 from analysis.table_files import check_columns, reading_table
 from core.declared import Count, Seconds, convert
 from core.errors import UserError
+from core.methods.registry import deciding_budget
 from core.visible import visible
 
 MAX_ROWS = 1 << 16  # runs of a grid
@@ -124,7 +125,9 @@ def _said(terms: _Terms | None, differing: list[bool]) -> str:
 
 def _name(method: str, budget: int, options: str, temperature: float, own: str) -> str:
     more = "" if options in ("", "{}") else f" {options}"
-    terms = f" B={budget}{f' T={temperature:g}' if temperature else ''}{own}"
+    size = deciding_budget(method, budget)
+    sizes = ("" if size is None else f" B={size}", f" T={temperature:g}" if temperature else "")
+    terms = f"{''.join(sizes)}{own}"
     if len(whole := f"{method}{terms}{more}") > LINE:
         whole = f"{_ends(method)}{terms}{_ends(more)}"
     return visible(whole, MAX_NAME)

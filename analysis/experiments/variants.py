@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from core.errors import UserError
 from core.methods.method import Value, file_name
-from core.methods.registry import find_method
+from core.methods.names import PLAIN
+from core.methods.registry import deciding_budget, find_method
 
 GENERATE, LLAMA_CPP = ENGINES = ("generate", "llama.cpp")  # that decode plainly beside ours
 PLAIN_NAME = "plain"
@@ -27,6 +28,13 @@ class Variant:
     lookup: int = 0
     options: tuple[tuple[str, Value], ...] = ()
     engine: str = GENERATE
+
+
+def variant_name(method: str, budget: int) -> str:
+    """The method, and its budget where that decides what is drafted."""
+    size = deciding_budget(method, budget)
+    name = PLAIN_NAME if method == PLAIN else file_name(method)
+    return name if size is None else f"{name} B={size}"
 
 
 def variants_of(
@@ -51,11 +59,12 @@ def variants_of(
         if method.drafter_info is None:
             made.append(Variant(PLAIN_NAME, name))
             continue
-        title = file_name(name)
-        one_size = method.builder_info is not None and method.builder_info.chain
-        for size in (None,) if one_size else budgets:
+        if method.builder_info is not None and method.builder_info.chain:
+            made.append(Variant(file_name(name), name, method.budget, options=pairs))
+            continue
+        for size in budgets:
             size = method.budget if size is None else size
-            made.append(Variant(f"{title} B={size}", name, size, options=pairs))
+            made.append(Variant(variant_name(name, size), name, size, options=pairs))
     if unused:
         raise UserError(f"none of these methods has an option {sorted(unused)[0]!r}")
     return tuple(dict.fromkeys(made))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from core.decoding.decode import Observation, Scene
 from core.drafting.best import top
-from core.drafting.probabilities import coverage, place, rank, target, tvd
+from core.drafting.probabilities import coverage, order, target, tvd
 from core.drafting.session import DraftSession
 from core.rounds.draft import Array
 from core.rounds.round import Probe, TargetProbs
@@ -76,17 +76,17 @@ def probe_along(
         tvd=_array(tvd(q, p)),
         coverage=_array(coverage(*best, p)),
         entropy_q=_array(-(q * log_q.clamp_min(-1e9)).sum(-1)),
-        rank_q=_array(_ranks(log_q, own, best.indices)),
+        rank_q=_array(_ranks(log_q, own)),
         vocabulary=session.draft_vocabulary,
     )
 
 
-def _ranks(log_q: Tensor, own: Tensor, best: Tensor) -> Tensor:
-    """Ranks of tokens [d, 1] under log q [d, V], whose ``best`` are [d, K]; int32 [d]. 0 where q
-    gives one nothing, −1 where the token is −1."""
+def _ranks(log_q: Tensor, own: Tensor) -> Tensor:
+    """Ranks of tokens [d, 1] under log q [d, V]; int32 [d]. 0 where q gives one nothing, −1 where
+    the token is −1."""
     given = log_q.gather(1, own.clamp_min(0))
     return (
-        place(best, own, rank(log_q, given))
+        order(log_q, own.clamp_min(0))
         .masked_fill(given.squeeze(1) == -torch.inf, 0)
         .masked_fill(own.squeeze(1) < 0, -1)
     )

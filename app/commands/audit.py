@@ -13,6 +13,8 @@ from app.commands import common
 from app.commands.options import BUDGETS, POSITIVE, MethodOptions, RequestOptions
 from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, one_line
+from core.methods.method import file_name
+from core.methods.registry import deciding_budget
 from core.ranges import Range
 
 if TYPE_CHECKING:
@@ -42,15 +44,16 @@ def main(args: Options) -> int:
 
     requests = _requests(args, prompts_of(args, PROMPTS))
     engine = common.load_engine(args, [requests[0].method])
-    engine.load(requests[0].resolved.chosen)
+    drafter = engine.load(requests[0].resolved.chosen).drafter
+    requests = _apart(requests, drafter.max_depth if drafter else 0)
     from analysis.experiments.audit import audit
 
-    findings = []
+    findings, width = [], max(len(_name(request)) for request in requests)
     with ProgressBar("auditing", len(requests)) as progress:
         progress.at(0)
         for finding in audit(engine, requests):
             findings.append(finding)
-            print(json.dumps(_to_json(finding)) if args.json else _line(finding), flush=True)
+            print(json.dumps(_to_json(finding)) if args.json else _line(finding, width), flush=True)
             progress.at(len(findings))
     if not args.json:
         print(_conclusion(findings))
@@ -72,12 +75,27 @@ def _requests(args: Options, prompts: Sequence[str]) -> list[RunRequest]:
     return requests
 
 
-def _line(finding: Comparison) -> str:
+def _apart(requests: Sequence[RunRequest], depth: int) -> list[RunRequest]:
+    """Without repeats: a budget that decides nothing for a drafter of this depth is None."""
+    return list(
+        dict.fromkeys(
+            replace(each, budget=deciding_budget(each.method, each.budget, depth))
+            for each in requests
+        )
+    )
+
+
+def _name(request: RunRequest) -> str:
+    size = "" if request.budget is None else f" B={request.budget}"
+    return one_line(file_name(request.method), 40) + size
+
+
+def _line(finding: Comparison, width: int) -> str:
     request = finding.request
     sampling = f"T={request.temperature:g} seed {request.seed}" if request.temperature else "greedy"
-    method, tokens = f"{request.method} B={request.budget}", f"{finding.tokens} tokens"
-    prompt = one_line(request.prompt, 40)
-    return f"{method:<14} {sampling:<14} {tokens:<11} {_verdict(finding)}  {prompt}"
+    tokens, prompt = f"{finding.tokens} tokens", one_line(request.prompt, 30)
+    row = f"{_name(request):<{width}}  {sampling:<12}  {tokens:<10}  {prompt:<30}"
+    return f"{row}  {_verdict(finding)}"
 
 
 def _verdict(finding: Comparison) -> str:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from analysis.labels import budget
 from analysis.numbers import number, rate, tau
 from app.command_line import option
 from app.commands import common
@@ -73,8 +74,9 @@ def _to_json(result: DecodedPrompt[RunRequest]) -> Found:
 def _report(result: DecodedPrompt[RunRequest]) -> None:
     out, numbers = console(), summary(result.rounds)
     pace = f"{rate(result.tokens_per_second)}  ({number(result.seconds)} s, "
+    method, size = result.request.method, budget(result.header)
     facts = [
-        ("method", f"{result.request.method}, budget {result.header.settings['budget']}"),
+        ("method", method if size is None else f"{method}, budget {size}"),
         ("tokens", str(len(result.tokens))),
         ("rounds", str(numbers["rounds"])),
         ("τ", tau(numbers["tau"])),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.labels import set_apart, temperature
+from analysis.labels import budget, set_apart, temperature
 from app.export.offline import STYLES, TOOLS, data_block, frame, page
 from app.export.packs import DETAILED, inert, packed_run, weight
 from app.page_files import LEARN, css, enclosed
@@ -28,7 +28,6 @@ from core.errors import UserError, reading, writing
 from core.files import LOCK, remove, sha256
 from core.journal import alone
 from core.lines import Limits
-from core.methods.names import PLAIN
 from core.progress import Steps, silent
 from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace, summary
@@ -119,7 +118,7 @@ def _line(name: str, file: TraceFile, trace: Trace) -> dict[str, Any]:
         "name": name,
         "label": visible(file.label, LABEL),
         "method": visible(method_name(header.method)),
-        "budget": None if header.method == PLAIN else header.stated("budget", int),
+        "budget": budget(header),
         "temperature": temperature(header),
         "tau": numbers["tau"],
         "tokens": numbers["tokens"],

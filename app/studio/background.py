@@ -17,7 +17,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, TypeVar
 
-from analysis.labels import sampling
+from analysis.labels import budget, sampling
 from app.studio import shipped
 from app.studio.engine import ELSEWHERE, CollectRequest, DiagnoseRequest, Request
 from app.studio.methods import Methods
@@ -97,8 +97,7 @@ class Collecting:
             return GONE
         request = self._request(run.header, new_tokens(list(run.rounds)))
         ticket, file = self._work.begin(request), request.path.stem
-        budget = run.header.stated("budget", int)
-        setting = {"method": run.header.method, "budget": budget}
+        setting = {"method": run.header.method, "budget": budget(run.header)}
         written = "".join(each.text(token) for each in run.rounds for token in each.committed)
         told = {
             "prompt": flowing(run.header.prompt_text, MAX_SHOWN),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from analysis import numbers
+from analysis.labels import budget
 from analysis.numbers import plural
 from app.studio import shipped
 from app.trace_files import TraceFile, TraceFiles
@@ -29,7 +30,7 @@ from core.methods.names import METHODS
 from core.methods.registry import built_in
 from core.rounds.round import Round
 from core.traces.reader import TraceReader, read_ends
-from core.traces.schema import Trace
+from core.traces.schema import Header, Trace
 from core.visible import flowing, visible
 
 TRACES = ASSETS / "traces"
@@ -40,20 +41,13 @@ BEING_WRITTEN = "being written"  # a file without a footer: more may come
 MAX_EXAMPLE_PROMPT = 400
 
 
-def budget_of(method: str, settings: Mapping[str, Any]) -> int | None:
-    """The draft budget, where the method's drafts depend on it."""
-    found, budget = built_in(method), settings.get("budget")
-    depends = found is None or found.builder not in (None, "chain")
-    return budget if depends and type(budget) is int else None
-
-
-def title_of(method: str, settings: Mapping[str, Any]) -> str:
+def title_of(header: Header) -> str:
     """A run in a few words: its method, and the budget where that matters."""
-    if is_denoising(method):
-        return visible(run_title(settings))
-    title = found.title if (found := built_in(method)) else method_name(method)
-    budget = budget_of(method, settings)
-    return visible(title if budget is None else f"{title}, B = {budget}")
+    if is_denoising(header.method):
+        return visible(run_title(header.settings))
+    found, size = built_in(header.method), budget(header)
+    title = found.title if found else method_name(header.method)
+    return visible(title if size is None else f"{title}, B = {size}")
 
 
 # ── what ships ───────────────────────────────────────────────────────────────────────────────────
@@ -86,7 +80,7 @@ class ExampleRun:
         return {
             "name": self.name,
             "method": visible(header.method),
-            "title": title_of(header.method, header.settings),
+            "title": title_of(header),
             "prompt": flowing(header.prompt_text, MAX_EXAMPLE_PROMPT),
             "words": result_of(self.ends),
         }
@@ -269,7 +263,7 @@ class TraceList:
 def _line(file: TraceFile) -> FileLine:
     try:
         header = file.header()
-        title = title_of(header.method, header.settings)
+        title = title_of(header)
         prompt = flowing(header.prompt_text, MAX_PROMPT)
         return FileLine(title, prompt, is_denoising(header.method))
     except Exception as error:

@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from analysis.charts.palette import LETTERS
-from analysis.labels import temperature
+from analysis.labels import budget, temperature
 from app.studio import shipped
-from app.studio.examples import BEING_WRITTEN, Examples, budget_of
+from app.studio.examples import BEING_WRITTEN, Examples
 from app.studio.faults import note_bug, refuse
 from app.studio.files import (
     FIGURE,
@@ -286,7 +286,7 @@ def run_line(ticket: object, run: StudioRun) -> dict[str, Any]:
         "rounds": len(run.rounds),
         "file": visible(run.file, 60) if run.file else "",
         "method": visible(method_name(run.method)),
-        "budget": budget_of(run.method, run.header.settings) if run.header else None,
+        "budget": budget(run.header) if run.header else None,
         "temperature": temperature(run.header) if run.header else None,
         "prompt": flowing(run.header.prompt_text if run.header else "", 120),
         "made": run.made,
@@ -304,8 +304,8 @@ def called(run: StudioRun) -> str:
 def setting(run: StudioRun) -> str:
     """A run's method and budget: ddtree B 64."""
     method = visible(method_name(run.method), 40)
-    budget = budget_of(run.method, run.header.settings) if run.header else None
-    return f"{method} B {budget}" if budget else method
+    size = budget(run.header) if run.header else None
+    return f"{method} B {size}" if size else method
 
 
 def named(name: str, route: Route[Any]) -> Callable[[object], Any]:

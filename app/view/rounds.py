@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.labels import budget
 from analysis.measures.misses import miss, sentence
 from app.view.denoise import call_view, is_denoising, run_facts
 from app.view.explanation import Explainer
@@ -53,6 +54,7 @@ def header_view(header: Header) -> dict[str, Any]:
     own = run_facts(header) if is_denoising(header.method) else {}
     return own | {
         "method": visible(method_name(header.method)),
+        "budget": budget(header),
         "settings": [[visible(str(k)), visible(str(v))] for k, v in settings.items()],
         "model": visible(str(header.model.get("name", "")), 120),
         "prompt": flowing(header.prompt_text, 20_000),

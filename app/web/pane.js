@@ -100,8 +100,7 @@ export class Pane {
   get title() {
     const header = this.feed.header;
     if (!header) return "–";
-    const budget = new Map(header.settings).get("budget"),
-      size = budget && header.method !== "ar" ? ` B ${budget}` : "";
+    const size = header.budget ? ` B ${header.budget}` : "";
     return header.method + size + (this.apart ? ` ${this.apart}` : "");
   }
 

@@ -44,6 +44,7 @@ class Trigrams(Drafter):
         self.store = NgramStore.open(ASSETS / "models" / language.name / "ngram.safetensors")
         self.max_depth, self.trust, self.text = options.depths, options.trust, []
         self.vocabulary = np.arange(language.vocabulary)
+        self.store.probabilities((0, 0), self.vocabulary)  # compiled here, not in the first round
 
     def reset(self, capacity):
         self.text = []

@@ -27,6 +27,7 @@ from core.models.hub import Source
 from core.models.language import Language, load_language, target_config
 from core.models.presets import Value
 from core.models.target import Place, Target
+from core.models.tree_mask import ancestor_mask
 from core.progress import Progress, silent
 from core.rounds.round import Round, new_tokens
 from core.traces.schema import Header
@@ -100,7 +101,7 @@ class Engine:
         """Load the target if it is not loaded yet; safe to call from several threads."""
         with self._lock:
             if self._language is None:
-                builders.warm_up()
+                ancestor_mask(builders.warm_up())  # both are compiled before the first round
                 load = load_ends if self.ends else load_language
                 self._language = load(self.model, self.device, report, template=self.template)
                 report(1.0, "ready")

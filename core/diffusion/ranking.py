@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from core.drafting.best import top
 from core.rounds.blocks import Ranking
 from core.rounds.draft import Array
 from core.verification.sampling import Noise
@@ -72,20 +73,7 @@ def rank_positions(
     logits = logits if logits.dtype == torch.float64 else logits.float()
     scores = rule.scores(logits, [start + int(at) for at in positions])
     has_mask = rule.mask_id < logits.shape[-1]
-    ids = _best(scores, min(width, logits.shape[-1] - has_mask))
+    ids = top(scores, min(width, logits.shape[-1] - has_mask)).indices
     p = logits.softmax(-1).gather(-1, ids).cpu().numpy()
     order = unmasking_order(p[:, 0], positions, ahead)
     return Ranking(positions[order].astype(np.int32), ids.cpu().numpy()[order], p[order])
-
-
-def _best(scores: Tensor, width: int) -> Tensor:
-    """The ``width`` best ids of each row [R, width]; ties: the lowest id.
-
-    topk leaves the order of ties open, so rows with a tie among their best are sorted instead.
-    """
-    best = scores.topk(min(width + 1, scores.shape[-1]))
-    ids = best.indices[:, :width]
-    tied = (best.values[:, 1:] == best.values[:, :-1]).any(-1)
-    if bool(tied.any()):
-        ids[tied] = scores[tied].sort(stable=True, dim=-1, descending=True).indices[:, :width]
-    return ids

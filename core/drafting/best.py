@@ -7,21 +7,34 @@ from torch import Tensor
 
 
 def top(rows: Tensor, count: int) -> torch.return_types.topk:
-    """The ``count`` largest of each row [R, V], best first: topk, looking at few elements
-    twice.
+    """The ``count`` largest of each row [R, V], best first, of equals the lowest id: what is listed
+    of a row does not depend on ``count``, as with topk it does.
 
-    The best of a row lie in the chunks with the largest maxima, so only those are sorted.
+    On a CPU few elements are looked at twice: the best of a row lie in the chunks with the largest
+    maxima, so only those are sorted.
     """
     chunk, size = 64, rows.shape[-1]
     count = min(count, size)
     if size % chunk or size // chunk <= count or rows.device.type != "cpu":
-        return rows.topk(count)
-    chunks = rows.unflatten(-1, (-1, chunk))
-    where = chunks.amax(-1).topk(count).indices.sort(-1).values
-    few = chunks.gather(1, where[..., None].expand(-1, -1, chunk)).flatten(1)
-    best = few.topk(count)
-    ids = where.gather(1, best.indices // chunk) * chunk + best.indices % chunk
-    return torch.return_types.topk((best.values, ids))
+        ids = _best(rows, count)
+    else:
+        chunks = rows.unflatten(-1, (-1, chunk))
+        where = _best(chunks.amax(-1), count).sort(-1).values
+        few = chunks.gather(1, where[..., None].expand(-1, -1, chunk)).flatten(1)
+        best = _best(few, count)
+        ids = where.gather(1, best // chunk) * chunk + best % chunk
+    return torch.return_types.topk((rows.gather(-1, ids), ids))
+
+
+def _best(rows: Tensor, count: int) -> Tensor:
+    """Places of the best. topk sees whole numbers, no two the same: a float32's bits, which order
+    as it does once those of negative ones are turned, and behind them how late its place is."""
+    if rows.dtype == torch.float64:
+        return rows.sort(dim=-1, descending=True, stable=True).indices[:, :count]
+    bits = (rows.float() + 0.0).view(torch.int32)  # −0 becomes 0
+    order = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    late = torch.arange(rows.shape[-1] - 1, -1, -1, device=rows.device)
+    return (order.long() << 32).add_(late).topk(count).indices
 
 
 def scaled(logits: Tensor, temperature: float) -> Tensor:

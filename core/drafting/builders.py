@@ -134,8 +134,12 @@ def best_first(session: DraftSession, text: Sequence[int], budget: int) -> Draft
     table = StateTable(session)
     if table.empty:
         return table.draft(text[-1], Rows.none())
-    rows = table.complete(lambda: Rows(*_best_first(table.log_q, table.next, table.row_of, budget)))
+    rows = table.complete(lambda: _searched(table, budget))
     return table.draft(text[-1], rows)
+
+
+def _searched(table: StateTable, budget: int, fixed: float = 0.0, node: float = 0.0) -> Rows:
+    return Rows(*_best_first(table.log_q, table.next, table.row_of, budget, fixed, node))
 
 
 @dataclass(frozen=True)
@@ -156,12 +160,10 @@ class AsFarAsItPays(Builder):
 
     def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
         table = StateTable(session)
-
-        def search() -> Rows:
-            known = (table.log_q, table.next, table.row_of, budget)
-            return Rows(*_best_first(*known, self.fixed, self.node))
-
-        rows = Rows.none() if table.empty else table.complete(search)
+        costs = float(self.fixed), float(self.node)
+        rows = Rows.none()
+        if not table.empty:
+            rows = table.complete(lambda: _searched(table, budget, *costs))
         gains = np.exp(rows.scores)
         tokens, spent = 1 + gains.cumsum() - gains, self.fixed + self.node * np.arange(len(gains))
         worth = {self.note: gains * spent / (self.node * tokens)}
@@ -411,7 +413,7 @@ def _sift_down(heap, key, size):
 
 
 @compiled
-def _best_first(log_q, leads, row_of, budget, fixed=0.0, node=0.0):
+def _best_first(log_q, leads, row_of, budget, fixed, node):
     """Pop the best prefix; push its next sibling and its first child. Entries are never reused,
     so an entry's number is the order of discovery and breaks ties. Unknown states are leaves.
     Where a node costs something (``AsFarAsItPays``), the first that does not pay ends it."""
@@ -471,7 +473,7 @@ def _best_first(log_q, leads, row_of, budget, fixed=0.0, node=0.0):
     return parents[:row], depths[:row], ranks[:row], scores[:row], states[:row]
 
 
-def warm_up() -> None:
+def warm_up() -> Draft:
     """Compile the search, or load it from numba's cache, so that no round pays for it."""
     lists = Candidates(np.zeros((2, 2), np.int64), np.zeros((2, 2), np.float32))
-    best_first(FactorisedSession(lists), [0], 3)
+    return best_first(FactorisedSession(lists), [0], 3)

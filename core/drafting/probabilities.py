@@ -46,8 +46,7 @@ class Slab:
 
     def rank(self, tokens: Tensor) -> Tensor:
         """The place of a token of each row among all by p, [R], from 1."""
-        own = tokens[:, None]
-        return place(self.ids, own, rank(self.x, self.x.gather(1, own)))
+        return order(self.x, tokens[:, None])
 
 
 def slabs(rows: int, device: torch.device) -> list[slice]:
@@ -76,7 +75,7 @@ def target(logits: Tensor, parents: Tensor, tokens: Tensor, listed: int) -> dict
         x = logits.index_select(0, above).float()
         held = x.gather(1, token)
         own.append(held[:, 0] - totals[above])
-        ranks.append(rank(x, held))
+        ranks.append(place(ids[above], token, rank(x, held)))
     root = parents < 0
     return {
         "top": ids,
@@ -93,10 +92,17 @@ def rank(scores: Tensor, held: Tensor) -> Tensor:
     return (scores - held).gt_(0).sum(1).int() + 1
 
 
-def place(ids: Tensor, tokens: Tensor, ranks: Tensor) -> Tensor:
-    """Ranks in which equals stand as a list of the best has them; int32 [R].
+def order(scores: Tensor, tokens: Tensor) -> Tensor:
+    """The place of a token [R, 1] of each row [R, V], of equals the lowest id first, as ``top``
+    has them; int32 [R]. It takes three times as long as ``rank``."""
+    held, before = scores.gather(1, tokens), torch.arange(scores.shape[1], device=scores.device)
+    ahead = (scores > held) | ((scores == held) & (before < tokens))
+    return ahead.sum(1).int() + 1
 
-    Of the tokens that share the largest q one alone is drafted first: logits of 16 bits tie often.
+
+def place(ids: Tensor, tokens: Tensor, ranks: Tensor) -> Tensor:
+    """Ranks in which equals stand as a list of the best has them; int32 [R]. Equals that are not
+    listed share one: logits of 16 bits tie often.
 
     ids     [R, K], best first, as ``top`` gives them
     tokens  [R, 1], and their ``rank`` ``ranks`` [R]

@@ -117,7 +117,7 @@ def _other_kind(folder: Path, drafter: DrafterInfo) -> str:
         if name == drafter.name or own is None:
             continue
         with suppress(UserError):
-            checkpoint.check_files(lazy(own.module), folder)
+            lazy(own.form).check_files(folder)
             return f"a checkpoint of {name}"
     return ""
 

@@ -60,10 +60,9 @@ def check_checkpoint(kind: str, source: Source, name: str, target: PreTrainedCon
 
 def check_map(kind: str, folder: Path, config: Any) -> None:
     """Check the token map of a checkpoint's head, where its weights are here. Raises UserError as
-    ``checkpoint.Form.check_map``."""
-    module = form_of(find_drafter(kind))
-    if isinstance(module, checkpoint.Form) and any(folder.glob(WEIGHTS[0])):
-        module.check_map(folder, config.vocab_size)
+    ``DrafterForm.check_map``."""
+    if any(folder.glob(WEIGHTS[0])):
+        form_of(find_drafter(kind)).check_map(folder, config)
 
 
 def checkpoint_config(kind: str, folder: Path) -> Any:
@@ -71,14 +70,14 @@ def checkpoint_config(kind: str, folder: Path) -> Any:
     are compared with it. Raises UserError for a folder that holds no such checkpoint, and for a
     config that names layers which its target has not."""
     info = find_drafter(kind)
-    module = form_of(info)
+    form = form_of(info)
     with naming(info, folder):
-        config = module.load_config(folder)
+        config = form.load_config(folder)
         if count := config.of_target.get("layer count"):
             itself = f"{folder}: its config contradicts itself: the drafter"
             check_layers(itself, config.feature_layers(count), "its target", count)
         if any(folder.glob(WEIGHTS[0])):
-            checkpoint.check_files(module, folder)
+            form.check_files(folder)
     return config
 
 
@@ -125,11 +124,11 @@ def weights_digest(kind: str, folder: Path) -> str:
     return whole.hexdigest()[:16]
 
 
-def form_of(drafter: DrafterInfo) -> Any:
-    """The module of the drafter's checkpoint form. Raises UserError for one without weights."""
+def form_of(drafter: DrafterInfo) -> checkpoint.DrafterForm[Any]:
+    """Raises UserError for a drafter without weights."""
     if drafter.checkpoint is None:
         raise UserError(f"the drafter {drafter.name} has no weights")
-    return lazy(drafter.checkpoint.module)
+    return lazy(drafter.checkpoint.form)
 
 
 def _check_target(where: str, name: str, target: PreTrainedConfig, drafter: Any) -> None:

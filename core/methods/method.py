@@ -219,14 +219,7 @@ class TargetFacts(Protocol):
 class Checkpoint:
     """How a drafter's checkpoint folders are read, for checks that load no weight.
 
-    module  lazy reference to a ``core.models.checkpoint.Form``, or to a module with the same
-            functions: load_config(folder) (with ``of_target``: what the target must be
-            like, and ``feature_layers(target_layers)``: the layers after which it reads),
-            outline(folder) → module on the meta device, read_shapes(folder),
-            folders(folder) → every folder that holds its weights. ``tokens_of(folder, target)``,
-            where it has one: how many of a target's tokens it drafts, if it has tokens of its own.
-            ``wanted(folder, config)``, of one in the target's files and with norms of the target's
-            class: which stored names are its own
+    form    lazy reference to a ``core.models.checkpoint.DrafterForm``
     export  lazy reference: (folder, out, a function that loads the target) → the model, which it
             wrote to ``out`` in the official form (``model export``)
     layouts the layouts it is read in, for messages
@@ -238,7 +231,7 @@ class Checkpoint:
             ``core.models.gguf_layout.GgufLayout``; "": it is not read of them
     """
 
-    module: str
+    form: str
     export: str = ""
     layouts: str = "its authors' layout"
     told: str = "$^"

@@ -20,7 +20,7 @@ from core.models import checkpoint, embedded, presets
 from core.models.gguf import check_header
 from core.models.gguf_layout import GgufHeader
 from core.models.hub import CONFIG, WEIGHTS, Source, config_file, loading_model
-from core.models.language import load_vocabulary, target_config
+from core.models.language import target_config
 from core.models.outline import Outline, names_language_model, outline
 from core.models.presets import Preset
 from core.tensor_files import open_tensors
@@ -73,32 +73,14 @@ def drafts(
         None if first == second else SOME[0],
         getattr(config, "max_depth", None),
         _parameters(kind, folder, config),
-        *_vocabulary(kind, folder, config, target),
+        *form_of(find_drafter(kind)).covers(folder, config, target),
     )
-
-
-def _vocabulary(
-    kind: str, folder: Path, config: Any, target: str | None
-) -> tuple[int | None, bool]:
-    """``covers`` and ``apart`` of an ``OpeningDrafter``."""
-    tokens_of = getattr(form_of(find_drafter(kind)), "tokens_of", None)
-    if tokens_of is not None and config.apart:
-        with suppress(UserError):
-            return (None if target is None else tokens_of(folder, load_vocabulary(target))), True
-        return None, True
-    part, whole = (getattr(config, name, None) for name in ("draft_vocab_size", "vocab_size"))
-    return (part if part and part != whole else None), False  # 0: all
 
 
 def _parameters(kind: str, folder: Path, config: Any) -> int | None:
     """Its parameters; None where the tensors tell the sizes and are not here."""
-    module = form_of(find_drafter(kind))
     with suppress(UserError):
-        if not isinstance(module, checkpoint.Form):
-            network = module.outline(folder)
-        else:
-            with checkpoint.on_meta(folder, module.kind):
-                network = module.network(config)
+        network = form_of(find_drafter(kind)).network_of(config, folder)
         return sum(map(prod, checkpoint.shapes(network).values())) or None
     return None
 

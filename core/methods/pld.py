@@ -107,5 +107,5 @@ DRAFTER = DrafterInfo(
     explain=EXPLAIN, depends="text", vllm="ngram", vllm_fields=vllm_fields,
 )  # fmt: skip
 METHOD = Method(
-    "PLD", "pld", "chain", 10, "prompt lookup: a copy of what followed the last tokens before",
+    "PLD", "pld", "chain", 64, "prompt lookup: a copy of what followed the last tokens before",
 )  # fmt: skip

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -367,12 +368,6 @@ def check_shapes(expected: Shapes, found: Shapes, folder: Path) -> None:
             raise (LayoutError if other else UserError)(f"{folder}: tensor {name} {told}")
 
 
-def check_files(form: Any, folder: Path) -> None:
-    """Raises UserError where the headers of a folder's files list other tensors than the network of
-    its config has. ``form``: a ``Form``, or a module with its functions."""
-    check_shapes(shapes(form.outline(folder)), form.read_shapes(folder), folder)
-
-
 def read_shapes(
     folder: Path, wanted: Callable[[str], bool] | None = None
 ) -> dict[str, tuple[int, ...]]:
@@ -416,9 +411,60 @@ class WithHead(Generic[Model]):
     ids: Tensor | None = None
 
 
+class DrafterForm(ABC, Generic[C]):
+    """One kind of checkpoint folders, read by their configs and the headers of their files. What
+    reads a folder raises UserError.
+
+    targets_norms  whether its norms are of the target's class
+    unread         names of tensors that a file may hold and no drafter reads
+    """
+
+    targets_norms = False
+    unread: tuple[str, ...] = ()
+
+    @abstractmethod
+    def load_config(self, folder: Path) -> C:
+        """Read the config; it has ``of_target``, what the target must be like, and
+        ``feature_layers(target_layers)``, the layers after which it reads."""
+
+    @abstractmethod
+    def outline(self, folder: Path) -> nn.Module:
+        """Make the network on the meta device."""
+
+    @abstractmethod
+    def read_shapes(self, folder: Path) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of its tensors, by the network's names."""
+
+    def network_of(self, config: C, folder: Path) -> nn.Module:
+        """As ``outline``, where the config is known and may be all that lies in the folder."""
+        return self.outline(folder)
+
+    def folders(self, folder: Path) -> Sequence[Path]:
+        """Every folder that holds its weights."""
+        return (folder,)
+
+    def wanted(self, folder: Path, config: C) -> Callable[[str], bool] | None:
+        """Whether a stored tensor of this name is its own; None: all are."""
+        return None
+
+    def covers(self, folder: Path, config: C, target: str | None) -> tuple[int | None, bool]:
+        """How many tokens it drafts (None: all, or not known), and whether they are of a tokenizer
+        of its own. ``target`` names the target, if it is known."""
+        part, whole = (getattr(config, name, None) for name in ("draft_vocab_size", "vocab_size"))
+        return (part if part and part != whole else None), False  # 0: all
+
+    def check_map(self, folder: Path, config: C) -> None:
+        """Raises TokenMapError for a head's map that loads, and that engines read otherwise."""
+
+    def check_files(self, folder: Path) -> None:
+        """Raises UserError where the headers of a folder's files list other tensors than the
+        network of its config has."""
+        check_shapes(shapes(self.outline(folder)), self.read_shapes(folder), folder)
+
+
 @dataclass(frozen=True)
-class Form(Generic[C, Model]):
-    """One kind of checkpoint: a folder that holds one network and what may stand beside it.
+class Form(DrafterForm[C], Generic[C, Model]):
+    """A folder that holds one network and what may stand beside it.
 
     kind     what messages call it
     parse    config.json's object → the config, which has ``of_target`` and ``feature_layers``
@@ -460,6 +506,9 @@ class Form(Generic[C, Model]):
         config = self.load_config(folder)
         if self.sizes is not None:
             weight_files(folder)  # raises where there are none: the config alone makes no network
+        return self.network_of(config, folder)
+
+    def network_of(self, config: C, folder: Path) -> Model:
         with on_meta(folder, self.kind):
             return self.network(config)
 
@@ -471,13 +520,7 @@ class Form(Generic[C, Model]):
         check_numbers(raw, f"{where} holds no {self.kind} checkpoint")
         own = self._own(found)
         config = self._sized(parsed(raw, where, self.kind, self.parse), where, lambda: own)
-        with on_meta(where, self.kind):
-            network = self.network(config)
-        check_shapes(shapes(network), own, where)
-
-    def folders(self, folder: Path) -> list[Path]:
-        """Every folder that holds the checkpoint's weights."""
-        return [folder]
+        check_shapes(shapes(self.network_of(config, where)), own, where)
 
     def read_shapes(self, folder: Path) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the network's tensors, from the files' headers. Raises UserError."""
@@ -517,12 +560,12 @@ class Form(Generic[C, Model]):
         ids = covered(beside["d2t"], rows, config.vocab_size, folder, beside["t2d"])
         return WithHead(model, head, None if ids is None else ids.to(device))
 
-    def check_map(self, folder: Path, vocabulary: int) -> None:
+    def check_map(self, folder: Path, config: Any) -> None:
         """Raises TokenMapError for a map that holds tokens: loading reads these, and engines add
         the row's number. UserError where a file cannot be read."""
         held = read_state(folder, lambda name: name in MAPS and name in self.beside)
         d2t = held.get("d2t")
-        if d2t is not None and holds_tokens(d2t, held.get("t2d"), vocabulary):
+        if d2t is not None and holds_tokens(d2t, held.get("t2d"), config.vocab_size):
             raise TokenMapError(
                 f"{folder}: d2t holds token ids, and engines add each row's number to it: write "
                 "d2t[i] − i there (diagnose measures it so)"

@@ -65,10 +65,9 @@ def token_log_q(q: Array, tokens: Array, parents: Array) -> Array:
 def target_probs(p: Array, draft: Draft) -> TargetProbs:
     """p [N, V] as a round keeps it."""
     above, own = draft.parents[1:], draft.tokens[1:]
-    held = p[above, own]
     log_p, ranks = np.full(len(draft), np.nan), np.zeros(len(draft), np.int32)
-    log_p[1:] = logarithms(held)
-    ranks[1:] = (p[above] > held[:, None]).sum(1) + 1
+    log_p[1:] = logarithms(p[above, own])
+    ranks[1:] = _ranks(p[above], own)
     best = _best(p, TOP)
     return TargetProbs(
         log_p=log_p.astype(np.float32),
@@ -120,10 +119,8 @@ def _probe(p: Array, q: Array, own: Array) -> Probe:
     covered = np.empty((len(p), COVERAGE))
     covered[:, : best.shape[1]] = listed.cumsum(1)
     covered[:, best.shape[1] :] = covered[:, best.shape[1] - 1, None]
-    held = q[np.arange(len(q)), np.maximum(own, 0)]
-    before = np.arange(q.shape[1]) < own[:, None]  # of equals the first, as in the lists
-    ahead = (q > held[:, None]) | ((q == held[:, None]) & before)
-    ranks = np.where(held > 0, ahead.sum(1) + 1, 0)
+    asked = np.maximum(own, 0)
+    ranks = np.where(q[np.arange(len(q)), asked] > 0, _ranks(q, asked), 0)
     return Probe(
         tvd=(np.abs(q - p).sum(1) / 2).astype(np.float32),
         coverage=covered.astype(np.float32),
@@ -132,15 +129,26 @@ def _probe(p: Array, q: Array, own: Array) -> Probe:
     )
 
 
+def _ranks(x: Array, tokens: Array) -> Array:
+    """The place of a token of each row [R, V], from 1; of equals the first, as in the lists."""
+    held = x[np.arange(len(x)), tokens][:, None]
+    ties = (x == held) & (np.arange(x.shape[1]) < tokens[:, None])
+    return (x > held).sum(1) + ties.sum(1) + 1
+
+
 def _best(x: Array, count: int) -> Array:
     """The tokens of the largest ``count`` values of each row, best first; of equals the first."""
     count = min(count, x.shape[1])
-    if count < x.shape[1]:
-        some = np.sort(np.argpartition(-x, count - 1, axis=1)[:, :count], axis=1)
-    else:
-        some = np.broadcast_to(np.arange(count), x.shape)
+    some = np.argpartition(-x, count - 1, axis=1)[:, :count]
+    held = np.take_along_axis(x, some, 1)
+    least = held.min(1, keepdims=True)
+    for row in np.flatnonzero((x == least).sum(1) > (held == least).sum(1)):
+        more = np.flatnonzero(x[row] > least[row])  # not all equals were taken
+        equals = np.flatnonzero(x[row] == least[row])
+        some[row] = np.concatenate([more, equals[: count - len(more)]])
+    some.sort(axis=1)
     order = np.argsort(-np.take_along_axis(x, some, 1), axis=1, kind="stable")
-    return np.take_along_axis(some, order, 1).astype(np.int64)
+    return np.take_along_axis(some, order, 1)
 
 
 def _entropy(x: Array) -> Array:

@@ -44,7 +44,7 @@ def test_step_times_say_which_draft_of_the_run_pays_with_flags_to_paste(visit: O
     expect(said(page)).to_have_text("chat-dflash.jsonl.gz: opened in Compare")
     drag(page, "drop", ("steps.csv", "text/csv", b"tokens,ms\n1,10\n4,10.5\n8,11\n"))
     report = page.get_by_role("region", name="An opened file")
-    words = "pays at which batch, of dflash B=16: the rounds of chat-dflash.jsonl.gz, with"
+    words = "pays at which batch, of dflash: the rounds of chat-dflash.jsonl.gz, with"
     expect(report).to_contain_text(words)
     expect(report).to_contain_text("Batch 1: K = ")
     flags = report.locator("code").filter(has_text="--speculative-config")

@@ -65,7 +65,7 @@ function aboutRun(header) {
   if (!header) return "";
   const pick = new Map(header.settings),
     parts = [header.method, header.model];
-  if (pick.has("budget")) parts.push(`B ${pick.get("budget")}`);
+  if (header.budget) parts.push(`B ${header.budget}`);
   if (pick.has("temperature")) parts.push(`T ${Number(pick.get("temperature"))}`);
   if (pick.has("seed") && Number(pick.get("temperature"))) parts.push(`seed ${pick.get("seed")}`);
   return parts.filter(Boolean).join(" · ");

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from core.drafting.best import top
 from core.drafting.work import DraftWork
 from core.methods.dflash.before import BeforeSession, BlockOutput, before
 from core.methods.dflash.drafter import DFlashDrafter, loader
@@ -30,7 +31,7 @@ class DFlash2Drafter(DFlashDrafter):
         return found.unflatten(0, known.shape)
 
     def _best(self, logits: Tensor) -> torch.return_types.topk:
-        return logits.topk(min(self.model.candidate_selector.top_k, logits.shape[-1]))
+        return top(logits, self.model.candidate_selector.top_k)
 
     def _selected(self, normed: Tensor, values: Tensor, ids: Tensor, before: Tensor) -> Tensor:
         """Scores [N, V] of the best tokens' logits [N, K] at rows [N, h], after the tokens before

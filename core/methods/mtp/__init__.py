@@ -53,7 +53,7 @@ DRAFTER = DrafterInfo(
     MtpOptions,
     states=BY_PATH,
     checkpoint=Checkpoint(
-        "core.methods.mtp.model",
+        "core.methods.mtp.model:FORM",
         "core.methods.mtp.model:export",
         layouts="the layouts of Qwen (of one layer), DeepSeek, GLM, MiMo and speculators",
         told=rf"^=.*MTP|{IN_FILES}|(^|\.)({'|'.join(COUNTS)})=[1-9]|^format=draftscope-last-layer$",

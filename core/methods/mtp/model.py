@@ -32,6 +32,7 @@ from core.methods.sps.model import Pair, changed, merge, model_of_layers, shared
 from core.models import checkpoint
 from core.models.adapter import PARTS
 from core.models.cache import StaticKV
+from core.models.checkpoint import DrafterForm
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
 from core.models.layer_kinds import FULL, SLIDING
@@ -207,24 +208,6 @@ def _one_alone(count: int, layout: HeadLayout) -> str:
     return f"an MTP head of {count} layers is not supported in {layout.name}'s layout"
 
 
-def load_config(folder: Path) -> MtpConfig:
-    """Raises UserError for a folder whose config names no head."""
-    config = checkpoint.load_config(folder, KIND, MtpConfig.of)
-    if config.rank or not any(folder.glob("*.safetensors")):
-        return config
-    names = checkpoint.stored_shapes(folder)
-    for layout in LAYOUTS:
-        places = [found for name in names if (found := layout.place(name, config.layers or 0))]
-        if (0, "eh_proj.weight") not in places:
-            continue
-        if layout.counted:
-            config = replace(config, depths=1 + max(depth for depth, _ in places))
-        if config.depths > 1 and not layout.several:
-            raise UserError(f"{folder}: {_one_alone(config.depths, layout)}")
-        return replace(config, layout=layout)
-    raise checkpoint.LayoutError(f"{folder} holds no tensor of an MTP head")
-
-
 # ── the network ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -347,24 +330,66 @@ def on_last_layer(model: Any, config: MtpConfig, copied: bool = False) -> MtpHea
 # ── checkpoints ──────────────────────────────────────────────────────────────────────────────────
 
 
-def outline(folder: Path) -> nn.Module:
-    """The network, or the change to the target's last layer, without its weights."""
-    config = load_config(folder)
-    with checkpoint.on_meta(folder, KIND):
-        if config.rank:
-            return Stored(config)
-        if not config.depths:
-            raise UserError(
-                f"how many MTP layers there are stands in the files, which {folder} lacks"
-            )
-        from transformers import AutoConfig, AutoModelForCausalLM
+class MtpForm(DrafterForm[MtpConfig]):
+    """An MTP head, in a folder of its own or among its target's tensors."""
 
-        raw: dict[str, Any] = dict(read_json(folder / "config.json"))  # type: ignore[call-overload]
-        if layer := raw.get("transformer_layer_config"):
-            raw = layer
-        known = AutoConfig.for_model(**raw).get_text_config()
-        known.num_hidden_layers = 1
-        return head_of(AutoModelForCausalLM.from_config(_one(known)), config)
+    targets_norms = True
+
+    def load_config(self, folder: Path) -> MtpConfig:
+        """Raises UserError for a folder whose config names no head."""
+        config = checkpoint.load_config(folder, KIND, MtpConfig.of)
+        if config.rank or not any(folder.glob("*.safetensors")):
+            return config
+        names = checkpoint.stored_shapes(folder)
+        for layout in LAYOUTS:
+            places = [found for name in names if (found := layout.place(name, config.layers or 0))]
+            if (0, "eh_proj.weight") not in places:
+                continue
+            if layout.counted:
+                config = replace(config, depths=1 + max(depth for depth, _ in places))
+            if config.depths > 1 and not layout.several:
+                raise UserError(f"{folder}: {_one_alone(config.depths, layout)}")
+            return replace(config, layout=layout)
+        raise checkpoint.LayoutError(f"{folder} holds no tensor of an MTP head")
+
+    def outline(self, folder: Path) -> nn.Module:
+        """The network, or the change to the target's last layer, without its weights."""
+        config = self.load_config(folder)
+        with checkpoint.on_meta(folder, KIND):
+            if config.rank:
+                return Stored(config)
+            if not config.depths:
+                raise UserError(
+                    f"how many MTP layers there are stands in the files, which {folder} lacks"
+                )
+            from transformers import AutoConfig, AutoModelForCausalLM
+
+            raw: dict[str, Any] = dict(read_json(folder / "config.json"))  # type: ignore[call-overload]
+            if layer := raw.get("transformer_layer_config"):
+                raw = layer
+            known = AutoConfig.for_model(**raw).get_text_config()
+            known.num_hidden_layers = 1
+            return head_of(AutoModelForCausalLM.from_config(_one(known)), config)
+
+    def read_shapes(self, folder: Path) -> dict[str, tuple[int, ...]]:
+        """Shapes of the head's tensors by our names, experts together. Raises UserError."""
+        config = self.load_config(folder)
+        found = checkpoint.read_shapes(folder, self.wanted(folder, config))
+        if config.rank:
+            return found
+        made = _named(found, config)
+        return _together(made, lambda every: (len(every), *every[0]),
+                         lambda a, b: (a[0], a[1] + b[1], *a[2:]))  # fmt: skip
+
+    def wanted(self, folder: Path, config: MtpConfig) -> Callable[[str], bool] | None:
+        """Whether a stored tensor of this name is the head's, where others lie beside it; None: all
+        are. Raises UserError."""
+        if config.rank:
+            return None
+        return lambda name: config.layout.ours(name, config) is not None
+
+
+FORM = MtpForm()
 
 
 def _one(config: Any) -> Any:
@@ -373,17 +398,6 @@ def _one(config: Any) -> Any:
         if every := getattr(config, kinds, None):
             setattr(config, kinds, every[-1:])
     return config
-
-
-def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of the head's tensors by our names, experts together. Raises UserError."""
-    config = load_config(folder)
-    found = checkpoint.read_shapes(folder, wanted(folder, config))
-    if config.rank:
-        return found
-    made = _named(found, config)
-    return _together(made, lambda every: (len(every), *every[0]),
-                     lambda a, b: (a[0], a[1] + b[1], *a[2:]))  # fmt: skip
 
 
 def _named(found: Mapping[str, Any], config: MtpConfig) -> dict[str, Any]:
@@ -410,22 +424,9 @@ def _together(
     return found
 
 
-def folders(folder: Path) -> tuple[Path, ...]:
-    """The folder that holds its weights."""
-    return (folder,)
-
-
-def wanted(folder: Path, config: MtpConfig) -> Callable[[str], bool] | None:
-    """Whether a stored tensor of this name is the head's, where others lie beside it; None: all
-    are. Raises UserError."""
-    if config.rank:
-        return None
-    return lambda name: config.layout.ours(name, config) is not None
-
-
 def read_state(folder: Path, config: MtpConfig) -> dict[str, Tensor]:
     """The head's tensors by our names; of a target's folder no other is read. Raises UserError."""
-    some = checkpoint.read_state(folder, wanted(folder, config))
+    some = checkpoint.read_state(folder, FORM.wanted(folder, config))
     if config.rank:
         return some
     return _together(_named(some, config), torch.stack, lambda a, b: torch.cat([a, b], 1))
@@ -433,7 +434,7 @@ def read_state(folder: Path, config: MtpConfig) -> dict[str, Tensor]:
 
 def load_head(language: Language, folder: Path, fast: bool = True) -> MtpHead:
     """The head in ``folder`` on the target's device. Raises UserError as ``load``."""
-    config, model = load_config(folder), language.model
+    config, model = FORM.load_config(folder), language.model
     check_fits(folder, language, config)
     state = read_state(folder, config)
     with checkpoint.on_meta(folder, KIND):

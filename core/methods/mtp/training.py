@@ -21,10 +21,10 @@ from core.learning.shards import Document
 from core.learning.student import DrafterTraining, Student, TrainingRun
 from core.methods.mtp import MtpTrainingOptions
 from core.methods.mtp.model import (
+    FORM,
     MtpConfig,
     MtpHead,
     Stored,
-    load_config,
     on_last_layer,
     read_state,
     save,
@@ -163,14 +163,14 @@ class MtpTraining(DrafterTraining):
             if (last := last_layer(target)) > 0:
                 fit_projection(head, student.embedding, corpus.train[:MOST], last)
             return student
-        if not (config := load_config(run.start)).rank:
+        if not (config := FORM.load_config(run.start)).rank:
             raise UserError(f"{run.start} is a published head, which is not trained on here")
         head = _trainable(target, config)
         head.load_state_dict(read_state(run.start, config), strict=False)
         return MtpStudent(head, target, options.steps)
 
     def ship(self, trained: Path, folder: Path) -> None:
-        config = load_config(trained)
+        config = FORM.load_config(trained)
         checkpoint.write(folder, to_json(config), read_state(trained, config), small=True)
 
 

@@ -45,7 +45,7 @@ DRAFTER = DrafterInfo(
     SpsOptions,
     states=BY_PATH,
     checkpoint=Checkpoint(
-        "core.methods.sps.model",
+        "core.methods.sps.model:FORM",
         export="core.methods.sps.model:export",
         layouts="transformers' layouts of causal language models",
         told=r"^format=draftscope-first-layers$",
@@ -56,5 +56,5 @@ DRAFTER = DrafterInfo(
     flags={"SGLang": sglang_chain, "llama.cpp": llama_cpp("draft-simple")},
 )
 METHOD = Method(
-    "SPS", "sps", "sampled-chain", 5, "a chain that a second language model draws",
+    "SPS", "sps", "sampled-chain", 64, "a chain that a second language model draws",
 )  # fmt: skip

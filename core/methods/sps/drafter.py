@@ -23,7 +23,7 @@ from core.drafting.session import MIN_LISTED, Covered, Drafter, PathSession
 from core.errors import UserError
 from core.methods.loading import check_fits, drafter_folder
 from core.methods.sps import SpsOptions
-from core.methods.sps.model import first_layers, load_adapter, load_config
+from core.methods.sps.model import FORM, first_layers, load_adapter
 from core.methods.sps.translation import Translation
 from core.models.cache import StaticKV, additive_mask
 from core.models.language import Language, load_language, load_vocabulary
@@ -42,7 +42,7 @@ def load(language: Language, folder: Path | None, options: SpsOptions) -> LmDraf
     Raises UserError when there is none, it carries a state, or shares no token with the target.
     """
     folder = drafter_folder("sps", language, folder)
-    config = load_config(folder)
+    config = FORM.load_config(folder)
     check_fits(folder, language, config)
     if config.layers is not None:
         adapter = load_adapter(folder, config).to(language.device, language.model.dtype)

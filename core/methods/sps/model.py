@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -25,8 +26,9 @@ from core.errors import UserError
 from core.methods.sps.translation import shared_tokens
 from core.models import checkpoint
 from core.models.adapter import PARTS
+from core.models.checkpoint import DrafterForm
 from core.models.hub import Source
-from core.models.language import Vocabulary, load_vocabulary
+from core.models.language import load_vocabulary
 from core.models.layers import drawn
 
 if TYPE_CHECKING:
@@ -121,50 +123,59 @@ class DraftAdapter(nn.Module):
         )
 
 
-def load_config(folder: Path) -> DraftConfig:
-    """Raises UserError for a folder that holds neither kind."""
-    if checkpoint.read_config(folder, KIND).get("format") == FORMAT:
-        return checkpoint.load_config(folder, KIND, DraftConfig.of)
-    _config(folder)
-    return DraftConfig()
+class DraftForm(DrafterForm[DraftConfig]):
+    """A draft model of its own, or a change to the target's first layers."""
+
+    def load_config(self, folder: Path) -> DraftConfig:
+        """Raises UserError for a folder that holds neither kind."""
+        if checkpoint.read_config(folder, KIND).get("format") == FORMAT:
+            return checkpoint.load_config(folder, KIND, DraftConfig.of)
+        _config(folder)
+        return DraftConfig()
+
+    def outline(self, folder: Path) -> nn.Module:
+        """The model, or the adapter, without its weights."""
+        config = self.load_config(folder)
+        with checkpoint.on_meta(folder, KIND):
+            if config.layers is not None:
+                return DraftAdapter(config)
+            from transformers import AutoModelForCausalLM
+
+            return AutoModelForCausalLM.from_config(_config(folder), trust_remote_code=False)
+
+    def read_shapes(self, folder: Path) -> dict[str, tuple[int, ...]]:
+        """Shapes of the file's tensors that the model has; a head tied to the embedding is there.
+
+        transformers renames the tensors of some families as it loads them, and says then what is
+        missing: theirs count as there.
+        """
+        known, found = checkpoint.shapes(self.outline(folder)), checkpoint.read_shapes(folder)
+        if self.load_config(folder).layers is None:
+            if _config(folder).get_text_config().tie_word_embeddings:
+                found.setdefault("lm_head.weight", known.get("lm_head.weight", ()))
+            if 2 * len(found.keys() & known.keys()) >= len(known):
+                return known | {name: found[name] for name in known if name in found}
+        return {name: shape for name, shape in found.items() if name in known}
+
+    def folders(self, folder: Path) -> tuple[Path, ...]:
+        """The folders that hold its weights: none where all are the target's."""
+        config = self.load_config(folder)
+        return (folder,) if config.layers is None or config.rank else ()
+
+    def covers(
+        self, folder: Path, config: DraftConfig, target: str | None
+    ) -> tuple[int | None, bool]:
+        """Of a draft model with a tokenizer of its own: how many of the target's tokens it has."""
+        if not config.apart:
+            return super().covers(folder, config, target)
+        with suppress(UserError):  # a tokenizer that cannot be read
+            if target is not None:
+                own = load_vocabulary(str(folder))
+                return len(shared_tokens(load_vocabulary(target), own)), True
+        return None, True
 
 
-def tokens_of(folder: Path, target: Vocabulary) -> int:
-    """How many of the target's tokens a draft model of its own has. Raises UserError where its
-    tokenizer cannot be read."""
-    return len(shared_tokens(target, load_vocabulary(str(folder))))
-
-
-def outline(folder: Path) -> nn.Module:
-    """The model, or the adapter, without its weights."""
-    config = load_config(folder)
-    with checkpoint.on_meta(folder, KIND):
-        if config.layers is not None:
-            return DraftAdapter(config)
-        from transformers import AutoModelForCausalLM
-
-        return AutoModelForCausalLM.from_config(_config(folder), trust_remote_code=False)
-
-
-def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of the file's tensors that the model has; a head tied to the embedding is there.
-
-    transformers renames the tensors of some families as it loads them, and says then what is
-    missing: theirs count as there.
-    """
-    known, found = checkpoint.shapes(outline(folder)), checkpoint.read_shapes(folder)
-    if load_config(folder).layers is None:
-        if _config(folder).get_text_config().tie_word_embeddings:
-            found.setdefault("lm_head.weight", known.get("lm_head.weight", ()))
-        if 2 * len(found.keys() & known.keys()) >= len(known):
-            return known | {name: found[name] for name in known if name in found}
-    return {name: shape for name, shape in found.items() if name in known}
-
-
-def folders(folder: Path) -> tuple[Path, ...]:
-    """The folders that hold its weights: none where all are the target's."""
-    config = load_config(folder)
-    return (folder,) if config.layers is None or config.rank else ()
+FORM = DraftForm()
 
 
 def load_adapter(folder: Path, config: DraftConfig) -> DraftAdapter:
@@ -245,7 +256,7 @@ def merge(layer: nn.Module) -> None:
 def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
     """Write the target's changed first layers as a model of their own with the target's tokenizer,
     in transformers' layout. Raises UserError for a folder that holds such a model already."""
-    config = load_config(folder)
+    config = FORM.load_config(folder)
     if config.layers is None:
         raise UserError(f"{folder} holds a whole model, in transformers' layout already")
     language = load_target()

@@ -16,11 +16,11 @@ from core.learning.corpus import Blocks, Corpus
 from core.learning.student import DrafterTraining, Labels, Student, TrainingRun
 from core.methods.sps import SpsTrainingOptions
 from core.methods.sps.model import (
+    FORM,
     DraftAdapter,
     DraftConfig,
     first_layers,
     load_adapter,
-    load_config,
     save_adapter,
 )
 from core.models.adapter import PARTS
@@ -70,7 +70,7 @@ class SpsTraining(DrafterTraining):
     def student(self, run: TrainingRun, options: SpsTrainingOptions, corpus: Corpus) -> SpsStudent:
         target = run.language.model
         if run.start:
-            config = load_config(run.start)
+            config = FORM.load_config(run.start)
             if not config.rank:
                 raise UserError(f"{run.start} holds nothing that was trained: leave --start out")
             adapter = load_adapter(run.start, config).float().requires_grad_(True)
@@ -78,7 +78,7 @@ class SpsTraining(DrafterTraining):
         return SpsStudent(DraftAdapter(new_config(target, options)), target)
 
     def ship(self, trained: Path, folder: Path) -> None:
-        save_adapter(load_adapter(trained, load_config(trained)), folder, small=True)
+        save_adapter(load_adapter(trained, FORM.load_config(trained)), folder, small=True)
 
 
 TRAINING = SpsTraining()

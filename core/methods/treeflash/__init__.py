@@ -83,7 +83,7 @@ DRAFTER = DrafterInfo(
     TreeFlashOptions,
     states=BY_PREVIOUS,
     checkpoint=Checkpoint(
-        "core.methods.treeflash.model",
+        "core.methods.treeflash.model:FORM",
         "core.methods.treeflash.model:export",
         told=r"^treeflash_config\.",
     ),

@@ -19,7 +19,7 @@ from core.drafting.work import DraftWork
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.loading import check_fits, drafter_folder
 from core.methods.treeflash import BEHIND, TreeFlashOptions
-from core.methods.treeflash.model import TreeFlashModel, load_model
+from core.methods.treeflash.model import FORM, TreeFlashModel
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
 from core.rounds.draft import MARGINAL, Array, Candidates
@@ -31,7 +31,7 @@ def load(language: Language, folder: Path | None, options: TreeFlashOptions) -> 
     Raises UserError when there is none or it was made for another target.
     """
     folder = drafter_folder("treeflash", language, folder)
-    model = load_model(folder, language.model.dtype, language.device)
+    model = FORM.load_model(folder, language.model.dtype, language.device)
     check_fits(folder, language, model.config)
     model.ar_approximation.halve()
     use_fast_layers(model, language.model.dtype, language.device)

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from core.errors import UserError
 from core.methods.dflash.model import DFlashConfig, DFlashModel
 from core.models import checkpoint
-from core.models.checkpoint import LayoutError
+from core.models.checkpoint import DrafterForm, LayoutError
 from core.models.language import Language
 from core.models.layers import RMSNorm
 
@@ -116,11 +116,6 @@ def save_model(
     checkpoint.write(folder, config, state, small)
 
 
-def load_config(folder: Path) -> DFlashConfig:
-    """Raises UserError when the folder holds no readable TreeFlash config."""
-    return checkpoint.load_config(folder, "TreeFlash", DFlashConfig.from_json)
-
-
 def parts(folder: Path) -> dict[str, Path]:
     """Folders that hold the tensors, by the prefix their names get.
 
@@ -139,40 +134,49 @@ def parts(folder: Path) -> dict[str, Path]:
     return {"": folder, "model.": folder.parent / shared}
 
 
-def folders(folder: Path) -> list[Path]:
-    """Every folder that holds the checkpoint's weights."""
-    return list(parts(folder).values())
+class TreeFlashForm(DrafterForm[DFlashConfig]):
+    """A backbone with its head, or a head beside the folder of its backbone."""
+
+    def load_config(self, folder: Path) -> DFlashConfig:
+        """Raises UserError when the folder holds no readable TreeFlash config."""
+        return checkpoint.load_config(folder, "TreeFlash", DFlashConfig.from_json)
+
+    def folders(self, folder: Path) -> list[Path]:
+        """Every folder that holds the checkpoint's weights."""
+        return list(parts(folder).values())
+
+    def read_shapes(self, folder: Path) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of all tensors, the backbone's too. Raises UserError."""
+        found = ((at, checkpoint.read_shapes(where)) for at, where in parts(folder).items())
+        return {at + name: shape for at, shapes in found for name, shape in shapes.items()}
+
+    def outline(self, folder: Path) -> TreeFlashModel:
+        """The model a folder's config and headers describe, without weights. Raises UserError."""
+        config = self.load_config(folder)
+        ug = self.read_shapes(folder).get("ar_approximation.ug.weight", ())
+        if len(ug) != 2:
+            raise LayoutError(f"{folder}: tensor ar_approximation.ug.weight is missing")
+        with checkpoint.on_meta(folder, "TreeFlash"):
+            return TreeFlashModel(config, ug[0] // 2)
+
+    def load_model(
+        self, folder: Path, dtype: torch.dtype, device: torch.device | str
+    ) -> TreeFlashModel:
+        """Load a published checkpoint, or one that shares its backbone with a DFlash folder.
+
+        Raises UserError when a tensor is missing, surplus or of another shape.
+        """
+        model, state = self.outline(folder), dict[str, Tensor]()
+        for at, where in parts(folder).items():
+            state |= {at + name: tensor for name, tensor in checkpoint.read_state(where).items()}
+        return checkpoint.fill(model, state, folder).to(device=device, dtype=dtype).eval()
 
 
-def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the checkpoint's tensors, from the files' headers. Raises UserError."""
-    found = ((at, checkpoint.read_shapes(where)) for at, where in parts(folder).items())
-    return {at + name: shape for at, shapes in found for name, shape in shapes.items()}
-
-
-def outline(folder: Path) -> TreeFlashModel:
-    """The model a folder's config and headers describe, without weights. Raises UserError."""
-    config = load_config(folder)
-    ug = read_shapes(folder).get("ar_approximation.ug.weight", ())
-    if len(ug) != 2:
-        raise LayoutError(f"{folder}: tensor ar_approximation.ug.weight is missing")
-    with checkpoint.on_meta(folder, "TreeFlash"):
-        return TreeFlashModel(config, ug[0] // 2)
-
-
-def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> TreeFlashModel:
-    """Load a published checkpoint, or one of ours that shares its backbone with a DFlash folder.
-
-    Raises UserError when a tensor is missing, surplus or of another shape.
-    """
-    model, state = outline(folder), dict[str, Tensor]()
-    for at, where in parts(folder).items():
-        state |= {at + name: tensor for name, tensor in checkpoint.read_state(where).items()}
-    return checkpoint.fill(model, state, folder).to(device=device, dtype=dtype).eval()
+FORM = TreeFlashForm()
 
 
 def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
     """Write a checkpoint of ours in the official form, joined with its backbone."""
-    model = load_model(folder, torch.bfloat16, "cpu")
+    model = FORM.load_model(folder, torch.bfloat16, "cpu")
     save_model(model, out)
     return model

@@ -25,7 +25,7 @@ from core.methods.dflash import model as dflash
 from core.methods.dflash.training import backbone_rows
 from core.methods.registry import shipped
 from core.methods.treeflash import TreeFlashTrainingOptions
-from core.methods.treeflash.model import TreeFlashModel, initial_model, load_model, save_model
+from core.methods.treeflash.model import FORM, TreeFlashModel, initial_model, save_model
 
 
 class TreeFlashStudent(Student[TreeFlashModel]):
@@ -75,7 +75,7 @@ class TreeFlashTraining(DrafterTraining):
         """A head that changes nothing yet, or the start's, on the backbone that the options name,
         else the run's own, else the start's or the shipped one."""
         folder, device = self._backbone(run, options), run.language.device
-        model = load_model(run.start, torch.float32, device) if run.start else None
+        model = FORM.load_model(run.start, torch.float32, device) if run.start else None
         if folder is None and model is None:
             raise UserError(
                 "TreeFlash needs a DFlash backbone: train one first, or give --backbone"
@@ -92,7 +92,7 @@ class TreeFlashTraining(DrafterTraining):
         return TreeFlashStudent(model, run.language.model, joint)
 
     def ship(self, trained: Path, folder: Path) -> None:
-        model = load_model(trained, torch.float32, "cpu")
+        model = FORM.load_model(trained, torch.float32, "cpu")
         save_model(model, folder, small=True, backbone="dflash")
 
     def _backbone(self, run: TrainingRun, options: TreeFlashTrainingOptions) -> Path | None:

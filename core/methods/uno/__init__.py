@@ -49,7 +49,7 @@ DRAFTER = DrafterInfo(
     "core.methods.uno.drafter:load",
     UnoOptions,
     checkpoint=Checkpoint(
-        "core.methods.uno.model",
+        "core.methods.uno.model:FORM",
         layouts="PEFT's layout of a LoRA, and as a denoiser of this program",
         told=r"^peft_type=LORA$|^format=draftscope-gated-denoiser$",
         shipped="denoiser",

@@ -21,7 +21,7 @@ from core.errors import UserError
 from core.methods.loading import check_fits, drafter_folder
 from core.methods.sps.drafter import LmDrafter
 from core.methods.uno import UnoOptions
-from core.methods.uno.model import UnoConfig, adapted, load_config, load_tensors
+from core.methods.uno.model import FORM, UnoConfig, adapted, load_tensors
 from core.models.adapter import GatedAdapter
 from core.models.language import Language
 from core.models.layer_kinds import carries_state
@@ -34,7 +34,7 @@ def load(language: Language, folder: Path | None, options: UnoOptions) -> UnoDra
     Raises UserError when there is none or it does not fit, and for a target that carries a state.
     """
     folder = drafter_folder("uno", language, folder)
-    config = load_config(folder)
+    config = FORM.load_config(folder)
     check_fits(folder, language, config)
     if carries_state(language.model.config):
         raise UserError("uno drafts with targets that attend in every layer: this one has a state")

@@ -22,6 +22,7 @@ from core.errors import UserError
 from core.methods.sps.model import model_of_layers, shared
 from core.models import adapter, checkpoint
 from core.models.adapter import MASK, PARTS, GatedAdapter, check_pairs
+from core.models.checkpoint import DrafterForm
 from core.models.hub import CONFIG, config_file
 
 if TYPE_CHECKING:
@@ -85,20 +86,6 @@ def _place(folder: Path) -> Path:
     return (folder / config_file(folder)).parent
 
 
-def load_config(folder: Path) -> UnoConfig:
-    """Raises UserError for a folder that holds no adapter."""
-    if (name := config_file(folder)) == CONFIG[0]:
-        own = adapter.load_config(folder)
-        return UnoConfig(own.rank, own.scale, own.mask_token_id, own.block_size, False)
-    raw = checkpoint.read_config(folder, KIND, name)
-    return checkpoint.parsed(raw, folder, KIND, UnoConfig.of_peft)
-
-
-def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors, by ``layers.N.PART.a`` and ``.b``. Raises UserError."""
-    return _named(checkpoint.read_shapes(_place(folder)), folder)
-
-
 def _named(stored: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Stored tensors, or their shapes, by our names. Raises UserError for one of another name."""
     found = {}
@@ -113,30 +100,47 @@ def _named(stored: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return found
 
 
-def outline(folder: Path) -> nn.Module:
-    """The adapter without its weights: which layers it changes, its own tensors tell. Raises
-    UserError where they are not pairs of the config's rank."""
-    shapes, made = read_shapes(folder), nn.Module()
-    check_pairs(folder, shapes, load_config(folder).rank)
-    for name, shape in shapes.items():
-        part = made
-        *above, last = name.split(".")
-        for each in above:
-            if not hasattr(part, each):
-                part.add_module(each, nn.Module())
-            part = part.get_submodule(each)
-        part.register_parameter(last, nn.Parameter(torch.empty(shape, device="meta"), False))
-    return made
+class UnoForm(DrafterForm[UnoConfig]):
+    """A gated adapter of the target, in our layout or as PEFT stores it."""
+
+    def load_config(self, folder: Path) -> UnoConfig:
+        """Raises UserError for a folder that holds no adapter."""
+        if (name := config_file(folder)) == CONFIG[0]:
+            own = adapter.load_config(folder)
+            return UnoConfig(own.rank, own.scale, own.mask_token_id, own.block_size, False)
+        raw = checkpoint.read_config(folder, KIND, name)
+        return checkpoint.parsed(raw, folder, KIND, UnoConfig.of_peft)
+
+    def read_shapes(self, folder: Path) -> dict[str, tuple[int, ...]]:
+        """Shapes of the tensors, by ``layers.N.PART.a`` and ``.b``. Raises UserError."""
+        return _named(checkpoint.read_shapes(_place(folder)), folder)
+
+    def outline(self, folder: Path) -> nn.Module:
+        """The adapter without its weights: which layers it changes, its own tensors tell. Raises
+        UserError where they are not pairs of the config's rank."""
+        shapes, made = self.read_shapes(folder), nn.Module()
+        check_pairs(folder, shapes, self.load_config(folder).rank)
+        for name, shape in shapes.items():
+            part = made
+            *above, last = name.split(".")
+            for each in above:
+                if not hasattr(part, each):
+                    part.add_module(each, nn.Module())
+                part = part.get_submodule(each)
+            part.register_parameter(last, nn.Parameter(torch.empty(shape, device="meta"), False))
+        return made
+
+    def folders(self, folder: Path) -> tuple[Path, ...]:
+        """The folders that hold its weights."""
+        return (_place(folder),)
 
 
-def folders(folder: Path) -> tuple[Path, ...]:
-    """The folders that hold its weights."""
-    return (_place(folder),)
+FORM = UnoForm()
 
 
 def load_tensors(folder: Path) -> dict[str, Tensor]:
     """The adapter's tensors by our names. Raises UserError for those that do not fit its config."""
-    check_pairs(folder, read_shapes(folder), load_config(folder).rank)
+    check_pairs(folder, FORM.read_shapes(folder), FORM.load_config(folder).rank)
     return _named(checkpoint.read_state(_place(folder)), folder)
 
 
