@@ -226,3 +226,25 @@ def test_keys_present_help_and_leave(visit: Open):
     page.keyboard.press("Escape")
     page.wait_for_function("() => !document.fullscreenElement")
     expect(page.locator("#ds-present")).to_be_focused()
+
+
+def test_keys_stay_in_what_is_presented(visit: Open, address: str):
+    page = visit(f"{address}/#view=calibration&trace=chat-dart")
+    expect(page.locator(".ds-findings li").first).to_be_visible()
+    page.locator("#ds-present").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function(FULL)
+    shown = page.locator(".ds-presenting")
+    expect(shown).to_be_focused()
+    page.wait_for_timeout(400)  # the window has its new size
+    page.keyboard.press("PageDown")  # it is what the keys scroll
+    page.wait_for_function("() => document.querySelector('.ds-presenting').scrollTop > 50")
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        inside = (
+            "(e) => e.contains(document.activeElement) || document.activeElement.matches('body')"
+        )
+        assert shown.evaluate(inside)
+    page.keyboard.press("Escape")
+    expect(page.locator("#ds-present")).to_be_focused()
+    expect(page.locator("[inert]")).to_have_count(0)
