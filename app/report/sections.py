@@ -173,7 +173,7 @@ def _unpaired(tables: Tables, frame: Frame) -> Iterator[str]:
 
 # ── the parts ────────────────────────────────────────────────────────────────────────────────────
 
-_RATES = "observed acceptance acceptance_low tvd tvd_low"
+_RATES = "observed acceptance acceptance_low probed tvd tvd_low"
 
 TAU = Section(
     "Block efficiency τ, tokens per round, with its 95 % interval", "tau",
@@ -223,7 +223,7 @@ REPORT = (
     Section(
         "By depth", "per-depth",
         "depth observed tested accepted acceptance acceptance_low tested_acceptance marginal top1 "
-        "tvd tvd_low coverage_1 coverage_4 coverage_16",
+        "probed tvd tvd_low coverage_1 coverage_4 coverage_16",
         keep=_first_depths, each=("method",),
     ),
     Section(
@@ -298,7 +298,8 @@ def notes(tables: Tables) -> Iterator[str]:
     runs = tables.runs
     yield (
         "Observed: the parent was accepted; deeper positions count nowhere. Tested: something was "
-        "drafted there. τ counts whole accepted paths."
+        "drafted there. Probed: p and all of q are known there; TVD and C are means over these. "
+        "τ counts whole accepted paths."
     )
     if cut := int(runs["cut"].sum()):
         yield (
