@@ -135,8 +135,10 @@ function editWords([position, token, p]) {
   return [String(position), token, p === null ? "" : percent(p)];
 }
 
-function lookOf({ large, tight }, status) {
-  return `ds-node ${status}${large ? " large" : ""}${tight ? " tight" : ""}`;
+function lookOf({ large, tight, flat }, status) {
+  return ["ds-node", status, large && "large", tight && "tight", flat && "flat"]
+    .filter(Boolean)
+    .join(" ");
 }
 
 /** The line of a box's token. */
