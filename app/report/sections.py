@@ -147,7 +147,7 @@ def _no_interval(tables: Tables, frame: Frame) -> Iterator[str]:
 
 
 def doubts(tables: Tables, frame: Frame) -> Iterator[str]:
-    """What a table of pairs does not tell, of the pairs in it."""
+    """Say of the pairs in a table what it cannot tell of them."""
     from app.view.comparison import sampled
 
     if (frame["prompts"] < FEW_UNITS).any():
