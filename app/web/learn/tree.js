@@ -106,7 +106,7 @@ export class LessonTree extends TreeView {
       shaped = (shape) => new LessonPlan(round, shape, within),
       plan = shaped("");
     const presented = !this._room.tools;
-    if (this._whole(plan) >= (presented ? MOST_SCALE : LARGE_SCALE)) return plan;
+    if (!presented && this._whole(plan) >= LARGE_SCALE) return plan;
     const shapes = round.notes || this._whole(plan) >= READ_SCALE ? ["narrow"] : ["flat", "narrow"];
     const room = presented ? SLIM_SHARE * window.innerWidth : SLIM_ROOM;
     if (this.frameBox.clientWidth < room && !round.sources) shapes.push("slim");
