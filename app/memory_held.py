@@ -22,7 +22,7 @@ FLOAT = 4  # bytes
 
 
 def lines() -> Iterator[str]:
-    """For people. Loads the model. Raises UserError where it cannot be loaded."""
+    """Yield its lines for people. Loads the model. Raises UserError where it cannot be loaded."""
     from core.decoding.engine import Engine
 
     engine = Engine(device="cpu")

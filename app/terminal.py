@@ -10,10 +10,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import IO
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions
 from rich.table import Table
 from rich.text import Text
 
@@ -22,9 +24,12 @@ from core.visible import flowing
 
 BAR = 24  # characters of the longest bar
 EIGHTHS = " ▏▎▍▌▋▊▉█"
+GAP, LEAST, SHORT = 2, 12, 8  # cells between columns, of one of words, of a head of one line
 SPARSE_SECONDS = 10.0
 SOON = 2.0  # seconds of reading or computing of which nothing is said
 LIBRARIES = {"huggingface_hub": "HF_HUB_VERBOSITY", "transformers": "TRANSFORMERS_VERBOSITY"}
+
+Row = Sequence[str]
 
 
 class _Console(Console):
@@ -54,14 +59,75 @@ def one_line(text: str, limit: int | None) -> str:
     return flat if limit is None or len(flat) <= limit else flat[: limit - 1] + "…"
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] = ()) -> Table:
+def table(heads: Sequence[str], rows: Sequence[Row], left: Sequence[str] = ()) -> FittingTable:
     """Numbers to the right, the columns named in ``left`` to the left."""
-    made = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
-    for name in columns:
-        made.add_column(name, justify="left" if name in left else "right", no_wrap=True)
-    for row in rows:
-        made.add_row(*(Text(cell) for cell in row))
-    return made
+    return FittingTable(heads, rows, left)
+
+
+@dataclass(frozen=True)
+class FittingTable:
+    """A table that fits the terminal: columns for which there is no room stand below, beside the
+    first ones, which tell the rows apart. Words and heads go on in the next line; no number is cut.
+
+    left  heads of the columns that hold words
+    """
+
+    heads: Sequence[str]
+    rows: Sequence[Row]
+    left: Sequence[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | str]:
+        columns, room = range(len(self.heads)), options.max_width + GAP
+        wide = [GAP + max(map(cell_len, self._column(at))) for at in columns]
+        if sum(wide) <= room:
+            yield self._part(columns, wide)
+            return
+        first = columns[: self._first]
+        wide = [GAP + self._least(at) for at in columns]
+        words = [at for at in first if self.heads[at] in self.left]
+        most = max((room * 2 // 5) // max(len(words), 1), LEAST)  # of what stands again
+        for at in words:
+            wide[at] = min(wide[at], most)
+        left = room - sum(wide[at] for at in first)
+        wide = [w if at in first else max(min(w, left), GAP + 1) for at, w in enumerate(wide)]
+        part = list[int]()
+        for at in columns[len(first) :]:
+            if part and sum(wide[n] for n in part) + wide[at] > left:
+                yield self._part([*first, *part], wide)
+                yield ""
+                part = []
+            part.append(at)
+        yield self._part([*first, *part], wide)
+
+    @property
+    def _first(self) -> int:
+        """How many columns tell the rows apart; 1 where all do not."""
+        for count in range(1, len(self.heads)):
+            if len({tuple(row[:count]) for row in self.rows}) == len(self.rows):
+                return count
+        return 1
+
+    def _column(self, at: int) -> list[str]:
+        return [self.heads[at], *(row[at] for row in self.rows)]
+
+    def _least(self, at: int) -> int:
+        """Cells of a column whose head goes on in the next line."""
+        head, *cells = self._column(at)
+        words = head.split() if cell_len(head) > SHORT else [head]
+        return max(map(cell_len, [*words, *cells]))
+
+    def _part(self, columns: Sequence[int], wide: Sequence[int]) -> Table:
+        shown = any(self.heads[at] for at in columns)
+        made = Table(box=None, pad_edge=False, header_style="bold", show_header=shown)
+        for at in columns:
+            left = self.heads[at] in self.left
+            justify, overflow = "left" if left else "right", "fold"
+            made.add_column(
+                self.heads[at], justify=justify, overflow=overflow, width=wide[at] - GAP
+            )
+        for row in self.rows:
+            made.add_row(*(Text(row[at]) for at in columns))
+        return made
 
 
 def bar(value: float, largest: float, width: int = BAR) -> str:

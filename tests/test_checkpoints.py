@@ -26,6 +26,7 @@ from core.methods.dflash.model import FORM
 from core.methods.registry import find_method, split
 from core.rounds.draft import Draft
 from core.rounds.round import Round, Verdict
+from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from tests import toys
 from tests.fakes import make_header, make_run
@@ -361,8 +362,12 @@ def test_the_command_decodes_and_compares(folder, tmp_path, capsys):
         "ddtree B=8 drafter=after", "ddtree B=8 drafter=drafter",
     )  # fmt: skip
     assert found["tau"][0]["texts"] == 3 and {r["measure"] for r in found["by_depth"]} >= {"tvd"}
+    first = next(r for r in found["by_depth"] if (r["measure"], r["depth"]) == ("acceptance", 1))
+    traces = [read_trace(file) for file in (tmp_path / "c" / "traces").iterdir()]
+    assert first["count"] + first["other_count"] == sum(len(t.rounds) for t in traces)
     assert cli.main(words) == 0  # nothing is decoded again
-    assert "By depth, paired by text" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "By depth, paired by text" in out and "Fewer than 5 prompts give a difference" in out
     assert cli.main(["report", str(tmp_path / "c" / "traces")]) == 0
     assert "By depth, paired by text" in capsys.readouterr().out
 

@@ -18,10 +18,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
+from rich.console import Console
 
-from app.terminal import GrowingText, bar
+from app.terminal import GrowingText, bar, table
 from app.trace_log import nth_path
 from core.methods.names import METHODS
 from core.methods.registry import listed
@@ -530,6 +532,34 @@ def test_growing_text_waits_for_half_characters(capsys):
     assert capsys.readouterr().out == "aé␛"
     text.show("aé\x1b\ufffd", final=True)
     assert capsys.readouterr().out == "\ufffd"
+
+
+def test_a_table_that_is_too_wide_goes_on_below_and_cuts_nothing():
+    heads = ("method", "depth", "observed", "tested nodes", "a long share")
+    rows = [("a name of many words", str(n), "12,345", "0.123", f"[0.{n}, 9.9]") for n in (1, 2)]
+    out = Console(file=io.StringIO(), width=34)
+    out.print(table(heads, rows, left=("method",)))
+    assert [line.rstrip() for line in cast(io.StringIO, out.file).getvalue().splitlines()] == [
+        "method        depth  observed",
+        "a name of         1    12,345",
+        "many words",
+        "a name of         2    12,345",
+        "many words",
+        "",
+        "                     tested",
+        "method        depth   nodes",
+        "a name of         1   0.123",
+        "many words",
+        "a name of         2   0.123",
+        "many words",
+        "",
+        "                         a long",
+        "method        depth       share",
+        "a name of         1  [0.1, 9.9]",
+        "many words",
+        "a name of         2  [0.2, 9.9]",
+        "many words",
+    ]
 
 
 def test_bar_is_exact_to_an_eighth_and_shows_the_smallest():

@@ -105,6 +105,7 @@ def test_accepted_tvd_and_coverage_are_those_of_real_runs(
         for depth in range(1, len(row["tvd"]) + 1):
             seen = [each for r in real if (each := probed(r, depth)) is not None]
             tvd, coverage = np.mean(seen, 0)
+            assert row["probed"][depth - 1] == len(seen)
             assert row["tvd"][depth - 1] == pytest.approx(tvd, rel=2e-3, abs=1e-5)
             assert row["coverage"][depth - 1] == pytest.approx(coverage, rel=2e-3, abs=1e-5)
         assert not any(probed(r, len(row["tvd"]) + 1) for r in real)

@@ -245,7 +245,7 @@ def test_eagle_3_is_judged_over_many_prompts_and_not_by_one_answer(made: dict):
     )
     tau, tau2, own_tau = (numbers.number(row["tau"], 2) for row in (own, other, head))
     assert f"{tau} tokens with EAGLE-3 and {tau2} with DDTree" in told
-    assert "overlap: they do not tell which is ahead" in told
+    assert "overlap, so nobody can tell which is ahead" in told
     assert f"{own_tau} tokens with the head and {tau} with EAGLE-3" in beside
 
 
@@ -521,14 +521,30 @@ def test_the_last_chapter_shows_the_reports_numbers(made: dict):
 
 def test_a_method_keeps_its_colour_from_figure_to_figure_of_the_last_chapter(made: dict):
     colours: dict[str, set[str]] = {}
-    for step in (made["chapters"][-1]["steps"][at] for at in (0, 1, 3)):
+    for step in made["chapters"][-1]["steps"][:7]:
         for each in step["side"]["figures"][0]["data"]:
-            if each["meta"].get("points"):
-                name = each["meta"]["name"].removesuffix(", chain of 7")
+            if each.get("meta", {}).get("points"):
+                name = re.sub(r", chain of 7$|'s q′?$", "", each["meta"]["name"])
                 colours.setdefault(name, set()).add(each["marker"]["color"])
-    assert {"DFlash", *(name for name in measured.ORDER)} <= colours.keys()
-    assert all(len(each) == 1 for each in colours.values())
-    assert len(set.union(*colours.values())) == len(colours)
+    methods = [colours.pop(name) for name in measured.ORDER]
+    assert all(len(each) == 1 for each in methods)
+    assert len(set.union(*methods)) == len(methods)
+    assert not set.union(*methods) & set.union(*colours.values())  # of what is no method
+
+
+def test_a_token_has_one_spelling(made: dict):
+    """Words, lists and the run's text show the blanks at a token's ends, as boxes do."""
+    steps = [step for ch in made["chapters"] for step in ch["steps"]]
+    spans = [s for step in steps for text in step["text"] for s in text if isinstance(s, dict)]
+    sides = [step["side"] for step in steps if step["side"]]
+    texts = [row["groups"] for side in sides for row in side.get("rows", ()) if "groups" in row]
+    said = {
+        *(span["token"] for span in spans if "token" in span),
+        *(item["label"] for side in sides for item in side.get("items", ())),
+        *(piece for side in sides for piece in side.get("plain", ())),
+        *(piece for groups in texts for group in groups for piece in group),
+    }
+    assert "␣night" in said and not [each for each in said if each != each.strip()]
 
 
 def test_what_more_nodes_bring_is_the_ratio_of_the_line_s_ends(made: dict):

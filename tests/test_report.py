@@ -46,8 +46,8 @@ def test_one_trace(call):
     assert (code, err) == (0, "")
     for words in ("Block efficiency τ", "By depth: ddtree B=6", "Why branches ended", "observed",
                   "What became of drafted nodes", "Why the walks ended, by the depth",
-                  "pruned by budget", "Is q a probability?", "ECE", "trace-v1.jsonl, round",
-                  "interval"):  # fmt: skip
+                  "pruned by budget", "Probed: p and all of q", "Is q a probability?", "ECE",
+                  "trace-v1.jsonl, round", "interval"):  # fmt: skip
         assert words in out, words
     line = next(x for x in out.splitlines() if x.startswith("ddtree B=6 ") and "rounds" in x)
     trace = read_trace(GOLDEN)

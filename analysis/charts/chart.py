@@ -175,7 +175,7 @@ def _labels(series: Sequence[Placed], about: About, choice: str) -> list[Json]:
     return [
         {"text": "<br>".join(map(html.escape, words)), "x": 1, "xref": "paper", "y": y,
          "xanchor": "left", "align": "left", "showarrow": False, "xshift": 4,
-         "font": {"color": each.colour, "size": 11.5}}
+         "font": {"color": each.colour, "size": 12}}
         for each, words, y in zip(own, lines, _apart(ends, heights, low, high), strict=True)
     ]  # fmt: skip
 

@@ -140,7 +140,7 @@ def reported(folder: Path) -> Expected | None:
 
 
 def _of_curves(curves: Sequence[Curve]) -> Expected:
-    """Of text that was held out, where there is some."""
+    """Prefer text that was held out, where there is some."""
     held = [curve for curve in curves if not curve.text.startswith("train")] or list(curves)
     own = [curve for curve in held if curve.text == held[0].text]
     size = max(len(curve.values) for curve in own)

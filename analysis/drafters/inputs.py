@@ -46,8 +46,8 @@ def all_layers(subject: Subject, step: int) -> Iterator[Patch]:
 
 
 def one_layer(subject: Subject, step: int) -> Iterator[Patch]:
-    """One of several layers so many further. Words: it, the other, and where it stands if that has
-    to be told."""
+    """Move one of several layers by ``step``. Words: it, the other, and its place if that has to be
+    told."""
     layers = subject.layers
     for at, layer in enumerate(layers if len(layers) > 1 else ()):
         if subject.reads(layer + step):
@@ -113,8 +113,8 @@ def normed(rows: Tensor) -> Tensor:
 
 
 def last_state(subject: Subject, change: Callable[..., Any]) -> Iterator[Patch]:
-    """Where it reads the target's last state alone: ``change(it, the one before the target's final
-    norm, that norm)`` instead."""
+    """Give ``change(last, before, norm)`` to a drafter that reads the target's last state alone;
+    ``before`` is the state before the target's final norm."""
     final = final_norm(subject.language) if subject.layers else None
     if final is not None and subject.layers == (subject.target_layers - 1,):
         yield Patch(features=lambda at: change(at.after(subject.layers), at.before, final))

@@ -51,7 +51,7 @@ class Signature(Measured):
 
     @property
     def acceptance(self) -> Array:
-        """By depth, [L]: of the places whose chain was right before, how many are right there; NaN
+        """The share that is right at each depth [L] of the places whose chain was right before; NaN
         where none was."""
         alive = self.right.cumprod(1).sum(0)
         before = np.concatenate([[len(self.right)], alive[:-1]])
@@ -138,7 +138,7 @@ class Wiring:
 
     @property
     def _chance(self) -> float:
-        """That one trial looks better and is not, so that CHANCE is that of all."""
+        """The chance that one trial looks better and is not; that of all of them is CHANCE."""
         return CHANCE / max(1, len(self.mistakes))
 
     def _beyond(self, chance: float, values: Array, at: Array) -> bool:
@@ -291,7 +291,7 @@ class Wiring:
         )
 
     def _own_state(self) -> str:
-        """Of an MTP head that is not known to be good or miswired."""
+        """A remark on an MTP head that is not known to be good or miswired."""
         own = self._named(OWN_STATE)
         if self.verdict in (NAMED, GOOD) or own is None or not self._nearer(own):
             return ""

@@ -232,8 +232,8 @@ def _best_text(trained: Frame) -> Frame:
 
 
 def _parts(trained: Frame, served: Frame) -> Iterator[str]:
-    """Where the served accuracy first is below the trained one: with 95 % confidence over all
-    depths together, where both tell over how many places they are."""
+    """Say at which depth the served accuracy first is below the trained one: with 95 % confidence
+    over all depths together, where both tell over how many places they are."""
     exact = (trained["measure"] == AFTER).all()
     compared, both = 0, trained.index.intersection(served.index)
     z = z_of_several(len(both) if exact else 1)
@@ -271,7 +271,7 @@ def _sure(row: Frame, z: float) -> tuple[float, float]:
 
 
 def _below(one: Frame, other: Frame, depth: int) -> str:
-    """That the served accuracy is below the trained one, and what that suggests."""
+    """Say that the served accuracy is below the trained one, and what that suggests."""
     told = np.isfinite(other["over"])
     over = interval(other["low"], other["high"]) if told else UNTOLD
     if told:

@@ -94,7 +94,7 @@ class Subject:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Patch:
-    """Where a trial differs from the configuration.
+    """The difference between a trial and the configuration.
 
     words     what its row's sentences say of it
     parts     what is another one while it runs: a config, a module, what a module computes

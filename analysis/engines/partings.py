@@ -46,7 +46,7 @@ class TextPair:
         return all(each.complete or each.tokens for each in (self.one, self.other))
 
     def kind(self, bound: float) -> str:
-        """One of ``KINDS``, with ties up to ``bound`` nats."""
+        """Find its kind in ``KINDS``, with ties up to ``bound`` nats."""
         found = self.difference
         if found is None:
             return SAME
@@ -119,7 +119,7 @@ def compared(pairs: Sequence[tuple[Written, Written]]) -> list[TextPair]:
 
 
 def ask_target(pair: TextPair, log_p: LogP) -> TextPair:
-    """With what a target says where the two part; unchanged where the ids are not told."""
+    """Add what a target says where the two part; nothing where the ids are not told."""
     found, prompt = pair.difference, pair.one.prompt or pair.other.prompt
     if found is None or found.what != "token" or prompt is None:
         return pair

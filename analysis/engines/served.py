@@ -166,7 +166,7 @@ def _all_places(histogram: tuple[int, ...] | None, most: int | None) -> tuple[in
 
 
 def _with_sums(served: Served) -> Served:
-    """With rounds and accepted tokens of the histogram, where nothing else tells them."""
+    """Add rounds and accepted tokens of the histogram, where nothing else tells them."""
     if served.histogram is None:
         return served
     accepted = sum(n * count for n, count in enumerate(served.histogram))

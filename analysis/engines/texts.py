@@ -76,7 +76,7 @@ class _Choice(Struct):
 
 
 class _Extension(Struct):
-    """Of newer SGLang servers: a list of ids for each choice."""
+    """The extension of newer SGLang servers: a list of ids for each choice."""
 
     output_ids: list[Ids] | None = None
     input_ids: Ids = None
@@ -248,7 +248,7 @@ def _of_trace(trace: Trace, name: str) -> Written:
 
 
 def first_difference(one: Written, other: Written) -> Difference | None:
-    """Where the two part; None where they are the same, as far as both tell. A text that ends
+    """Find where the two part; None where they are the same, as far as both tell. A text that ends
     earlier differs at its end, unless its trace was interrupted there.
 
     Raises UserError where one tells tokens and the other words alone.

@@ -74,7 +74,7 @@ def write_trees(path: Path, out: Path) -> int:
 
 
 def _ranked(record: Round) -> Round:
-    """With the ranks of the nodes: DDTree drafts siblings in the order of q (Algorithm 1)."""
+    """Add the nodes' ranks: DDTree drafts siblings in the order of q (Algorithm 1)."""
     ranks = np.zeros(len(record.draft), np.int32)
     for siblings in record.draft.children:
         ranks[list(siblings)] = 1 + np.arange(len(siblings))

@@ -173,7 +173,7 @@ class Choice:
 
 
 def choices(advice: Frame) -> list[Choice]:
-    """One for each context and batch, in their order; of too few rounds each is plain decoding."""
+    """Choose for each context and batch, in their order; too few rounds choose plain decoding."""
     found = []
     for (context, batch), rows in advice.groupby(["context", "batch"], dropna=False, sort=False):
         row = rows.loc[rows["ratio"].idxmax()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from itertools import zip_longest
 from statistics import median
 from typing import Any
@@ -91,6 +92,7 @@ class Entry:
                  None for fewer than 5 prompts, or rounds of a single one
     tvd          mean ½ Σ_v |q − p| at depth 1, 2, …, where accepted paths came by
     coverage     mean p of the drafter's 16 best tokens, by depth
+    probed       how many positions these two are of, by depth
     timed        prompts that all that follows is of; without any it is None or 0
     draft_ms     drafting and building, a round
     round_ms     all stages, a round; ``forward_ms``: a round of plain decoding
@@ -123,6 +125,7 @@ class Entry:
     same: int
     agree: int | None
     lengths: tuple[int, ...] = ()
+    probed: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Numbers at four digits: more is noise."""
@@ -188,6 +191,7 @@ def _entry(
         **_times(found, own),
         agree=None if ran else sum(_agree(cell) for cell in own.values()),
         lengths=rounds_by_length(units),
+        probed=tuple(reduce(_sums, (each.probed for each in some), [])),
     )
 
 

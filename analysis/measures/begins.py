@@ -61,7 +61,7 @@ def _frame(texts: Iterator[tuple[str, Array]]) -> Frame:
 def _alike(
     tables: Tables, one: str, other: str, key: comparison.Key
 ) -> Iterator[tuple[str, Array, Array, Array, Array]]:
-    """Of the first run of each text that both labels have: what their drafts accepted, then what
+    """Yield what drafts accepted in the first run of each text that both labels have, then what
     those accepted that begin at one place of the same text. int64 [rounds] each."""
     for text, *runs in checkpoints.runs_of_both(tables, one, other, key):
         mine, theirs = (checkpoints.written(tables, run) for run in runs)

@@ -74,7 +74,7 @@ def _cases(tables: Tables, unit: Unit, names: Sequence[str] | None = None) -> It
 def examples(
     tables: Tables, cause: str, unit: Unit = "nodes", limit: int = 20, **where: Any
 ) -> pd.DataFrame:
-    """Where to look: nodes or walks that ended by one cause, in the order of the text.
+    """List nodes or walks that ended by one cause, in the order of the text.
 
     ``where`` narrows by any column, such as depth=2, token_class="number", method="ddtree B=16".
     Raises ValueError for a cause or column that does not exist.

@@ -106,7 +106,7 @@ class Stretch:
 def stretches(
     tables: Tables, chosen: Sequence[tuple[str, str]] | None = None, most: int = SHOWN
 ) -> pd.DataFrame:
-    """Where one checkpoint takes in one round what costs the other several."""
+    """List stretches of text that one checkpoint takes in one round and the other in several."""
     labels, key_of = pairs(tables) if chosen is None else chosen, comparison.pairing(tables)
     rows = []
     for one, other in labels:

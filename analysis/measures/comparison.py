@@ -59,9 +59,10 @@ def paired(one: Frame, other: Frame, prompts: Mapping[Any, Any] | None = None) -
     paired difference in tables. Each frame has a line per text, with the columns sum and count,
     which is above 0. ``prompts`` tells the prompt of each text; None: each has its own.
 
-    Gives texts (how many both have) and prompts, and over these value, other_value, difference, low
-    and high (95 %, prompts drawn alike for both; NaN for fewer than ``FEW_UNITS``), and better: the
-    share of the texts where ``one`` is higher.
+    Gives texts (how many both have) and prompts, and over these count, other_count (how many values
+    they are means of), value, other_value, difference, low and high (95 %, prompts drawn alike for
+    both; NaN for fewer than ``FEW_UNITS``), and better: the share of the texts where ``one`` is
+    higher.
     """
     common = one.index.intersection(other.index)
     a, b = one.loc[common], other.loc[common]
@@ -72,6 +73,7 @@ def paired(one: Frame, other: Frame, prompts: Mapping[Any, Any] | None = None) -
     mine, theirs = (x.groupby(key, sort=False)[["sum", "count"]].sum() for x in (a, b))
     low, high = difference_interval(mine["sum"], mine["count"], theirs["sum"], theirs["count"])
     found = {"texts": len(common), "prompts": len(mine)}
+    found |= {"count": int(a["count"].sum()), "other_count": int(b["count"].sum())}
     found |= {"value": float(value), "other_value": float(other_value)}
     found |= {"difference": float(value - other_value), "low": low, "high": high}
     return found | {"better": float(better)}

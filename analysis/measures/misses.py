@@ -137,7 +137,7 @@ def _pruned(
     wanted: Sequence[int],
     after: Sequence[int],
 ) -> Needed:
-    """For a token with Σ log q ``score``, the last of the tokens ``wanted`` after the root."""
+    """Find what drafts a token with Σ log q ``score``, the last of ``wanted`` after the root."""
     from core.drafting.builders import best_first  # compiled by numba: only where it is needed
 
     nodes = draft.nodes if proposal.factorised_lists else MOST
@@ -153,8 +153,8 @@ def _pruned(
 def _unlisted(
     draft: Draft, proposal: Proposal, sums: Array, end: int, path: list[int], behind: int
 ) -> Needed:
-    """For a token so many ranks ``behind`` the list after the row ``end``: it comes after the
-    list's last token, and after the siblings between."""
+    """Find what drafts a token ``behind`` ranks after the list of the row ``end``: it comes after
+    the list's last token, and after the siblings between."""
     listed = proposal.candidates(end)
     assert listed is not None
     last, score = int(listed.ids[-1]), float(sums[end] + listed.log_q[-1])

@@ -27,7 +27,7 @@ _CODE = frozenset("{}[]<>=+*/\\|&^%$#@~_`")
 
 
 def token_class(text: str | None) -> str:
-    """One of ``CLASSES``; None is a token whose text the record does not know.
+    """Find the token's class in ``CLASSES``; None is a token whose text the record does not know.
 
     special            a control token such as <|im_end|> or </s>
     newline            blanks with a line break among them

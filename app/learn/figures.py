@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from app.learn.words import Json, Wording
@@ -11,7 +11,7 @@ from core.methods.names import METHODS
 from core.methods.registry import find_method
 from core.rounds.draft import Candidates
 from core.traces.schema import Trace
-from core.visible import flowing, visible
+from core.visible import visible
 
 SEEN, CHOSEN, HOT, NEW = "seen", "chosen", "hot", "new"
 WAITING, DIM, LOST = "waiting", "dim", "lost"
@@ -75,8 +75,8 @@ def columns(*lists: Json, product: Sequence[str] = ()) -> Json:
     return {"kind": "columns", "lists": list(lists), "product": list(product)}
 
 
-def _groups(run: Trace, shown: Callable[[str], str] = flowing) -> list[list[str]]:
-    return [[shown(r.text(token)) for token in r.committed] for r in run.rounds]
+def _groups(run: Trace) -> list[list[str]]:
+    return [[visible(r.text(token)) for token in r.committed] for r in run.rounds]
 
 
 def lanes(run: Trace, rounds: int = 0, weights: int = 0) -> Json:
@@ -101,7 +101,7 @@ def clock(runs: Mapping[str, Trace]) -> Json:
     rows = [
         {
             "name": name,
-            "groups": _groups(run, visible),
+            "groups": _groups(run),
             "ends": [round(end, 4) for end in accumulate(r.times.total for r in run.rounds)],
         }
         for name, run in runs.items()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ TREES = ("ddtree", "treeflash", "dart")
 ORDER = tuple(NAMES[m] for m in (*TREES, "dflash"))  # their colours, from figure to figure
 SERIES = {"dflash": "DFlash's q", "treeflash": "TreeFlash's q′", "dart": "DART's q",
           "marginal": "the marginal"}  # fmt: skip
+DRAFTERS = tuple(SERIES.get(m, m) for m in (*TREES, "dflash", "marginal"))  # the same colours
+NO_METHOD = ("ink", "soft")  # colours of series that are no method's
 PACES = {"k1": "one token a step", "k2": "two tokens a step", "t0.9": "all with p ≥ 0.9"}
 K = 8  # of the coverage shown
 
@@ -169,7 +171,9 @@ def _sources(found: CourseMeasurements) -> ChapterStep:
 def _samplings(found: CourseMeasurements) -> ChapterStep:
     shown = ("dflash", *TREES)
     each = [
-        _points(name, [found.at(m, temperature=t) for m in shown])
+        replace(
+            _points(name, [found.at(m, temperature=t) for m in shown]), paint=(NO_METHOD[t], "")
+        )
         for name, t in (("greedy", 0), ("temperature 1", 1))
     ]
     names = [NAMES[m] for m in shown]
@@ -209,26 +213,27 @@ def _distances(found: CourseMeasurements) -> ChapterStep:
     given, mark = series[SERIES["treeflash"]], series[SERIES["marginal"]]
     shared = sorted(given.keys() & mark.keys())
     worse = tuple(at for at in shared if (given[at].low or 0) > (mark[at].high or 0))
-    return _shown("distances", about, lines, ends=_ends(lines), worse=worse)
+    return _shown("distances", about, lines, DRAFTERS, ends=_ends(lines), worse=worse)
 
 
 def _coverages(found: CourseMeasurements) -> ChapterStep:
     lines = _by_depth(found, f"coverage_{K}")
     title = f"Coverage of p by the {K} best tokens"
     about = About(title, "", _depths(lines), Axis(f"coverage at K = {K}", (0, 1)))
-    return _shown("coverages", about, lines, k=K, ends=_ends(lines))
+    return _shown("coverages", about, lines, DRAFTERS, k=K, ends=_ends(lines))
 
 
 def _speeds(found: CourseMeasurements) -> ChapterStep:
     rows = [row for row in found.bench["rows"] if row["budget"] and row["method"] in TREES]
     each = []
-    for budget in sorted({row["budget"] for row in rows}):
+    for at, budget in enumerate(sorted({row["budget"] for row in rows})):
+        paint = NO_METHOD[at % len(NO_METHOD)], ""
         points = [
             Point(TREES.index(row["method"]), row["plain_ratio"])
             for row in rows
             if row["budget"] == budget
         ]
-        each.append(Series(f"B = {budget}", points, "points"))
+        each.append(Series(f"B = {budget}", points, "points", paint))
     best = max(rows, key=lambda row: row["plain_ratio"])
     about = About(
         "Speed against plain decoding",
@@ -292,7 +297,12 @@ def _by_depth(found: CourseMeasurements, y: str, low: str = "", high: str = "") 
         return Point(int(row["depth"]), float(row[y]), *bounds)
 
     return [
-        Series(name, [of(row) for row in found.curves if row["series"] == series], band=bool(low))
+        Series(
+            name,
+            [of(row) for row in found.curves if row["series"] == series],
+            paint=("ink", "") if series == "marginal" else None,
+            band=bool(low),
+        )
         for series, name in SERIES.items()
     ]
 

@@ -40,6 +40,7 @@ def two_scores(m: Material) -> Json:
     drafted = {int(draft.tokens[row]) for row in family}
     missed = list(takewhile(lambda token: token not in drafted, lists.ids[0].tolist()))[:MISSED]
     ordered = sorted(nodes, key=lambda row: -draft.scores[row])
+    term = float(draft.notes[TERM_NGRAM][top])
     shown = columns(*(bars(f"depth {d + 1}", words, pairs(lists, 6, d)) for d in range(3)))
     scenes = [
         scene("lists", tree("rivals?"), side=shown),
@@ -54,9 +55,9 @@ def two_scores(m: Material) -> Json:
     return chapter(
         "09-two-scores", scenes,
         depths=depths, width=width, beam=options["beam"], budget=m.budget, top=words.node(top),
-        odds=f"{100 * odds:.3g}%",  # so many digits that whoever takes the logarithm gets it
-        log=math.log(odds), count=int(draft.notes[COUNT][top]),
-        both=draft.notes[CONTEXT][top] == 2, term=float(draft.notes[TERM_NGRAM][top]),
+        odds=_digits(odds), log=math.log(odds), count=int(draft.notes[COUNT][top]),
+        both=draft.notes[CONTEXT][top] == 2, term=term,
+        seen=_digits(math.exp(term / options["ngram_weight"])),  # the first level weighs 1
         counts=options["ngram_weight"], mark=f"n{int(draft.notes[CONTEXT][top])}",
         formula=["(l + 1)", {"sup": f"−{options['level_power']}"}],
         weights=tuple(f"{level_weight(level, options['level_power']):.2f}" for level in range(4)),
@@ -67,6 +68,11 @@ def two_scores(m: Material) -> Json:
         beside=len(beside),
         lifted=words.nodes([row for row in draft.children[last] if draft.log_q[row] < q]),
     )  # fmt: skip
+
+
+def _digits(odds: float) -> str:
+    """So many digits that whoever takes the logarithm gets it."""
+    return f"{100 * odds:.3g}%"
 
 
 def _level(record: Round, rows: list[list[int]], level: int) -> ChapterStep:

@@ -35,7 +35,7 @@ from typing import Any
 from analysis.numbers import number, percent, share
 from core.rounds.draft import DraftRows
 from core.rounds.round import Round
-from core.visible import flowing, visible
+from core.visible import PIECE, visible
 
 Span = str | dict[str, str]
 Json = dict[str, Any]
@@ -114,10 +114,9 @@ class Wording:
         return self.text(self.draft.path(row))
 
     def text(self, rows: Iterable[int]) -> Span:
-        """The tokens of some rows, as one text."""
-        return {
-            "token": flowing("".join(self.record.text(int(self.draft.tokens[r])) for r in rows))
-        }
+        """The tokens of some rows, as one text; blanks at its ends are seen, as a token's are."""
+        whole = "".join(self.record.text(int(self.draft.tokens[row])) for row in rows)
+        return {"token": visible(whole, PIECE)}
 
     def nodes(self, rows: Iterable[int], end: str = ", ") -> list[Span]:
         """The tokens of some rows, one by one; ``end`` comes before the last."""

@@ -15,6 +15,7 @@ from core.stats import FEW_UNITS
 
 if TYPE_CHECKING:
     from analysis.measures.tables import Tables
+    from core.traces.schema import Header
 
 Frame = Any
 MAX_DEPTHS, MAX_CLASSES, MAX_RANK = 32, 6, 8  # that a report shows
@@ -145,13 +146,13 @@ def _no_interval(tables: Tables, frame: Frame) -> Iterator[str]:
         yield TOO_FEW
 
 
-def _unpaired(tables: Tables, frame: Frame) -> Iterator[str]:
-    from analysis.measures.comparison import incomparable
-    from app.view.comparison import cautions, sampled
+def doubts(tables: Tables, frame: Frame) -> Iterator[str]:
+    """Say of the pairs in a table what it cannot tell of them."""
+    from app.view.comparison import sampled
 
     if (frame["prompts"] < FEW_UNITS).any():
         yield f"Fewer than {FEW_UNITS} prompts give a difference but no interval: run both on more."
-    first = {label: tables.about[run].header for run, label in reversed(tables.labels.items())}
+    first = _first(tables)
     for row in frame[frame["same"] < frame["texts"]].to_dict("records"):
         why = (
             "sampled texts may part at any token."
@@ -164,6 +165,19 @@ def _unpaired(tables: Tables, frame: Frame) -> Iterator[str]:
             + (f", and in {cut} one text is the other's beginning" if cut else "")
             + (f": {why}" if row["same"] + cut < texts else ".")
         )
+
+
+def _first(tables: Tables) -> dict[str, Header]:
+    """The header of each label's first run."""
+    return {label: tables.about[run].header for run, label in reversed(tables.labels.items())}
+
+
+def _unpaired(tables: Tables, frame: Frame) -> Iterator[str]:
+    from analysis.measures.comparison import incomparable
+    from app.view.comparison import cautions
+
+    yield from doubts(tables, frame)
+    first = _first(tables)
     for one, other in incomparable(tables):
         why = cautions(first[one], first[other]) or (
             "they share no text (token limits, dtypes or devices may differ)",
@@ -173,7 +187,7 @@ def _unpaired(tables: Tables, frame: Frame) -> Iterator[str]:
 
 # ── the parts ────────────────────────────────────────────────────────────────────────────────────
 
-_RATES = "observed acceptance acceptance_low tvd tvd_low"
+_RATES = "observed acceptance acceptance_low probed tvd tvd_low"
 
 TAU = Section(
     "Block efficiency τ, tokens per round, with its 95 % interval", "tau",
@@ -195,13 +209,13 @@ BEGINS = Section(
 CHECKPOINTS = (
     Section(
         "By depth, paired by text", "checkpoints-by-depth",
-        "measure depth texts value other_value difference low",
+        "measure depth texts value count other_value other_count difference low",
         keep=_first_depths, each=("method", "other"),
     ),
     Section(
         "Where one lives and the other dies", "checkpoints-stretches",
         words="{method} takes the {tokens} tokens from {position} in one round ({run}, round "
-        "{round}); {other} needs {other_rounds} ({other_run}, from round {other_round}).",
+        "{round}); {other} begins {other_rounds} there ({other_run}, from round {other_round}).",
         each=("method", "other"),
     ),
 )  # fmt: skip
@@ -223,7 +237,7 @@ REPORT = (
     Section(
         "By depth", "per-depth",
         "depth observed tested accepted acceptance acceptance_low tested_acceptance marginal top1 "
-        "tvd tvd_low coverage_1 coverage_4 coverage_16",
+        "probed tvd tvd_low coverage_1 coverage_4 coverage_16",
         keep=_first_depths, each=("method",),
     ),
     Section(
@@ -298,7 +312,8 @@ def notes(tables: Tables) -> Iterator[str]:
     runs = tables.runs
     yield (
         "Observed: the parent was accepted; deeper positions count nowhere. Tested: something was "
-        "drafted there. τ counts whole accepted paths."
+        "drafted there. Probed: p and all of q are known there; TVD and C are means over these. "
+        "τ counts whole accepted paths."
     )
     if cut := int(runs["cut"].sum()):
         yield (

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 
 from analysis.charts.palette import letter, series_colour
 from analysis.frames import Column, declared_columns
 from analysis.numbers import interval, number, share, signed
 from app.report.sections import Section
-from app.terminal import bar, one_line, table
+from app.terminal import FittingTable, bar, one_line, table
 from core.rounds.causes import Cause
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class TextTable:
         return frozenset(at for at, head in enumerate(self.heads) if head in self.left)
 
     @property
-    def printed(self) -> Table:
+    def printed(self) -> FittingTable:
         """The table without its title, for the terminal."""
         return table(self.heads, self.rows, self.left)
 
@@ -155,7 +154,7 @@ def _cells(frame: Any, name: str, form: str) -> list[str]:
     if form in FORMATS:
         return [FORMATS[form](value) for value in values]
     kind = frame[name].dtype.kind
-    return [number(v) if kind == "f" else one_line(str(v), 60) for v in values]
+    return [number(v) if kind == "f" else one_line(str(v), 100) for v in values]
 
 
 # ── the terminal ─────────────────────────────────────────────────────────────────────────────────

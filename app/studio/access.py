@@ -109,7 +109,7 @@ class Access:
 
     @staticmethod
     def of(listen: str, more: Iterable[str] = (), hours: float = 24) -> Access:
-        """For a server that listens on ``listen``; ``more`` are further names it is reached by."""
+        """Make it for a server that listens on ``listen``; ``more`` are further names of it."""
         named = {name.strip("[]").lower() for name in (listen, *more)}
         if is_loopback(listen):
             return Access(LOOPBACK | named)

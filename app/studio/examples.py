@@ -271,7 +271,7 @@ def _line(file: TraceFile) -> FileLine:
 
 
 def _changed(path: Path) -> int:
-    """When a file was changed last, in ns; 0 where it is gone."""
+    """The time of a file's last change, in ns; 0 where it is gone."""
     try:
         return path.stat().st_mtime_ns
     except OSError:

@@ -53,7 +53,7 @@ def same_tokens(headers: Sequence[Header]) -> bool:
 
 
 def shared_prompts(headers: Sequence[Header]) -> list[int]:
-    """For each run the first one whose text begins as its own."""
+    """Give for each run the first one whose text begins as its own."""
     told = [facts(header) for header in headers]
     return [next(at for at, other in enumerate(told) if _same_start(other, own)) for own in told]
 

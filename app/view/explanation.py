@@ -65,7 +65,8 @@ class Explainer:
 
     @staticmethod
     def of(header: Header) -> Explainer:
-        """That of the header's method, or of its drafter where the method is a file or unknown."""
+        """The explanation of the header's method, or of its drafter where the method is a file or
+        unknown."""
         method = built_in(str(header.method))
         budget, ends = header.stated("budget", int) or 0, ""
         if method is not None:

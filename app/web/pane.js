@@ -247,6 +247,7 @@ export class Pane {
     if (!this.tree.has(row)) return;
     this.row = row;
     this.tree.select(row);
+    this.tree.scene.inSight();
     this.table.select(row);
     const held = document.activeElement === this.tree.svg, // whose node in hand is spoken then
       words = [held ? "" : this.tree.node(row).getAttribute("aria-label")];
@@ -272,7 +273,9 @@ export class Pane {
       if (answer.error) return wanted() && this.inspector.complain(answer.error);
       this.details.set(key, answer);
     }
-    if (wanted()) this.inspector.show(this.details.get(key));
+    if (!wanted()) return;
+    this.inspector.show(this.details.get(key));
+    this.tree.scene.inSight();
   }
 
   closeInspector() {

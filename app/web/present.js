@@ -29,6 +29,7 @@ export function togglePresent(element) {
   // A frame may be forbidden to: then it fills the window.
   element.requestFullscreen?.().catch(() => {});
   const strip = element.querySelector(".ds-strip[tabindex]"); // arrows go along it
+  if (!element.contains(document.activeElement)) element.focus();
   strip?.focus({ preventScroll: true });
 }
 
@@ -51,7 +52,12 @@ function giveBack() {
   if (now === document.body || !now?.getClientRects().length) cameFrom?.focus();
 }
 
+/** What is behind it is out of reach meanwhile, and arrows scroll it where they step nothing. */
 function mark(element, on) {
+  for (let part = element; part !== document.body; part = part.parentElement)
+    for (const other of part.parentElement.children) if (other !== part) other.inert = on;
+  if (on) element.setAttribute("tabindex", "0");
+  else element.removeAttribute("tabindex");
   element.classList.toggle(ON, on);
   document.documentElement.classList.toggle("ds-projecting", on);
   element.dispatchEvent(new CustomEvent(PRESENTED, { detail: on }));

@@ -37,7 +37,7 @@ class Slab:
         self.entropy = self.total - torch.linalg.vecdot(self.p, self.x)
 
     def log_p(self, logits: Tensor) -> Tensor:
-        """Of some of its logits [R, n]."""
+        """Turn some of its logits [R, n] into log p."""
         return (logits - self.total[:, None]).masked_fill(logits <= LEAST, -torch.inf)
 
     def of(self, tokens: Tensor) -> Tensor:

@@ -135,7 +135,7 @@ class StateTable:
 
 
 def _joined(rows: Array, more: Array) -> Array:
-    """Of one type, whatever a session answers with: a search is compiled for types of arrays."""
+    """Join rows in the first ones' type: a search is compiled for types of arrays."""
     if len(rows):
         return np.concatenate([rows, more], dtype=rows.dtype)
     return np.require(more, rows.dtype, ["C", "W"])

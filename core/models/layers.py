@@ -217,7 +217,7 @@ class Rotary:
 
     @staticmethod
     def at(positions: Tensor, width: int, rope: Rope, dtype: torch.dtype) -> Rotary:
-        """For positions [N] and heads of ``width``."""
+        """Make the rotation for positions [N] and heads of ``width``."""
         frequencies, factor = rope.frequencies(width, positions.device)
         angle = positions.float()[:, None] * frequencies[None]
         twice = angle.repeat_interleave(2, -1) if rope.neighbours else torch.cat([angle, angle], -1)

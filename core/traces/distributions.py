@@ -139,10 +139,14 @@ def _ranks(x: Array, tokens: Array) -> Array:
 def _best(x: Array, count: int) -> Array:
     """The tokens of the largest ``count`` values of each row, best first; of equals the first."""
     count = min(count, x.shape[1])
-    least = -np.partition(-x, count - 1, axis=1)[:, count - 1 : count]
-    ties = x == least
-    ties &= ties.cumsum(1) <= count - (x > least).sum(1, keepdims=True)
-    some = np.nonzero((x > least) | ties)[1].reshape(len(x), count)
+    some = np.argpartition(-x, count - 1, axis=1)[:, :count]
+    held = np.take_along_axis(x, some, 1)
+    least = held.min(1, keepdims=True)
+    for row in np.flatnonzero((x == least).sum(1) > (held == least).sum(1)):
+        more = np.flatnonzero(x[row] > least[row])  # not all equals were taken
+        equals = np.flatnonzero(x[row] == least[row])
+        some[row] = np.concatenate([more, equals[: count - len(more)]])
+    some.sort(axis=1)
     order = np.argsort(-np.take_along_axis(x, some, 1), axis=1, kind="stable")
     return np.take_along_axis(some, order, 1)
 

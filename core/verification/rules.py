@@ -187,8 +187,8 @@ class BlockVerification(SpeculativeSampling):
 
 
 def block_odds(p: Array, q: Array, tokens: Sequence[int]) -> tuple[Array, Array]:
-    """For a chain of n tokens with p [n + 1, V] and q [n, V]: the odds [n + 1] at which each length
-    is accepted, and the distribution [n + 1, V] of the token after it. The longest accepted length
+    """The odds [n + 1] at which each length of a chain of n tokens is accepted, and what the token
+    after it is drawn from, [n + 1, V]; p [n + 1, V] and q [n, V]. The longest accepted length
     counts, each by a uniform number of its own; 0 is always accepted."""
     keep, after, weight = np.ones(len(p)), p.copy(), 1.0
     for end, token in enumerate(tokens):

@@ -75,6 +75,14 @@ def test_axe_finds_no_fault(visit: Open, address: str, axe: Path, name: str):
         the_open_form_is_sound(page, axe, FORMS[name])
 
 
+@pytest.mark.parametrize("name", ["calibration", "whatif", "results"])
+def test_axe_finds_no_fault_in_what_is_presented(visit: Open, address: str, axe: Path, name: str):
+    page = opened(visit, address, name)
+    page.locator("#ds-present").click()
+    expect(page.locator(".ds-presenting")).to_be_visible()
+    check(page, axe)
+
+
 def test_axe_finds_no_fault_in_a_run_its_help_and_its_table_and_keys_reach_all(
     visit: Open, address: str, axe: Path
 ):

@@ -8,7 +8,7 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Locator, Page, expect
 
 from app.studio.tabs import TABS
-from tests.browser.steps import FRAMES, PROMPT, Open, settle, state, tab
+from tests.browser.steps import FRAMES, PROMPT, Open, open_form, settle, state, tab
 
 pytestmark = pytest.mark.browser
 
@@ -57,6 +57,47 @@ def test_a_lesson_s_steps_stay_in_sight_on_a_phone_on_its_side(visit: Open, addr
         assert box["height"] >= 44 and box["x"] + box["width"] <= around["x"] + around["width"]
     page.get_by_role("button", name="Step after").tap()
     expect(page.locator(".ds-count")).to_have_text("11 / 12")
+
+
+def test_settings_on_a_phone_on_its_side_are_scrolled_down_and_not_across(
+    visit: Open, address: str
+):
+    page = visit(f"{address}/#view=compare", viewport={"width": 844, "height": 390}, has_touch=True)
+    open_form(page, "ds-c")
+    settings = page.locator("#ds-c-settings")
+    assert settings.evaluate("(e) => e.scrollWidth <= e.clientWidth")
+    page.mouse.move(400, 300)
+    page.mouse.wheel(0, 2000)
+    expect(settings.locator(":scope > *").last).to_be_in_viewport()
+
+
+def test_a_node_of_a_comparison_stands_above_the_sheet_that_tells_of_it(visit: Open, address: str):
+    url = f"{address}/#view=compare&trace=code-ddtree-16,code-dart,code-treeflash,code-ar"
+    page = visit(url, viewport={"width": WIDTH, "height": HEIGHT}, has_touch=True)
+    place = lambda at: page.locator(at).locator("visible=true").last.bounding_box()  # noqa: E731
+    page.locator(".ds-why-line:visible").nth(1).tap()
+    expect(page.locator("#ds-c-scope .ds-inspector dl")).to_be_visible()
+    page.evaluate(FRAMES)
+    sheet, steps = place("#ds-c-scope .ds-inspector"), place("#ds-c-scope .ds-transport")
+    node = place("#ds-c-scope .ds-node.selected .box")
+    assert sheet is not None and steps is not None and node is not None
+    assert abs(sheet["y"] + sheet["height"] - steps["y"]) < 3
+    assert node["y"] >= 0 and node["y"] + node["height"] <= sheet["y"] + 1
+    page.locator("#ds-c-scope").get_by_role("button", name="Close the inspector").tap()
+    page.evaluate("scrollTo(0, 0)")  # the states of all runs are in sight above
+    chip, examples = (
+        place("#ds-c-panel .ds-chip.run"),
+        place("#ds-c-panel .ds-beside-prompt button"),
+    )
+    assert chip is not None and examples is not None
+    assert chip["x"] + chip["width"] <= examples["x"]
+
+
+@pytest.mark.parametrize("step", ["3.4", "10.8"])
+def test_words_below_a_token_of_a_lesson_can_be_read(visit: Open, address: str, step: str):
+    page = visit(f"{address}/#learn={step}", viewport={"width": 390, "height": 844}, has_touch=True)
+    expect(page.locator(".ds-learn .ds-node .note").first).to_be_visible()
+    assert min(page.evaluate(TEXT))[0] > 10.99
 
 
 def test_steps_stay_at_the_bottom_and_the_inspector_is_a_sheet_above_them(phone: Page):
@@ -176,6 +217,10 @@ def test_large_text_leaves_the_tools_in_sight_and_makes_the_nodes_larger(visit: 
     page.reload()
     expect(page.locator(".ds-toolbar:visible")).to_be_in_viewport(ratio=1)
     assert token.evaluate(letters) >= 1.5 * 12
+    page.get_by_role("button", name="Rounds", exact=True).locator("visible=true").click()
+    heads = page.locator(".ds-rounds thead button:visible")
+    expect(heads).not_to_have_count(0)
+    assert heads.evaluate_all("(all) => all.every((e) => e.scrollWidth <= e.clientWidth + 1)")
 
 
 def test_a_link_is_not_replaced_by_the_example(visit: Open, address: str):
@@ -185,6 +230,15 @@ def test_a_link_is_not_replaced_by_the_example(visit: Open, address: str):
     page.goto(f"{address}/#run=doesnotexist")
     page.reload()
     expect(page.locator(".ds-banner:visible")).to_be_visible()
+
+
+def test_a_menu_at_the_left_edge_opens_within_the_window(visit: Open, address: str):
+    page = visit(f"{address}/#view=denoise", viewport={"width": WIDTH, "height": HEIGHT})
+    page.get_by_label("Save the graph", exact=True).locator("visible=true").click()
+    entries = page.locator(".ds-menu[open] button")
+    expect(entries.first).to_be_visible()
+    page.evaluate(FRAMES)
+    assert all(each["x"] >= 8 for each in map(Locator.bounding_box, entries.all()) if each)
 
 
 LONG = "Why does a prompt of several lines not lie over the button that starts it? " * 2

@@ -55,6 +55,17 @@ def test_a_run_is_presented_and_stepped_through(visit: Open):
     expect(title(page)).to_have_text(at_round(2))
 
 
+def test_a_low_tree_grows_to_its_room(visit: Open, address: str):
+    page = visit(f"{address}/#trace=chat-caddtree&round=3", viewport=SCREEN)
+    page.locator("#ds-present").click()
+    page.wait_for_function(FULL)
+    page.wait_for_timeout(400)  # the window has its new size
+    boxes = [box.bounding_box() for box in page.locator(".ds-presenting .ds-node .box").all()]
+    places = [box for box in boxes if box]
+    top, bottom = min(b["y"] for b in places), max(b["y"] + b["height"] for b in places)
+    assert bottom - top > 0.55 * SCREEN["height"]
+
+
 def test_a_live_run_is_presented(visit: Open):
     page = visit(viewport=SCREEN)
     run(page, "slow", wait="running")
@@ -167,6 +178,8 @@ def test_the_graph_of_a_denoising_step_is_presented_beside_the_grids(
     letters = "e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a"
     for token in page.locator(".dn-grid:visible text").all()[:3]:
         assert token.evaluate(letters) >= 19.99
+    edits = page.locator(".dn-graph .edit").all()
+    assert min(edit.evaluate(letters) for edit in edits) > 17
 
 
 def test_the_last_token_of_a_denoised_text_stays_in_sight(visit: Open, address: str):
@@ -213,3 +226,25 @@ def test_keys_present_help_and_leave(visit: Open):
     page.keyboard.press("Escape")
     page.wait_for_function("() => !document.fullscreenElement")
     expect(page.locator("#ds-present")).to_be_focused()
+
+
+def test_keys_stay_in_what_is_presented(visit: Open, address: str):
+    page = visit(f"{address}/#view=calibration&trace=chat-dart")
+    expect(page.locator(".ds-findings li").first).to_be_visible()
+    page.locator("#ds-present").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function(FULL)
+    shown = page.locator(".ds-presenting")
+    expect(shown).to_be_focused()
+    page.wait_for_timeout(400)  # the window has its new size
+    page.keyboard.press("PageDown")  # it is what the keys scroll
+    page.wait_for_function("() => document.querySelector('.ds-presenting').scrollTop > 50")
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        inside = (
+            "(e) => e.contains(document.activeElement) || document.activeElement.matches('body')"
+        )
+        assert shown.evaluate(inside)
+    page.keyboard.press("Escape")
+    expect(page.locator("#ds-present")).to_be_focused()
+    expect(page.locator("[inert]")).to_have_count(0)

@@ -11,7 +11,7 @@ from analysis.numbers import plural
 from app.command_line import option, words
 from app.commands.grid.sweep import Sweep, carry_out
 from app.commands.options import BUDGETS, method
-from app.report.sections import CHECKPOINTS, PAIRED, Section
+from app.report.sections import CHECKPOINTS, PAIRED, doubts
 from app.report.shown import parts, show
 from app.terminal import ProgressBar, console, one_line
 from core.decoding.request import RunRequest
@@ -105,7 +105,7 @@ def _frames(tables: Tables, chosen: Sequence[tuple[str, str]]) -> dict[str, Any]
 
 
 def _show(tables: Tables, chosen: Sequence[tuple[str, str]]) -> None:
-    taus = replace(PAIRED, title="τ on the same texts", below=Section.below)
+    taus = replace(PAIRED, title="τ on the same texts", below=doubts)
     frames = _frames(tables, chosen)
     show(console(), parts((taus, *CHECKPOINTS), frames, tables))
     for line in alike_lines(tables, chosen, frames["checkpoints-stretches"]):

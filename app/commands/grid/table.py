@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import UNKNOWN, interval, number, ratio, tau
 from app.command_line import option
@@ -27,8 +27,13 @@ if TYPE_CHECKING:
     from analysis.experiments.sweep import Plan
     from analysis.experiments.tabulate import Tabulation
 
-COLUMNS = ("", "T", "τ", "95 %", "texts", "TVD 1 2 3", "top 16", "timed", "draft ms", "round",
-           "× plain", "× generate")  # fmt: skip
+COLUMNS = ("", "T", "τ", "95 %", "texts", "TVD 1 2 3", "top 16", "of positions", "timed",
+           "draft ms", "round", "× plain", "× generate")  # fmt: skip
+LEGEND = (
+    "TVD and top 16: means at depths 1, 2, 3, each of so many positions; methods reach different "
+    "ones. round: its time ÷ that of plain decoding's. × plain, × generate: medians over the timed "
+    "prompts. –: not known; τ of fewer than 5 prompts has no interval, plain decoding no draft."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +73,7 @@ def main(args: Options) -> int:
 
     shown = [entry for entry in found if entry.source == ALL]
     console().print(table(COLUMNS, [_cells(entry) for entry in shown], left=("",)))
+    say(LEGEND)
     say(f"{args.out / 'table.json'}: {len(found)} rows")
     exact = str(work.language.model.dtype) in ("torch.float32", "torch.float64")
     return _conclude(shown, exact)
@@ -154,6 +160,7 @@ def _cells(entry: Entry) -> tuple[str, ...]:
         f"{entry.texts} run" if entry.ran else str(entry.texts),
         _first(entry.tvd),
         _first(entry.coverage),
+        _first(entry.probed, str),
         str(entry.timed or "–"),
         number(entry.draft_ms, 1),
         ratio(round_ms / forward if round_ms and forward else None),
@@ -162,5 +169,5 @@ def _cells(entry: Entry) -> tuple[str, ...]:
     )
 
 
-def _first(values: Sequence[float]) -> str:
-    return " ".join(map(number, values[:3])) or UNKNOWN
+def _first(values: Sequence[float], form: Callable[[Any], str] = number) -> str:
+    return " ".join(map(form, values[:3])) or UNKNOWN

@@ -90,7 +90,7 @@ def read_cost(path: Path) -> Cost:
 
 
 def costs_of(cost: Cost) -> str:
-    """Whose times a result of cost holds."""
+    """Name whose times a result of cost holds."""
     return f"{find_method(cost.method).title} on {visible(cost.model, 120)}"
 
 

@@ -9,7 +9,7 @@ import { blockOf } from "./steps.js";
 import { saidOf } from "./words.js";
 
 const LEAST = 260; // pixels of its width at the usual text size
-const WIDE = 340; // the same where it is presented
+const WIDE = 298; // the same where it is presented
 const ROUND = 14; // pixels below it there
 const DN_CELL = 7.2; // width of a monospace character in a chip
 
@@ -87,7 +87,7 @@ export class BlockGrid {
       width = room / scale,
       size = this.run.steps[this.first].size;
     const wide = width > 430 || this.presented;
-    this.left = wide ? 92 : 74;
+    this.left = width > 430 ? 92 : this.presented ? 80 : 74;
     this.right = width - 40;
     this.column = (this.right - this.left) / size;
     this.height = Math.max(15, Math.min(24, Math.round(344 / rows)));

@@ -11,12 +11,12 @@ import { LessonPlan, MOST_SCALE, subtree } from "./plan.js";
 
 const LEAST_SCALE = 0.42, // how small a tree is drawn
   READ_SCALE = 0.85, // below: boxes of one line, if they are larger then
-  NOTE = 7, // of the plane: as wide a letter of a note is
+  NOTE = 7.9, // of the plane: as wide a letter of a note is at most
   LETTER = 7.8, // and one of a token
   EDGE = 6, // of the plane: between it and the box's edge
   GUESS = 9.5, // the radius of a number by which a node is guessed
   NARROWEST = 0.57, // so much of that at least, where a token would be cut
-  LARGE_SCALE = 1.5; // below: narrow ones, if they are larger then
+  LARGE_SCALE = 1.2; // below: those of other shapes, if their type is larger then
 // Pixels around a tree; lower, for the labels of the depths; and below it, for its buttons.
 const ROOM = { around: 22, axis: 10, tools: 28 };
 const ABOVE = 12,
@@ -105,14 +105,15 @@ export class LessonTree extends TreeView {
     const within = this._within,
       shaped = (shape) => new LessonPlan(round, shape, within),
       plan = shaped("");
-    if (this._whole(plan) >= LARGE_SCALE) return plan;
+    const presented = !this._room.tools;
+    if (!presented && this._whole(plan) >= LARGE_SCALE) return plan;
     const shapes = round.notes || this._whole(plan) >= READ_SCALE ? ["narrow"] : ["flat", "narrow"];
-    const presented = !this._room.tools,
-      room = presented ? SLIM_SHARE * window.innerWidth : SLIM_ROOM;
+    const room = presented ? SLIM_SHARE * window.innerWidth : SLIM_ROOM;
     if (this.frameBox.clientWidth < room && !round.sources) shapes.push("slim");
-    if (presented && !round.lines) shapes.push("large");
+    if (!round.lines) shapes.push("large");
     const others = shapes.map(shaped),
-      type = (each) => this._whole(each) * (each.large ?? 1),
+      scale = (each) => Math.min(this._whole(each), MOST_SCALE),
+      type = (each) => scale(each) * (scale(each) < FAR ? 1 : (each.large ?? 1)),
       larger = (best, other) => (type(other) > type(best) ? other : best);
     return others.reduce(larger, plan);
   }
@@ -129,7 +130,8 @@ export class LessonTree extends TreeView {
   /** Presented there are no buttons, and the labels are as large as the words. */
   get _room() {
     if (!this.frameBox.closest(".ds-presenting")) return ROOM;
-    const above = Number.parseFloat(getComputedStyle(this.svg).fontSize) + ABOVE;
+    const numbers = this.spec?.numbers ? GUESS : 0,
+      above = Number.parseFloat(getComputedStyle(this.svg).fontSize) + ABOVE + numbers;
     return { around: (above + BELOW) / 2, axis: (above - BELOW) / 2, tools: 0 };
   }
 

@@ -19,8 +19,8 @@ const TOP = 1.2;
 const BOTTOM = 3.5;
 const LINE = 1.3; // of a name: its height,
 const LETTER = 0.61; // and the width of a letter
-const DOT = 7; // pixels: room around a dot,
-const RADIUS = 5; // and the dot itself
+const DOT = 0.47; // of a line: room around a dot,
+const RADIUS = 0.34; // and the dot itself
 const LONGEST = 40; // letters of a name
 const FASTER = "faster than plain decoding";
 const SLOWER = "slower";
@@ -89,7 +89,7 @@ function scatter(rows, size = USUAL, { wide, tall } = {}) {
       { class: `dot ${row.speed === 1 ? "" : row.speed > 1 ? "faster" : "slower"}` },
       s("title", {}, `${row.title}: τ ${number(row.tau)}, ${ratio(row.speed)} plain decoding`),
       s("path", { class: "whisker", d: `M${from} ${up}H${to}` }),
-      s("circle", { cx: at, cy: up, r: RADIUS }),
+      s("circle", { cx: at, cy: up, r: RADIUS * line }),
       words("name", name.left, name.top + line - 0.35 * size, shortened(row.title)),
     ),
   );
@@ -128,9 +128,10 @@ const PLACED = {
  * that covers least. others: boxes of other words. */
 export function named(points, picture = {}, others = []) {
   const { wide: all, from: least, line, letter } = { ...PLACED, ...picture };
+  const [room, radius] = [DOT, RADIUS].map((each) => each * line);
   const taken = points.map(({ from, at, to, y }) => {
-    const left = Math.min(from, at - RADIUS);
-    return box(left, y - DOT, Math.max(to, at + RADIUS) - left, 2 * DOT);
+    const left = Math.min(from, at - radius);
+    return box(left, y - room, Math.max(to, at + radius) - left, 2 * room);
   });
   taken.push(...others);
   return points.map((point) => {
@@ -138,12 +139,12 @@ export function named(points, picture = {}, others = []) {
       wide = shortened(row.title).length * letter,
       within = (left) => Math.max(least, Math.min(all - wide, left));
     const places = [
-      [Math.max(to, at + RADIUS) + DOT, y - line / 2],
-      [from - DOT - wide, y - line / 2],
-      [at - wide / 2, y - DOT - line],
-      [at - wide / 2, y + DOT],
-      [to, y - DOT - line],
-      [to, y + DOT],
+      [Math.max(to, at + radius) + room, y - line / 2],
+      [from - room - wide, y - line / 2],
+      [at - wide / 2, y - room - line],
+      [at - wide / 2, y + room],
+      [to, y - room - line],
+      [to, y + room],
     ].map(([left, top]) => box(within(left), top, wide, line));
     const name = places.reduce((best, each) => (hidden(each) < hidden(best) ? each : best));
     taken.push(name);

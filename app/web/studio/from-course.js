@@ -2,7 +2,7 @@
 
 import { onShown } from "../address.js";
 import { button, h } from "../dom.js";
-import { openForm, writePrompt } from "../form.js";
+import { toPrompt, writePrompt } from "../form.js";
 import { goTo } from "../goto.js";
 import { keepTyped } from "../memory.js";
 import { togglePresent } from "../present.js";
@@ -36,10 +36,10 @@ export function fillFromCourse(studio, { filling, chapter, own, presented }) {
   line.dataset.chapter = chapter;
   line.append(button("Back to the course", { class: "ds-button" }, back));
   document.querySelector(".ds-from-course")?.remove();
-  document.getElementById(`${prefix}-panel`).before(line); // the settings lie over what is below
+  document.getElementById(`${prefix}-panel`).before(line);
   let opened = false;
   onShown(line, () => {
-    if (!opened) openForm(prefix); // once the tab is there
+    if (!opened) toPrompt(prefix); // once the tab is there
     opened = true;
   });
 }

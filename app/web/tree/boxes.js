@@ -10,13 +10,13 @@ export const STEP_X = 168;
 const STEP_Y = 46;
 export const TOKEN_Y = 14; // the line of a token above its odds, which its "_" is not to touch
 export const INSET = 13; // of the words of a box with round ends
-const EDIT_W = 126; // a draft graph's box, and a line in it
-const EDIT_H = 16;
-const EDIT_GAP = 34;
+const EDIT_W = 150; // a draft graph's box, and a line in it
+const EDIT_H = 17;
+const EDIT_GAP = 18;
 const LARGE = 18 / 13; // the type of a large box by that of others, as in tree.css
 const LEAST_GAP = 8; // between squeezed boxes side by side
 const LEAST_DROP = 2; // and below one another
-const SPARE = 2; // of a squeezed box's height, below its bars
+const SPARE = 2; // of a squeezed box's height, below its bars; a large one has none
 const WIDEST_LETTER = 8.25; // of a token then
 const SHORT = 6; // characters of a chance; of a longer one the space is narrower
 const FLAT_WORDS = 12; // characters of a chip that has its sums beside them
@@ -58,7 +58,7 @@ export function sizes(lines, shape, told) {
   if (!lines) return { boxW: BOX_W, boxH: BOX_H, stepX: STEP_X, stepY: STEP_Y, ...sides };
   const most = Math.max(1, ...lines.map((edits) => edits.length));
   const boxH = 25 + EDIT_H * most;
-  return { boxW: EDIT_W, boxH, stepX: EDIT_W + EDIT_GAP, stepY: boxH + 12, ...sides };
+  return { boxW: EDIT_W, boxH, stepX: EDIT_W + EDIT_GAP, stepY: boxH + 8, ...sides };
 }
 
 /** Boxes of these sizes, if need be so narrow that so many columns take no more than `wide`, and so
@@ -75,8 +75,8 @@ function narrowed({ boxW, stepX, letters, left, odds = 0, least = boxW }, column
   return { boxW: narrow, stepX: narrow + gap, letters: fewer, tight: true };
 }
 
-function lowered({ boxH, stepY }, rows, high) {
-  const low = boxH - SPARE,
+function lowered({ boxH, stepY, large }, rows, high) {
+  const low = large ? boxH : boxH - SPARE,
     step = (high - low) / (rows - 1);
   if ((rows - 1) * stepY + boxH <= high || step < low + LEAST_DROP) return {};
   return { boxH: low, stepY: Math.min(step, stepY) };
@@ -135,8 +135,10 @@ function editWords([position, token, p]) {
   return [String(position), token, p === null ? "" : percent(p)];
 }
 
-function lookOf({ large, tight }, status) {
-  return `ds-node ${status}${large ? " large" : ""}${tight ? " tight" : ""}`;
+function lookOf({ large, tight, flat }, status) {
+  return ["ds-node", status, large && "large", tight && "tight", flat && "flat"]
+    .filter(Boolean)
+    .join(" ");
 }
 
 /** The line of a box's token. */

@@ -9,6 +9,7 @@ export const FAR = 0.8 * TYPE; // below: no numbers, and tokens are cut to their
 export const FARTHER = 0.32 * TYPE; // below: no boxes one by one
 export const TOKEN = 11 * TYPE; // pixels of the screen, the smallest text
 export const LARGEST = 1.5 * TYPE; // of a tree shown as a whole: small ones fill their room
+const GROWN = 1.6; // times: so much larger a small tree may be there
 const LETTER = 13; // pixels of a token in the plane: tree.css
 const READ_AFAR = 20 / 1920; // of a screen's width: a token's size where the tree is presented
 const CLOSEST = 2.5;
@@ -26,6 +27,11 @@ export function wholeScale([w, hgt], width, height) {
 /** The scale at which tokens are read from the last row, on a screen of this width. */
 export function afar(screen) {
   return Math.max(FAR, (READ_AFAR * screen) / LETTER);
+}
+
+/** How large a small tree may be; least: the smallest scale, where it is presented. */
+export function largestFor(least) {
+  return Math.max(LARGEST, GROWN * least);
 }
 
 /** All of a tree, a small one up to the scale `largest`; a tall one is widened until its depths can

@@ -99,6 +99,15 @@ export class TreeScene {
     this.trail.setAttribute("d", ways.map(stroke).join(""));
   }
 
+  /** Scroll the page so far that the selected box is above its bars, and above a sheet that tells
+   * of it, as soon as the tree has its size beside that. */
+  inSight() {
+    const reveal = () =>
+        this.layer.querySelector(".selected")?.scrollIntoView({ block: "nearest" }),
+      isPage = window.parent === window; // one around a frame is not this view's
+    if (isPage) requestAnimationFrame(() => setTimeout(reveal));
+  }
+
   deselect(row) {
     for (const node of this.nodes.values()) node.classList.remove("selected", "lit");
     this.nodes.get(row)?.setAttribute("aria-selected", "false");

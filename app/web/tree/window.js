@@ -14,7 +14,7 @@ import {
   following,
   intoSight,
   kept,
-  LARGEST,
+  largestFor,
   pathScale,
   TYPE,
   wholeRun,
@@ -142,7 +142,7 @@ export class TreeWindow {
   fit() {
     this.byHand = false;
     const { plan, size, room, columns } = this,
-      most = Math.max(LARGEST, this.least);
+      most = largestFor(this.least);
     this.show(
       columns
         ? fittedColumns(size, room, columns, plan, most)

@@ -148,7 +148,7 @@ class BeforeSession(PathSession):
 
     @torch.inference_mode()
     def expand(self, states: Array) -> Children:
-        """With plain q, and the confidence where there is one, beside every token."""
+        """Note the plain q beside every token, and the confidence where there is one."""
         nodes, found = [self._node(state) for state in states.tolist()], super().expand(states)
         places = self._places([token for _, token in nodes], [parent for parent, _ in nodes])
         ids = torch.from_numpy(found.ids).to(self._block.plain.device)

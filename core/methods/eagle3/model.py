@@ -317,7 +317,7 @@ class EagleModel(nn.Module):
             )
 
     def seen(self, visible: Tensor, positions: Tensor, prefix: int) -> list[Tensor]:
-        """Of what rows at ``positions`` [..., N] might see, bool [..., N, T], what they see in each
+        """Narrow ``visible``, bool [..., N, T], to what rows at ``positions`` [..., N] see in each
         layer: with a window, of the text's own ``prefix`` rows only the last ones."""
         if not self.config.window:
             return [visible] * len(self.stack)
