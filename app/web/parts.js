@@ -118,6 +118,9 @@ export function menu(label, items) {
   made.addEventListener("toggle", () => {
     const listen = made.open ? "addEventListener" : "removeEventListener";
     document[listen]("pointerdown", away, { capture: true });
+    list.style.right = ""; // where there is no room at its left it goes to the right
+    const { left } = list.getBoundingClientRect();
+    if (made.open && left < 0) list.style.right = `${left - 8}px`;
   });
   const leave = () => {
     const held = list.contains(document.activeElement);

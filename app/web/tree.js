@@ -15,9 +15,10 @@ import { TreeWindow } from "./tree/window.js";
 import { Turns } from "./turns.js";
 
 const SPOKEN = "Draft tree of this round";
-const SPOKEN_KEYS =
-  "Up and down arrows move between nodes, shift with left and right to parent and child, " +
-  "Enter opens a node, u opens what is folded. Press question mark for all keys.";
+const SPOKEN_KEYS = "Up and down arrows move between nodes",
+  SPOKEN_MORE = // where a node has an inspector
+    ", shift with left and right to parent and child, Enter opens a node, u opens what is " +
+    "folded. Press question mark for all keys";
 
 export class TreeView {
   /** `name` makes ids unique on the page; onSelect(row) is called when a person picks a node,
@@ -56,7 +57,8 @@ export class TreeView {
     this.window = new TreeWindow(this.svg, changed, () => this.onMove?.());
     this.map = new TreeMap((x, y) => this.window.jump(x, y));
     this.pointing = new Pointing(this);
-    const how = h("span", { id: `${this.name}-keys`, class: "ds-unseen" }, SPOKEN_KEYS);
+    const spoken = `${SPOKEN_KEYS}${this.onOpen ? SPOKEN_MORE : ""}.`,
+      how = h("span", { id: `${this.name}-keys`, class: "ds-unseen" }, spoken);
     this.element = h("div", { class: "ds-canvas" }, this.svg, this.map.svg, this.pointing.tip, how);
   }
 

@@ -232,6 +232,15 @@ def test_a_link_is_not_replaced_by_the_example(visit: Open, address: str):
     expect(page.locator(".ds-banner:visible")).to_be_visible()
 
 
+def test_a_menu_at_the_left_edge_opens_within_the_window(visit: Open, address: str):
+    page = visit(f"{address}/#view=denoise", viewport={"width": WIDTH, "height": HEIGHT})
+    page.get_by_label("Save the graph", exact=True).locator("visible=true").click()
+    entries = page.locator(".ds-menu[open] button")
+    expect(entries.first).to_be_visible()
+    page.evaluate(FRAMES)
+    assert all(each["x"] >= 8 for each in map(Locator.bounding_box, entries.all()) if each)
+
+
 LONG = "Why does a prompt of several lines not lie over the button that starts it? " * 2
 
 

@@ -191,6 +191,13 @@ def test_the_text_leads_from_round_to_round_and_nodes_can_be_read(shown: Page):
     scope.locator(".ds-token").last.click()
     rounds = tiles(shown).nth(1).inner_text()
     expect(heading).to_have_text(f"Round {rounds} of {rounds}")
+    note = scope.locator("p[role=status]").last
+    told = []
+    for key in ("ArrowDown", "Shift+ArrowLeft"):
+        scope.locator(".ds-tree").press(key)
+        expect(note).to_contain_text(re.compile("accepted|rejected|unreached|root"))
+        told.append(note.inner_text())
+    assert told[0] != told[1]
     scope.get_by_role("button", name="Table", exact=True).click()
     lines = scope.locator(".ds-nodes tbody tr")
     lines.nth(1).press("Enter")

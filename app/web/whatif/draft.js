@@ -10,6 +10,12 @@ import { wholeTree } from "../tree/whole.js";
 import { TreeView } from "../tree.js";
 
 const READ = "Click a node, or step through them with ↑ ↓, to read its numbers.";
+const NEXT = {
+  ArrowUp: "up",
+  ArrowDown: "down",
+  "Shift ArrowLeft": "parent",
+  "Shift ArrowRight": "child",
+};
 const HOW = "of the simulated run; click a token, or step with ← → on the text";
 
 /** How each token of a text came, from the lengths of the rounds. */
@@ -36,6 +42,12 @@ export class DraftCard {
     };
     this.row = null; // the node that is selected
     this.tree = new TreeView("ds-whatif", picked);
+    this.tree.svg.addEventListener("keydown", (event) => {
+      const by = NEXT[`${event.shiftKey ? "Shift " : ""}${event.key}`];
+      if (!by || !this.tree.round) return;
+      event.preventDefault();
+      picked(this.tree.neighbour(by));
+    });
     this.nodes = new NodeTable(picked);
     this.node = h("p", { class: "ds-tell", role: "status" }, READ);
     this.heading = h("h2", {}, "Round");
