@@ -233,6 +233,7 @@ def test_the_command_over_a_folder_of_texts(tmp_path, capsys):
     assert cli.main(words) == 0
     said = capsys.readouterr().out
     assert "differs most" in said and said.count(" none ") == 1  # the best, from itself
+    assert "Fewer than 5 texts give no interval." in said
     one, other = (str(tmp_path / "texts" / f"{prompt}.safetensors") for prompt in prompts)
     assert cli.main(["whatif", one, other]) == 0
     (tmp_path / "empty").mkdir()

@@ -15,6 +15,7 @@ from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Set, method
 from app.object_stores import here
 from app.terminal import bar, console, one_line, say, table
 from core.errors import UserError
+from core.stats import FEW_UNITS, TOO_FEW
 
 if TYPE_CHECKING:
     from analysis.collected.collection import Collection
@@ -100,6 +101,8 @@ def _several(collections: Sequence[Collection], methods: Sequence[str], args: Op
             out.print(one_line(each.given, 400), soft_wrap=True)
     columns = ("method", "budget", "τ", "95 %", "from the best", "95 %", "differs most", "exact")
     out.print(table(columns, rows, left=("method", "differs most")))
+    if len(collections) < FEW_UNITS:
+        out.print(TOO_FEW)
     return 0
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Frame = Any
 MAX_DEPTHS, MAX_CLASSES, MAX_RANK = 32, 6, 8  # that a report shows
+MANY = 15  # intervals beside each other: then one misses sooner than not
 FIRST = 4  # places of drafts that begin alike
 
 
@@ -152,6 +153,9 @@ def doubts(tables: Tables, frame: Frame) -> Iterator[str]:
 
     if (frame["prompts"] < FEW_UNITS).any():
         yield f"Fewer than {FEW_UNITS} prompts give a difference but no interval: run both on more."
+    if (spans := int(frame["low"].notna().sum())) >= MANY:
+        about = f"about {spans / 20:.0f} miss by chance what they are of"
+        yield f"Of {spans} intervals of 95 % {about}."
     first = _first(tables)
     for row in frame[frame["same"] < frame["texts"]].to_dict("records"):
         why = (
