@@ -139,7 +139,7 @@ def test_what_lies_beyond_the_end_is_said(call, tmp_path):
     last = replace(trace.rounds[at], committed=trace.rounds[at].committed[:1])
     write_trace(tmp_path / "t.jsonl", Trace(trace.header, (*trace.rounds[:at], last), {}))
     assert (
-        f"{last.accepted} verified tokens are beyond the end"
+        f"token limit): {last.accepted} verified tokens, left out"
         in call("report", tmp_path / "t.jsonl")[1]
     )
 

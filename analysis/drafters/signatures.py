@@ -222,7 +222,10 @@ class Wiring:
         told = ""
         if np.isfinite(healthy.tau):
             told = f": τ {tau(self.configured.tau)}, and {tau(healthy.tau)}"
-        return (f"{plain}, and it is not far below {healthy.source}{told}",)
+        chance = f"that it is below {healthy.source} is no more than chance may do"
+        if self.configured.tau >= healthy.tau:
+            chance = f"it is not below {healthy.source}"
+        return (f"{plain}, and {chance}{told}. More places tell more",)
 
     def _mended(self, best: Signature) -> str:
         if self.expected is None or self.expected.itself:
@@ -230,7 +233,7 @@ class Wiring:
                 f"With it τ is {tau(best.tau)}; what a healthy drafter of this kind reaches here "
                 "is not known, so something else may be wrong too"
             )
-        return f"With it the drafter is not far below {self.expected.source}"
+        return f"With it the drafter is not below {self.expected.source} by more than chance may do"
 
     def _why(self, own: Signature) -> str:
         """Why it is not good."""

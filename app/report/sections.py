@@ -321,8 +321,8 @@ def notes(tables: Tables) -> Iterator[str]:
     )
     if cut := int(runs["cut"].sum()):
         yield (
-            f"{cut} verified tokens are beyond the end of a text (stop token or token limit): "
-            "they count above, and not in the column in text/round."
+            "Beyond the end of a text (stop token or token limit): "
+            f"{plural(cut, 'verified token')}, left out of the column in text/round alone."
         )
     if broken := int((runs["ended"] == INTERRUPTED).sum()):
         yield (
