@@ -154,8 +154,8 @@ def doubts(tables: Tables, frame: Frame) -> Iterator[str]:
     if (frame["prompts"] < FEW_UNITS).any():
         yield f"Fewer than {FEW_UNITS} prompts give a difference but no interval: run both on more."
     if (spans := int(frame["low"].notna().sum())) >= MANY:
-        about = f"about {spans / 20:.0f} miss by chance what they are of"
-        yield f"Of {spans} intervals of 95 % {about}."
+        missing = f"of these {spans} about {spans / 20:.0f}"
+        yield f"A 95 % interval may miss the true value by chance: {missing}."
     first = _first(tables)
     for row in frame[frame["same"] < frame["texts"]].to_dict("records"):
         why = (
