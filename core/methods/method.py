@@ -445,7 +445,7 @@ def lazy(reference: str | Callable[..., Any]) -> Any:
     if not isinstance(reference, str):
         return reference
     module, _, name = reference.partition(":")
-    return getattr(import_module(module), name) if name else import_module(module)
+    return getattr(import_module(module), name)
 
 
 def file_name(method: str) -> str:
