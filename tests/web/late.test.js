@@ -92,7 +92,7 @@ test("a node's numbers are those of its own run", async () => {
       row: 5,
       source: { inspect },
       inspector: { open: true, wait: nothing, show: (node) => shown.push(node) },
-      tree: { label: nothing },
+      tree: { label: nothing, scene: { inSight: nothing } },
     });
   const first = pane._detail(5);
   pane.details.clear(); // another run is opened
