@@ -132,9 +132,10 @@ def costs(of):
     return counts.launches - before[0], counts.waits - before[1]
 
 
-@pytest.mark.parametrize(("kind", "launches", "waits"), [("dflash", 24, 3), ("treeflash", 68, 9)])
+@pytest.mark.parametrize(("kind", "launches", "waits"), [("dflash", 29, 3), ("treeflash", 81, 7)])
 def test_a_rounds_launches_do_not_depend_on_the_number_of_layers(kind, launches, waits, device):
-    """Launches and waits outside the graphs: they bound a GPU's round when the rest is captured."""
+    """Launches and waits outside the graphs: they bound a GPU's round when the rest is captured.
+    That of equals the lowest id comes first takes five launches a list."""
     found = []
     for layers in (3, 4):
         target = Target(
