@@ -138,7 +138,9 @@ def form_above_view(prefix: str) -> Iterator[FormPlaces]:
     with gr.Column(elem_classes="ds-above"):
         with gr.Column(elem_classes="ds-panel ds-form", elem_id=f"{prefix}-panel"):
             bar = gr.Row(elem_classes="ds-bar", equal_height=False)
-            more = gr.Column(elem_classes="ds-more", elem_id=f"{prefix}-settings")
+            # Columns that are cut at a height go on beside it: the box around them scrolls.
+            with gr.Column(elem_classes="ds-settings", elem_id=f"{prefix}-settings"):
+                more = gr.Column(elem_classes="ds-more")
         yield FormPlaces(bar, more, gr.Column(elem_classes="ds-main", min_width=280))
 
 

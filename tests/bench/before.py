@@ -96,7 +96,7 @@ def figures(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
 
 
 def _words(row: Any) -> str:
-    """What names a row of a table: rows may stand in another order since."""
+    """The words that name a row of a table: rows may stand in another order since."""
     words = [v for v in row.values() if isinstance(v, str)] if isinstance(row, dict) else []
     return "; ".join(words[:3])
 

@@ -68,7 +68,7 @@ def test_settings_on_a_phone_on_its_side_are_scrolled_down_and_not_across(
     assert settings.evaluate("(e) => e.scrollWidth <= e.clientWidth")
     page.mouse.move(400, 300)
     page.mouse.wheel(0, 2000)
-    expect(settings.locator(":scope > *").last).to_be_in_viewport()
+    expect(settings.locator(".ds-more > *").last).to_be_in_viewport()
 
 
 def test_a_node_of_a_comparison_stands_above_the_sheet_that_tells_of_it(visit: Open, address: str):
