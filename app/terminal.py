@@ -59,22 +59,17 @@ def one_line(text: str, limit: int | None) -> str:
     return flat if limit is None or len(flat) <= limit else flat[: limit - 1] + "…"
 
 
-def table(heads: Sequence[str], rows: Sequence[Row], left: Sequence[str] = ()) -> FittingTable:
-    """Numbers to the right, the columns named in ``left`` to the left."""
-    return FittingTable(heads, rows, left)
-
-
 @dataclass(frozen=True)
 class FittingTable:
     """A table that fits the terminal: columns for which there is no room stand below, beside the
     first ones, which tell the rows apart. Words and heads go on in the next line; no number is cut.
 
-    left  heads of the columns that hold words
+    left  heads of the columns that hold words, which stand to the left; numbers to the right
     """
 
     heads: Sequence[str]
     rows: Sequence[Row]
-    left: Sequence[str]
+    left: Sequence[str] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | str]:
         columns, room = range(len(self.heads)), options.max_width + GAP

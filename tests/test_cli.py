@@ -23,7 +23,7 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from app.terminal import GrowingText, bar, table
+from app.terminal import FittingTable, GrowingText, bar
 from app.trace_log import nth_path
 from core.methods.names import METHODS
 from core.methods.registry import listed
@@ -538,7 +538,7 @@ def test_a_table_that_is_too_wide_goes_on_below_and_cuts_nothing():
     heads = ("method", "depth", "observed", "tested nodes", "a long share")
     rows = [("a name of many words", str(n), "12,345", "0.123", f"[0.{n}, 9.9]") for n in (1, 2)]
     out = Console(file=io.StringIO(), width=34)
-    out.print(table(heads, rows, left=("method",)))
+    out.print(FittingTable(heads, rows, left=("method",)))
     assert [line.rstrip() for line in cast(io.StringIO, out.file).getvalue().splitlines()] == [
         "method        depth  observed",
         "a name of         1    12,345",

@@ -76,7 +76,7 @@ def _requests(args: Options, prompts: Sequence[str]) -> list[RunRequest]:
 
 
 def _apart(requests: Sequence[RunRequest], depth: int) -> list[RunRequest]:
-    """Without repeats: a budget that decides nothing for a drafter of this depth is None."""
+    """Leave out repeats: a budget that decides nothing for a drafter of this depth becomes None."""
     return list(
         dict.fromkeys(
             replace(each, budget=deciding_budget(each.method, each.budget, depth))

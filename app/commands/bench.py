@@ -14,7 +14,7 @@ from app.command_line import option, words
 from app.commands import common
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, RUNNABLE, RequestOptions, method
 from app.commands.prompts import prompts_of
-from app.terminal import ProgressBar, console, say, table
+from app.terminal import FittingTable, ProgressBar, console, say
 from core.errors import UserError
 from core.methods.names import PLAIN
 from core.methods.registry import runnable
@@ -143,7 +143,7 @@ def _print_rows(facts: dict[str, Any], plan: Workload, found: Sequence[BenchRow]
     )
     for name, weights in facts["weights"].items():
         out.print(f"{name}: {weights}", soft_wrap=True)
-    out.print(table(COLUMNS, [_cells(row) for row in found], left=("",)))
+    out.print(FittingTable(COLUMNS, [_cells(row) for row in found], left=("",)))
     for row in found:
         if row.method == LLAMA_CPP and not row.identical:
             out.print(_parting(row), soft_wrap=True)
@@ -183,7 +183,7 @@ def _print_roofs(result: Result, limits: Sequence[Roof]) -> None:
         soft_wrap=True,
     )
     lines = [line for roof in limits for line in _roof_lines(roof, machine)]
-    out.print(table(ROOFLINE, lines, left=("a round", "the floor is")))
+    out.print(FittingTable(ROOFLINE, lines, left=("a round", "the floor is")))
 
 
 def _roof_lines(roof: Roof, machine: Machine) -> Iterator[tuple[str, ...]]:

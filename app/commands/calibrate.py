@@ -13,7 +13,7 @@ from app.command_line import REQUIRED, option, words
 from app.commands import common
 from app.commands.given import Texts, asked_of
 from app.commands.options import POSITIVE, WHOSE, Model, Set, drafting, method
-from app.terminal import ProgressBar, console, one_line, say, table
+from app.terminal import FittingTable, ProgressBar, console, one_line, say
 from core.methods.method import BY_RUN
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _show_texts(found: pd.DataFrame) -> None:
         "95 %",
         "prompt that differs most",
     )
-    out.print(table(columns, rows, left=("", columns[-1])))
+    out.print(FittingTable(columns, rows, left=("", columns[-1])))
 
 
 def _show(curves: pd.DataFrame) -> None:
@@ -122,4 +122,4 @@ def _show(curves: pd.DataFrame) -> None:
         for row in curves.to_dict("records")
     ]
     columns = ("", "depth", "TVD", "95 %", "top-1", "top-4", "top-16")
-    console().print(table(columns, rows, left=("",)))
+    console().print(FittingTable(columns, rows, left=("",)))

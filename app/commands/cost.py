@@ -13,7 +13,7 @@ from app.command_line import REQUIRED, option, words
 from app.commands import common
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, MethodOptions, Model, method
 from app.object_stores import here
-from app.terminal import ProgressBar, bar, console, say, table
+from app.terminal import FittingTable, ProgressBar, bar, console, say
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _show(
         )
         for e in found
     ]  # fmt: skip
-    out.print(table(columns + (["real"] if real else []), rows, left=("",)))
+    out.print(FittingTable(columns + (["real"] if real else []), rows, left=("",)))
 
 
 def _conclude(chosen: Estimate, plain: float, real: Sequence[RealRun]) -> None:

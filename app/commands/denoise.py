@@ -14,7 +14,7 @@ from app.commands.options import Logged, Prompts
 from app.commands.prompts import prompts_of
 from app.decoding import DecodedPrompt, Decoding
 from app.printed_texts import Found, Shown, decode_all, print_json, stage_rows
-from app.terminal import ProgressBar, console, table
+from app.terminal import FittingTable, ProgressBar, console
 from app.trace_log import check_trace
 from core.diffusion.draft_graph_search import BUDGETS
 from core.diffusion.graph_files import load_graph
@@ -138,25 +138,25 @@ def _report(stops: frozenset[int], result: DecodedPrompt[DenoiseRequest]) -> Non
         ("NFE speedup", ratio(nfe.speedup)),
         ("seconds", number(result.seconds)),
     ]
-    out.print(table(("", ""), facts, left=("",)))
+    out.print(FittingTable(("", ""), facts, left=("",)))
     if nfe.levels:
         rows = [
             (str(n), str(x.drafted), str(x.accepted), share(x.rate, 0))
             for n, x in enumerate(nfe.levels, 1)
         ]
         out.print()
-        out.print(table(("level", "calls that drafted it", "accepted", ""), rows))
+        out.print(FittingTable(("level", "calls that drafted it", "accepted", ""), rows))
     rows = [
         (str(n), str(calls), str(plain), ratio(plain / calls))
         for n, (calls, plain) in enumerate(nfe.blocks, 1)
     ]
     out.print()
-    out.print(table(("block", "calls", "plain", "speedup"), rows))
+    out.print(FittingTable(("block", "calls", "plain", "speedup"), rows))
     stages = summary(result.rounds)["seconds"]
     del stages["draft"]  # a draft graph drafts without the model
     out.print()
     rows = list(stage_rows(stages, len(result.rounds)))
-    out.print(table(("stage", "s", "ms/call", "share"), rows, left=("stage",)))
+    out.print(FittingTable(("stage", "s", "ms/call", "share"), rows, left=("stage",)))
 
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────
@@ -215,7 +215,7 @@ def _print_cells(cells: Sequence[GraphResult], exact: bool) -> None:
     columns = ("pace", "graph", "NFE", "plain", "NFE speedup", "s", "plain s", "wall speedup",
                "same text", "accepted by level")  # fmt: skip
     left = ("pace", "graph", "accepted by level")
-    out.print(table(columns, [_row(cell) for cell in cells], left=left))
+    out.print(FittingTable(columns, [_row(cell) for cell in cells], left=left))
     if not exact:
         out.print("this target is not exact: a text may differ from plain denoising's")
     for cell in cells:

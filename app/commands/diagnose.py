@@ -14,7 +14,7 @@ from app.commands import common
 from app.commands.options import POSITIVE, Model, Prompts, Set, method
 from app.commands.prompts import prompts_of
 from app.commands.states import StatesOptions
-from app.terminal import ProgressBar, console, one_line, say, table
+from app.terminal import FittingTable, ProgressBar, console, one_line, say
 from core.errors import UserError
 from core.methods.registry import choose, find_method
 
@@ -130,7 +130,7 @@ def _show(found: Wiring) -> None:
     depths = range(1, 1 + min(SHOWN, found.configured.tvd.shape[1]))
     columns = ["", "τ", "accepted", *(f"TVD {d}" for d in depths), "places", " "]
     out = console()
-    out.print(table(columns, rows, left=("", " ")))
+    out.print(FittingTable(columns, rows, left=("", " ")))
     if left := len(by_fit) - len(shown):
         out.print(f"and {left} trials that fit worse than others of their mistake (--json has all)")
     for line in (*found.said, *found.notes):

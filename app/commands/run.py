@@ -18,7 +18,7 @@ from app.commands.options import BUDGETS, Logged, MethodOptions, RequestOptions
 from app.commands.prompts import prompts_of
 from app.decoding import DecodedPrompt, Decoding
 from app.printed_texts import Found, Shown, decode_all, stage_rows
-from app.terminal import bar, console, say, table
+from app.terminal import FittingTable, bar, console, say
 from app.trace_log import check_trace
 from core.decoding.request import RunRequest
 from core.traces.schema import summary
@@ -82,15 +82,15 @@ def _report(result: DecodedPrompt[RunRequest]) -> None:
         ("τ", tau(numbers["tau"])),
         ("tokens/s", f"{pace}prefill {number(result.prefill)} s)"),
     ]
-    out.print(table(("", ""), facts, left=("",)))
+    out.print(FittingTable(("", ""), facts, left=("",)))
     if not numbers["rounds"]:
         return
     out.print()
     rows = list(stage_rows(result.stages, len(result.rounds)))
-    out.print(table(("stage", "s", "ms/round", "share"), rows, left=("stage",)))
+    out.print(FittingTable(("stage", "s", "ms/round", "share"), rows, left=("stage",)))
     out.print()
     columns = ("acceptance length", "rounds", "")
-    out.print(table(columns, list(_histogram(numbers["acceptance_lengths"])), left=("",)))
+    out.print(FittingTable(columns, list(_histogram(numbers["acceptance_lengths"])), left=("",)))
 
 
 def _histogram(lengths: Sequence[int]) -> Iterator[tuple[str, ...]]:

@@ -13,7 +13,7 @@ from app.command_line import option, words
 from app.commands.common import collected_at
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Set, method
 from app.object_stores import here
-from app.terminal import bar, console, one_line, say, table
+from app.terminal import FittingTable, bar, console, one_line, say
 from core.errors import UserError
 from core.stats import FEW_UNITS, TOO_FEW
 
@@ -100,7 +100,7 @@ def _several(collections: Sequence[Collection], methods: Sequence[str], args: Op
         if each.given:
             out.print(one_line(each.given, 400), soft_wrap=True)
     columns = ("method", "budget", "τ", "95 %", "from the best", "95 %", "differs most", "exact")
-    out.print(table(columns, rows, left=("method", "differs most")))
+    out.print(FittingTable(columns, rows, left=("method", "differs most")))
     if len(collections) < FEW_UNITS:
         out.print(TOO_FEW)
     return 0
@@ -149,7 +149,7 @@ def _show(collection: Collection, runs: Sequence[SimulatedRun]) -> None:
     out.print(f"{collection.header.name} · {count} new tokens", soft_wrap=True)
     if collection.given:
         out.print(one_line(collection.given, 400), soft_wrap=True)
-    out.print(table(COLUMNS, rows, left=("method", "")))
+    out.print(FittingTable(COLUMNS, rows, left=("method", "")))
     for note in _notes(runs):
         say(note)
 

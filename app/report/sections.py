@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Frame = Any
 MAX_DEPTHS, MAX_CLASSES, MAX_RANK = 32, 6, 8  # that a report shows
-MANY = 15  # intervals beside each other: then one misses sooner than not
+MANY = 15  # 95 % intervals of which one misses more likely than none does
 FIRST = 4  # places of drafts that begin alike
 
 

@@ -13,7 +13,7 @@ from analysis.charts.palette import letter, series_colour
 from analysis.frames import Column, declared_columns
 from analysis.numbers import interval, number, share, signed
 from app.report.sections import Section
-from app.terminal import FittingTable, bar, one_line, table
+from app.terminal import FittingTable, bar, one_line
 from core.rounds.causes import Cause
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class TextTable:
     @property
     def printed(self) -> FittingTable:
         """The table without its title, for the terminal."""
-        return table(self.heads, self.rows, self.left)
+        return FittingTable(self.heads, self.rows, self.left)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.numbers import interval, number
-from app.terminal import ProgressBar, console, one_line, table
+from app.terminal import FittingTable, ProgressBar, console, one_line
 from app.trace_files import read_tables
 from core.errors import UserError
 from core.lines import LIMITS, Limits
@@ -42,8 +42,8 @@ def show_trained(
         print(json.dumps({"table": plain_rows(found), "sentences": said}))
         return
     out = console()
-    out.print(table(("", "text", "measure", "depth", "share", "95 %", "over"), list(_rows(found)),
-                    left=("", "text", "measure")))  # fmt: skip
+    heads = ("", "text", "measure", "depth", "share", "95 %", "over")
+    out.print(FittingTable(heads, list(_rows(found)), left=heads[:3]))
     for line in said:
         out.print(one_line(line, 400), soft_wrap=True)
 

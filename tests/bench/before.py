@@ -28,7 +28,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from app.terminal import console, table
+from app.terminal import FittingTable, console
 from core.errors import as_script
 
 HERE = Path(__file__).resolve().parents[2]
@@ -190,7 +190,7 @@ def main() -> None:
         differing += [f"{pair.name}: {place}" for place in differ]
         print(" · ".join(line), file=sys.stderr)
     columns = ("", "new s", "old s", "new ÷ old", "of single pairs", "figures of both", "differ")
-    console().print(table(columns, lines, left=("",)))
+    console().print(FittingTable(columns, lines, left=("",)))
     for each in differing[:40]:
         print(each)
     if len(differing) > 40:

@@ -36,7 +36,7 @@ from analysis.experiments.roofline import Drafting, Forward, Gauge, Machine, Wor
 from app.command_line import option, run
 from app.commands import common
 from app.commands.options import POSITIVE, Model
-from app.terminal import ProgressBar, console, table
+from app.terminal import FittingTable, ProgressBar, console
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine
 from core.decoding.request import Settings
@@ -326,7 +326,7 @@ def show_times(measured: Measured, on_cpu: bool) -> None:
             f"{1e3 * attention:.1f}" if on_cpu else "–",
             f"{1e3 * median(t.seconds for t in timed):.1f}",
         ])  # fmt: skip
-    console().print(table(columns, rows))
+    console().print(FittingTable(columns, rows))
 
 
 def show_limits(measured: Measured, on_cpu: bool) -> None:
@@ -346,7 +346,7 @@ def show_limits(measured: Measured, on_cpu: bool) -> None:
             f"{max(p.beside for p in peaks) / 1e6:.1f}" if on_cpu else "–",
         ])  # fmt: skip
     print("\nwhat a round must at least move and compute, the share of that floor, and memory")
-    console().print(table(columns, rows, left=("bound",)))
+    console().print(FittingTable(columns, rows, left=("bound",)))
 
 
 def show_growth(measured: Measured) -> None:
@@ -375,7 +375,7 @@ def show_growth(measured: Measured) -> None:
             f"{1e3 * _slope(measured, budget):+.2f}",
             f"{(ends[1] - ends[0]) / (long - short) / nodes:+.2f}",
         ])  # fmt: skip
-    console().print(table(("B", *PARTS, "together", "ms per 1k", "bytes"), rows))
+    console().print(FittingTable(("B", *PARTS, "together", "ms per 1k", "bytes"), rows))
 
 
 def _slope(measured: Measured, budget: int) -> float:

@@ -18,7 +18,7 @@ from statistics import median
 
 from app.command_line import CommandOptions, option, run
 from app.commands.options import POSITIVE
-from app.terminal import console, table
+from app.terminal import FittingTable, console
 from core.drafting.builders import Chain, best_first, warm_up
 from core.drafting.session import Drafter
 from core.errors import as_script
@@ -86,7 +86,7 @@ def main(args: Options) -> int:
                 token, whole = costs(drafter, text)
                 rows.append((name, what, f"{size:,}", f"{token:.1f}", f"{whole:.0f}"))
     columns = ("drafter", "text", "tokens", "µs/token", "µs/round")
-    console().print(table(columns, rows, ("drafter", "text")))
+    console().print(FittingTable(columns, rows, ("drafter", "text")))
     return 0
 
 

@@ -13,7 +13,7 @@ from app.command_line import option
 from app.commands import common
 from app.commands.grid.sweep import Grid, Sweep, plan_of
 from app.commands.options import BUDGETS, POSITIVE
-from app.terminal import ProgressBar, console, one_line, say, table
+from app.terminal import FittingTable, ProgressBar, console, one_line, say
 from core import VERSION
 from core.decoding.request import RunRequest
 from core.files import replacing
@@ -72,7 +72,7 @@ def main(args: Options) -> int:
     from analysis.experiments.family import ALL
 
     shown = [entry for entry in found if entry.source == ALL]
-    console().print(table(COLUMNS, [_cells(entry) for entry in shown], left=("",)))
+    console().print(FittingTable(COLUMNS, [_cells(entry) for entry in shown], left=("",)))
     say(LEGEND)
     say(f"{args.out / 'table.json'}: {len(found)} rows")
     exact = str(work.language.model.dtype) in ("torch.float32", "torch.float64")

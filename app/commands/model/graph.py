@@ -14,7 +14,7 @@ from app.command_line import REQUIRED, one_of, option
 from app.commands.diffusion import Denoising, DiffusionModel, load, request_of
 from app.commands.options import POSITIVE
 from app.commands.prompts import read_prompts
-from app.terminal import ProgressBar, console, say, table
+from app.terminal import FittingTable, ProgressBar, console, say
 from core.diffusion.draft_graph import MAX_FORMULAS, DraftGraph, label
 from core.diffusion.draft_graph_search import (
     BUDGETS,
@@ -145,4 +145,4 @@ def _print(graphs: Sequence[DraftGraph]) -> None:
         for graph in graphs
     ]
     left = ("graph", "formulas")
-    console().print(table(("graph", "nodes", "levels", "formulas"), rows, left=left))
+    console().print(FittingTable(("graph", "nodes", "levels", "formulas"), rows, left=left))

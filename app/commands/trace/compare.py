@@ -13,7 +13,7 @@ from app.command_line import option, words
 from app.commands import common
 from app.commands.options import POSITIVE, Model
 from app.object_stores import here
-from app.terminal import ProgressBar, console, one_line, table
+from app.terminal import FittingTable, ProgressBar, console, one_line
 from core.errors import UserError
 from core.methods.names import PLAIN
 from core.ranges import Range
@@ -106,7 +106,7 @@ def _many(args: Options, pairs: Sequence[TextPair], found: Partings) -> None:
     if parted:
         columns = ("", "parts at", "one", "other", "nats", "")
         rows = list(_rows(parted[:SHOWN], args.bound))
-        out.print(table(columns, rows, left=("", "one", "other")))
+        out.print(FittingTable(columns, rows, left=("", "one", "other")))
         if len(parted) > SHOWN:
             out.print(f"… and {len(parted) - SHOWN} more")
         out.print()
@@ -115,7 +115,7 @@ def _many(args: Options, pairs: Sequence[TextPair], found: Partings) -> None:
         found.disputed, found.unknown,
     )  # fmt: skip
     cells = [*map(str, counts)]
-    out.print(table(("pairs", SAME, *KINDS[1:]), [cells]))
+    out.print(FittingTable(("pairs", SAME, *KINDS[1:]), [cells]))
     out.print(one_line(tie_or_bug(found), 400), style="bold", soft_wrap=True)
     for line in remarks(found, names):
         out.print(one_line(line, 400), soft_wrap=True)

@@ -12,7 +12,7 @@ from app.command_line import option, words
 from app.commands.common import pick, read_one
 from app.commands.options import Large
 from app.object_stores import here
-from app.terminal import console, one_line, say, table
+from app.terminal import FittingTable, console, one_line, say
 from app.view.explanation import Explainer
 from app.view.tree import text_tree
 from core.rounds.round import Round
@@ -45,7 +45,7 @@ def main(args: Options) -> int:
     if trace.rounds:
         out.print()
         rows = [_row(record) for record in trace.rounds]
-        out.print(table(COLUMNS, rows, left=COLUMNS[-2:]))
+        out.print(FittingTable(COLUMNS, rows, left=COLUMNS[-2:]))
     return 0
 
 
