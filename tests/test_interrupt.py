@@ -21,8 +21,17 @@ class Late:
         time.sleep(0.01)
 
 
+@pytest.fixture
+def heard():
+    """Ctrl-C as in a terminal: a shell's job in the background is started without it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends the process there")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("heard")
 def test_one_that_a_deletion_swallows_is_heard_after_the_round():
     told = []
 
