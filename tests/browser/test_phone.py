@@ -301,6 +301,20 @@ def test_a_finger_that_rests_selects_rounds_from_the_one_on_view(visit: Open, ad
     expect(title(page)).to_have_text(at_round(5))
 
 
+def test_the_first_screen_of_denoise_has_the_step_and_its_whole_grid(visit: Open, address: str):
+    page = visit(f"{address}/#view=denoise", viewport={"width": 390, "height": 844}, has_touch=True)
+    grid = page.locator(".dn-grid:visible").last  # of Spiffy: below it that of plain denoising
+    expect(grid.locator(".row.now")).to_be_visible()
+    page.get_by_role("button", name="Step after").locator("visible=true").tap()
+    page.evaluate(FRAMES)
+    step, shown = page.locator(".dn-place").bounding_box(), grid.bounding_box()
+    moves = page.locator(".ds-transport:visible").bounding_box()
+    assert step is not None and shown is not None and moves is not None
+    assert page.evaluate("scrollY") == 0 and 0 < step["y"] < shown["y"]
+    assert shown["y"] + shown["height"] <= moves["y"]
+    expect(page.locator(".dn-keys")).to_be_hidden()
+
+
 def test_the_search_box_has_a_row_beside_the_help(phone: Page):
     box = phone.get_by_label("Find a token in this tree").bounding_box()
     help_ = phone.get_by_role("button", name="Keys and marks").locator("visible=true")
