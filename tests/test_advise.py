@@ -71,7 +71,10 @@ def recorded(lengths=LENGTHS, times=TOY, asked=(), **more):
 
 
 def test_the_best_size_of_every_batch_is_that_of_brute_force():
-    found = {c.batch: c for c in choices(advise(recorded(), StepTimes(TOY)))}
+    table = advise(recorded(), StepTimes(TOY))
+    speeds = table["batch"] * table["tau"] / table["seconds"]
+    assert table["tokens_per_second"].tolist() == pytest.approx(speeds.tolist())
+    found = {c.batch: c for c in choices(table)}
     assert len({c.size for c in found.values()}) > 2  # the toy has several optima
     for (_, batch), row in TOY.items():
         speeds = {0: 1 / row[1]}
@@ -185,12 +188,16 @@ def test_where_nothing_beats_plain_decoding_it_says_so_and_prints_no_flag():
     of = recorded([0, 1] * 20, close)
     found = choices(advise(of, StepTimes(close)))
     said = list(sentences(found, of, StepTimes(close)))
-    assert found[0].ratio < 1 < found[0].high
+    assert found[0].ratio < 1 < found[0].high and 0 < found[0].chosen < 1
     within = interval(found[0].low, found[0].high)
     assert said[0].startswith("No draft is shown to beat plain decoding") and within in said[0]
     doubtful = replace(of, doubts={2: "at least this"})
     said = list(sentences(choices(advise(doubtful, StepTimes(slow))), doubtful, StepTimes(slow)))
     assert said[0].startswith("No draft is shown to beat") and "K = 2: at least this." in said
+    faster = StepTimes({(None, 8): {1: 0.01, 2: 0.0147}})
+    (found,) = choices(advise(of, faster))
+    assert found.size == 1 and found.low < 1 < found.ratio
+    assert next(sentences([found], of, faster)).endswith("plain decoding is not shown.")
 
 
 def test_so_few_rounds_advise_nothing():
@@ -296,11 +303,11 @@ def test_counts_of_an_engine_say_the_same_as_the_rounds(tmp_path):
 
 def test_a_draft_that_ended_early_counts_as_it_was():
     some = trace([2, 2, 0])
-    short = trace([1], places=1).rounds[0]
-    mixed = replace(some, rounds=(*some.rounds, replace(short, index=3, position=17)))
+    short, almost = chain(1, 1, 3, 17), chain(4, 1, 4, 19)
+    mixed = replace(some, rounds=(*some.rounds, short, almost))
     found = shorter.of_traces({"a": mixed}, lambda drafts: [1, 2])
-    assert found.tau.tolist() == [(2 + 2 + 1 + 2) / 4, (3 + 3 + 1 + 2) / 4]
-    assert any("In 1 round less than 5 was drafted" in note for note in found.notes)
+    assert found.tau.tolist() == [(2 + 2 + 1 + 2 + 2) / 5, (3 + 3 + 1 + 2 + 2) / 5]
+    assert any("In 2 rounds less than 5 was drafted" in note for note in found.notes)
 
 
 # ── intervals ────────────────────────────────────────────────────────────────────────────────────
@@ -458,7 +465,9 @@ def test_beyond_what_was_recorded_nothing_is_said():
         advise(recorded(times=short), StepTimes(short), [9])
 
 
-def test_rounds_of_which_no_shorter_ones_follow_are_refused():
+def test_rounds_of_which_no_shorter_ones_follow_are_refused(tmp_path):
+    ran, evil = tmp_path / "ran", tmp_path / "evil.py"
+    evil.write_text(f"open({str(ran)!r}, 'w').close()")
     tree = Draft.chain([0, 1, 2, 3])
     tree = replace(tree, parents=np.array([-1, 0, 0, 1], np.int32))
     verdict = Verdict((0, 1), np.array([1, 9, 9, 9]))
@@ -466,13 +475,14 @@ def test_rounds_of_which_no_shorter_ones_follow_are_refused():
     bushy = replace(run, rounds=(replace(run.rounds[0], draft=tree, verdict=verdict),))
     of = {"a": replace(bushy, header=replace(run.header, method="ddtree"))}
     assert shorter.of_traces(of, lambda drafts: [1, 2]).tau.tolist() == [2, 2]
-    for method in ("eagle3", "somebody's own", "evil.py", "vLLM eagle3"):
+    for method in ("eagle3", "somebody's own", str(evil), "vLLM eagle3"):
         of = {"a": replace(bushy, header=replace(run.header, method=method))}
         with pytest.raises(UserError, match=r"a smaller tree is not known to be .* told, 3"):
             shorter.of_traces(of, lambda drafts: [1])
         whole = shorter.of_traces(of, sizes_of(StepTimes({(None, 1): {1: 1.0, 9: 2.0}}), ()))
         assert whole.sizes == (3,) and whole.tau.tolist() == [2]
         assert shorter.ALIKE not in whole.notes and "recorded size alone" in "".join(whole.notes)
+    assert not ran.exists()
     block = replace(run.header, method="sps", settings={"options": {"block": True}})
     with pytest.raises(UserError, match="judges a chain as a whole"):
         shorter.of_traces({"a": replace(run, header=block)}, lambda drafts: [1])
@@ -543,6 +553,24 @@ def test_the_flags_can_be_pasted():
             for f in given
         )
         assert any(f"--spec-type draft-eagle3 --spec-draft-n-max {size} " in f.text for f in given)
+
+
+def test_sglang_counts_the_root_of_a_tree():
+    tree = replace(Draft.chain([40, 1, 2, 3]), parents=np.array([-1, 0, 0, 1], np.int32))
+    run = trace([1] * 6, method="eagle3", drafter={"kind": "eagle3"})
+    run = replace(run, rounds=tuple(replace(record, draft=tree) for record in run.rounds))
+    times = StepTimes({(None, 1): {1: 0.01, 4: 0.01}})
+    of = shorter.of_traces({"a": run}, sizes_of(times, ()))
+    (flag,) = flags(choices(advise(of, times)), of)
+    assert (flag.engine, flag.text) == ("SGLang", "--speculative-num-draft-tokens 4")
+
+
+def test_a_gap_between_two_batches_is_told():
+    rows = dict.fromkeys((1, 2, 4), TOY[None, 4])
+    times = StepTimes({(None, batch): row for batch, row in rows.items()})
+    of = recorded(method="eagle3", drafter={"kind": "eagle3"}, times=times.cells)
+    (vllm,) = [f for f in flags(choices(advise(of, times)), of) if f.engine == "vLLM"]
+    assert "between two the K of the larger one holds, above batch 4" in vllm.note
 
 
 NGRAM = {"method": "ngram", "prompt_lookup_max": 2, "prompt_lookup_min": 1}
@@ -644,8 +672,9 @@ def test_of_too_few_rounds_the_command_shows_what_was_seen_and_recommends_nothin
 def test_rounds_of_several_texts_count_together():
     text = Collection.load(SHIPPED)
     some = shorter.of_texts([text, text], "dflash", {}, lambda drafts: [1, 3])
-    rounds = [Simulation(text, "dflash").run(size).rounds for size in (1, 3)]
-    assert some.rounds == tuple(2 * n for n in rounds) and not some.few
+    runs = [Simulation(text, "dflash").run(size) for size in (1, 3)]
+    assert some.rounds == tuple(2 * run.rounds for run in runs) and not some.few
+    assert some.tau.tolist() == [run.tau for run in runs]
 
 
 def test_a_long_schedule_is_printed_whole(tmp_path, capsys):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.engines.rounded import fitted, kept_by
 from analysis.engines.served import read_served
 from analysis.measures.counts import Counts, Served, sentences, summed
 from analysis.numbers import UNKNOWN
@@ -180,6 +181,31 @@ def test_a_long_interval_has_no_single_count(tmp_path):
     assert found.fits[0] < 6437 < found.fits[1] and f"length: {found.tau:.2f}," in line
 
 
+@pytest.mark.parametrize(("counts", "mean", "rates", "listed", "rounds"), [
+    ((0, 10), None, (0.0, 0.0, 0.0), True, (4, 10)),  # a draft has three places at most
+    ((1000, 4000), 2.0, (), False, (996, 1005)),  # 1000 ÷ 1.005 and 1000 ÷ 0.995
+    ((20, 40), 3.0, (1.0,), False, (10, 10)),  # places that are not listed accept the rest
+])  # fmt: skip
+def test_the_fewest_and_the_most_rounds_by_hand(counts, mean, rates, listed, rounds):
+    assert fitted(*counts, mean, rates, listed) == rounds
+
+
+def test_the_sum_of_all_places_tells_what_rounding_leaves_open():
+    """Half of 4,000 may be 1,998 to 2,002, and a quarter 998 to 1,002: together they are 3,004."""
+    assert kept_by((0.5, 0.25), 4000, (4000, 4000), 3004) == ((2002, 1002), ())
+
+
+def test_places_whose_counts_were_cut_off_are_of_no_other_task(tmp_path):
+    whole = read(tmp_path, LOGS["llama.cpp"])
+    counts, places = LOGS["llama.cpp"].split("\n")
+    other = places.replace("task ", "task 9")
+    after = read(tmp_path, f"{counts}\n{other}")
+    assert (after.records, after.accepted, after.by_depth) == (1, whole.accepted, ())
+    before = read(tmp_path, f"{other}\n{LOGS['llama.cpp']}")
+    assert (before.records, before.by_depth) == (1, whole.by_depth)
+    assert "line 1: the line with its counts is missing" in before.notes[1]
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_count_of_rounded_shares_is_shown_with_what_it_may_be_off(tmp_path, seed):
     """Three digits of more than a thousand drafts leave several counts: the true one is among
@@ -253,7 +279,7 @@ REFUSED = {
     "lacks spec_decode_num_drafts": 'vllm:spec_decode_num_draft_tokens_total{engine="0"} 3.0',
     "no draft was verified yet": "vllm:spec_decode_num_drafts_total 0.0",
     "contradict each other": LOGS["vLLM, 2025"].replace("2.16", "2.90"),
-    "not 1 \\+ its shares": f"{VLLM}Mean acceptance length: 3.00, {LOGS['a bare curve']}",
+    "not 1 \\+ its shares": f"{VLLM}Mean acceptance length: 2.01, {LOGS['a bare curve']}",
     "shares by place rise": "Per-position acceptance rate: 0.100, 0.300",
     "is not a number from 0 to 1": "Per-position acceptance rate: 1.600, 0.300",
     "more tokens are accepted": "draft acceptance rate = 1.5 (  9 accepted /   6 generated)",
@@ -275,7 +301,7 @@ def test_what_is_not_counts_is_one_sentence_that_says_what_it_seems(said, tmp_pa
 def test_a_line_that_cannot_be_read_is_left_out_and_named(bad, tmp_path):
     good = LOGS["vLLM, 2025"].split("\n")[0]
     for number in ("2.16", "150", "387", "0.543"):
-        found = read(tmp_path, f"{good}\nx\n{good.replace(number, bad, 1)}")
+        found = read(tmp_path, f"{good}\n\n{good.replace(number, bad, 1)}")
         if found.records == 1:
             assert "1 line left out" in found.notes[1] and "line 3" in found.notes[1]
             assert found.rounds == 129

@@ -181,18 +181,21 @@ def quantised(path: Path, method: str | None, *names: str) -> None:
     (path / "config.json").write_text(json.dumps(raw))
 
 
-def no_positions(path: Path) -> None:
-    config = AutoConfig.for_model("mpt", d_model=32, n_heads=2, n_layers=2, vocab_size=259)
+def of_family(path: Path, family: str, **fields: object) -> None:
+    config = AutoConfig.for_model(family, vocab_size=259, **fields)
     AutoModelForCausalLM.from_config(config).save_pretrained(path)
     toys.tokenizer().save_pretrained(path)
+
+
+def no_positions(path: Path) -> None:
+    of_family(path, "mpt", d_model=32, n_heads=2, n_layers=2)
+
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
 def no_causal(path: Path) -> None:
-    config = AutoConfig.for_model(
-        "bert", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, vocab_size=259
-    )
-    AutoModelForCausalLM.from_config(config).save_pretrained(path)
-    toys.tokenizer().save_pretrained(path)
+    of_family(path, "bert", **SMALL)
 
 
 def no_shard(path: Path) -> None:
@@ -222,6 +225,19 @@ def test_a_target_that_would_write_another_text_is_refused_alike_by_doctor_and_r
     with pytest.raises(UserError) as loading:
         load_language(str(tmp_path), "cpu")
     assert words in str(loading.value) and str(loading.value) in printed.out
+
+
+@pytest.mark.parametrize(("family", "decoder"), [("rembert", False), ("roberta", True)])
+def test_a_model_that_reads_a_tree_otherwise_than_its_paths_is_refused(family, decoder, tmp_path):
+    """One attends both ways, and nothing of its code says so; one counts positions from two on."""
+    of_family(tmp_path, family, **SMALL, initializer_range=0.5, is_decoder=decoder)
+    with pytest.raises(UserError, match="reads a drafted tree otherwise than the same tokens"):
+        load_language(str(tmp_path), "cpu")
+
+
+def test_the_same_family_opens_as_a_decoder(tmp_path):
+    of_family(tmp_path, "rembert", **SMALL, is_decoder=True)
+    assert load_language(str(tmp_path), "cpu").vocabulary == 259
 
 
 def test_a_model_whose_forward_fails_is_refused_when_it_is_loaded(tmp_path, monkeypatch):

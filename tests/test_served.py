@@ -49,6 +49,12 @@ def test_each_engines_counts(tmp_path, value, engine, places):
     assert found.by_depth[-1].tau == found.tau
 
 
+def test_a_share_of_a_bench_is_a_whole_count(tmp_path):
+    names = ("num_drafts", "draft_tokens", "accepted_tokens", "per_position_acceptance_rates")
+    told = zip((f"spec_decode_{name}" for name in names), (100, 100, 29, [0.29]), strict=True)
+    assert read_served(written(tmp_path, dict(told))).by_depth[0].accepted == 29
+
+
 def kept(lengths):
     """Rounds that accepted place 1, 2, …"""
     return [sum(length >= n for length in lengths) for n in range(1, max(lengths) + 1)]
@@ -97,6 +103,8 @@ def test_fragments_tell_who_wrote_each_token(tmp_path):
     update = [{"type": "contentBlock.appendText", "id": "x", "text": "a", "tokensCount": 1,
                "fromDraftModel": each["containsDrafted"]} for each in FRAGMENTS]  # fmt: skip
     assert read_served(lines(tmp_path, update)) == found
+    template = {"tokensCount": 1, "containsDrafted": False, "isStructural": True}
+    assert read_served(lines(tmp_path, [*FRAGMENTS[:2], template, *FRAGMENTS[2:]])) == found
 
 
 def test_lm_studio_writes_names_in_two_ways(tmp_path):
@@ -236,7 +244,8 @@ WRONG = {
     "is not that of its histogram": PROFILE | {"mean_accept_length": 3.0},
     "num_speculative_tokens must": PROFILE | {"num_speculative_tokens": 1 << 40},
     "more than were drafted": {"stats": {
-        "totalDraftTokensCount": 3, "acceptedDraftTokensCount": 1, "rejectedDraftTokensCount": 3}},
+        "totalDraftTokensCount": 3, "acceptedDraftTokensCount": 1, "rejectedDraftTokensCount": 1,
+        "ignoredDraftTokensCount": 2}},
     "response 2: more tokens are accepted than drafted": [DUMP[0], DUMP[1] | {"n_accept": 4}],
     "response 1: n_draft must be": [DUMP[0] | {"n_draft": -1}],
     "a draft of 2000 tokens": [DUMP[0] | {"n_draft": 2000}],

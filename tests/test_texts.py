@@ -199,6 +199,14 @@ def test_hostile_files_are_one_sentence(value, tmp_path, capsys):
     assert is_one_sentence(capsys.readouterr().err)
 
 
+def test_of_two_words_alone_the_shorter_has_ended():
+    short, long = (Written(words, None, None, words) for words in ("a cat", "a cat sat"))
+    for pair in ((short, long), (long, short)):
+        found = first_difference(*pair)
+        assert (found.what, found.index) == ("character", 5)
+        assert [side.ended for side in found.sides] == [text is short for text in pair]
+
+
 def test_words_and_tokens_cannot_be_compared():
     with pytest.raises(UserError, match="words alone"):
         first_difference(Written("a", None, (1,), None), Written("b", None, None, "x"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -210,7 +211,8 @@ def _llama_requests(lines: Sequence[Line]) -> Found:
             joined[-1] = (joined[-1][0], f"{last} {line}")
         else:
             joined.append((number, line))
-    return _each(_llama_request)(joined)
+    bare = not any(_LLAMA.search(line) for _, line in joined)
+    return _each(partial(_llama_request, bare))(joined)
 
 
 def _tag(line: str) -> str:
@@ -218,8 +220,11 @@ def _tag(line: str) -> str:
     return found[0] if found else ""
 
 
-def _llama_request(line: str) -> Served | None:
+def _llama_request(bare: bool, line: str) -> Served | None:
+    """``bare``: whether the log has shares by place alone."""
     found = _LLAMA.search(line)
+    if found is None and not bare:
+        raise BadField("the line with its counts is missing")
     if found is None:
         return Served("llama.cpp", rates=_places(line))
     accepted, drafted = (whole_of(text, "count of tokens") for text in found.groups())

@@ -2,7 +2,7 @@
 // function of (rounds, at); the tree itself is the pane's.
 
 import { LengthChart, summarise, Tiles, took } from "./charts.js";
-import { duration, h, ranging, scrubber, scrubTo } from "./dom.js";
+import { duration, h, ranging, scrubber, scrubTo, tool } from "./dom.js";
 import { Measures, Timeline } from "./measures.js";
 import { Strip } from "./strip.js";
 
@@ -28,6 +28,7 @@ export class Alone {
     this.strip = new Strip((at, row) => this.go(at, row), range);
     this.lengths = new LengthChart((at, event) => range(at, event) || this.go(at));
     this.range = h("div", { class: "ds-range", hidden: true });
+    this.leave = tool("×", "Let go of these rounds", () => rounds.leave(), "Esc");
     this.tiles = new Tiles();
     this.took = h("span", {
       class: "ds-soft",
@@ -61,7 +62,7 @@ export class Alone {
     this.strip.choose(numbers);
     this.lengths.bars.choose(numbers);
     this.range.hidden = !rows.length;
-    this.range.replaceChildren(...(rows.length ? lines() : []));
+    this.range.replaceChildren(...(rows.length ? [...lines(), this.leave] : []));
   }
 
   // ── where we are ───────────────────────────────────────────────────────────────────────────

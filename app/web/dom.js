@@ -1,6 +1,7 @@
 // Making elements. Text only ever becomes a text node, attributes come from a list that cannot
 // execute: there is no innerHTML, no style or event attribute and no link in the whole view.
 
+const REST = 450; // milliseconds, sooner than a browser selects words
 export const SVG_NS = "http://www.w3.org/2000/svg";
 /** Those of a drawing. */
 export const SVG_ATTRIBUTES = new Set(
@@ -105,6 +106,27 @@ export function ranging(here, onRange) {
     last = at;
     return true;
   };
+}
+
+/** A finger that rests presses as Shift does: hear(where it came down). The press that a browser
+ * makes of it at its end is none. */
+export function onRest(element, hear) {
+  let resting = null,
+    rested = false;
+  const leave = () => clearTimeout(resting);
+  element.addEventListener("pointerdown", (event) => {
+    leave();
+    rested = false;
+    if (event.pointerType !== "touch") return;
+    resting = setTimeout(() => {
+      rested = true;
+      hear(event);
+    }, REST);
+  });
+  for (const end of ["pointerup", "pointercancel"]) element.addEventListener(end, leave);
+  const swallow = (event) => rested && [event.preventDefault(), event.stopImmediatePropagation()];
+  for (const press of ["mousedown", "click", "contextmenu"])
+    element.addEventListener(press, swallow, true);
 }
 
 /** A slider: onMove(value). */

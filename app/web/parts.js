@@ -162,7 +162,7 @@ export function tile(value, name, title) {
   return h("div", { class: "ds-tile", title }, h("b", {}, String(value)), h("span", {}, name));
 }
 
-/** A card of the tabs without trees: head is what stands beside its heading. */
+/** A card of the tabs without trees. label is read aloud; what is shown above it is head. */
 export function card(label, head, ...body) {
   return h(
     "section",

@@ -1,7 +1,7 @@
 // The text as a strip of tokens, one band per round. How a token came has a colour and an
 // underline: drafted and accepted (solid), bonus (dashed), the prompt's own first token (double).
 
-import { h } from "./dom.js";
+import { h, onRest } from "./dom.js";
 
 export const CAME = { p: "prefill", a: "accepted", b: "bonus" };
 const CAME_WORDS = {
@@ -90,6 +90,7 @@ export class Strip {
       if (token) isRange = onRange(Number(token.getAttribute("data-round")), event);
     };
     this.element.addEventListener("pointerdown", over);
+    onRest(this.element, ({ target }) => over({ target, type: "pointerdown", shiftKey: true }));
     this.element.addEventListener(
       "pointermove",
       (event) => event.buttons && isRange && over(event),

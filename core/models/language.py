@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,12 +23,13 @@ from core.models.chat_template import render_turn
 from core.models.fast_layers import can_pack, use_fast_layers
 from core.models.gguf import read_config
 from core.models.hub import Source, loading_model
-from core.models.layer_kinds import carries_state, check_branches
+from core.models.layer_kinds import check_branches
 from core.models.presets import Value
 from core.models.readout import Readout
 from core.models.stored_embedding import store_embedding
-from core.models.target import device_map, input_device, read_one_token, stop_ids
+from core.models.target import device_map, input_device, stop_ids
 from core.models.tokens import FolderTokenizer
+from core.models.tree_reading import check_tree_reading, let_trees_branch
 from core.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -287,29 +287,6 @@ def target_config(name: str) -> PreTrainedConfig | None:
     return config
 
 
-def let_trees_branch(model: PreTrainedModel, config: PreTrainedConfig) -> None:
-    """Let drafted trees branch off a model, also off layers that carry a state.
-
-    Raises UserError for a model whose rows cannot be placed in a tree: one that counts positions by
-    itself, reads later tokens, or has such layers of a make that is not known.
-    """
-    kind = type(model).__name__
-    if "position_ids" not in inspect.signature(model.forward).parameters:
-        raise UserError(f"{kind} counts positions by itself, so a drafted tree has no place in it")
-    if any(getattr(module, "is_causal", True) is False for module in model.get_decoder().modules()):
-        raise UserError(f"{kind} reads the tokens behind a place too, so it cannot write on")
-    if carries_state(config):
-        from core.models.recurrent import let_states_fork
-
-        let_states_fork(model, config)
-
-
-def cannot_run(model: PreTrainedModel, error: Exception) -> UserError:
-    """An error of a model's first forward, as one sentence."""
-    kind = type(model).__name__
-    return UserError(f"{kind} does not run on Draftscope's cache and masks: {first_line(error)}")
-
-
 def last_layer(model: PreTrainedModel) -> int:
     """The number of the layer, from 0, whose output is the last hidden state."""
     return model.config.get_text_config().num_hidden_layers - 1
@@ -388,10 +365,7 @@ def load_language(
                 store_embedding(model, folder)
             release()  # the weights as they were
     model.eval().requires_grad_(False)
-    try:
-        read_one_token(model)
-    except Exception as error:
-        raise cannot_run(model, error) from error
+    check_tree_reading(model)
     return with_preset(name, model, tokenizer, source.folder, template)
 
 

@@ -18,10 +18,11 @@ from core.json_input import read_json
 from core.models import embedded
 from core.models.checkpoint import stored_shapes
 from core.models.hub import WEIGHTS, Source, loading_model
-from core.models.language import cannot_run, let_trees_branch, target_config
+from core.models.language import target_config
 from core.models.layer_kinds import CARRYING, layer_kinds
 from core.models.presets import preset_of
 from core.models.target import read_one_token
+from core.models.tree_reading import cannot_run, let_trees_branch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

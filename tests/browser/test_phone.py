@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("gradio")
 from playwright.sync_api import Locator, Page, expect
 
 from app.studio.tabs import TABS
-from tests.browser.steps import FRAMES, PROMPT, Open, open_form, settle, state, tab
+from tests.browser.steps import (
+    FRAMES,
+    PROMPT,
+    Open,
+    at_round,
+    open_form,
+    settle,
+    state,
+    tab,
+    title,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -239,6 +251,76 @@ def test_a_menu_at_the_left_edge_opens_within_the_window(visit: Open, address: s
     expect(entries.first).to_be_visible()
     page.evaluate(FRAMES)
     assert all(each["x"] >= 8 for each in map(Locator.bounding_box, entries.all()) if each)
+
+
+@pytest.mark.parametrize("size", [(390, 844), (360, 740)])
+def test_after_each_step_the_accepted_path_is_in_sight(
+    visit: Open, address: str, size: tuple[int, int]
+):
+    url = f"{address}/#trace=chat-ddtree-16&round=2"
+    page = visit(url, viewport={"width": size[0], "height": size[1]}, has_touch=True)
+    for number in range(3, 12):
+        page.get_by_role("button", name="Round after").locator("visible=true").tap()
+        expect(title(page)).to_have_text(at_round(number))
+        expect(page.locator(".ds-why-line:visible")).not_to_have_class(re.compile("stale"))
+        page.wait_for_timeout(300)  # it glides
+        steps = page.locator(".ds-transport:visible").bounding_box()
+        path = page.locator(".ds-node:is(.root, .accepted) .box:visible").all()
+        boxes = [box for each in path if (box := each.bounding_box())]
+        assert boxes and steps and page.evaluate("scrollY") == 0
+        assert max(box["y"] + box["height"] for box in boxes) <= steps["y"], number
+
+
+def rest(page: Page, place: Locator) -> None:
+    """A finger that comes down and stays for a moment."""
+    place.evaluate("(e) => e.scrollIntoView({ block: 'center' })")
+    box, hand = place.bounding_box(), page.context.new_cdp_session(page)
+    assert box is not None
+    point = {"x": box["x"] + min(box["width"], 100) / 2, "y": box["y"] + box["height"] / 2}
+    hand.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [point]})
+    page.wait_for_timeout(700)
+    hand.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+def test_a_finger_that_rests_selects_rounds_from_the_one_on_view(visit: Open, address: str):
+    url = f"{address}/#trace=chat-ddtree-16&round=3"
+    page = visit(url, viewport={"width": WIDTH, "height": HEIGHT}, has_touch=True)
+    expect(title(page)).to_have_text(at_round(3))
+    rest(page, page.locator(".ds-band").nth(5).locator(".ds-token").first)
+    sums = page.locator(".ds-range")
+    expect(sums).to_contain_text("selected: n 4")
+    expect(title(page)).to_have_text(at_round(3))
+    sums.get_by_role("button", name="Let go of these rounds").tap()
+    expect(sums).to_be_hidden()
+    page.get_by_role("button", name="Rounds", exact=True).locator("visible=true").tap()
+    lines = page.locator(".ds-rounds tbody tr")
+    lines.nth(4).tap()
+    expect(title(page)).to_have_text(at_round(5))
+    rest(page, lines.nth(6))
+    expect(page.locator(".ds-rounds tr.chosen")).to_have_count(3)
+    expect(title(page)).to_have_text(at_round(5))
+
+
+def test_the_first_screen_of_denoise_has_the_step_and_its_whole_grid(visit: Open, address: str):
+    page = visit(f"{address}/#view=denoise", viewport={"width": 390, "height": 844}, has_touch=True)
+    grid = page.locator(".dn-grid:visible").last  # of Spiffy: below it that of plain denoising
+    expect(grid.locator(".row.now")).to_be_visible()
+    page.get_by_role("button", name="Step after").locator("visible=true").tap()
+    page.evaluate(FRAMES)
+    step, shown = page.locator(".dn-place").bounding_box(), grid.bounding_box()
+    moves = page.locator(".ds-transport:visible").bounding_box()
+    assert step is not None and shown is not None and moves is not None
+    assert page.evaluate("scrollY") == 0 and 0 < step["y"] < shown["y"]
+    assert shown["y"] + shown["height"] <= moves["y"]
+    expect(page.locator(".dn-keys")).to_be_hidden()
+
+
+def test_the_search_box_has_a_row_beside_the_help(phone: Page):
+    box = phone.get_by_label("Find a token in this tree").bounding_box()
+    help_ = phone.get_by_role("button", name="Keys and marks").locator("visible=true")
+    beside = help_.bounding_box()
+    assert box is not None and beside is not None
+    assert box["width"] > 0.6 * WIDTH and abs(box["y"] - beside["y"]) < 3
 
 
 LONG = "Why does a prompt of several lines not lie over the button that starts it? " * 2

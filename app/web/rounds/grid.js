@@ -1,7 +1,7 @@
 // A table of any number of rows of which only those in sight are on the page. One line is in hand:
 // the focus stays on the table, which names that line (aria-activedescendant).
 
-import { h } from "../dom.js";
+import { h, onRest } from "../dom.js";
 import { setHeads, sortHead } from "../sorting.js";
 
 const LINE = 28; // pixels of a line until one was measured
@@ -38,6 +38,7 @@ export class RowGrid {
     // click without a press is a screen reader's.
     this.body.addEventListener("mousedown", (event) => event.button === 0 && this._press(event));
     this.body.addEventListener("click", (event) => event.detail || this._press(event));
+    onRest(this.body, (event) => this._press(event, true));
     this.body.addEventListener("dblclick", () => this.at >= 0 && hear.enter(this.at));
     new ResizeObserver(() => this._later()).observe(this.element);
   }
@@ -136,11 +137,11 @@ export class RowGrid {
 
   // ── hands ──────────────────────────────────────────────────────────────────────────────────
 
-  _press(event) {
+  _press(event, extend = event.shiftKey) {
     const line = event.target.closest("tr");
     event.preventDefault(); // else Shift selects the text between
     this.table.focus({ preventScroll: true });
-    if (line) this.hear.hand(Number(line.getAttribute("data-at")), event.shiftKey);
+    if (line) this.hear.hand(Number(line.getAttribute("data-at")), extend);
   }
 
   _key(event) {

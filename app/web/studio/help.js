@@ -24,7 +24,8 @@ const HELP = [
   ["n N", "next row, row before in the table of rounds: with a filter, the next match"],
   [
     "Shift ↑ ↓",
-    "in the table of rounds, select rows; also Shift and a press there, on the text or its bars",
+    "in the table of rounds, select rows; also Shift and a press there, on the text or its bars: " +
+      "from the round on view to that one. A finger rests on it instead",
   ],
   ["o", "in a comparison, the next tree"],
   ["t", "nodes as a table, or as a tree"],
