@@ -10,7 +10,7 @@ from dataclasses import asdict
 from itertools import takewhile
 from typing import Any
 
-from core.methods.method import file_name
+from core.methods.method import shown_name
 from core.methods.registry import deciding_budget
 from core.rounds.round import Sampling
 from core.traces.schema import Header
@@ -159,7 +159,7 @@ def _shortened(labels: Iterable[str]) -> dict[str, str]:
 def _setting(header: Header) -> dict[str, str]:
     """List the settings that make two runs two methods, as text."""
     settings, method = header.settings, header.method
-    found = {"method": file_name(method)}
+    found = {"method": shown_name(method)}
     if (size := budget(header)) is not None:
         found["B"] = str(size)
     options = settings.get("options")

@@ -15,6 +15,7 @@ from analysis.collected.collection import Collection
 from analysis.collected.whatif import SimulatedRun, Simulation
 from analysis.experiments.cost import Cost, ForwardTime, Stage, fit
 from analysis.frames import COVERAGE
+from analysis.measures.probe import observe
 from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.methods.registry import find_method
@@ -75,6 +76,7 @@ def real(method, budget, options, count=NEW, stop=(), sampling=toys.GREEDY):
         Decoder(method, drafter, builder),
         toys.PROMPT,
         Settings(budget, count, sampling),
+        observe,
     )
     return [r for r in rounds if r.committed]
 

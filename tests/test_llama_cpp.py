@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,7 @@ from analysis.experiments import bench, llama_cpp
 from analysis.experiments.llama_cpp import AT_ONCE, Decoded, LlamaCpp
 from analysis.experiments.variants import LLAMA_CPP, Variant
 from app.cli import main
-from app.commands.bench import _parting
+from app.commands.bench import _parting, _sampled
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -124,3 +125,10 @@ def test_what_its_cpu_uses_is_told_where_it_tells(monkeypatch):
     assert LlamaCpp(told, *parts).version == "cyllama 9.9, AVX2"
     assert LlamaCpp(SimpleNamespace(), *parts).version == "cyllama 9.9"
     assert Variant(LLAMA_CPP, None, engine=LLAMA_CPP) != Variant(LLAMA_CPP, None)
+
+
+def test_the_table_s_head_says_how_the_target_chose():
+    request = RunRequest("hi")
+    assert _sampled(request) == "greedy"
+    drawn = replace(request, temperature=0.7, top_k=5, top_p=0.9, seed=3)
+    assert _sampled(drawn) == "T = 0.7, top-k 5, top-p 0.9, seed 3"

@@ -600,8 +600,13 @@ def test_a_temperature_that_is_not_told_is_not_called_greedy():
 def test_a_label_names_no_budget_that_decides_nothing():
     runs = [fake_trace(method, budget=b) for method in ("dflash", "ar") for b in (4, 16, 64)]
     deep = [replace(t, header=replace(t.header, drafter={"depths": 7})) for t in runs]
-    assert list(Tables.of(deep).labels.values()) == ["dflash B=4", "dflash", "dflash", *3 * ["ar"]]
-    assert list(Tables.of(runs).labels.values()) == [*3 * ["dflash"], *3 * ["ar"]]
+    assert list(Tables.of(deep).labels.values()) == [
+        "dflash B=4",
+        "dflash",
+        "dflash",
+        *3 * ["plain"],
+    ]
+    assert list(Tables.of(runs).labels.values()) == [*3 * ["dflash"], *3 * ["plain"]]
 
 
 def test_labels_tell_apart_what_differs_and_nothing_else_and_are_short():

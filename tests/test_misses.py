@@ -142,3 +142,20 @@ def test_a_draft_that_left_out_something_better_gets_no_number():
     )
     found = miss(replace(record, draft=replace(draft, scores=record.draft.scores)))
     assert found is not None and found.nodes is None
+
+
+def test_no_number_of_nodes_is_told_for_a_builder_that_goes_on_from_some_nodes_alone():
+    """Its larger drafts hold the token sooner than best-first, or never."""
+    record = made(8, [int(IDS[0, 0]), int(IDS[1, 9])], 1)
+    assert (told := miss(record)) is not None and told.nodes is not None
+    for limit in ({"read": 10}, {"beam": 4}):
+        limited = replace(record.draft, proposal=replace(record.draft.proposal, **limit))
+        found = miss(replace(record, draft=limited))
+        assert found is not None and found.nodes is None
+
+
+def test_of_what_a_rule_left_out_best_first_s_need_is_told():
+    record = replace(made(8, [int(IDS[0, 0]), int(IDS[1, 9])], 1), budget=9)
+    found = miss(record)
+    assert found is not None and found.reason is Cause.STOPPED
+    assert f"best-first needs {found.nodes} nodes" in sentence(found, str, record.accepted)

@@ -328,4 +328,7 @@ def test_the_command(tmp_path, capsys):
     path = written(tmp_path, trees()[0])
     assert main(["trace", "import", str(path)]) == 2
     assert main(["trace", "import", str(path), "--out", str(tmp_path / "t.jsonl.gz")]) == 0
+    assert main(["report", str(tmp_path / "t.jsonl.gz")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the drafter's last depth is not recorded: they count by depth only as deep" in said
     assert main(["trace", "import", str(tmp_path / "none.json")]) == 2

@@ -99,23 +99,25 @@ def test_every_tree_is_there_with_p_and_q(server, ahead, asked):
 
 def test_why_a_token_was_not_drafted_follows_from_the_candidates(server):
     """The causes, computed anew from the tables; all of them occur."""
-    fake, requests = FakeSGLang(), prompts(12)
+    fake, requests = FakeSGLang(width=16), prompts(30)
     traces, _ = server(fake, requests)
     found = set()
     for r in (r for t in traces.values() for r in t.rounds):
-        if r.committed[-1:] != (r.verdict.bonus,):
+        if r.ends_inside or r.committed[-1:] != (r.verdict.bonus,):
             continue
         last = r.verdict.path[-1]
         listed = fake.q[int(r.draft.tokens[last])].topk(fake.k).indices.tolist()
         if r.draft.depths[last] == fake.steps:
             cause = Cause.BEYOND
-        elif r.verdict.bonus in listed or not _expanded(fake, r, last):
+        elif not _expanded(fake, r, last):
+            cause = Cause.STOPPED
+        elif r.verdict.bonus in listed:
             cause = Cause.PRUNED
         else:
             cause = Cause.OUTSIDE
         assert r.stop_reason is cause
         found.add(cause)
-    assert found == {Cause.BEYOND, Cause.PRUNED, Cause.OUTSIDE}
+    assert found == {Cause.BEYOND, Cause.PRUNED, Cause.OUTSIDE, Cause.STOPPED}
 
 
 def _expanded(fake, record, row):

@@ -104,7 +104,7 @@ def test_what_the_builder_reads_and_the_drafter_can_say_reads_back(index):
     ranks = np.array([1, 0], np.int32)
     record = replace(
         record,
-        draft=replace(record.draft, proposal=replace(proposal, read=1)),
+        draft=replace(record.draft, proposal=replace(proposal, read=1, beam=3, least=-2.5)),
         probe=replace(probe, rank_q=ranks, vocabulary=16384),
     )
     assert_same(

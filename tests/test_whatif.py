@@ -26,6 +26,7 @@ from analysis.collected.collect import CollectionPlan, collect
 from analysis.collected.collection import Collection
 from analysis.collected.many_texts import whatif_texts
 from analysis.collected.whatif import Simulation
+from core import ASSETS
 from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, best_first
 from core.drafting.session import Builder, FactorisedSession
@@ -35,6 +36,7 @@ from core.methods.method import BY_DEPTH, BY_PREVIOUS, find_builder
 from core.methods.names import BUILDERS
 from core.methods.registry import find_method, listed
 from core.ngram import build_store
+from core.rounds.causes import Cause
 from core.rounds.draft import Candidates
 from core.rounds.round import new_tokens
 from tests import toys
@@ -111,6 +113,39 @@ def test_a_simulated_run_is_the_real_one(method, budget, options, collected, gra
         assert mine.verdict.path == record.verdict.path
         assert mine.verdict.bonus == record.verdict.bonus
         assert mine.stop_reason == record.stop_reason
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("dflash+eagle2", {}),
+        ("treeflash+eagle2", {"top_k": 3}),
+        ("dart", {"beam": 2}),
+        ("dflash+static", {}),
+        ("caddtree", {}),
+    ],
+)
+def test_what_no_larger_budget_drafts_is_not_laid_to_the_budget(method, options):
+    """The causes of rounds of a real drafter, against the largest draft of the same builder."""
+    text = Collection.load(ASSETS / "collected" / "fibonacci.safetensors")
+    simulation, causes = Simulation(text, method, options), set[Cause]()
+    for at in range(text.answer, text.end - 8, 3):
+        record = simulation.round(at, 8 if method == "caddtree" else 60)
+        rows = record.verdict.path[1:]
+        cause, missed = record.stop_reason, (*record.draft.tokens[list(rows)], record.verdict.bonus)
+        whole, row = simulation.draft(at, 1024), 0
+        for token in missed:
+            row = row if row is None else whole.child(row, int(token))
+        if cause is not Cause.TEXT_ENDED:
+            assert (cause in (Cause.PRUNED, Cause.SHORT_LIST)) == (row is not None)
+            causes.add(cause)
+    assert causes & {Cause.STOPPED, Cause.NOT_READ}
+
+
+def test_a_simulated_round_tells_the_rank_of_a_token_that_its_own_lists_lack():
+    text = Collection.load(ASSETS / "collected" / "fibonacci.safetensors")
+    record = Simulation(text, "ddtree").round(44, 8)
+    assert record.wanted_rank == 21 and record.stop_reason is Cause.SHORT_LIST
 
 
 OTHERS = {  # method: its drafter, the builder of a real run, the options

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -80,6 +81,25 @@ class _Walk:
         return min(self.nodes, budget)
 
 
+@dataclass(frozen=True, eq=False)
+class _Simulated(Round):
+    """A simulated round. ``lists``: all that the file holds of the drafter's tokens by depth, which
+    tell the rank of a token that the round's own, shorter lists lack."""
+
+    lists: Candidates | None = None
+
+    @cached_property
+    def wanted_rank(self) -> int | None:
+        proposal, lists, at = self.proposal, self.lists, self.accepted
+        rank = super().wanted_rank
+        by_depth = proposal is not None and proposal.factorised_lists
+        if rank is not None or lists is None or not by_depth or at >= len(lists.ids):
+            return rank
+        listed = (lists.ids[at] == self.verdict.bonus) & np.isfinite(lists.log_q[at])
+        found = np.flatnonzero(listed)
+        return int(found[0]) + 1 if len(found) else None
+
+
 class Simulation:
     """A method with its options on a collected text. Reuse it: every position is searched once.
 
@@ -143,7 +163,7 @@ class Simulation:
         draft = self.draft(position, budget)
         decided = verdict(draft, self._text_at(position))
         accepted = draft.tokens[list(decided.path[1:])].tolist()
-        record = Round(
+        record = _Simulated(
             index=position - self.collection.answer,
             position=position,
             draft=draft,
@@ -151,6 +171,7 @@ class Simulation:
             # the bonus token is −1 where the collected text ends
             committed=tuple(t for t in (*accepted, decided.bonus) if t >= 0),
             budget=self.default_budget if budget is None else budget,
+            lists=self.collection.lists(self._drafter, position),
         )
         return record.with_texts({t: self.collection.piece(t) for t in record.mentioned})
 

@@ -36,11 +36,11 @@ from analysis.experiments.roofline import (
     passes_of,
     plain_passes,
 )
-from analysis.experiments.variants import GENERATE, LLAMA_CPP, PLAIN_NAME, Variant, variants_of
+from analysis.experiments.variants import GENERATE, LLAMA_CPP, Variant, variants_of
 from analysis.measures.checkpoints import common_length
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
-from core.methods.method import Value
+from core.methods.method import Value, shown_name
 from core.methods.names import PLAIN
 from core.methods.registry import choose
 from core.models.fast_layers import can_pack
@@ -168,7 +168,7 @@ def with_baselines(
     """Baselines first, llama.cpp if ``methods`` name it, then every method × budget
     (``variants_of``, which raises UserError)."""
     baselines = (
-        Variant(PLAIN_NAME, PLAIN),
+        Variant(shown_name(PLAIN), PLAIN),
         Variant("generate", None),
         Variant("generate + lookup", None, lookup=LOOKUP),
     )

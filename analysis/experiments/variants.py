@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from core.errors import UserError
-from core.methods.method import Value, file_name
-from core.methods.names import PLAIN
+from core.methods.method import Value, shown_name
 from core.methods.registry import deciding_budget, find_method
 
 GENERATE, LLAMA_CPP = ENGINES = ("generate", "llama.cpp")  # that decode plainly beside ours
-PLAIN_NAME = "plain"
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Variant:
 def variant_name(method: str, budget: int) -> str:
     """The method, and its budget where that decides what is drafted."""
     size = deciding_budget(method, budget)
-    name = PLAIN_NAME if method == PLAIN else file_name(method)
+    name = shown_name(method)
     return name if size is None else f"{name} B={size}"
 
 
@@ -57,10 +55,10 @@ def variants_of(
         pairs = tuple((key, resolved[key]) for key in values if key in own)
         unused -= own
         if method.drafter_info is None:
-            made.append(Variant(PLAIN_NAME, name))
+            made.append(Variant(shown_name(name), name))
             continue
         if method.builder_info is not None and method.builder_info.chain:
-            made.append(Variant(file_name(name), name, method.budget, options=pairs))
+            made.append(Variant(shown_name(name), name, method.budget, options=pairs))
             continue
         for size in budgets:
             size = method.budget if size is None else size

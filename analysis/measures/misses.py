@@ -108,12 +108,13 @@ def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
     if found.nodes is None:
         return f"{told}, {found.reason.words}"
     told += f": {_LEFT_OUT[found.reason]}"
-    if found.reason is not Cause.SHORT_LIST:
+    if found.path_q is not None:
         told += f". Its path has q {tiny(found.path_q)}"
-        if found.cut_off is not None and (found.path_q or 0) < found.cut_off:
+        if found.cut_off is not None and found.path_q < found.cut_off:
             told += f", below the cut-off {tiny(found.cut_off)}"
     # not "B =": some builders draft fewer nodes than the run's B
-    told += f"; it needs {'' if found.exact else '≥ '}{plural(found.nodes, 'node')}"
+    told += "; best-first" if found.reason is Cause.STOPPED else "; it"
+    told += f" needs {'' if found.exact else '≥ '}{plural(found.nodes, 'node')}"
     if found.accepted is None:
         return told
     least = "at least " if found.at_least else ""
@@ -179,7 +180,11 @@ def _row_of(draft: Draft, path: Sequence[int]) -> int | None:
 
 
 def _holds_the_best(draft: Draft, proposal: Proposal, sums: Array) -> bool:
-    """Whether the builder ranks by Σ log q, and nothing that was listed and left out is better."""
+    """Whether the builder ranks by Σ log q, and nothing that was listed and left out is better. One
+    that reads a fixed number, or goes on from some nodes alone, drafts others if it may have more.
+    """
+    if proposal.read is not None or proposal.beam is not None:
+        return False
     by_q = np.allclose(draft.scores[1:], sums[1:], rtol=1e-3, atol=1e-3)
     return bool(by_q) and _left_out(draft, proposal, sums, float(sums.min()) + CLOSE) == 0
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from analysis.experiments.bench import BenchRow, Floor, Result, Roof, Workload
     from analysis.experiments.roofline import Machine
     from core.decoding.engine import Engine
+    from core.decoding.request import RunRequest
 
 COLUMNS = (
     "", "τ", "s", "tokens/s", "after prompt", "× plain", "turns", "× generate", "as plain",
@@ -138,7 +139,7 @@ def _print_rows(facts: dict[str, Any], plan: Workload, found: Sequence[BenchRow]
     out.print(
         f"{facts['model']} · {facts['device']} · {facts['dtype']} · {facts['threads']} threads · "
         f"{plural(len(plan.prompts), 'prompt')} × {plural(plan.repeats, 'repeat')} · "
-        f"up to {plan.request.max_new_tokens} new tokens",
+        f"up to {plan.request.max_new_tokens} new tokens · {_sampled(plan.request)}",
         soft_wrap=True,
     )
     for name, weights in facts["weights"].items():
@@ -147,6 +148,15 @@ def _print_rows(facts: dict[str, Any], plan: Workload, found: Sequence[BenchRow]
     for row in found:
         if row.method == LLAMA_CPP and not row.identical:
             out.print(_parting(row), soft_wrap=True)
+
+
+def _sampled(request: RunRequest) -> str:
+    """How the target chooses its tokens."""
+    if request.temperature == 0:
+        return "greedy"
+    top = f", top-k {request.top_k}" if request.top_k else ""
+    top += f", top-p {request.top_p:g}" if request.top_p < 1 else ""
+    return f"T = {request.temperature:g}{top}, seed {request.seed}"
 
 
 def _parting(row: BenchRow) -> str:

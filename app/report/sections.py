@@ -319,6 +319,12 @@ def notes(tables: Tables) -> Iterator[str]:
         "drafted there. Probed: p and all of q are known there; TVD and C are means over these. "
         "τ counts whole accepted paths."
     )
+    rounds = tables.rounds
+    if unknown := int((rounds["last_depth"].isna() & (rounds["nodes"] > 0)).sum()):
+        yield (
+            f"In {plural(unknown, 'round')} the drafter's last depth is not recorded: they count "
+            "by depth only as deep as their draft goes, so acceptance there is rather too high."
+        )
     if cut := int(runs["cut"].sum()):
         yield (
             "Beyond the end of a text (stop token or token limit): "

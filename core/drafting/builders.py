@@ -167,7 +167,8 @@ class AsFarAsItPays(Builder):
         gains = np.exp(rows.scores)
         tokens, spent = 1 + gains.cumsum() - gains, self.fixed + self.node * np.arange(len(gains))
         worth = {self.note: gains * spent / (self.node * tokens)}
-        return table.draft(text[-1], replace(rows, notes=worth))
+        least = math.log(self.node * (1 + gains.sum()) / (self.fixed + self.node * len(gains)))
+        return table.draft(text[-1], replace(rows, notes=worth), least=least)
 
 
 class PaysAsMeasured(Builder):
@@ -249,7 +250,7 @@ class DynamicTree(Builder):
     def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
         table = StateTable(session)
         rows = Rows.none() if table.empty else _level_by_level(table, budget, beam=self.top_k)
-        return table.draft(text[-1], rows, self.reads)
+        return table.draft(text[-1], rows, self.reads, self.top_k)
 
 
 @dataclass(frozen=True, eq=False)

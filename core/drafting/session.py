@@ -278,7 +278,7 @@ class FunctionBuilder(Builder):
         self.__doc__ = build.__doc__
 
     def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
-        return self._build(session, text, budget)
+        return self._build(session, text, budget).reading(self.reads)
 
 
 def as_builder(build: Builder | Callable[[DraftSession, Sequence[int], int], Draft]) -> Builder:

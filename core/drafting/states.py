@@ -11,7 +11,7 @@ Shapes: R known states, S tokens listed after each, n drafted rows without the r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -88,8 +88,16 @@ class StateTable:
         """The state after each row, int32 [n]."""
         return self.next[self.row_of[rows.states], rows.ranks]
 
-    def draft(self, root: int, rows: Rows, read: int | None = None) -> Draft:
-        """The rows as a draft after ``root``. ``read``: see ``Proposal``."""
+    def draft(
+        self,
+        root: int,
+        rows: Rows,
+        read: int | None = None,
+        beam: int | None = None,
+        least: float | None = None,
+    ) -> Draft:
+        """The rows as a draft after ``root``. What limits the builder: see ``Proposal``."""
+        proposal = replace(self._proposal(rows), read=read, beam=beam, least=least)
         at = (self.row_of[rows.states], rows.ranks)
         notes = {name: values[at] for name, values in self.notes.items()} | dict(rows.notes)
         return Draft(
@@ -100,22 +108,22 @@ class StateTable:
             log_q=np.concatenate([[0.0], self.log_q[at]]).astype(np.float32),
             scores=np.concatenate([[0.0], rows.scores]).astype(np.float32),
             notes={k: np.concatenate([[np.nan], v]).astype(np.float32) for k, v in notes.items()},
-            proposal=self._proposal(rows, read),
+            proposal=proposal,
         )
 
-    def _proposal(self, rows: Rows, read: int | None) -> Proposal:
+    def _proposal(self, rows: Rows) -> Proposal:
         """The lists after the root and these rows."""
         session = self.session
         depths = np.concatenate([[0], rows.depths])
         if session.factorised and session.by_depth is not None:
-            return Proposal.factorised(session.by_depth, depths, read)
+            return Proposal.factorised(session.by_depth, depths)
         states = np.concatenate([[ROOT_STATE], self.next_states(rows)])
         known = np.where(states >= 0, self.row_of[states], -1)
         used = np.unique(known[known >= 0])
         after = np.searchsorted(used, known).astype(np.int32)
         after[known < 0] = np.where(states[known < 0] >= 0, NOT_ASKED, CHILDLESS)
         lists = Candidates(self.ids[used], self.log_q[used])
-        return Proposal(lists, after, session.max_depth, session.by_depth, read)
+        return Proposal(lists, after, session.max_depth, session.by_depth)
 
     def _add(self, found: Children) -> None:
         """Take an answer in; the first one without a copy where its arrays lie in order."""

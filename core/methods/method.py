@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 
 from core.drafting.session import Builder, as_builder
 from core.errors import UserError
-from core.methods.names import BUILDERS, DRAFTERS
+from core.methods.names import BUILDERS, DRAFTERS, PLAIN
 from core.models.hub import Source
 from core.models.presets import Value
 from core.ranges import Range
@@ -451,3 +451,8 @@ def lazy(reference: str | Callable[..., Any]) -> Any:
 def file_name(method: str) -> str:
     """A method's name; of one given as a file, the file's."""
     return Path(method).stem if method.endswith(".py") else method
+
+
+def shown_name(method: str) -> str:
+    """A method's name in tables, where ``ar`` is "plain"."""
+    return "plain" if method == PLAIN else file_name(method)

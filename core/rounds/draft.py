@@ -121,6 +121,12 @@ class Draft(DraftRows):
             proposal=proposal,
         )
 
+    def reading(self, read: int | None) -> Draft:
+        """The draft of a builder that looks at so many tokens of a list whatever its budget."""
+        if read is None or self.proposal is None or self.proposal.read is not None:
+            return self
+        return replace(self, proposal=replace(self.proposal, read=read))
+
     def child(self, row: int, token: int) -> int | None:
         """The child of ``row`` that carries ``token`` and may be accepted, if it was drafted."""
         return next(
@@ -169,6 +175,8 @@ class Proposal:
                always conditions on the path. For a factorised drafter these are the lists.
     read       how many tokens of a list the builder looks at whatever its budget; None: as many as
                the budget lets it
+    beam       how many nodes of a depth, the best ones, get children whatever its budget; None: all
+    least      the score below which it drafts no node whatever its budget; None: none
     """
 
     lists: Candidates
@@ -176,6 +184,8 @@ class Proposal:
     max_depth: int
     by_depth: Candidates | None = None
     read: int | None = None
+    beam: int | None = None
+    least: float | None = None
 
     @staticmethod
     def factorised(by_depth: Candidates, depths: Array, read: int | None = None) -> Proposal:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .blocks import Block, BlockDraft
 from .causes import Cause
-from .draft import NOT_ASKED, Array, Candidates, Draft, Proposal
+from .draft import CHILDLESS, NOT_ASKED, ROOT, Array, Candidates, Draft, Proposal
 from .node import Node, Nodes, beyond_root, chances, known, ranks_of, whole
 
 ACCEPTED, REJECTED, UNREACHED, SIDE = "accepted", "rejected", "unreached", "side"  # of a row
@@ -306,11 +306,33 @@ class Round:
         listed, read = proposal.candidates(row), proposal.read
         asked = proposal.after[row] != NOT_ASKED
         if rank == 0 or (asked and (listed is None or self.verdict.bonus not in listed.ids)):
-            short = rank and listed is not None and self._as_long_as_the_budget(proposal, listed)
-            return Cause.SHORT_LIST if short else Cause.OUTSIDE
+            if not (rank and listed is not None and self._as_long_as_the_budget(proposal, listed)):
+                return Cause.OUTSIDE
+            stopped = self._had_nodes_left or self._too_little(proposal, row, listed)
+            return Cause.STOPPED if stopped else Cause.SHORT_LIST
         if read is not None and rank is not None and rank > read:
             return Cause.NOT_READ
-        return Cause.STOPPED if self._had_nodes_left else Cause.PRUNED
+        stopped = self._had_nodes_left or self._behind_the_beam(proposal, row)
+        stopped = stopped or self._too_little(proposal, row, listed)
+        return Cause.STOPPED if stopped else Cause.PRUNED
+
+    def _behind_the_beam(self, proposal: Proposal, row: int) -> bool:
+        """Whether so many nodes of this row's depth are better that it gets no children."""
+        draft = self.draft
+        if proposal.beam is None or row == ROOT or draft.children[row]:
+            return False
+        rows = np.flatnonzero((draft.depths == draft.depths[row]) & (proposal.after != CHILDLESS))
+        best_first = rows[np.argsort(-draft.scores[rows], kind="stable")]
+        return row not in best_first[: proposal.beam]
+
+    def _too_little(self, proposal: Proposal, row: int, listed: Candidates | None) -> bool:
+        """Whether the token's score is below the least that the builder drafts. A token that is not
+        listed has no more than the last of the list."""
+        if proposal.least is None or listed is None:
+            return False
+        log_q = self.log_q_after(row, self.verdict.bonus)
+        most = float(listed.log_q[-1]) if log_q is None else log_q
+        return float(self.draft.scores[row]) + most < proposal.least
 
     @property
     def _had_nodes_left(self) -> bool:
@@ -319,10 +341,11 @@ class Round:
         return self.budget is not None and self.draft.nodes < self.budget
 
     def _as_long_as_the_budget(self, proposal: Proposal, listed: Candidates) -> bool:
-        """Whether a larger budget has longer lists. A list that is shorter than the draft is all
+        """Whether a larger budget has longer lists. A list that is shorter than the budget is all
         that the drafter gives, or that was recorded."""
+        budget = self.budget if self._had_nodes_left else self.draft.nodes
         own = proposal.factorised_lists and proposal.read is None
-        return own and not self._had_nodes_left and len(listed.ids) >= self.draft.nodes
+        return own and len(listed.ids) >= (budget or 0)
 
     def why(self, row: int) -> Cause:
         """Why this row's branch lived or died."""

@@ -52,6 +52,8 @@ class ListsLine(Struct):
     token: list[list[Count]]
     log_q: list[Numbers]
     read: Size | None = None
+    beam: Size | None = None
+    least: float | None = None
 
 
 class OffersLine(ListsLine, kw_only=True):

@@ -384,14 +384,19 @@ def _proposal(line: RoundLine, depths: Array) -> Proposal | None:
     candidates, offers = line.candidates, line.offers
     by_depth = None if candidates is None else _lists(candidates, "candidates")
     if offers is None:
-        read = None if candidates is None else candidates.read
-        return None if by_depth is None else Proposal.factorised(by_depth, depths, read)
+        if candidates is None or by_depth is None:
+            return None
+        return _limited(Proposal.factorised(by_depth, depths), candidates)
     lists = _lists(offers, "offers")
     after = whole(offers.after, len(depths), "offers.after", np.int32)
     if after.max() >= len(lists.ids):
         raise BadField("a node's offers are not among those of the round")
     last = line.max_depth or 0 if by_depth is None else len(by_depth.ids)
-    return Proposal(lists, after, last, by_depth, (candidates or offers).read)
+    return _limited(Proposal(lists, after, last, by_depth), candidates or offers)
+
+
+def _limited(proposal: Proposal, raw: ListsLine) -> Proposal:
+    return replace(proposal, read=raw.read, beam=raw.beam, least=raw.least)
 
 
 def _lists(raw: ListsLine, name: str) -> Candidates:

@@ -120,11 +120,13 @@ def _by_depth(proposal: Proposal) -> dict[str, Any]:
     """The lists of each depth, which say how many depths there are, or that number alone."""
     if proposal.by_depth is None:
         return {"max_depth": proposal.max_depth}
-    return {"candidates": {**_lists(proposal.by_depth), **_read(proposal)}}
+    return {"candidates": {**_lists(proposal.by_depth), **_limits(proposal)}}
 
 
-def _read(proposal: Proposal) -> dict[str, int]:
-    return {} if proposal.read is None else {"read": proposal.read}
+def _limits(proposal: Proposal) -> dict[str, float]:
+    """The limits of the builder whatever its budget."""
+    found = {name: getattr(proposal, name) for name in ("read", "beam", "least")}
+    return {name: limit for name, limit in found.items() if limit is not None}
 
 
 def _tree(draft: Draft) -> dict[str, Any]:
@@ -135,9 +137,9 @@ def _tree(draft: Draft) -> dict[str, Any]:
         line["notes"] = {name: _plain(values) for name, values in draft.notes.items()}
     if draft.proposal is not None and not draft.proposal.factorised_lists:
         proposal = draft.proposal
-        read = _read(proposal) if proposal.by_depth is None else {}
+        limits = _limits(proposal) if proposal.by_depth is None else {}
         after = proposal.after.tolist()
-        line["offers"] = {**_lists(proposal.lists), "after": after, **read}
+        line["offers"] = {**_lists(proposal.lists), "after": after, **limits}
     return line
 
 

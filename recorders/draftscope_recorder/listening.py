@@ -171,7 +171,8 @@ def first_message(
     rank      which of the model's copies this is
     packages  whose versions are kept, as far as they are installed
     header    fields of a trace's header, and ``read``: how many tokens of a list the engine looks
-              at; None: as many as its budget lets it
+              at; None: as many as its budget lets it; ``beam``: how many nodes of a depth it goes
+              on from
     """
     from importlib.metadata import version
 

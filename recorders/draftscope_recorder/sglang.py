@@ -344,6 +344,7 @@ class Verification(Listener):
             device=str(batch.device),
             settings=budget | {name: x for name, x in told.items() if x is not None},
             read=None,
+            beam=told["eagle_topk"],
         )
 
 

@@ -36,6 +36,7 @@ BY_REQUEST = ("out", "position")
 SAID = 60.0  # seconds between two sentences about a disk
 
 Arrays = Mapping[str, np.ndarray]
+Limits = dict[str, int | None]  # of ``Proposal``
 
 
 @dataclass(eq=False)
@@ -188,7 +189,7 @@ class Writer:
             times=Times(draft=facts.get("draft", 0.0), verify=facts.get("verify", 0.0)),
             committed=out[:keep],
             more=lambda record: _seen(
-                record, here, request.sampling, facts.get("deepest", 0), self.header.get("read")
+                record, here, request.sampling, facts.get("deepest", 0), self._limits
             ),
         )
         request.last, request.new = out[-1], request.new + keep
@@ -202,8 +203,12 @@ class Writer:
         if request.ended:  # an engine that has nothing left to do says so with no step
             self._close(request, whole=True)
 
+    @property
+    def _limits(self) -> Limits:
+        return {name: self.header.get(name) for name in ("read", "beam")}
+
     def _recorder(self, request: Request) -> Recorder:
-        own = ("engine", "settings", "read")
+        own = ("engine", "settings", "read", "beam")
         header = {name: value for name, value in self.header.items() if name not in own}
         text = self.text
         return Recorder(
@@ -290,12 +295,12 @@ def _cut(out: list[int], request: Request) -> int:
 
 
 def _seen(
-    record: Round, here: Arrays, sampling: dict[str, Any], deepest: int, read: int | None
+    record: Round, here: Arrays, sampling: dict[str, Any], deepest: int, limits: Limits
 ) -> Round:
     """The round with p, q, and what the target said where it is known.
 
     deepest  the drafter's last depth in this step
-    read     as in ``Proposal``
+    limits   ``read`` and ``beam``
     """
     verdict, count = record.verdict, len(record.draft)
     answers = verdict.target_tokens
@@ -311,17 +316,17 @@ def _seen(
         record = replace(record, target_probs=probs)
     if "q_top" not in here or count == 1:
         return record
-    return _with_q(record, here, deepest, read)
+    return _with_q(record, here, deepest, limits)
 
 
-def _with_q(record: Round, here: Arrays, deepest: int, read: int | None) -> Round:
+def _with_q(record: Round, here: Arrays, deepest: int, limits: Limits) -> Round:
     """q stands at the rows after which the drafter was asked."""
     asked = np.flatnonzero(here["asked"])
     after = np.full(len(record.draft), NOT_ASKED, np.int32)
     after[asked] = np.arange(len(asked))
     lists = Candidates(here["q_top"][asked].astype(np.int64), here["q_top_log"][asked])
     last = max(deepest, int(record.draft.depths.max()))
-    draft = with_proposal(record.draft, Proposal(lists, after, last, read=read))
+    draft = with_proposal(record.draft, Proposal(lists, after, last, **limits))
     path = [row for row in record.verdict.path if here["asked"][row]]
     probe = None
     if "tvd" in here and path:

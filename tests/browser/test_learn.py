@@ -47,11 +47,15 @@ def learn(browser: Browser, lessons: dict[str, Any]) -> Iterator[Open]:
     own_urls = (modules_at(), "data:", "blob:")
     style, whole = css(tab.TAB.sheets), inert(lessons)
 
-    def open_course(hash_: str = "", own: dict[str, Any] | None = None, **options: Any) -> Page:
+    def open_course(
+        hash_: str = "", own: dict[str, Any] | None = None, letters: int = 16, **options: Any
+    ) -> Page:
         options.setdefault("viewport", {"width": 1400, "height": 900})
         context = browser.new_context(**options)
         contexts.append(context)
         page = watch(context.new_page(), faults, lambda url: url.startswith(own_urls))
+        sizes = {"fontSizes": {"standard": letters}}
+        context.new_cdp_session(page).send("Page.setFontSizes", sizes)
         with_modules(page, hash_, style, data_block("course", inert(own) if own else whole))
         page.evaluate(START)
         return page
@@ -442,9 +446,14 @@ def test_on_a_phone_a_press_brings_the_next_words_and_the_whole_tree(
         assert step["trees"] and step["read"] and step["letter"] > 9, step
 
 
-@pytest.mark.parametrize("width, height", [(1024, 768), (1280, 720)])
-def test_no_tree_hides_its_numbers_in_a_small_window(learn: Open, width: int, height: int):
-    page = learn(viewport={"width": width, "height": height}, reduced_motion="reduce")
+@pytest.mark.parametrize(
+    "width, height, letters", [(1024, 768, 16), (1280, 720, 16), (1280, 720, 24)]
+)
+def test_no_tree_hides_its_numbers_in_a_small_window(
+    learn: Open, width: int, height: int, letters: int
+):
+    size = {"width": width, "height": height}
+    page = learn(viewport=size, letters=letters, reduced_motion="reduce")
     hidden = [step["at"] for step in page.evaluate(WALKED) if not step["read"]]
     assert hidden == []
 

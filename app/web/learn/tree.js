@@ -5,18 +5,18 @@ import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
 import { cutWords, GHOST, roomFor } from "../tree/boxes.js";
-import { FAR } from "../tree/camera.js";
+import { FAR, SMALLEST, TYPE } from "../tree/camera.js";
 import { TreeView } from "../tree.js";
 import { LessonPlan, MOST_SCALE, subtree } from "./plan.js";
 
 const LEAST_SCALE = 0.42, // how small a tree is drawn
-  READ_SCALE = 0.85, // below: boxes of one line, if they are larger then
+  READ_SCALE = 0.85 * TYPE, // below: boxes of one line, if they are larger then
   NOTE = 7.9, // of the plane: as wide a letter of a note is at most
   LETTER = 7.8, // and one of a token
   EDGE = 6, // of the plane: between it and the box's edge
   GUESS = 9.5, // the radius of a number by which a node is guessed
   NARROWEST = 0.57, // so much of that at least, where a token would be cut
-  LARGE_SCALE = 1.2; // below: those of other shapes, if their type is larger then
+  LARGE_SCALE = 1.2 * TYPE; // below: those of other shapes, if their type is larger then
 // Pixels around a tree; lower, for the labels of the depths; and below it, for its buttons.
 const ROOM = { around: 22, axis: 10, tools: 28 };
 const ABOVE = 12,
@@ -40,6 +40,7 @@ export class LessonTree extends TreeView {
       (row) => hear.picked(this.own(row)),
       (row) => hear.pointed(row === null ? null : this.own(row)),
     );
+    this.scene.least = SMALLEST;
     this.title = h("p", { class: "ds-lesson-name" });
     this.tools = h(
       "span",

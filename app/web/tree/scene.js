@@ -18,6 +18,7 @@ export class TreeScene {
     this.view = { k: 1, kx: 1, x: 0, y: 0 };
     this.nodes = new Map();
     this.hits = new Set(); // rows that hold what is searched
+    this.least = FAR; // the smallest scale with numbers
   }
 
   /** Draw a plan's edges; its boxes come with `settle`. */
@@ -118,12 +119,13 @@ export class TreeScene {
   place(view) {
     const { k, kx, x, y } = view;
     this.view = view;
-    this.far = k < FAR;
+    this.far = k < this.least;
+    const type = this.far ? 1 : Math.max(1 / TYPE, Math.min(1, k / FAR));
     const scale = `scale(${kx.toFixed(4)} ${k.toFixed(4)})`;
     this.element.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)}) ${scale}`);
     this.svg.classList.toggle("far", this.far);
     this.svg.classList.toggle("farther", k < FARTHER);
-    this.svg.style.setProperty("--token", `${(TOKEN / k).toFixed(2)}px`);
+    this.svg.style.setProperty("--token", `${((TOKEN * type) / k).toFixed(2)}px`);
   }
 
   /** Follow a move, once a frame: draw boxes in sight and those of `marked` rows, and as much of

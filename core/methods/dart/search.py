@@ -71,7 +71,7 @@ class ContinuitySearch(Builder):
         notes: dict[str, Array] = dict(zip(NOTES, terms.T, strict=True))
         states = (depths - 1).astype(np.int32)  # a factorised session's states are depths
         rows = Rows(parents, depths, ranks, scores, states, notes)
-        return table.draft(text[-1], rows, self.reads)
+        return table.draft(text[-1], rows, self.reads, o.beam)
 
 
 def load(facts: TargetFacts, options: ContinuityOptions) -> ContinuitySearch:

@@ -41,7 +41,7 @@ class StaticTree(Builder):
 
     def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
         """Grow the tree; a node that the drafter does not list is left out with all below it."""
-        return grow(session, text, self.nodes[:budget], partial=True)
+        return grow(session, text, self.nodes[:budget], partial=True).reading(self.reads)
 
 
 def published() -> StaticTree:
