@@ -22,6 +22,7 @@ from analysis.charts.palette import PALETTES, Theme, painted
 from analysis.charts.parts import About, Axis, Point, Series
 from analysis.charts.traces import Json, Placed, placed
 
+_LINE = 0.16  # of the axis: a line of a name, in a figure as low as on a projector
 _LABELLED, _LETTERS = 5, 14  # lines that carry their names, and letters of a line of a name
 
 
@@ -170,7 +171,9 @@ def _labels(series: Sequence[Placed], about: About, choice: str) -> list[Json]:
         return []
     low, high = about.y.range or (0.0, 1.0)
     between = 0.03 if max(map(len, lines)) > 1 else 0.0  # else two names read as one text
-    heights = [(0.085 * len(each) + between) * (high - low) for each in lines]
+    free = 1 - between * len(lines)
+    line = min(_LINE, free / sum(map(len, lines)))
+    heights = [(line * len(each) + between) * (high - low) for each in lines]
     ends = [each.series.points[-1].y for each in own]
     return [
         {"text": "<br>".join(map(html.escape, words)), "x": 1, "xref": "paper", "y": y,

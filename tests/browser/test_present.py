@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 pytest.importorskip("gradio")
@@ -179,7 +181,40 @@ def test_the_graph_of_a_denoising_step_is_presented_beside_the_grids(
     for token in page.locator(".dn-grid:visible text").all()[:3]:
         assert token.evaluate(letters) >= 19.99
     edits = page.locator(".dn-graph .edit").all()
-    assert min(edit.evaluate(letters) for edit in edits) > 17
+    assert min(edit.evaluate(letters) for edit in edits) >= 20
+
+
+def test_the_whole_draft_graph_is_presented_on_a_small_screen(visit: Open, address: str):
+    url = f"{address}/#view=denoise&trace=code-spiffy-10,code-denoise&round=5"
+    page = visit(url, viewport={"width": 1280, "height": 720})
+    expect(page.locator(".dn-graph .ds-tree")).to_be_visible()
+    page.locator("#ds-present").click()
+    page.wait_for_function(FULL)
+    page.wait_for_timeout(400)  # the window has its new size
+    around = page.locator(".dn-graph .ds-tree").bounding_box()
+    boxes = [each.bounding_box() for each in page.locator(".dn-graph .ds-node .box").all()]
+    assert around and len(boxes) > 8
+    for box in boxes:
+        assert box and around["x"] <= box["x"] and around["y"] <= box["y"]
+        assert box["x"] + box["width"] <= around["x"] + around["width"]
+        assert box["y"] + box["height"] <= around["y"] + around["height"]
+    letters = "e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a"
+    assert page.locator(".dn-graph .odds").first.is_visible()
+    assert page.locator(".dn-graph .edit").first.evaluate(letters) >= 13
+
+
+def test_names_of_curves_do_not_touch_on_a_small_screen(visit: Open, address: str):
+    page = visit(f"{address}/#view=whatif", viewport={"width": 1280, "height": 720})
+    expect(page.locator(".ds-whatif-tree .ds-node").first).to_be_visible()
+    page.locator("#ds-present").click()
+    page.wait_for_function(FULL)
+    page.wait_for_timeout(400)  # the window has its new size
+    names = page.locator(".ds-presenting .annotation-text:visible")
+    expect(names).not_to_have_count(0)
+    boxes = [box for name in names.all() if (box := name.bounding_box())]
+    boxes.sort(key=lambda box: (box["x"] // 50, box["y"]))
+    for above, below in pairwise(boxes):
+        assert above["y"] + above["height"] <= below["y"] + 1 or above["x"] < below["x"] - 50
 
 
 def test_the_last_token_of_a_denoised_text_stays_in_sight(visit: Open, address: str):

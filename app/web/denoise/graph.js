@@ -5,6 +5,7 @@ import { answered } from "../feed.js";
 import { entry, menu } from "../parts.js";
 import { pictureButtons, saveButton } from "../save/buttons.js";
 import { handOut, takeAnswer } from "../save/files.js";
+import { SMALLEST } from "../tree/camera.js";
 import { wholeTree } from "../tree/whole.js";
 import { TreeView } from "../tree.js";
 import { Turns } from "../turns.js";
@@ -34,6 +35,7 @@ export class GraphCard {
   constructor(source, hear) {
     Object.assign(this, { source, hear, whole: null, turns: new Turns() });
     this.tree = new TreeView("dn-graph", hear.picked);
+    this.tree.scene.least = this.tree.window.readable = SMALLEST;
     this.title = h("h2", {});
     this.note = h("p", { class: "dn-note" });
     this.away = h("p", { class: "ds-away" }, NO_DRAFTS);

@@ -5,7 +5,7 @@ import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { picture } from "../save/picture.js";
 import { cutWords, GHOST, roomFor } from "../tree/boxes.js";
-import { FAR, TYPE } from "../tree/camera.js";
+import { FAR, SMALLEST, TYPE } from "../tree/camera.js";
 import { TreeView } from "../tree.js";
 import { LessonPlan, MOST_SCALE, subtree } from "./plan.js";
 
@@ -40,7 +40,7 @@ export class LessonTree extends TreeView {
       (row) => hear.picked(this.own(row)),
       (row) => hear.pointed(row === null ? null : this.own(row)),
     );
-    this.scene.shrinks = true;
+    this.scene.least = SMALLEST;
     this.title = h("p", { class: "ds-lesson-name" });
     this.tools = h(
       "span",

@@ -6,6 +6,7 @@ export const TYPE = globalThis.document
   ? Number.parseFloat(getComputedStyle(document.documentElement).fontSize) / 16
   : 1;
 export const FAR = 0.8 * TYPE; // below: no numbers, and tokens are cut to their boxes
+export const SMALLEST = 0.7; // the same for few boxes, whose letters shrink instead
 export const FARTHER = 0.32 * TYPE; // below: no boxes one by one
 export const TOKEN = 11 * TYPE; // pixels of the screen, the smallest text
 export const LARGEST = 1.5 * TYPE; // of a tree shown as a whole: small ones fill their room

@@ -6,7 +6,6 @@ import { blocks, chipBox, curve, edgePaths, GHOST } from "./boxes.js";
 import { FAR, FARTHER, TOKEN, TYPE } from "./camera.js";
 
 const CHAR = 6.7 * TYPE; // pixels of the screen, of a character of TOKEN pixels
-const SMALLEST = 0.7; // scale of boxes whose letters shrink
 const FEW_LETTERS = 6; // room for fewer: a token stands without its sign, which the box shows too
 const NEARBY = 40; // pixels around the window where boxes are made too
 const FEW = 60; // boxes that are drawn one by one however small they are
@@ -19,7 +18,7 @@ export class TreeScene {
     this.view = { k: 1, kx: 1, x: 0, y: 0 };
     this.nodes = new Map();
     this.hits = new Set(); // rows that hold what is searched
-    this.shrinks = false; // large letters, rather than to leave numbers out
+    this.least = FAR; // the smallest scale with numbers
   }
 
   /** Draw a plan's edges; its boxes come with `settle`. */
@@ -120,9 +119,8 @@ export class TreeScene {
   place(view) {
     const { k, kx, x, y } = view;
     this.view = view;
-    const shrunk = this.shrinks && k >= SMALLEST && k < FAR,
-      type = shrunk ? Math.max(1 / TYPE, k / FAR) : 1;
-    this.far = k < FAR && !shrunk;
+    this.far = k < this.least;
+    const type = this.far ? 1 : Math.max(1 / TYPE, Math.min(1, k / FAR));
     const scale = `scale(${kx.toFixed(4)} ${k.toFixed(4)})`;
     this.element.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)}) ${scale}`);
     this.svg.classList.toggle("far", this.far);

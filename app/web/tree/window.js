@@ -31,6 +31,7 @@ export class TreeWindow {
     this.plan = null;
     this.columns = null; // those that the tree shares with other trees
     this.spine = null; // the run that the tree is a part of
+    this.readable = FAR; // the smallest scale at which a whole tree is read
     this.zoom = 0.95 * TYPE; // what a person last chose
     this.byHand = false; // whether the scale is a person's choice, and so stays
     this.ofRun = false; // whether all of the run is shown
@@ -68,7 +69,7 @@ export class TreeWindow {
     const [wide, tall] = columns
       ? [columns.all * plan.stepX, columns.tall]
       : [plan.width, plan.height];
-    return wholeScale(room, wide, tall) >= Math.max(FAR, least);
+    return wholeScale(room, wide, tall) >= Math.max(this.readable, least);
   }
 
   show(view) {
