@@ -343,3 +343,23 @@ def test_ratios_are_medians_over_prompts_and_other_tokens_show():
     assert base.turns == (1, 1) and row.turns == (2, 4)  # 3 is the median over the two prompts
     assert base.tau == 1 and row.tau == (5 + 5 + 1 + 1 + 2) / 5  # τ of all rounds, not of runs
     assert (row.same, row.prompts, row.identical) == (1, 2, False)
+    assert (row.parts, row.decoding) == ((None, 1), None)
+
+
+def test_ratios_to_generate_are_to_its_own_pace_and_only_greedily_it_keeps_the_text():
+    plain, other, fast = (
+        Variant("plain", "ar"),
+        Variant("generate", None),
+        Variant("fast", "dflash"),
+    )
+    seconds = {plain: (1.0, 1.0), other: (1.0, 8.0), fast: (1.0, 2.0)}
+    timings = [
+        Timing(variant, prompt, spent, (1, 2, 3), (1, 1), None, {"verify": spent / 2})
+        for variant, both in seconds.items()
+        for prompt, spent in enumerate(both)
+    ]
+    _, theirs, row = rows(timings, tuple(seconds), RunRequest(""))
+    assert (row.plain_ratio, row.generate_ratio) == (0.75, (1 + 4) / 2)
+    assert row.decoding == (2 / 0.5 + 2 / 1.0) / 2  # the first token is the prompt's own
+    assert theirs.keeps_text and row.keeps_text
+    assert not rows(timings, (other,), RunRequest("", temperature=1.0))[0].keeps_text

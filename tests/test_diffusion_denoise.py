@@ -299,6 +299,13 @@ def test_with_a_threshold_one_step_may_skip_levels():
     assert accepted, "some draft was accepted"
 
 
+def test_with_a_threshold_every_subset_is_a_parent_and_a_level_is_the_longest_way():
+    pairs = (1, 1), (2, 1), (3, 1)
+    draft = make_graph([pairs[:1], pairs[:2], pairs], Pace(threshold=0.4)).outline()
+    assert draft.depths.tolist() == [0, 1, 2, 3] and draft.parents.tolist() == [-1, 0, 1, 2]
+    assert [*map(tuple, draft.sources)] == [(), (0,), (0, 1), (0, 1, 2)]
+
+
 # ── ranking ──────────────────────────────────────────────────────────────────────────────────────
 
 

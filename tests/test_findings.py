@@ -132,7 +132,10 @@ def test_trust_compares_path_q_with_what_was_accepted(told):
     assert found["trust"].n == n
     assert f"add up to {number(np.mean(chances))} tokens" in said
     assert f"and {number(np.mean(accepted))} were accepted" in said
-    low, high = ratio_interval(np.subtract(chances, accepted), np.ones(n))
+    gaps = np.subtract(chances, accepted)
+    furthest = gaps.max() if gaps.mean() > 0 else gaps.min()  # the round that one is sent to
+    assert gaps[found["trust"].round - 1] == pytest.approx(furthest)
+    low, high = ratio_interval(gaps, np.ones(n))
     verdict = "much" if low > 0 else "little"
     off = f"they promise too {verdict}" if low > 0 or high < 0 else "not shown to be off"
     assert off in said

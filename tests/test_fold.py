@@ -78,3 +78,18 @@ def test_as_many_nodes_are_drawn_as_fit(budget, lines):
         expected = next((each for each in tried if each.height <= lines), None)
         found = fold(record, lines=lines)
         assert found.rows == (expected or module._placed(record, order[:least])).rows
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nodes_come_by_the_larger_of_q_and_p_from_where_they_leave_the_path(seed):
+    record = make_round(seed, 64)
+    draft, path, log_p = record.draft, record.verdict.path, record.target_probs.log_p
+
+    def interest(row):
+        off = [above for above in draft.path(row) if above not in path]
+        return sum(min(0.0, float(np.fmax(draft.log_q[above], log_p[above]))) for above in off)
+
+    others = set(range(len(draft))) - set(path)
+    assert module._order(record) == [
+        *sorted(path), *sorted(others, key=lambda row: (-interest(row), row)),
+    ]  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 from transformers import AutoTokenizer
 
 from analysis.collected.calibrate import CalibrationPlan, calibrate, given_texts
@@ -141,6 +142,9 @@ def test_the_sentence_tells_what_is_held(tmp_path, given):
         "4 tokens (13%) are not the target's greedy choice, the first is token 1"
         + (f", and {near} nearly tied with it" if (near := given.header.given.near) else "")
     )
+    longer = structs.replace(given.header.given, length=60)
+    assert "30 of its 60 tokens" in longer.sentence(COUNT)
+    assert "4 tokens (13%) are not" in longer.sentence(COUNT)  # of those that are held
     cut = collected(tmp_path / "x.safetensors", OWN, 12, words=True)
     assert "12 of its 30 tokens (cut anew from its words)" in cut.given
     assert cut.given.endswith("every token is the target's greedy choice")

@@ -139,6 +139,12 @@ def test_what_cannot_be_is_marked_and_counts_nowhere(place: str, value: Any, wro
         assert [bool(line.get("faults")) for line in run.lines(0)[0][:2]] == [False, True]
 
 
+@pytest.mark.parametrize(("apart", "wrong"), [(0.05, False), (0.2, True)])
+def test_half_precision_moves_a_q_by_less_than_a_tenth_of_a_nat(apart: float, wrong: bool):
+    own = json.loads(LINES[2])["nodes"]["log_q"][1]
+    assert bool(read(with_value("nodes.log_q.1", own - apart)).mark) == wrong
+
+
 def test_a_node_says_that_its_list_contradicts_it():
     for value, said in ((-9.0, [["q in its list", "probability"]]), (None, [])):
         record = read(with_value("nodes.log_q.1", value)).rounds[1]

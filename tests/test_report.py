@@ -15,10 +15,11 @@ from analysis.measures.acceptance import tau
 from analysis.measures.causes import first_mismatches
 from analysis.measures.conventions import engine_metrics
 from analysis.measures.tables import Tables
-from analysis.numbers import number
+from analysis.numbers import interval, number
 from app.export.report_page import html_page, write_table
 from app.report.sections import _left_at
 from app.studio.examples import result_of
+from app.terminal import BAR
 from core import ASSETS
 from core.traces.reader import read_ends, read_trace
 from core.traces.record import Recorder
@@ -51,8 +52,10 @@ def test_one_trace(call):
         assert words in out, words
     line = next(x for x in out.splitlines() if x.startswith("ddtree B=6 ") and "rounds" in x)
     trace = read_trace(GOLDEN)
-    tau = sum(r.accepted + 1 for r in trace.rounds) / len(trace.rounds)
-    assert f" {number(tau)} " in line
+    mean = sum(r.accepted + 1 for r in trace.rounds) / len(trace.rounds)
+    low, high = tau(Tables.of(trace)).loc[0, ["low", "high"]]
+    assert f" {number(mean)} " in line and low < high and interval(low, high) in line
+    assert max(x.count("█") for x in out.splitlines()) == BAR  # the commonest length has all of it
 
 
 def test_methods_are_compared_on_the_same_texts(call, folder):
@@ -274,6 +277,12 @@ def test_a_gate_that_is_missed_is_exit_code_1(call, folder):
     assert code == 1 and err.count("gate missed: ") == 1 and "tau > " in err
     code, _, err = call("report", folder, "--gate", f"tau>{high}", "tokens_per_second>=0")
     assert code == 1 and err.count("has tau") == 2 and "tokens_per_second" not in err
+
+
+def test_a_number_that_is_not_known_misses_its_gate(call, tmp_path):
+    _chains(tmp_path / "a.jsonl", "mine", 2, [1] * 3)  # of so few rounds there is no interval
+    code, _, err = call("report", tmp_path / "a.jsonl", "--gate", "low>=0", "rounds>=3")
+    assert code == 1 and err.count("gate missed: ") == 1 and "has low –, not low >= 0" in err
 
 
 @pytest.mark.parametrize("words", ["tau", "tau=2", "speed>3", "tau>=x", "tau>=nan", ">=3"])

@@ -86,3 +86,10 @@ def test_steps_that_read_prompts_are_left_out(served):
     found = steps.paced(core, [[1], [2], [3]], 8)
     assert not core.left and [running for running, _, _ in found] == [3, 2, 1]
     assert [new for _, _, new in found] == [6, 4, 2]
+
+
+def test_a_step_s_time_is_of_whole_batches_after_a_pass_that_is_not_timed(monkeypatch):
+    timed = [(2, 0.01, 2), (2, 0.03, 2), (2, 0.02, 2), (1, 5.0, 1)]
+    passes = iter([[(2, 9.0, 2)], timed])
+    monkeypatch.setattr(steps, "paced", lambda *asked: next(passes))
+    assert list(steps.measured(None, [[1]], [2], 8)) == [(2, pytest.approx(20))]

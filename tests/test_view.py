@@ -54,6 +54,15 @@ def test_a_round_s_payload():
     assert ghost["y"] == view["y"][0] == view["y"][1] == view["y"][3]
 
 
+def test_rows_scored_for_the_drafter_alone_make_no_round_deeper():
+    record = small_round()
+    deepest = record.draft.depths.max()
+    side = frozenset(np.flatnonzero(record.draft.depths == deepest).tolist())
+    assert round_view(record)["depth"] == deepest
+    record = replace(record, draft=replace(record.draft, side=side))
+    assert round_view(record)["depth"] == deepest - 1
+
+
 def test_a_round_s_payload_has_its_cause_and_the_coverage_at_depth_1():
     header = header_view(make_header())
     view = round_view(small_round())
