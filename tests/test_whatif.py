@@ -507,7 +507,7 @@ def test_other_drafter_options_need_another_file(collected):
         lambda a, h, m: a.pop("treeflash.next_log_q"),
         lambda a, h, m: a.update({"pieces": a["dart.ids"]}),
         lambda a, h, m: a.update({"dflash.ids": a["dflash.log_q"]}),
-        lambda a, h, m: a["dflash.ids"].fill(60000),
+        lambda a, h, m: a["dflash.ids"].fill(h["vocabulary"]),
         lambda a, h, m: a["dflash.log_q"].fill(np.nan),
         lambda a, h, m: a["treeflash.next_ids"].fill(60000),
     ],
