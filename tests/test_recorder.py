@@ -316,7 +316,7 @@ def test_a_sampled_chain_s_rank_is_its_place_in_the_list_after_its_parent():
         "q_top": np.array([[9, 7], [1, 2], [0, 0]]),
         "q_top_log": np.log([[0.7, 0.2], [0.5, 0.4], [1, 1]]).astype(np.float32),
     }
-    seen = writing._with_q(record, here, 5, 1)
+    seen = writing._with_q(record, here, 5, {"read": 1})
     assert seen.draft.ranks.tolist() == [0, 2, -1]
     assert seen.max_depth == 5  # the drafter's, though this draft ended before
 
