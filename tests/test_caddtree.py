@@ -103,7 +103,7 @@ def test_its_rule_ended_the_walks_and_not_the_budget_that_it_left():
     assert any(": left out by the builder's own rule. Its path has q" in each for each in told)
     said = next(f.words for f in findings(Tables.of({"A": trace}), by="run") if f.about == "ends")
     assert "32 of 33 walks ended at a token that the builder left out by its own rule" in said
-    assert "a builder that drafts more of the lists, at the same budget, would help" in said
+    assert "a builder that drafts more of the lists (a wider tree) would help" in said
 
 
 def test_nodes_that_cost_nothing_or_all_there_is():

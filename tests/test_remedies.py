@@ -46,7 +46,7 @@ SOUNDS = {
     (
         Remedy.WIDER,
         Claim.HELPS,
-    ): r"A wider tree would help \d|\(a wider tree\)|of the lists, at the same budget, would help",
+    ): r"A wider tree would help \d|\(a wider tree\)",
     (Remedy.WIDER, Claim.UNKNOWN): rf"{NOT_KNOWN}|Whether a wider tree would help is not known",
     (Remedy.WIDER, Claim.NOT): "a wider tree of the same lists would help none",
     (

@@ -831,11 +831,21 @@ def seen(right, features=None):
     right, at = np.array(right, bool), np.arange(len(right))
     none = np.array(right if features is None else features, bool)
     same = np.zeros(right.shape)
-    parts = [Measured(at, each, 1 - each.astype(np.float32), same, same) for each in (right, none)]
+    far = (1 - right.astype(np.float32), 1 - none.astype(np.float32))
+    parts = [Measured(at, right, far[0], *3 * [same]), Measured(at, none, far[1], *3 * [same])]
     trial = Trial("features unused", NO_FEATURES, "they are wrong")
     own = Signature(**vars(parts[0]), trial=CONFIGURED)
     other = Signature(**vars(parts[1]), trial=trial)
     return Wiring(own, (other,), at // 4, np.zeros(3), np.zeros(3))
+
+
+@pytest.mark.parametrize(("sharper", "says"), [(3.0, "sharp"), (1 / 3, "flat"), (1.0, "")])
+def test_a_q_of_another_temperature_is_told_though_its_chain_is_the_same(sharper, says):
+    """Best tokens and τ do not show it: the cost of coding p does."""
+    made = other(dflash())
+    made.temperature /= sharper
+    notes = [note for note in run(made).notes if note.startswith("q is too")]
+    assert [note.split(":")[0] for note in notes] == ([f"q is too {says}"] if says else [])
 
 
 def test_notes_say_what_no_mistake_explains():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from analysis.drafters.trials import Trial
 from core.decoding.along import Reading, log_q_along, read_along
@@ -47,6 +48,7 @@ class Measured:
            is the text's, in another frame it need not be
     tvd    float32 [P, L]: ½ Σ_v |q − p|; NaN at a depth that the trial leaves without a row
     best   float64 [P, L]: the drafter's best token; ``sure``: its log q, in nats; NaN as ``tvd``
+    cross  float64 [P, L]: cross entropy of p and q over the tokens that q holds; as ``sure``
     """
 
     at: Array
@@ -54,13 +56,14 @@ class Measured:
     tvd: Array
     best: Array
     sure: Array
+    cross: Array
 
     @staticmethod
     def joined(parts: Sequence[Measured]) -> Measured:
         """The same of all their places. Raises ValueError for no parts."""
         at, *found = (
             np.concatenate([getattr(part, name) for part in parts])
-            for name in ("at", "right", "tvd", "best", "sure")
+            for name in ("at", "right", "tvd", "best", "sure", "cross")
         )
         order = np.argsort(at)
         return Measured(at[order], *(each[order] for each in found))
@@ -190,7 +193,7 @@ class Bench:
     def _measured(self, text: AnsweredPrompt, trial: Trial, places: Array, tick: At) -> Measured:
         if not len(places):
             none = np.zeros((0, self.drafter.max_depth), np.float32)
-            return Measured(np.zeros(0, int), none.astype(bool), none, none, none)
+            return Measured(np.zeros(0, int), none.astype(bool), none, none, none, none)
         passage = self._passage(text, trial, tick)
         return measure(self.drafter, passage, trial, places, tick)
 
@@ -228,22 +231,37 @@ def measure(
     text's end it says nothing. ``tick`` hears before every forward how much is done."""
     given, depths = trial.features and trial.features(passage), drafter.max_depth
     right = np.zeros((len(places), depths), bool)
-    far, ids, sure = np.full((3, len(places), depths), np.nan)
+    far, ids, sure, cross = np.full((4, len(places), depths), np.nan)
     late, skipped = max(0, trial.reach), max(0, -trial.reach)
     with trial.change():
         reach = min(depths, drafter.max_depth)  # the trial may draft fewer, or more
         done, roots = 0, torch.from_numpy(places + passage.answer - late).to(passage.p.device)
         for log_q in log_q_along(drafter, passage, roots, given, tick):
-            log_q = log_q[:, skipped:reach]
+            log_q = heated(log_q[:, skipped:reach], trial.heat)
             some, count = slice(done, done + len(log_q)), log_q.shape[1]
             at = np.minimum(places[some, None] + np.arange(count), len(passage.p) - 1)
             rows = torch.from_numpy(at).to(log_q.device)
             (top, best), q = log_q.max(-1), log_q.exp().flatten(0, 1)
             right[some, :count] = (best == passage.best[rows]).cpu().numpy()
             # some mistakes let numbers overflow: nothing is proposed then
-            found = tvd(q, passage.p[rows.flatten()]).nan_to_num(1.0)
+            p = passage.p[rows.flatten()]
+            found = tvd(q, p).nan_to_num(1.0)
+            cost = cross_entropy(log_q.flatten(0, 1), p)
+            cross[some, :count] = cost.view(rows.shape).cpu().numpy()
             far[some, :count] = found.view(rows.shape).cpu().numpy()
             ids[some, :count] = best.cpu().numpy()
             sure[some, :count] = top.nan_to_num(0.0, neginf=0.0).cpu().numpy()
             done = some.stop
-    return Measured(np.arange(len(places)), right, far.astype(np.float32), ids, sure)
+    return Measured(np.arange(len(places)), right, far.astype(np.float32), ids, sure, cross)
+
+
+def heated(log_q: Tensor, times: float) -> Tensor:
+    """log q at so many times its temperature."""
+    return log_q if times == 1 else (log_q / times).log_softmax(-1)
+
+
+def cross_entropy(log_q: Tensor, p: Tensor) -> Tensor:
+    """−Σ p log q over the tokens that q holds, with p of these alone; [R, V] → [R]."""
+    held = log_q > -torch.inf
+    share = (p * held).sum(-1).clamp_min(1e-9)
+    return -(p * log_q.masked_fill(~held, 0.0)).sum(-1).div(share).nan_to_num(0.0)

@@ -12,7 +12,7 @@ import numpy as np
 
 from analysis.drafters.expected import CHANCE, Expected, Shortfall, errors, mean_of
 from analysis.drafters.measuring import Measured
-from analysis.drafters.mistakes import NO_FEATURES, OWN_STATE
+from analysis.drafters.mistakes import HEAT, NO_FEATURES, OWN_STATE
 from analysis.drafters.trials import Trial
 from analysis.numbers import number, percent, tau
 from core.rounds.draft import Array
@@ -21,6 +21,7 @@ WORTH = 1.05  # times the overlap of q and p (1 − TVD) and the accepted tokens
 LIVES = 0.1  # accepted tokens a place, or nothing says that it would work so
 HARDLY = 0.1  # share of places at depth 1, below which q does not follow p
 GENTLE, CLIFF = 0.6, 0.4  # of what is right one depth before
+MISFIT = 0.1  # nats that another temperature of q saves a place, to deserve a remark
 LITTLE = 0.9  # share of the acceptance that is left without features
 UNCHANGED = 1e-3  # mean change of TVD, of the best token's number and of its log q
 LOST = 1e-3  # chance that a pass rules out a mistake that deserves a name, or the best one
@@ -111,6 +112,8 @@ class Wiring:
 
     def _ruled_out(self, other: Signature, best: Signature | None) -> bool:
         """Whether its gain is too small beyond chance: for a name, or beside the best one's."""
+        if other.trial.mistake == HEAT:  # a chain does not show it
+            return self._beyond(LOST, MISFIT - self._saved(other), other.at)
         gain = self.gain(other)
         if self._beyond(LOST, self._deserving(other) - gain, other.at):
             return True
@@ -246,7 +249,9 @@ class Wiring:
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks on the numbers beside the named mistakes, a sentence each. None is a fault."""
-        found = (self._hardly_follows(), self._cliff(), self._features(), self._own_state())
+        found = (
+            self._hardly_follows(), self._cliff(), self._features(), self._own_state(), self._heat()
+        )  # fmt: skip
         return tuple(note for note in found if note)
 
     def _hardly_follows(self) -> str:
@@ -304,3 +309,24 @@ class Wiring:
             "that state: whether this one was trained beside it, its inputs shifted by one, cannot "
             "be told here"
         )
+
+    def _heat(self) -> str:
+        """A remark on a q that is much too sharp or too flat, where nothing else explains it."""
+        tried = [each for each in self.mistakes if each.trial.mistake == HEAT]
+        if self.nearest is not None or self.moot or not tried:
+            return ""
+        best = max(tried, key=lambda each: self._saved(each).mean())
+        saved = self._saved(best)
+        if saved.mean() < MISFIT or not self._beyond(self._chance, saved, best.at):
+            return ""
+        before = np.nanmean(self.configured.cross[self._places(best)])
+        return (
+            f"q is too {'sharp' if best.trial.heat > 1 else 'flat'}: at {best.trial.words[0]} its "
+            f"temperature it costs {number(float(np.nanmean(best.cross)))} nats a token to code p, "
+            f"in place of {number(float(before))}, over {len(best.at)} places. A chain drafts the "
+            "same tokens; a tree's choice of nodes, and drafts that are drawn, suffer from it"
+        )
+
+    def _saved(self, other: Signature) -> Array:
+        """Nats of cross entropy that a trial saves at each of its places."""
+        return np.nanmean(self.configured.cross[self._places(other)] - other.cross, axis=1)

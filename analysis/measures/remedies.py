@@ -60,7 +60,7 @@ _HELPED = {
     Cause.STOPPED: (
         Remedy.WIDER,
         "ended at a token that the builder left out by its own rule",
-        "a builder that drafts more of the lists, at the same budget,",
+        "a builder that drafts more of the lists (a wider tree)",
     ),
     Cause.NOT_READ: (
         Remedy.WIDER,

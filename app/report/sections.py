@@ -323,7 +323,7 @@ def notes(tables: Tables) -> Iterator[str]:
     if unknown := int((rounds["last_depth"].isna() & (rounds["nodes"] > 0)).sum()):
         yield (
             f"In {plural(unknown, 'round')} the drafter's last depth is not recorded: they count "
-            "by depth only as deep as their draft goes, so acceptance there is rather too high."
+            "by depth only as deep as their draft goes, so acceptance there may be too high."
         )
     if cut := int(runs["cut"].sum()):
         yield (
