@@ -23,6 +23,7 @@ from analysis.labels import split_by
 from analysis.measures.counts import Served, summed
 from analysis.numbers import interval
 from app import cli
+from app.report.advised import MOST_SIZES, advice_sheets
 from core import ASSETS
 from core.errors import UserError
 from core.rounds.draft import Draft
@@ -571,6 +572,20 @@ def test_a_gap_between_two_batches_is_told():
     of = recorded(method="eagle3", drafter={"kind": "eagle3"}, times=times.cells)
     (vllm,) = [f for f in flags(choices(advise(of, times)), of) if f.engine == "vLLM"]
     assert "between two the K of the larger one holds, above batch 4" in vllm.note
+
+
+def test_the_tables_have_each_context_s_own_numbers_and_the_best_of_many_sizes():
+    rows = {size: 0.01 if size <= 3 else 0.09 for size in range(1, 42)}
+    slower = {size: 2 * seconds for size, seconds in rows.items()}
+    times = StepTimes({(100, 1): rows, (900, 1): slower})
+    of = recorded(times=times.cells, places=40)
+    found = advise(of, times)
+    every, best = advice_sheets(found, choices(found), of)
+    assert "K=2" in every.heads and len(every.heads) <= 2 + 1 + MOST_SIZES
+    step, context = best.heads.index("step"), best.heads.index("context")
+    assert [(row[context], row[step]) for row in best.rows] == [
+        ("100", "10.0 ms"), ("900", "20.0 ms"),
+    ]  # fmt: skip
 
 
 NGRAM = {"method": "ngram", "prompt_lookup_max": 2, "prompt_lookup_min": 1}

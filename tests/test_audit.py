@@ -332,16 +332,17 @@ def test_ratios_are_medians_over_prompts_and_other_tokens_show():
     timings = [
         Timing(plain, 0, 2.0, (1, 2), (1,)),
         Timing(plain, 0, 2.0, (1, 2), (1,)),
-        Timing(plain, 1, 4.0, (1, 2), (1,)),
+        *[Timing(plain, 1, 4.0, (1, 2), (1,))] * 2,
         Timing(fast, 0, 1.0, (1, 2), (5,)),
         Timing(fast, 0, 1.0, (1, 2), (5,)),
         Timing(fast, 1, 1.0, (1, 9), (1, 1, 2)),
+        Timing(fast, 1, 1.0, (1, 2), (1, 1, 2)),  # the same text in one repeat is not enough
     ]
     base, row = rows(timings, (plain, fast), RunRequest(""))
     assert base.identical and base.plain_ratio == 1 and base.tokens_per_second == 0.75
     assert row.plain_ratio == 3.0 and row.tokens_per_second == 2.0
     assert base.turns == (1, 1) and row.turns == (2, 4)  # 3 is the median over the two prompts
-    assert base.tau == 1 and row.tau == (5 + 5 + 1 + 1 + 2) / 5  # τ of all rounds, not of runs
+    assert base.tau == 1 and row.tau == (5 + 5 + 4 + 4) / 8  # τ of all rounds, not of runs
     assert (row.same, row.prompts, row.identical) == (1, 2, False)
     assert (row.parts, row.decoding) == ((None, 1), None)
 

@@ -7,16 +7,14 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from analysis.charts import figures
-from analysis.charts.chart import _apart, as_json, chart
+from analysis.charts.chart import as_json, chart
 from analysis.charts.figures import FIGURES, PAGE, Style
 from analysis.charts.palette import PALETTES
 from analysis.charts.parts import About, Axis, Point, Series
@@ -166,18 +164,6 @@ def test_a_few_lines_carry_their_names(names: list[str], labelled: bool):
     layout = as_json(chart(ABOUT, lines))["layout"]
     assert bool(layout.get("annotations")) == labelled
     assert layout["showlegend"] == (not labelled and len(names) > 1)
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from((0.07, 0.14))), max_size=6))
-def test_names_at_the_ends_never_overlap(some: list[tuple[float, float]]):
-    ends, heights = [end for end, _ in some], [height for _, height in some]
-    centres = _apart(ends, heights, 0.0, 1.0)
-    spans = sorted((c - h / 2, c + h / 2) for c, h in zip(centres, heights, strict=True))
-    assert all(a[1] <= b[0] + 1e-9 for a, b in pairwise(spans))
-    assert all(low >= -1e-9 and high <= 1 + 1e-9 for low, high in spans)
-    if all(b - a > 0.2 for a, b in pairwise(sorted(ends))):
-        inside = [(e, c) for e, c in zip(ends, centres, strict=True) if 0.1 < e < 0.9]
-        assert all(end == centre for end, centre in inside)  # nothing is moved without need
 
 
 def test_where_both_are_the_same_is_a_curve_on_an_axis_of_logarithms():

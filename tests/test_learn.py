@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from analysis import numbers
 from analysis.numbers import percent
-from app.learn import graph, measured, steps, words
+from app.learn import graph, measured, steps, verdict, words
 from app.learn.course import course
 from app.learn.drawn import DrawnWalks, Draws
 from app.learn.material import FOLDER, METHODS, OTHER, PAIR, Material
@@ -30,7 +30,7 @@ from core.errors import UserError
 from core.methods.dart import TERM_Q
 from core.models.tree_mask import ancestor_mask
 from core.rounds.draft import Candidates, Draft
-from core.rounds.round import new_tokens
+from core.rounds.round import REJECTED, UNREACHED, new_tokens
 from core.verification.walk import walk
 
 
@@ -191,6 +191,30 @@ def test_the_rows_kept_are_those_the_cache_keeps(shipped: Material):
     kept = first.keys[0, 0, : cache.length, 0].tolist()
     assert kept[start:] == [start + a for a, _ in steps.moves(record)]
     assert [b for _, b in steps.moves(record)] == list(range(len(record.verdict.path)))
+
+
+def test_the_numbers_of_chapters_4_to_6_are_those_of_their_round(
+    shipped: Material, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(verdict, "chapter", lambda name, scenes, *_, **values: (scenes, values))
+    record, draft, path = shipped.record, shipped.record.draft, shipped.record.verdict.path
+    start, end, depths = record.position, path[-1], draft.depths.tolist()
+    scenes, told = verdict.one_pass(shipped)
+    (places,) = (each.side["positions"] for each in scenes if each.section == "positions")
+    assert places == [start + depth for depth in depths]
+    assert told["p"] == pytest.approx(math.exp(record.target_probs.log_p[end]))
+    assert told["place"] == start + depths[end] and told["level"] == depths.count(depths[end])
+    _, told = verdict.the_walk(shipped)
+    log_q = record.log_q_after(end, record.verdict.bonus)
+    assert told["rank"] == record.wanted_rank and told["q"] == pytest.approx(math.exp(log_q))
+    assert told["odds"] == pytest.approx(math.exp(draft.scores[end] + log_q))
+    assert told["odds"] < told["least"] == pytest.approx(math.exp(draft.scores[1:].min()))
+    counts = [record.status.count(each) for each in (REJECTED, UNREACHED)]
+    assert [told["rejected"], told["unreached"]] == counts
+    _, told = verdict.the_cache(shipped)
+    assert (told["last"], told["end"]) == (start + len(draft) - 1, start + len(path) - 1)
+    assert (told["total"], told["lost"]) == (start + len(path), len(draft) - len(path))
+    assert told["right"] != told["naive"]
 
 
 @pytest.mark.parametrize("text", ["", OTHER])

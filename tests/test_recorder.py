@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from draftscope_recorder import channel, listening, options, vllm, writing
+from draftscope_recorder import channel, listening, measuring, options, vllm, writing
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -316,8 +316,9 @@ def test_a_sampled_chain_s_rank_is_its_place_in_the_list_after_its_parent():
         "q_top": np.array([[9, 7], [1, 2], [0, 0]]),
         "q_top_log": np.log([[0.7, 0.2], [0.5, 0.4], [1, 1]]).astype(np.float32),
     }
-    seen = writing._with_q(record, here, 2, {"read": 1})
+    seen = writing._with_q(record, here, 5, {"read": 1})
     assert seen.draft.ranks.tolist() == [0, 2, -1]
+    assert seen.max_depth == 5  # the drafter's, though this draft ended before
 
 
 def test_a_disk_that_fills_in_the_midst_of_a_trace_ends_that_trace_alone(tmp_path, capfd):
@@ -621,3 +622,16 @@ def test_the_trace_format_is_packed_and_not_copied(tmp_path):
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     assert read_trace(tmp_path / "a.jsonl").rounds[0].committed == (4, 8)
+
+
+def test_the_roots_of_all_requests_of_a_step_hang_from_nothing():
+    rows = listening.Rows(["a", "b", "c", "d"], [2, 1, 0, 1], [0, 2, 3])
+    assert rows.chains == [-1, 0, 1, -1, -1, 4] and rows.index == [0, 1, 2, 5, 6, 7]
+
+
+def test_a_wanted_token_that_q_lacks_is_not_known_and_one_that_it_excludes_has_no_rank():
+    logits = torch.tensor([[3.0, 2.0, 1.0, -torch.inf]]).repeat(3, 1)
+    wanted = torch.tensor([1, 3, 5])  # the second, one that q excludes, one beyond its vocabulary
+    found = measuring.drafter(logits, None, torch.zeros(3, dtype=torch.int), wanted, 2)
+    assert found["rank_q"].tolist() == [2, 0, -1]
+    assert found["q_top"].tolist() == [[0, 1]] * 3

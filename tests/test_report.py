@@ -296,6 +296,7 @@ def test_the_places_where_the_target_left_the_best_chain_add_up():
     found = Tables.of({"a": read_trace(ASSETS / "traces" / "chat-eagle3.jsonl.gz")})
     told = _left_at(first_mismatches(found))
     assert sum(told["share"]) == pytest.approx(1.0) and told["place"].is_unique
+    assert [*told["place"].cat.categories[:7]] == [f"rank {rank}" for rank in range(2, 9)]
     outside = told.loc[told["place"] == "not listed", "share"].item()
     assert outside > 0.3 and set(told["rounds"]) == {told["count"].sum()}
 

@@ -26,6 +26,8 @@ from analysis.collected.collect import CollectionPlan, collect
 from analysis.collected.collection import Collection
 from analysis.collected.many_texts import whatif_texts
 from analysis.collected.whatif import Simulation
+from analysis.experiments.cost import fit
+from app.studio.tabs.whatif_answers import speeds
 from core import ASSETS
 from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, best_first
@@ -42,10 +44,12 @@ from core.rounds.round import new_tokens
 from tests import toys
 from tests.collected_toys import (
     FACTS,
+    KEPT,
     NEW,
     collection_in,
     corrupt,
     drafters,
+    points,
     real,
     simulate,
     source,
@@ -507,7 +511,7 @@ def test_other_drafter_options_need_another_file(collected):
         lambda a, h, m: a.pop("treeflash.next_log_q"),
         lambda a, h, m: a.update({"pieces": a["dart.ids"]}),
         lambda a, h, m: a.update({"dflash.ids": a["dflash.log_q"]}),
-        lambda a, h, m: a["dflash.ids"].fill(60000),
+        lambda a, h, m: a["dflash.ids"].fill(h["vocabulary"]),
         lambda a, h, m: a["dflash.log_q"].fill(np.nan),
         lambda a, h, m: a["treeflash.next_ids"].fill(60000),
     ],
@@ -521,6 +525,19 @@ def test_a_damaged_file_is_one_sentence(change, tmp_path, collected):
         for method in ("ddtree", "treeflash", "dart+best-first"):
             simulate(made, method, 8)
     assert "\n" not in str(error.value)
+
+
+def test_the_page_s_speeds_are_of_budgets_that_were_timed_for_this_drafter(collected):
+    law = fit(points(lambda rows: 0.05 + 0.001 * rows)[:6])  # up to 17 rows
+    cost, simulation = replace(KEPT, verify=law), Simulation(collected, "ddtree")
+    runs = simulation.curve((4, 16, 64))
+    found = speeds(simulation, runs, cost)
+    assert [each["budget"] for each in found["points"]] == [4, 16]
+    seconds = 0.013 + law.seconds(5)
+    wanted = (runs[0].new_tokens - 1) / runs[0].rounds / seconds
+    assert found["points"][0]["speed"] == pytest.approx(wanted)
+    assert found["plain"] == pytest.approx(1 / law.seconds(1))
+    assert speeds(Simulation(collected, "dart+best-first"), runs, cost) is None
 
 
 def without_siblings(arrays, header, metadata):

@@ -22,7 +22,6 @@ from analysis.charts.palette import PALETTES, Theme, painted
 from analysis.charts.parts import About, Axis, Point, Series
 from analysis.charts.traces import Json, Placed, placed
 
-_LINE = 0.16  # of the axis: a line of a name, in a figure as low as on a projector
 _LABELLED, _LETTERS = 5, 14  # lines that carry their names, and letters of a line of a name
 
 
@@ -38,7 +37,7 @@ def chart(
     choices = list(dict.fromkeys(each.choice for each in shown if each.choice))
     chosen = about.chosen if about.chosen in choices else (choices or [""])[0]
     drawn = list(placed(shown, about, order))
-    labels = {choice: _labels(drawn, about, choice) for choice in choices or [""]}
+    labels = {choice: _labels(drawn, choice) for choice in choices or [""]}
     traces = [*_guides(about), *(trace for each in drawn for trace in each.traces(about))]
     owners = [trace.get("meta", {}).get("choice", "") for trace in traces]
     for trace, owner in zip(traces, owners, strict=True):
@@ -161,25 +160,21 @@ def _nothing(about: About, theme: Theme) -> go.Figure:
 # ── names at the ends of lines, and the list of what is shown ────────────────────────────────────
 
 
-def _labels(series: Sequence[Placed], about: About, choice: str) -> list[Json]:
-    """The names of a few lines at their ends, none on another; [] where a legend says them."""
+def _labels(series: Sequence[Placed], choice: str) -> list[Json]:
+    """The names of a few lines at their ends, which the page moves apart by the height that it
+    has; [] where a legend says them."""
     own = [each for each in series if each.series.choice in ("", choice) and not each.series.live]
     lines = [_wrapped(each.series.name) for each in own]
     fits = all(len(each) in (1, 2) and max(map(len, each)) <= _LETTERS for each in lines)
     drawn = all(each.series.kind == "line" for each in own)
     if not (1 < len(own) <= _LABELLED and fits and drawn):
         return []
-    low, high = about.y.range or (0.0, 1.0)
-    between = 0.03 if max(map(len, lines)) > 1 else 0.0  # else two names read as one text
-    free = 1 - between * len(lines)
-    line = min(_LINE, free / sum(map(len, lines)))
-    heights = [(line * len(each) + between) * (high - low) for each in lines]
-    ends = [each.series.points[-1].y for each in own]
     return [
-        {"text": "<br>".join(map(html.escape, words)), "x": 1, "xref": "paper", "y": y,
+        {"text": "<br>".join(map(html.escape, words)), "x": 1, "xref": "paper",
+         "y": each.series.points[-1].y,
          "xanchor": "left", "align": "left", "showarrow": False, "xshift": 4,
          "font": {"color": each.colour, "size": 12}}
-        for each, words, y in zip(own, lines, _apart(ends, heights, low, high), strict=True)
+        for each, words in zip(own, lines, strict=True)
     ]  # fmt: skip
 
 
@@ -190,21 +185,6 @@ def _wrapped(name: str) -> list[str]:
     longest = max(map(len, name.split()), default=0)
     widths = range(max(longest, len(name) // 2), len(name) + 1)
     return next(lines for width in widths if len(lines := textwrap.wrap(name, width)) <= 2)
-
-
-def _apart(ends: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:
-    """Centres near some heights, between two bounds, so that nothing overlaps."""
-    order = sorted(range(len(ends)), key=lambda at: ends[at])
-    centres = list(ends)
-    below = low
-    for at in order:
-        centres[at] = max(ends[at], below + heights[at] / 2)
-        below = centres[at] + heights[at] / 2
-    above = high
-    for at in reversed(order):
-        centres[at] = min(centres[at], above - heights[at] / 2)
-        above = centres[at] - heights[at] / 2
-    return centres
 
 
 def _widest(labels: Sequence[Json]) -> int:

@@ -1,7 +1,8 @@
-// A statistical figure as `analysis` describes it, drawn by Plotly, with its table, pictures and
-// numbers behind "⋯". Plotly's script is loaded when the first figure comes into sight. Colours are
-// names of the stylesheet, `var(--ds-…)`, until they are drawn.
+// A statistical figure as `analysis` describes it, drawn by Plotly, which is loaded when the first
+// one comes into sight, with its table, pictures and numbers behind "⋯". Colours are names of the
+// stylesheet, `var(--ds-…)`, until they are drawn.
 
+import { namesApart } from "./apart.js";
 import { button, h, say, shortNumber, unbroken, withInterval } from "./dom.js";
 import { choice, menu, optionsOf, sheet } from "./parts.js";
 import { pictureButtons, savers } from "./save/buttons.js";
@@ -212,13 +213,8 @@ export class Figure {
     this.tableBox.replaceChildren(sheet(title, heads, rows));
   }
 
-  /** The name of a place of the x axis. */
-  placeOf(at) {
-    return this.json.layout.meta.places[at];
-  }
-
   pick({ key, name }, at) {
-    return this.onPick({ key, name, x: this.placeOf(at) });
+    return this.onPick({ key, name, x: this.json.layout.meta.places[at] });
   }
 
   _sight({ isIntersecting }) {
@@ -247,8 +243,9 @@ export class Figure {
         { data, layout } = this._described(type / TYPE),
         size = { width: this.box.clientWidth, height: this.box.clientHeight };
       if (!size.width) return;
-      const { title, updatemenus, ...rest } = layout;
-      await react(this.box, data, { ...rest, ...size, dragmode: false }, CONFIG);
+      const { title, updatemenus, ...rest } = layout,
+        annotations = namesApart(layout, size.height / type);
+      await react(this.box, data, { ...rest, annotations, ...size, dragmode: false }, CONFIG);
     } catch (error) {
       return this.say(error.message);
     }
@@ -283,14 +280,15 @@ export class Figure {
       times = Math.min(1, Math.max(SMALLER, width / ROOMY)),
       { data, layout } = inLight(() => this._described(times)),
       { updatemenus, ...rest } = layout,
+      annotations = namesApart(layout, size.height / (TYPE * times)),
       ground = { paper_bgcolor: NONE, plot_bgcolor: NONE };
-    const figure = { data, layout: { ...rest, ...ground, ...size } };
+    const figure = { data, layout: { ...rest, annotations, ...ground, ...size } };
     const text = await toImage(figure, { format: "svg", imageDataOnly: true, ...size });
     return { text, ...size };
   }
 }
 
-/** Figures by their names in the catalogue, with the element that holds them. */
+/** Figures by their names in the catalogue. */
 export class Figures {
   constructor(names, source, options) {
     this.all = Object.fromEntries(names.map((name) => [name, new Figure(source, options)]));

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from itertools import pairwise
+
 import pytest
 
 pytest.importorskip("playwright")
@@ -126,3 +129,26 @@ def test_no_space_alone_stands_at_a_line_s_end(browser: Browser):
     found = [page.evaluate(SLIVERS, width) for width in range(120, 420, 7)]
     page.close()
     assert found == [[5, 0]] * len(found), found
+
+
+APART = """async ([names, lines]) => {
+  const { namesApart } = await import("/web/apart.js");
+  const annotations = names.map(([y, text]) => ({ y, text }));
+  return namesApart({ annotations, yaxis: { range: [0, 1] } }, lines).map(({ y, text }) =>
+    [y, 1.25 / (lines - 4.5) * text.split("<br>").length, text]);
+}"""
+
+
+def test_names_at_the_ends_of_lines_never_overlap_and_are_not_moved_without_need(browser: Browser):
+    page, chance = with_modules(browser.new_page()), random.Random(5)
+    for _ in range(60):
+        ends = [chance.random() for _ in range(chance.randint(2, 5))]
+        names = [[end, chance.choice(("one", "one<br>two"))] for end in ends]
+        found = page.evaluate(APART, [names, 22])
+        spans = sorted((y - high / 2, y + high / 2) for y, high, _ in found)
+        assert all(a[1] <= b[0] + 1e-9 for a, b in pairwise(spans))
+        assert all(low >= -1e-9 and high <= 1 + 1e-9 for low, high in spans)
+        if all(b - a > 0.2 for a, b in pairwise(sorted(ends))):
+            inside = {y for y, *_ in found if 0.15 < y < 0.85}
+            assert inside <= set(ends)
+    page.close()

@@ -85,7 +85,7 @@ export class CausesCard {
     this._draw();
     const figure = this.figures.find(({ name }) => name === find?.figure)?.figure,
       series = figure?.series.find(({ key }) => key === find.cause),
-      at = series?.points.find(({ x }) => figure.placeOf(x) === find.at);
+      at = series?.points.find(({ x }) => figure.json.layout.meta.places[x] === find.at);
     if (at) await figure.pick(series, at.x);
   }
 
