@@ -163,7 +163,7 @@ def test_a_list_that_was_not_asked_for_counts_as_pruned():
     after = StateTable(FunctionSession(path_function(3, 5, False), ROOT, 6, 5))
     bare = after.draft(ROOT, toys_rows(after))
     assert bare.proposal.after.tolist() == [0, NOT_ASKED]
-    record = toys_round(bare, (0, 1), 3)
+    record = replace(toys_round(bare, (0, 1), 3), budget=1)
     assert record.stop_reason == Cause.PRUNED
 
 
