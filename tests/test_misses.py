@@ -24,7 +24,7 @@ def made(budget: int, text: list[int], seed: int = 0) -> Round:
     draft = best_first(FactorisedSession(lists), [99], budget)
     decided = verdict(draft, text)
     tokens = tuple(draft.tokens[list(decided.path[1:])].tolist())
-    return Round(0, 10, draft, decided, (*tokens, decided.bonus))
+    return Round(0, 10, draft, decided, (*tokens, decided.bonus), budget=budget)
 
 
 def least(text: list[int], seed: int, accepted: int) -> int:

@@ -314,7 +314,9 @@ class Round:
             return Cause.NOT_READ
         stopped = self._had_nodes_left or self._behind_the_beam(proposal, row)
         stopped = stopped or self._too_little(proposal, row, listed)
-        return Cause.STOPPED if stopped else Cause.PRUNED
+        if stopped:
+            return Cause.STOPPED
+        return Cause.UNKNOWN if self.budget is None else Cause.PRUNED
 
     def _behind_the_beam(self, proposal: Proposal, row: int) -> bool:
         """Whether so many nodes of this row's depth are better that it gets no children."""

@@ -458,6 +458,14 @@ def test_no_tree_hides_its_numbers_in_a_small_window(
     assert hidden == []
 
 
+def test_a_lesson_s_buttons_are_whole_below_a_long_text_in_large_letters(learn: Open):
+    page = learn("#learn=8.8", viewport={"width": 1280, "height": 720}, letters=24)
+    lesson = page.locator(".ds-lesson").bounding_box()
+    button = page.get_by_role("button", name="Step after").bounding_box()
+    assert lesson and button
+    assert button["y"] + button["height"] < lesson["y"] + lesson["height"]
+
+
 # Steps of the studio's course of which a part is out of sight.
 CUT = """async () => {
   const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)));
@@ -587,6 +595,9 @@ def test_a_chart_and_a_text_fill_the_hall_s_screen(learn: Open, width: int, heig
     page.keyboard.press("p")
     plot = page.locator(".ds-learn .ds-plot").bounding_box()
     assert plot and plot["height"] > 0.65 * height
+    letters = "e => parseFloat(getComputedStyle(e).fontSize)"
+    for words in page.locator(".ds-learn .ds-figure :is(h3, .ds-says):visible").all():
+        assert words.evaluate(letters) >= 0.012 * width  # as the chart's own
     page = learn("#learn=1.3", viewport={"width": width, "height": height}, reduced_motion="reduce")
     figure = page.locator(".ds-side-figure").bounding_box()
     boxes = page.locator(".ds-boxes").bounding_box()
