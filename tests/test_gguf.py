@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
 
 import gguf
 import pytest
@@ -175,3 +176,13 @@ def test_doctor_opens_a_file_by_its_header(cache, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "opens as a target: LlamaForCausalLM, 4 layers, hidden size 32" in printed
     assert "1,000 tokens of text" in printed and not cache.exists()
+
+
+def test_numbers_are_kept_in_float32_where_every_matrix_is_of_floats():
+    def holds(*stored):
+        tensors = [SimpleNamespace(tensor_type=kind, shape=shape) for kind, shape in stored]
+        return ours.holds_floats(tensors)
+
+    kind, matrix = gguf.GGMLQuantizationType, (4, 32)
+    assert holds((kind.F16, matrix), (kind.F32, matrix), (kind.Q8_0, (32,)))
+    assert not holds((kind.F16, matrix), (kind.Q8_0, matrix))
