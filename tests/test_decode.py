@@ -269,7 +269,7 @@ def test_rounds_of_every_method_repeat_exactly_on_a_used_target_and_drafter(name
 @pytest.mark.parametrize("name", ["treeflash+best-first", "dart+continuity", "treeflash+chain"])
 def test_what_a_method_notes_of_its_nodes_survives_a_trace(name, suffix, tmp_path):
     rounds = run(method_named(name, HOT), 30, HOT, 24, observe=observe).rounds
-    header = Header(name, {}, {}, "x", PROMPT)
+    header = Header(name, {"budget": 24}, {}, "x", PROMPT)
     write_trace(tmp_path / f"t.{suffix}", Trace(header, tuple(rounds), {}))
     back = read_trace(tmp_path / f"t.{suffix}").rounds
     assert len(back) == len(rounds)
