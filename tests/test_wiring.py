@@ -21,7 +21,7 @@ from transformers import DynamicCache
 
 from analysis.drafters import measuring, wiring
 from analysis.drafters.expected import Expected, errors, reported
-from analysis.drafters.measuring import Kept, Measured, measure, passage_of
+from analysis.drafters.measuring import HEATS, Kept, Measured, measure, passage_of
 from analysis.drafters.mistakes import MISTAKES, NO_FEATURES
 from analysis.drafters.signatures import BAD, BETTER, GOOD, NAMED, NOTHING, Signature, Wiring
 from analysis.drafters.trials import Subject, Trial
@@ -831,8 +831,8 @@ def seen(right, features=None):
     right, at = np.array(right, bool), np.arange(len(right))
     none = np.array(right if features is None else features, bool)
     same = np.zeros(right.shape)
-    far = (1 - right.astype(np.float32), 1 - none.astype(np.float32))
-    parts = [Measured(at, right, far[0], *3 * [same]), Measured(at, none, far[1], *3 * [same])]
+    costs = np.zeros((*right.shape, len(HEATS)))
+    parts = [Measured(at, x, 1 - x.astype(np.float32), same, same, costs) for x in (right, none)]
     trial = Trial("features unused", NO_FEATURES, "they are wrong")
     own = Signature(**vars(parts[0]), trial=CONFIGURED)
     other = Signature(**vars(parts[1]), trial=trial)

@@ -165,12 +165,6 @@ def reach(subject: Subject, places: int) -> Iterator[Patch]:
     yield Patch(reach=places)
 
 
-def heats(subject: Subject) -> Iterator[Patch]:
-    """Half the temperature, and twice."""
-    for words, times in (("half", 0.5), ("twice", 2.0)):
-        yield Patch(words=(words,), heat=times)
-
-
 def late_tokens(subject: Subject) -> Iterator[Part]:
     """An MTP head's rows with the tokens one late."""
 

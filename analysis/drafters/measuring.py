@@ -27,6 +27,7 @@ from core.progress import At, Steps, silent
 from core.rounds.draft import Array
 from core.rounds.round import GREEDY, Round, new_tokens
 
+HEATS = (1.0, 0.5, 2.0)  # times q's temperature, at which its fit to p is measured
 PASSAGES = 8  # texts whose passes of the target are kept
 
 
@@ -48,7 +49,9 @@ class Measured:
            is the text's, in another frame it need not be
     tvd    float32 [P, L]: ½ Σ_v |q − p|; NaN at a depth that the trial leaves without a row
     best   float64 [P, L]: the drafter's best token; ``sure``: its log q, in nats; NaN as ``tvd``
-    cross  float64 [P, L]: cross entropy of p and q over the tokens that q holds; as ``sure``
+    cross  float64 [P, L, H]: nats that it costs to code p by q at each of ``HEATS`` times its
+           temperature, over the tokens that q holds; NaN as ``tvd``, and of all trials but the
+           configuration
     """
 
     at: Array
@@ -193,7 +196,8 @@ class Bench:
     def _measured(self, text: AnsweredPrompt, trial: Trial, places: Array, tick: At) -> Measured:
         if not len(places):
             none = np.zeros((0, self.drafter.max_depth), np.float32)
-            return Measured(np.zeros(0, int), none.astype(bool), none, none, none, none)
+            cross = np.zeros((*none.shape, len(HEATS)))
+            return Measured(np.zeros(0, int), none.astype(bool), none, none, none, cross)
         passage = self._passage(text, trial, tick)
         return measure(self.drafter, passage, trial, places, tick)
 
@@ -231,13 +235,14 @@ def measure(
     text's end it says nothing. ``tick`` hears before every forward how much is done."""
     given, depths = trial.features and trial.features(passage), drafter.max_depth
     right = np.zeros((len(places), depths), bool)
-    far, ids, sure, cross = np.full((4, len(places), depths), np.nan)
+    far, ids, sure = np.full((3, len(places), depths), np.nan)
+    cross = np.full((len(places), depths, len(HEATS)), np.nan)
     late, skipped = max(0, trial.reach), max(0, -trial.reach)
     with trial.change():
         reach = min(depths, drafter.max_depth)  # the trial may draft fewer, or more
         done, roots = 0, torch.from_numpy(places + passage.answer - late).to(passage.p.device)
         for log_q in log_q_along(drafter, passage, roots, given, tick):
-            log_q = heated(log_q[:, skipped:reach], trial.heat)
+            log_q = log_q[:, skipped:reach]
             some, count = slice(done, done + len(log_q)), log_q.shape[1]
             at = np.minimum(places[some, None] + np.arange(count), len(passage.p) - 1)
             rows = torch.from_numpy(at).to(log_q.device)
@@ -246,8 +251,9 @@ def measure(
             # some mistakes let numbers overflow: nothing is proposed then
             p = passage.p[rows.flatten()]
             found = tvd(q, p).nan_to_num(1.0)
-            cost = cross_entropy(log_q.flatten(0, 1), p)
-            cross[some, :count] = cost.view(rows.shape).cpu().numpy()
+            if not trial.mistake:
+                cost = cross_entropies(log_q.flatten(0, 1), p)
+                cross[some, :count] = cost.view(*rows.shape, len(HEATS)).cpu().numpy()
             far[some, :count] = found.view(rows.shape).cpu().numpy()
             ids[some, :count] = best.cpu().numpy()
             sure[some, :count] = top.nan_to_num(0.0, neginf=0.0).cpu().numpy()
@@ -255,13 +261,13 @@ def measure(
     return Measured(np.arange(len(places)), right, far.astype(np.float32), ids, sure, cross)
 
 
-def heated(log_q: Tensor, times: float) -> Tensor:
-    """log q at so many times its temperature."""
-    return log_q if times == 1 else (log_q / times).log_softmax(-1)
-
-
-def cross_entropy(log_q: Tensor, p: Tensor) -> Tensor:
-    """−Σ p log q over the tokens that q holds, with p of these alone; [R, V] → [R]."""
+def cross_entropies(log_q: Tensor, p: Tensor) -> Tensor:
+    """−Σ p log q at each of ``HEATS`` over the tokens that q holds, with p of these alone; [R, V] →
+    [R, H]."""
     held = log_q > -torch.inf
     share = (p * held).sum(-1).clamp_min(1e-9)
-    return -(p * log_q.masked_fill(~held, 0.0)).sum(-1).div(share).nan_to_num(0.0)
+    costs = (
+        -(p * (log_q / heat).log_softmax(-1).masked_fill(~held, 0.0)).sum(-1) / share
+        for heat in HEATS
+    )
+    return torch.stack([cost.nan_to_num(0.0) for cost in costs], -1)

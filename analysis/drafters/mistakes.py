@@ -15,7 +15,6 @@ from analysis.drafters.trials import Mistake, each, whole
 
 NO_FEATURES = "features all zero"
 OWN_STATE = "hidden state of the token itself"
-HEAT = "temperature of q"
 HALF = "it was trained with the {} first and the {} after it"
 CAUSAL = "the config's causal switch is wrong: each row saw "
 UNREAD = "q stays, so {} is not read: inputs are shifted by one, or do not arrive"
@@ -162,8 +161,6 @@ MISTAKES = (
         "root"),
     Mistake("shifted rows", "rows one token nearer", each(inputs.reach, -1),
         "labels are shifted by one: its first row was trained on the root itself"),
-    # TVD and the chain are no judges of it: the note ``_heat`` is
-    Mistake(HEAT, "q at {} its temperature", inputs.heats, ""),
     Mistake("shifted rows", "anchor first", whole(patches.anchor_first),
         "each row was trained on the token after it: the root's row speaks of depth 1"),
 )  # fmt: skip

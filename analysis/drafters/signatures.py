@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 
 from analysis.drafters.expected import CHANCE, Expected, Shortfall, errors, mean_of
-from analysis.drafters.measuring import Measured
-from analysis.drafters.mistakes import HEAT, NO_FEATURES, OWN_STATE
+from analysis.drafters.measuring import HEATS, Measured
+from analysis.drafters.mistakes import NO_FEATURES, OWN_STATE
 from analysis.drafters.trials import Trial
 from analysis.numbers import number, percent, tau
 from core.rounds.draft import Array
@@ -112,8 +112,6 @@ class Wiring:
 
     def _ruled_out(self, other: Signature, best: Signature | None) -> bool:
         """Whether its gain is too small beyond chance: for a name, or beside the best one's."""
-        if other.trial.mistake == HEAT:  # a chain does not show it
-            return self._beyond(LOST, MISFIT - self._saved(other), other.at)
         gain = self.gain(other)
         if self._beyond(LOST, self._deserving(other) - gain, other.at):
             return True
@@ -312,21 +310,19 @@ class Wiring:
 
     def _heat(self) -> str:
         """A remark on a q that is much too sharp or too flat, where nothing else explains it."""
-        tried = [each for each in self.mistakes if each.trial.mistake == HEAT]
-        if self.nearest is not None or self.moot or not tried:
+        if self.nearest is not None or self.moot:
             return ""
-        best = max(tried, key=lambda each: self._saved(each).mean())
-        saved = self._saved(best)
-        if saved.mean() < MISFIT or not self._beyond(self._chance, saved, best.at):
+        own = self.configured
+        costs = np.nanmean(own.cross, axis=1)  # [P, H]
+        before, *others = costs.T
+        times, then = min(zip(HEATS[1:], others, strict=True), key=lambda each: each[1].mean())
+        saved = before - then
+        if saved.mean() < MISFIT or not self._beyond(self._chance, saved, own.at):
             return ""
-        before = np.nanmean(self.configured.cross[self._places(best)])
+        looks, at = ("sharp", "twice") if times > 1 else ("flat", "half")
         return (
-            f"q is too {'sharp' if best.trial.heat > 1 else 'flat'}: at {best.trial.words[0]} its "
-            f"temperature it costs {number(float(np.nanmean(best.cross)))} nats a token to code p, "
-            f"in place of {number(float(before))}, over {len(best.at)} places. A chain drafts the "
-            "same tokens; a tree's choice of nodes, and drafts that are drawn, suffer from it"
+            f"q is too {looks}: at {at} its temperature it costs {number(float(then.mean()))} nats "
+            f"a token to code p, in place of {number(float(before.mean()))}, over {len(own.at)} "
+            "places. A chain drafts the same tokens; a tree's choice of nodes, and drafts that are "
+            "drawn, suffer from it"
         )
-
-    def _saved(self, other: Signature) -> Array:
-        """Nats of cross entropy that a trial saves at each of its places."""
-        return np.nanmean(self.configured.cross[self._places(other)] - other.cross, axis=1)

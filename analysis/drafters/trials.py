@@ -101,7 +101,6 @@ class Patch:
     features  what it is given of a text, [T, F·h]; None: as configured
     frame     the prompt's token ids in another frame
     reach     of which place a row of q speaks: 1, one token further than it says; −1, one less
-    heat      how many times as high q's temperature is
     """
 
     words: tuple[object, ...] = ()
@@ -109,7 +108,6 @@ class Patch:
     features: Callable[[Reading], Tensor] | None = None
     frame: Callable[[str], list[int]] | None = None
     reach: int = 0
-    heat: float = 1.0
 
     @contextmanager
     def change(self) -> Iterator[None]:

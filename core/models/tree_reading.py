@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 # Of the distance between two readings over the spread of the logits. Readings of the same path
-# differ by rounding, and where rounding chooses other experts; others by as much as they spread.
+# differ by rounding, and where rounding chooses other experts: SmolLM2's by 7e-6 in float32, 0.07
+# in bfloat16. Readings of other paths differ by half of the spread or more.
 APART = {torch.float32: 0.1, torch.float64: 0.1}
-APART_HALF = 0.3
+APART_HALF = 0.4
 
 
 def let_trees_branch(model: PreTrainedModel, config: PreTrainedConfig) -> None:
