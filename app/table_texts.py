@@ -8,11 +8,8 @@ The page's *Rounds* writes the same forms (``app/web/rounds/formats.js``); the t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from app.terminal import FittingTable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 TableForm = Literal["markdown", "latex"]
 
@@ -47,33 +44,34 @@ def _markdown_text(text: str) -> str:
     return _MARKDOWN.sub(lambda at: f"\\{at[1]}" if at[1] else f"{at[2]}\\", text)
 
 
-def _columns(table: FittingTable) -> list[int]:
+def _columns(heads: Sequence[str]) -> list[int]:
     """All but the bars, which have no head and draw a number that stands beside them."""
-    return [at for at, head in enumerate(table.heads) if at == 0 or head.strip()]
+    return [at for at, head in enumerate(heads) if at == 0 or head.strip()]
 
 
-def _markdown(table: FittingTable) -> str:
-    columns = _columns(table)
-    rule = ["---" if table.heads[at] in table.left else "---:" for at in columns]
-    head, *rows = (
-        [_markdown_text(line[at]) for at in columns] for line in (table.heads, *table.rows)
-    )
+def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]) -> str:
+    columns = _columns(heads)
+    rule = ["---" if heads[at] in left else "---:" for at in columns]
+    head, *lines = ([_markdown_text(line[at]) for at in columns] for line in (heads, *rows))
     # without an empty line before it, a table is part of the sentence above
-    return "\n" + "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *rows))
+    return "\n" + "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *lines))
 
 
-def _latex(table: FittingTable) -> str:
-    columns = _columns(table)
-    sides = "".join("l" if table.heads[at] in table.left else "r" for at in columns)
-    head, *rows = (
+def _latex(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]) -> str:
+    columns = _columns(heads)
+    sides = "".join("l" if heads[at] in left else "r" for at in columns)
+    head, *lines = (
         f"{' & '.join(line[at].translate(_LATEX) for at in columns)} \\\\\n"
-        for line in (table.heads, *table.rows)
+        for line in (heads, *rows)
     )
-    body = f"\\hline\n{head}\\hline\n{''.join(rows)}\\hline\n"
+    body = f"\\hline\n{head}\\hline\n{''.join(lines)}\\hline\n"
     return f"\\begin{{tabular}}{{{sides}}}\n{body}\\end{{tabular}}\n"
 
 
-FORMS: Mapping[TableForm, Callable[[FittingTable], str]] = {
+# heads, rows, and the heads of columns that hold words → the text
+FORMS: Mapping[
+    TableForm, Callable[[Sequence[str], Sequence[Sequence[str]], Sequence[str]], str]
+] = {
     "markdown": _markdown,
     "latex": _latex,
 }

@@ -84,7 +84,7 @@ class FittingTable:
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[Table | str | Segment]:
         if isinstance(console, _Console) and console.tables:
-            yield Segment(FORMS[console.tables](self))
+            yield Segment(FORMS[console.tables](self.heads, self.rows, self.left))
             return
         columns, room = range(len(self.heads)), options.max_width + GAP
         wide = [GAP + max(map(cell_len, self._column(at))) for at in columns]

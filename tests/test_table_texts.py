@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from app.table_texts import FORMS
-from app.terminal import FittingTable
 
 PASTED = json.loads((Path(__file__).parent / "pasted.json").read_text("utf-8"))
 CASES = [(form, *case) for form, cases in PASTED.items() for case in cases]
@@ -15,15 +14,15 @@ TRACE = "assets/traces/chat-caddtree.jsonl.gz"
 
 @pytest.mark.parametrize(("form", "text", "cell"), CASES)
 def test_a_cell_is_written_as_the_page_writes_it(form: str, text: str, cell: str):
-    made = FORMS[form.lower()](FittingTable(["word"], [[text]], left=["word"]))
+    made = FORMS[form.lower()](["word"], [[text]], ["word"])
     end = f"| {cell} |\n" if form == "Markdown" else f"{cell} \\\\\n\\hline\n\\end{{tabular}}\n"
     assert made.endswith(f"\n{end}")
 
 
 def test_columns_keep_their_sides_and_a_bar_is_left_out():
-    table = FittingTable(["", "τ C₁₆", " "], [["plain", "1.00", "▏"]], left=["", " "])
-    assert FORMS["markdown"](table) == "\n|  | τ C₁₆ |\n| --- | ---: |\n| plain | 1.00 |\n"
-    assert FORMS["latex"](table) == (
+    table = ["", "τ C₁₆", " "], [["plain", "1.00", "▏"]], ["", " "]
+    assert FORMS["markdown"](*table) == "\n|  | τ C₁₆ |\n| --- | ---: |\n| plain | 1.00 |\n"
+    assert FORMS["latex"](*table) == (
         "\\begin{tabular}{lr}\n\\hline\n & $\\tau$ C$_1$$_6$ \\\\\n\\hline\n"
         "plain & 1.00 \\\\\n\\hline\n\\end{tabular}\n"
     )
