@@ -148,6 +148,24 @@ def test_a_bonus_token_may_be_drawn_from_what_a_refused_one_left(
     assert read.verdict.bonus == 7
 
 
+@pytest.mark.parametrize(
+    ("more", "cause", "last"),
+    [({}, Cause.UNKNOWN, None), ({"drafter": {"depths": 2}}, Cause.BEYOND, 2)],
+)
+def test_a_leaf_that_was_not_asked_is_the_last_depth_only_where_that_is_told(
+    tmp_path, more, cause, last
+):
+    q = np.full((2, 10), 0.1)
+    with Recorder(tmp_path / "a.jsonl", "mine", [1], 9, **more) as record:
+        made = record.round([9, 4, 6], [-1, 0, 1], [0, 1, 2], 7, q=q)
+    trace = read_trace(tmp_path / "a.jsonl")
+    (read,), tables = trace.rounds, Tables.of(trace)
+    assert made.stop_reason == read.stop_reason == cause
+    assert made.max_depth == read.max_depth == (last or 0)
+    assert per_depth(tables)["depth"].max() == 2
+    assert oracle(tables)["possible"].tolist() == [2]  # nobody knows what stood after the leaf
+
+
 EVEN = np.full((2, 4), 0.25)
 WRONG = {
     "q after row 1 of round 1 is not a distribution: its sum is 0.5": lambda r: r.round(

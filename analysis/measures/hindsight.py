@@ -47,7 +47,7 @@ def hindsight(record: Round, text: Sequence[int], budget: int) -> Hindsight | No
     proposal = record.proposal
     if proposal is None or record.draft.nodes == 0:
         return None
-    most = min(budget, record.max_depth, len(text))
+    most = min(budget, record.max_depth or budget, len(text))
     ranks, possible = list[int](), most
     for depth, token in enumerate(text[:most]):
         listed = _list_after(record, depth)
@@ -127,7 +127,7 @@ def of_trace(trace: Trace) -> Iterator[tuple[int, Hindsight]]:
     start = 0
     for record, text in zip(trace.rounds, texts, strict=True):
         budget = asked if type(asked) is int and asked > 0 else record.draft.nodes
-        ahead = after[start : start + max(1, record.max_depth)]
+        ahead = after[start : start + (record.max_depth or budget)]
         start += len(text)
         known = [token for token in ahead if token >= 0]
         found = hindsight(record, known, max(budget, record.draft.nodes))

@@ -310,6 +310,9 @@ class Round:
                 return Cause.OUTSIDE
             stopped = self._had_nodes_left or self._too_little(proposal, row, listed)
             return Cause.STOPPED if stopped else Cause.SHORT_LIST
+        depths = self.draft.depths
+        if not self.max_depth and depths[row] > depths[proposal.after >= 0].max(initial=-1):
+            return Cause.UNKNOWN  # it may be the drafter's last depth
         if read is not None and rank is not None and rank > read:
             return Cause.NOT_READ
         stopped = self._had_nodes_left or self._behind_the_beam(proposal, row)

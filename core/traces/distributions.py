@@ -78,11 +78,15 @@ def target_probs(p: Array, draft: Draft) -> TargetProbs:
     )
 
 
-def proposal(q: Array, draft: Draft, read: int | None) -> Proposal:
-    """The lists after rows whose q is known: as long as the draft has nodes, 16 tokens at least."""
+def proposal(q: Array, draft: Draft, read: int | None, last: int) -> Proposal:
+    """The lists after rows whose q is known: as long as the draft has nodes, 16 tokens at least.
+
+    last  the drafter's last depth, which q does not tell: a leaf may not have been asked; 0: not
+          known
+    """
     asked = np.isfinite(q).all(1)
-    last = int(draft.depths[asked].max(initial=-1)) + 1
-    after = np.where(draft.depths < last, NOT_ASKED, CHILDLESS).astype(np.int32)
+    ends = (draft.depths >= last) & (last > 0)
+    after = np.where(ends, CHILDLESS, NOT_ASKED).astype(np.int32)
     after[asked] = np.arange(asked.sum())
     best = _best(q[asked], max(COVERAGE, draft.nodes))
     odds = logarithms(np.take_along_axis(q[asked], best, 1)).astype(np.float32)

@@ -41,7 +41,8 @@ class Recorder:
                 round's draft is a chain of several nodes and none has branched yet, else as many
                 as the budget lets it
     text        the text of a token id; None: ids are shown
-    header      other fields of ``core.traces.schema.Header``, such as model={"name": …}
+    header      other fields of ``core.traces.schema.Header``, such as model={"name": …};
+                drafter={"depths": L} tells the drafter's last depth, where no lists do
     """
 
     def __init__(
@@ -63,6 +64,8 @@ class Recorder:
         sampling = settings.get("sampling", settings)
         heat = sampling.get("temperature") if isinstance(sampling, Mapping) else None
         self._sampled, self._greedy = bool(heat), heat == 0  # neither where it is not told
+        depths = self._header.drafter.get("depths")
+        self._last = depths if type(depths) is int else 0
         self._position, self._root = len(self._header.prompt_ids), -1
 
     def round(
@@ -139,13 +142,13 @@ class Recorder:
         """The draft with its lists, which go before those of q."""
         if q is not None and log_q is None:
             log_q = token_log_q(q, np.array(tokens), np.array(parents)).tolist()
-        draft = _draft(tokens, parents, log_q, self._greedy)
+        draft = replace(_draft(tokens, parents, log_q, self._greedy), last=self._last)
         self._trees |= any(len(below) > 1 for below in draft.children)
         read = self._read if self._trees else _read_of(draft, self._read)
         if lists is not None:
             return _listed(draft, *lists, read)
         if q is not None and draft.nodes:
-            return with_proposal(draft, proposal(q, draft, read))
+            return with_proposal(draft, proposal(q, draft, read, self._last))
         return draft
 
     def _whole(self, values: Iterable[int]) -> list[int]:
