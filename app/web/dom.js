@@ -121,8 +121,8 @@ export function ranging(here, onRange) {
   };
 }
 
-/** A finger that rests presses as Shift does: hear(such a press, where it came down). The press that
- * a browser makes of it at its end is none. */
+/** A finger that rests presses as Shift does: hear(such a press). The press that a browser makes of
+ * it at its end is none. */
 export function onRest(element, hear) {
   let resting = null,
     rested = false,
