@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.measures.misses import miss, sentence
+from app.view.rounds import why_view
 from core.drafting.builders import best_first
 from core.drafting.session import FactorisedSession
 from core.rounds.causes import Cause
@@ -51,6 +52,8 @@ def test_the_budget_and_what_it_accepts_are_those_of_real_drafts(seed, ranks):
     assert found.accepted == made(budget, text, seed).accepted
     told = sentence(found, str, accepted)
     assert f"it needs {budget} nodes, and the round then accepts" in told
+    later = replace(record, committed=tuple(text[accepted + 1 :]))
+    assert told.partition("; it needs ")[2] in why_view([record, later], 0)["why"]
     assert found.at_least == (found.accepted == len(text)) == ("at least" in told)
 
 
