@@ -129,12 +129,12 @@ def test_why_a_node_ended():
 
 def test_where_the_text_ends_inside_a_draft_that_is_said_and_nothing_was_missed():
     record = small_round()
-    said = why_view([record], 0)["why"]
+    said = why_view(record)["why"]
     cut = replace(record, committed=record.committed[:1])
     wanted = visible(record.text(record.verdict.bonus))
     assert said.startswith(f"the target wanted “{wanted}” (p ")
     ends = f"the text ends with “{visible(record.text(record.committed[0]))}” at depth 1; "
-    assert why_view([cut], 0)["why"] == ends + "the walk went on behind it, which τ counts"
+    assert why_view(cut)["why"] == ends + "the walk went on behind it, which τ counts"
     ghost = node_view(cut, GHOST)["why"]
     assert ghost == "the target's token, behind the end of the text"
 
