@@ -170,8 +170,8 @@ export class Learn {
       if (here.startsWith(`${chapter}.`)) this.answers.delete(here);
   }
 
-  /** On a phone the page scrolls: a step begins with its words in sight. One that somebody walked to
-   *  has them at the top, for as much of its figure as there is room. */
+  /** On a phone the page scrolls: a step begins with its words in sight. One that was walked to has
+   *  them at the top, for as much of its figure as there is room. */
   _reveal(isWalked) {
     const { top, height } = this.kicker.getBoundingClientRect(),
       { bottom } = this.stage.element.getBoundingClientRect();
