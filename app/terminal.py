@@ -16,15 +16,18 @@ from typing import IO
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from analysis.numbers import share
+from app.table_texts import FORMS, TableForm
 from core.visible import flowing
 
 BAR = 24  # characters of the longest bar
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 GAP, LEAST, SHORT = 2, 12, 8  # cells between columns, of one of words, of a head of one line
+WHOLE = 1_000_000  # cells of a line that nothing cuts
 SPARSE_SECONDS = 10.0
 SOON = 2.0  # seconds of reading or computing of which nothing is said
 LIBRARIES = {"huggingface_hub": "HF_HUB_VERBOSITY", "transformers": "TRANSFORMERS_VERBOSITY"}
@@ -35,17 +38,23 @@ Row = Sequence[str]
 class _Console(Console):
     """Rich ends the process itself when the reader has gone; here ``main`` decides that."""
 
+    tables: TableForm | None = None
+
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
-def console(stream: IO[str] | None = None) -> Console:
-    """A console on stdout (or ``stream``) that reads nothing as markup."""
+def console(stream: IO[str] | None = None, tables: TableForm | None = None) -> Console:
+    """A console on stdout (or ``stream``) that reads nothing as markup. It writes tables in the
+    form ``tables``; None: to be read."""
     # A pipe has no width: long rows stay one line there, as programs like them.
     width = None if (stream or sys.stdout).isatty() else 400
-    return _Console(
-        file=stream or sys.stdout, markup=False, highlight=False, emoji=False, width=width
-    )
+    made = _Console(
+        file=stream or sys.stdout, markup=False, highlight=False, emoji=False,
+        width=WHOLE if tables else width,
+    )  # fmt: skip
+    made.tables = tables
+    return made
 
 
 def say(sentence: str) -> None:
@@ -71,7 +80,12 @@ class FittingTable:
     rows: Sequence[Row]
     left: Sequence[str] = ()
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | str]:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[Table | str | Segment]:
+        if isinstance(console, _Console) and console.tables:
+            yield Segment(FORMS[console.tables](self.heads, self.rows, self.left))
+            return
         columns, room = range(len(self.heads)), options.max_width + GAP
         wide = [GAP + max(map(cell_len, self._column(at))) for at in columns]
         if sum(wide) <= room:

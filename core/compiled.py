@@ -1,4 +1,8 @@
-"""Functions that numba compiles. It keeps what it made beside the source or in the user's cache."""
+"""Functions that numba compiles. It keeps what it made beside the source or in the user's cache.
+
+A plain number in a call, as 0, is a type of its own to numba, and the function called is compiled
+for it beside int64: calls pass ``np.int64(0)``.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import torch
 from analysis.collected import collect as collecting
 from analysis.collected.calibrate import (
     CalibrationPlan,
+    _places,
     anchors,
     averaged,
     calibrate,
@@ -230,6 +231,9 @@ def test_anchors_are_spread_over_seeds_and_prompts():
     assert {a.prompt for a in found} == {0, 1}
     assert all((8, 3)[a.prompt] <= a.position < (19, 8)[a.prompt] for a in found)
     assert found == anchors(CalibrationPlan(9, 4, 3), places)
+    assert len({tuple(a.position for a in found if a.seed == seed) for seed in range(3)}) == 3
+    new = [_places(answer, np.arange(8), frozenset()) for answer in (3, 7)]
+    assert new == [range(3, 7), range(7, 8)]
 
 
 def test_a_text_that_ends_at_once_has_no_anchor(tmp_path):

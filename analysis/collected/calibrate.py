@@ -260,7 +260,7 @@ def _rows_kept(
     logits = reading.logits(anchor.position, anchor.position + len(tokens))
     draft = tree(tokens, range(-1, len(tokens) - 1))
     branches = Branches(draft, logits.float().softmax(-1), (tuple(range(len(tokens))),))
-    found = _drafted(source, reading.until(anchor.position + 1), anchor, branches, depths)
+    found = _drafted(source, reading, anchor, branches, depths)
     return _table_rows(anchor, found, branches, depths)
 
 

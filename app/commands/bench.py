@@ -12,7 +12,15 @@ from analysis.experiments.variants import ENGINES, LLAMA_CPP
 from analysis.numbers import milliseconds, number, plural, rate, share, size, tau
 from app.command_line import option, words
 from app.commands import common
-from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, RUNNABLE, RequestOptions, method
+from app.commands.options import (
+    BUDGETS,
+    METHOD_HELP,
+    POSITIVE,
+    RUNNABLE,
+    Printed,
+    RequestOptions,
+    method,
+)
 from app.commands.prompts import prompts_of
 from app.terminal import FittingTable, ProgressBar, console, say
 from core.errors import UserError
@@ -21,6 +29,8 @@ from core.methods.registry import runnable
 from core.models import embedded
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from analysis.experiments.bench import BenchRow, Floor, Result, Roof, Workload
     from analysis.experiments.roofline import Machine
     from core.decoding.engine import Engine
@@ -39,7 +49,7 @@ def contestant(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(RequestOptions):
+class Options(Printed, RequestOptions):
     """Time methods and budgets end to end against plain decoding and transformers' generate().
 
     generate() runs without and with prompt lookup (not on targets that carry a state): the same
@@ -94,8 +104,9 @@ def main(args: Options) -> int:
         facts |= {"rows": written, "machine": asdict(result.machine)}
         print(json.dumps(facts | {"roofline": [asdict(roof) for roof in limits]}))
     else:
-        _print_rows(facts, plan, found)
-        _print_roofs(result, limits)
+        out = console(tables=args.tables)
+        _print_rows(out, facts, plan, found)
+        _print_roofs(out, result, limits)
     return _conclude(found, exact=facts["dtype"] in ("float32", "float64"))
 
 
@@ -134,8 +145,9 @@ def _plan(args: Options) -> Workload:
     return Workload(tuple(prompts_of(args, PROMPTS)), request, args.repeats)
 
 
-def _print_rows(facts: dict[str, Any], plan: Workload, found: Sequence[BenchRow]) -> None:
-    out = console()
+def _print_rows(
+    out: Console, facts: dict[str, Any], plan: Workload, found: Sequence[BenchRow]
+) -> None:
     out.print(
         f"{facts['model']} · {facts['device']} · {facts['dtype']} · {facts['threads']} threads · "
         f"{plural(len(plan.prompts), 'prompt')} × {plural(plan.repeats, 'repeat')} · "
@@ -184,8 +196,8 @@ def _cells(row: BenchRow) -> tuple[str, ...]:
     )
 
 
-def _print_roofs(result: Result, limits: Sequence[Roof]) -> None:
-    machine, out = result.machine, console()
+def _print_roofs(out: Console, result: Result, limits: Sequence[Roof]) -> None:
+    machine = result.machine
     out.print()
     out.print(
         f"roofline: copies {number(machine.bandwidth / 1e9, 1)} GB/s, "

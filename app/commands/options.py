@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from app.command_line import CommandOptions, option, words
+from app.table_texts import TableForm
 from core.errors import UserError
 from core.lines import LIMITS, UNLIMITED, Limits
 from core.methods.names import METHODS
@@ -65,6 +66,18 @@ class Set(CommandOptions):
     @property
     def values(self) -> dict[str, str]:
         return {name.replace("-", "_"): value for name, value in self.set}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printed(CommandOptions):
+    """How tables are printed."""
+
+    tables: TableForm | None = option(None, "print tables to paste into a paper or a page")
+
+    def __post_init__(self) -> None:
+        """Raises UserError beside --json, which prints none."""
+        if self.tables and getattr(self, "json", False):
+            raise UserError("--json prints no tables: leave --json or --tables out")
 
 
 @dataclass(frozen=True, kw_only=True)

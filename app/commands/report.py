@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from analysis.numbers import plural
 from app.command_line import option, words
-from app.commands.options import Large
+from app.commands.options import Large, Printed
 from app.object_stores import here
 from app.report.gates import GATED, Gate, gate
 from app.report.sections import REPORT, cautions, notes
@@ -28,6 +28,7 @@ from core.journal import alone
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
 
     from analysis.measures.metrics import Report
     from analysis.measures.tables import Tables
@@ -39,7 +40,7 @@ AT_ONCE = 10_000  # lines of a table that become JSON together
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Large):
+class Options(Large, Printed):
     """Say what traces show of a drafter, in the terminal and as files.
 
     With --trained FILE it puts what a trainer says of its drafter beside what serving shows, by
@@ -78,7 +79,7 @@ def main(args: Options) -> int:
     if args.trained is not None:
         if args.out is not None or args.gate:
             raise UserError("--trained compares two curves: leave --out and --gate out")
-        show_trained(args.trained, args.traces, args.json, args.limits)
+        show_trained(args.trained, args.traces, args.json, args.limits, args.tables)
         return 0
     with ProgressBar("reading traces", late=True) as progress:
         tables = read_tables(args.traces, progress.at, args.limits)
@@ -92,7 +93,7 @@ def main(args: Options) -> int:
         if not args.json or args.html:
             sections = list(parts(REPORT, found, tables))
         if not args.json:
-            _show(sections, tables)
+            _show(console(tables=args.tables), sections, tables)
         if args.out is not None:
             from app.export.report_page import html_page
 
@@ -130,8 +131,7 @@ def _as_json(found: Report) -> Iterator[str]:
     yield "}\n"
 
 
-def _show(sections: Sequence[ReportPart], tables: Tables) -> None:
-    out = console()
+def _show(out: Console, sections: Sequence[ReportPart], tables: Tables) -> None:
     for caution in cautions(tables):
         out.print(one_line(caution, 400), soft_wrap=True)
     show(out, sections)

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from analysis.numbers import interval, signed, tau
 from app.command_line import option, words
 from app.commands.common import collected_at
-from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Set, method
+from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Printed, Set, method
 from app.object_stores import here
 from app.terminal import FittingTable, bar, console, one_line, say
 from core.errors import UserError
 from core.stats import FEW_UNITS, TOO_FEW
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from analysis.collected.collection import Collection
     from analysis.collected.whatif import SimulatedRun, Simulation
     from core.methods.method import Options as Values
@@ -26,7 +28,7 @@ COLUMNS = ("method", "budget", "τ", "rounds", "", "exact")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Set):
+class Options(Printed, Set):
     """Simulate methods and budgets over collected texts, without the model.
 
     The rounds are those a real run would take. What is not exact is marked; rounds on a text that
@@ -62,7 +64,7 @@ def main(args: Options) -> int:
         for run in runs:
             print(json.dumps(_facts(run)))
     else:
-        _show(collection, runs)
+        _show(console(tables=args.tables), collection, runs)
     return 0
 
 
@@ -92,7 +94,7 @@ def _several(collections: Sequence[Collection], methods: Sequence[str], args: Op
         )
         for row in found.to_dict("records")
     ]  # fmt: skip
-    out = console()
+    out = console(tables=args.tables)
     count = sum(c.end - c.answer for c in collections)
     name = one_line(collections[0].header.name, 60)
     out.print(f"{name} · {len(collections)} texts, {count} new tokens", soft_wrap=True)
@@ -135,7 +137,7 @@ def _facts(run: SimulatedRun) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _show(collection: Collection, runs: Sequence[SimulatedRun]) -> None:
+def _show(out: Console, collection: Collection, runs: Sequence[SimulatedRun]) -> None:
     most = max(run.tau for run in runs)
     rows = [
         (
@@ -144,7 +146,6 @@ def _show(collection: Collection, runs: Sequence[SimulatedRun]) -> None:
         )
         for run in runs
     ]  # fmt: skip
-    out = console()
     count = collection.end - collection.answer
     out.print(f"{collection.header.name} · {count} new tokens", soft_wrap=True)
     if collection.given:

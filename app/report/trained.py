@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.numbers import interval, number
+from app.table_texts import TableForm
 from app.terminal import FittingTable, ProgressBar, console, one_line
 from app.trace_files import read_tables
 from core.errors import UserError
@@ -15,7 +16,11 @@ from core.lines import LIMITS, Limits
 
 
 def show_trained(
-    file: Path, served: Sequence[Path], as_json: bool = False, limits: Limits = LIMITS
+    file: Path,
+    served: Sequence[Path],
+    as_json: bool = False,
+    limits: Limits = LIMITS,
+    form: TableForm | None = None,
 ) -> None:
     """Print the two curves, or one JSON object. Raises UserError."""
     from analysis.drafters.trained import read_accuracy, sentences, trained_and_served
@@ -41,7 +46,7 @@ def show_trained(
     if as_json:
         print(json.dumps({"table": plain_rows(found), "sentences": said}))
         return
-    out = console()
+    out = console(tables=form)
     heads = ("", "text", "measure", "depth", "share", "95 %", "over")
     out.print(FittingTable(heads, list(_rows(found)), left=heads[:3]))
     for line in said:

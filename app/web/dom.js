@@ -2,6 +2,7 @@
 // execute: there is no innerHTML, no style or event attribute and no link in the whole view.
 
 const REST = 450; // milliseconds, sooner than a browser selects words
+const STILL = 8; // pixels that a resting finger may move
 export const SVG_NS = "http://www.w3.org/2000/svg";
 /** Those of a drawing. */
 export const SVG_ATTRIBUTES = new Set(
@@ -77,9 +78,14 @@ export function sayBeside(place, element, sentence) {
   element.textContent = sentence;
 }
 
+function isFar(from, to) {
+  return Math.hypot(to.clientX - from.clientX, to.clientY - from.clientY) > STILL;
+}
+
 /** Press or drag over a picture: onShare(how far across and down it the pointer is, 0 to 1, the
- * event). */
+ * event). A finger that came down may rest: it presses when it leaves, and drags once it moves. */
 export function scrub(picture, onShare) {
+  let finger = null;
   const pick = (event) => {
     const box = picture.getBoundingClientRect();
     const [across, down] = [event.clientX - box.left, event.clientY - box.top];
@@ -87,9 +93,16 @@ export function scrub(picture, onShare) {
   };
   picture.addEventListener("pointerdown", (event) => {
     picture.setPointerCapture(event.pointerId);
+    finger = event.pointerType === "touch" ? event : null;
+    if (!finger) pick(event);
+  });
+  picture.addEventListener("pointermove", (event) => {
+    if (!event.buttons || (finger && !isFar(finger, event))) return;
+    finger = null;
     pick(event);
   });
-  picture.addEventListener("pointermove", (event) => event.buttons && pick(event));
+  picture.addEventListener("pointerup", (event) => finger && pick(event));
+  onRest(picture, pick);
 }
 
 /** Shift over a row of things: a press extends from the one in hand, a drag from where it began.
@@ -108,24 +121,28 @@ export function ranging(here, onRange) {
   };
 }
 
-/** A finger that rests presses as Shift does: hear(where it came down). The press that a browser
- * makes of it at its end is none. */
+/** A finger that rests presses as Shift does: hear(such a press). The press that a browser makes of
+ * it at its end is none. */
 export function onRest(element, hear) {
   let resting = null,
-    rested = false;
+    rested = false,
+    down = {};
   const leave = () => clearTimeout(resting);
   element.addEventListener("pointerdown", (event) => {
+    const { target, clientX, clientY, pointerType } = event;
     leave();
     rested = false;
-    if (event.pointerType !== "touch") return;
+    down = event;
+    if (pointerType !== "touch") return;
     resting = setTimeout(() => {
       rested = true;
-      hear(event);
+      hear({ target, clientX, clientY, type: "pointerdown", shiftKey: true });
     }, REST);
   });
-  for (const end of ["pointerup", "pointercancel"]) element.addEventListener(end, leave);
+  element.addEventListener("pointermove", (event) => isFar(down, event) && leave());
+  for (const end of ["pointerup", "pointercancel"]) element.addEventListener(end, leave, true);
   const swallow = (event) => rested && [event.preventDefault(), event.stopImmediatePropagation()];
-  for (const press of ["mousedown", "click", "contextmenu"])
+  for (const press of ["pointerup", "mousedown", "click", "contextmenu"])
     element.addEventListener(press, swallow, true);
 }
 

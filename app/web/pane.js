@@ -238,7 +238,7 @@ export class Pane {
   get kind() {
     const round = this.rounds[this.at],
       nodes = round ? round.drafted : 0;
-    return nodes ? `${plural(nodes, "node")}, ${round.accepted} accepted` : "nothing drafted";
+    return nodes ? `${round.accepted} of ${plural(nodes, "node")} accepted` : "nothing drafted";
   }
 
   // ── one node ───────────────────────────────────────────────────────────────────────────────

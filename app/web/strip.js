@@ -90,7 +90,7 @@ export class Strip {
       if (token) isRange = onRange(Number(token.getAttribute("data-round")), event);
     };
     this.element.addEventListener("pointerdown", over);
-    onRest(this.element, ({ target }) => over({ target, type: "pointerdown", shiftKey: true }));
+    onRest(this.element, over);
     this.element.addEventListener(
       "pointermove",
       (event) => event.buttons && isRange && over(event),

@@ -241,7 +241,7 @@ def _exact(arrays, word, node):
     full = (np.int64(1) << arrays.shape[1]) - 1
     count = np.int64(word) & full
     if count == full:
-        at = _lower_bound(arrays.large_nodes, 0, len(arrays.large_nodes), node)
+        at = _lower_bound(arrays.large_nodes, np.int64(0), len(arrays.large_nodes), node)
         if at < len(arrays.large_nodes) and arrays.large_nodes[at] == node:
             return arrays.large_counts[at]
     return count
@@ -252,7 +252,7 @@ def _unigram(arrays, token):
     """Index of a token's unigram, or −1."""
     if token < 0 or token >= arrays.shape[0]:
         return np.int64(-1)
-    return _find(arrays.unigrams, 0, len(arrays.unigrams), token, arrays.shape[1])
+    return _find(arrays.unigrams, np.int64(0), len(arrays.unigrams), token, arrays.shape[1])
 
 
 @compiled
@@ -295,13 +295,13 @@ def lookup(arrays, before, last, tokens, counts):
         # Pruned tries have contexts with a count of 0: use the shorter context then.
         seen = _exact(arrays, arrays.bigrams[bigram], len(arrays.unigrams) + bigram)
         if seen > 0:
-            _fill(arrays, 2, bigram, tokens, counts)
+            _fill(arrays, np.int64(2), bigram, tokens, counts)
             return 2, seen
     unigram = _unigram(arrays, last)
     if unigram >= 0:
         seen = _exact(arrays, arrays.unigrams[unigram], unigram)
         if seen > 0:
-            _fill(arrays, 1, unigram, tokens, counts)
+            _fill(arrays, np.int64(1), unigram, tokens, counts)
             return 1, seen
     counts[:] = 0
     return 0, np.int64(0)
@@ -321,7 +321,7 @@ def lookup_each(arrays, before, last, tokens, counts, contexts, lengths):
     if length < 2:
         return
     shorter = np.empty(len(tokens), np.int64)
-    _, seen = lookup(arrays, -1, last, tokens, shorter)
+    _, seen = lookup(arrays, np.int64(-1), last, tokens, shorter)
     for k in range(len(tokens)):
         if counts[k] == 0 and shorter[k] > 0:
             counts[k], contexts[k], lengths[k] = shorter[k], seen, 1

@@ -420,6 +420,8 @@ WALKED = """async () => {
         .filter((b) => b.getClientRects().length && !b.matches(".ds-dot"))
         .map((b) => Math.min(b.offsetHeight, b.offsetWidth))),
       words: document.querySelector(".ds-lesson-words").getBoundingClientRect().top / innerHeight,
+      top: document.querySelector(".ds-kicker").getBoundingClientRect().top,
+      end: document.querySelector(".ds-lesson-figure").getBoundingClientRect().bottom - innerHeight,
       wide: document.documentElement.scrollWidth - innerWidth,
       trees: trees.every(inside), read: !document.querySelector(".ds-learn .ds-tree.far .odds"),
       letter: Math.min(99, ...trees.map((tree) =>
@@ -444,6 +446,8 @@ def test_on_a_phone_a_press_brings_the_next_words_and_the_whole_tree(
         assert (step["left"], step["below"], step["wide"] <= 0) == (0, 0, True), step
         assert step["least"] >= 44 and 0 <= step["words"] < 0.5, step
         assert step["trees"] and step["read"] and step["letter"] > 9, step
+    for step in walked[1:]:  # the figure has the room below the words
+        assert step["top"] < 10 or step["end"] <= 0, step
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_a_node_of_a_comparison_stands_above_the_sheet_that_tells_of_it(visit: O
     url = f"{address}/#view=compare&trace=code-ddtree-16,code-dart,code-treeflash,code-ar"
     page = visit(url, viewport={"width": WIDTH, "height": HEIGHT}, has_touch=True)
     place = lambda at: page.locator(at).locator("visible=true").last.bounding_box()  # noqa: E731
-    page.locator(".ds-why-line:visible").nth(1).tap()
+    page.locator("#ds-c-scope .ds-pane").nth(1).locator(".ds-node.accepted:not(.out)").first.tap()
     expect(page.locator("#ds-c-scope .ds-inspector dl")).to_be_visible()
     page.evaluate(FRAMES)
     sheet, steps = place("#ds-c-scope .ds-inspector"), place("#ds-c-scope .ds-transport")
@@ -271,12 +271,46 @@ def test_after_each_step_the_accepted_path_is_in_sight(
         assert max(box["y"] + box["height"] for box in boxes) <= steps["y"], number
 
 
-def rest(page: Page, place: Locator) -> None:
-    """A finger that comes down and stays for a moment."""
+# Of each tree that is compared: whether its accepted path is whole above the steps, and whether
+# the column on view is in sight.
+COMPARED = """() => {
+  const place = (e) => e.getBoundingClientRect();
+  const steps = place(document.querySelector("#ds-c-scope .ds-transport")).top;
+  return [...document.querySelectorAll("#ds-c-scope .ds-tree")].map((tree) => {
+    const around = place(tree), here = place(tree.querySelector(".ds-column-here"));
+    const boxes = tree.querySelectorAll(".ds-node:is(.root, .accepted):not(.out) .box");
+    const path = [...boxes].map(place);
+    const low = Math.min(steps, around.bottom);
+    const isWhole = path.every(({ top, bottom }) => top > around.top + 19 && bottom < low + 1);
+    return [path.length > 0 && isWhole, here.left >= around.left && here.right <= around.right];
+  });
+}"""
+
+
+@pytest.mark.parametrize("size", [(390, 844), (360, 740)])
+def test_after_each_step_the_accepted_paths_of_all_runs_are_in_sight(
+    visit: Open, address: str, size: tuple[int, int]
+):
+    at = f"{address}/#view=compare&trace="
+    page = visit(at, viewport={"width": size[0], "height": size[1]}, has_touch=True)
+    names = ["code-ddtree-16", "code-treeflash", "code-dart", "code-ar"]
+    for count in (2, 3, 4):
+        page.goto(at + ",".join(names[:count]))
+        page.reload()
+        expect(page.locator("#ds-c-scope .ds-why-line:not(.stale)")).to_have_count(count)
+        for step in range(6):
+            page.get_by_role("button", name="Round after").locator("visible=true").tap()
+            page.evaluate(FRAMES)
+            assert page.evaluate(COMPARED) == [[True, True]] * count, (count, step)
+        assert page.evaluate("scrollY") == 0
+
+
+def rest(page: Page, place: Locator, across: float = 50) -> None:
+    """A finger that comes down on a thing, so many pixels from its left, and stays for a moment."""
     place.evaluate("(e) => e.scrollIntoView({ block: 'center' })")
     box, hand = place.bounding_box(), page.context.new_cdp_session(page)
     assert box is not None
-    point = {"x": box["x"] + min(box["width"], 100) / 2, "y": box["y"] + box["height"] / 2}
+    point = {"x": box["x"] + min(box["width"] / 2, across), "y": box["y"] + box["height"] / 2}
     hand.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [point]})
     page.wait_for_timeout(700)
     hand.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
@@ -292,6 +326,14 @@ def test_a_finger_that_rests_selects_rounds_from_the_one_on_view(visit: Open, ad
     expect(title(page)).to_have_text(at_round(3))
     sums.get_by_role("button", name="Let go of these rounds").tap()
     expect(sums).to_be_hidden()
+    bars = page.locator(".ds-lengths:visible")
+    wide = bars.evaluate("(e) => e.clientWidth / e.viewBox.baseVal.width")  # of a bar
+    rest(page, bars, 6.5 * wide)
+    expect(sums).to_contain_text("selected: n 5")
+    expect(title(page)).to_have_text(at_round(3))
+    bars.tap(position={"x": 3.5 * wide, "y": 9})  # a short press shows its round, as ever
+    expect(title(page)).to_have_text(at_round(4))
+    sums.get_by_role("button", name="Let go of these rounds").tap()
     page.get_by_role("button", name="Rounds", exact=True).locator("visible=true").tap()
     lines = page.locator(".ds-rounds tbody tr")
     lines.nth(4).tap()
@@ -301,8 +343,12 @@ def test_a_finger_that_rests_selects_rounds_from_the_one_on_view(visit: Open, ad
     expect(title(page)).to_have_text(at_round(5))
 
 
-def test_the_first_screen_of_denoise_has_the_step_and_its_whole_grid(visit: Open, address: str):
-    page = visit(f"{address}/#view=denoise", viewport={"width": 390, "height": 844}, has_touch=True)
+@pytest.mark.parametrize("size", [(390, 844), (360, 740)])
+def test_the_first_screen_of_denoise_has_the_step_and_its_whole_grid(
+    visit: Open, address: str, size: tuple[int, int]
+):
+    viewport = {"width": size[0], "height": size[1]}
+    page = visit(f"{address}/#view=denoise", viewport=viewport, has_touch=True)
     grid = page.locator(".dn-grid:visible").last  # of Spiffy: below it that of plain denoising
     expect(grid.locator(".row.now")).to_be_visible()
     page.get_by_role("button", name="Step after").locator("visible=true").tap()

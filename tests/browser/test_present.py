@@ -263,6 +263,18 @@ def test_keys_present_help_and_leave(visit: Open):
     expect(page.locator("#ds-present")).to_be_focused()
 
 
+def test_calibration_is_presented_with_its_figures_first(visit: Open, address: str):
+    size = {"width": 1280, "height": 720}
+    page = visit(f"{address}/#view=calibration&trace=chat-dart", viewport=size)
+    expect(page.locator(".ds-findings li").first).to_be_visible()
+    page.keyboard.press("p")
+    page.wait_for_function(FULL)
+    plots = page.get_by_role("region", name="Per depth").locator(".ds-plot")
+    expect(plots).to_have_count(5)
+    for plot in plots.all():
+        expect(plot).to_be_in_viewport(ratio=1)
+
+
 def test_keys_stay_in_what_is_presented(visit: Open, address: str):
     page = visit(f"{address}/#view=calibration&trace=chat-dart")
     expect(page.locator(".ds-findings li").first).to_be_visible()

@@ -1,6 +1,7 @@
 // The table of rounds: its rows, its filter, its order, and the forms in which it is copied.
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { summarise, took } from "../../app/web/charts.js";
@@ -18,6 +19,7 @@ import {
 import { pressed } from "../../app/web/sorting.js";
 import { countOf } from "../../app/web/studio/search.js";
 
+const PASTED = JSON.parse(readFileSync(new URL("../pasted.json", import.meta.url)));
 const CAUSES = {
   pruned: "pruned by budget",
   outside: "outside the candidates",
@@ -258,16 +260,12 @@ test("what is copied keeps every text in its cell", () => {
       columns.filter(({ name }) => name === "text"),
     );
   };
-  assert.ok(
-    cell("Markdown", "https://x.y www.z ada@x 0.5").endsWith(
-      "\n| https\\://x.y www\\.z ada\\@x 0.5 |\n",
-    ),
-  );
-  assert.ok(
-    cell("Markdown", "[a](javascript:x) `b`").endsWith("\n| \\[a\\](javascript:x) \\`b\\` |\n"),
-  );
-  const signs = "\\textvisiblespace{}a$\\to$$\\emptyset$ $-$1 \\ldots{} --";
-  assert.ok(cell("LaTeX", "␣a⇥∅ −1 … –").includes(`\n${signs} \\\\\n`));
+  for (const [form, cases] of Object.entries(PASTED))
+    for (const [text, written] of cases)
+      assert.ok(
+        cell(form, text).includes(form === "LaTeX" ? `\n${written} \\\\\n` : `\n| ${written} |\n`),
+        text,
+      );
   const bare = FORMS.CSV(rowsOf([{ ...RUN, rounds: [ROUNDS[2]] }]), COLUMNS);
   assert.ok(bare.endsWith(",unknown, fire,,,,,,\r\n"), bare);
 });

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.numbers import plural
 from app.command_line import option, words
 from app.commands.grid.sweep import Sweep, carry_out
-from app.commands.options import BUDGETS, method
+from app.commands.options import BUDGETS, Printed, method
 from app.report.sections import CHECKPOINTS, PAIRED, doubts
 from app.report.shown import parts, show
 from app.terminal import ProgressBar, console, one_line
@@ -20,13 +20,15 @@ from core.methods.registry import split
 from core.models import presets
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from analysis.experiments.sweep_folder import Folder
     from analysis.frames import Frame
     from analysis.measures.tables import Tables
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Sweep):
+class Options(Printed, Sweep):
     """Compare checkpoints of one drafter on the same prompts, paired by text.
 
     The methods are one method with several checkpoints (before and after a training, int8 and
@@ -53,7 +55,7 @@ def main(args: Options) -> int:
         raise UserError("name one budget")
     budget = args.budget or (_own_budget(args, methods[0]),)
     whole = replace(args, methods=methods, budget=budget)
-    return carry_out(whole, lambda folder: _conclude(folder, args.json))
+    return carry_out(whole, lambda folder: _conclude(folder, args))
 
 
 def _own_budget(args: Options, method: str) -> int:
@@ -62,7 +64,7 @@ def _own_budget(args: Options, method: str) -> int:
     return RunRequest("", method, budget, options=args.set).resolved.settings.budget
 
 
-def _conclude(folder: Folder, as_json: bool) -> int:
+def _conclude(folder: Folder, args: Options) -> int:
     """Print what the finished runs show; the exit code."""
     from analysis.measures.tables import Tables
     from core.traces.reader import read_trace
@@ -78,10 +80,10 @@ def _conclude(folder: Folder, as_json: bool) -> int:
     if not others:
         raise UserError("there are no finished runs of two checkpoints with different weights")
     chosen = [(other, first) for other in others]
-    if as_json:
+    if args.json:
         print(json.dumps(to_json(tables, chosen)))
     else:
-        _show(tables, chosen)
+        _show(console(tables=args.tables), tables, chosen)
     return 1 if left else 0
 
 
@@ -104,12 +106,12 @@ def _frames(tables: Tables, chosen: Sequence[tuple[str, str]]) -> dict[str, Any]
     }
 
 
-def _show(tables: Tables, chosen: Sequence[tuple[str, str]]) -> None:
+def _show(out: Console, tables: Tables, chosen: Sequence[tuple[str, str]]) -> None:
     taus = replace(PAIRED, title="τ on the same texts", below=doubts)
     frames = _frames(tables, chosen)
-    show(console(), parts((taus, *CHECKPOINTS), frames, tables))
+    show(out, parts((taus, *CHECKPOINTS), frames, tables))
     for line in alike_lines(tables, chosen, frames["checkpoints-stretches"]):
-        console().print(one_line(line, 400), soft_wrap=True)
+        out.print(one_line(line, 400), soft_wrap=True)
 
 
 def alike_lines(

@@ -12,7 +12,7 @@ from analysis.numbers import UNKNOWN, interval, number, ratio, tau
 from app.command_line import option
 from app.commands import common
 from app.commands.grid.sweep import Grid, Sweep, plan_of
-from app.commands.options import BUDGETS, POSITIVE
+from app.commands.options import BUDGETS, POSITIVE, Printed
 from app.terminal import FittingTable, ProgressBar, console, one_line, say
 from core import VERSION
 from core.decoding.request import RunRequest
@@ -37,7 +37,7 @@ LEGEND = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Grid):
+class Options(Printed, Grid):
     """Measure methods on the same prompts, each at the budgets and at its own, in one table.
 
     It holds τ with its interval, TVD and top-16 coverage by depth, what drafting and a round cost,
@@ -72,7 +72,8 @@ def main(args: Options) -> int:
     from analysis.experiments.family import ALL
 
     shown = [entry for entry in found if entry.source == ALL]
-    console().print(FittingTable(COLUMNS, [_cells(entry) for entry in shown], left=("",)))
+    out = console(tables=args.tables)
+    out.print(FittingTable(COLUMNS, [_cells(entry) for entry in shown], left=("",)))
     say(LEGEND)
     say(f"{args.out / 'table.json'}: {len(found)} rows")
     exact = str(work.language.model.dtype) in ("torch.float32", "torch.float64")

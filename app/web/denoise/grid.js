@@ -11,7 +11,14 @@ import { saidOf } from "./words.js";
 const LEAST = 260; // pixels of its width at the usual text size
 const WIDE = 298; // the same where it is presented
 const ROUND = 14; // pixels below it there
+const HEAD = 26; // pixels of a grid without its rows
 const DN_CELL = 7.2; // width of a monospace character in a chip
+
+/** Of each of so many rows; `most`: pixels of the grid, where the screen sets them. */
+function rowHeight(rows, most) {
+  const fits = most ? Math.floor((most - HEAD) / rows) : Number.POSITIVE_INFINITY;
+  return Math.max(15, Math.min(24, Math.round(344 / rows), fits));
+}
 
 export class BlockGrid {
   /** onPick(step) when a row is clicked. */
@@ -53,7 +60,7 @@ export class BlockGrid {
     const spent = `${plural(step.at + 1, "call")} for ${plural(at + 1, "step")}`;
     this.heading.replaceChildren(
       run.title,
-      h("small", {}, `block ${step.block + 1} · ${spent}${at < place ? " (no further)" : ""}`),
+      h("small", {}, `${spent}${at < place ? " (no further)" : ""}`),
     );
     this.card.setAttribute("aria-label", `The block over time: ${run.title}`);
     this.save.setAttribute("aria-label", `Save the grid: ${run.title}`);
@@ -90,11 +97,12 @@ export class BlockGrid {
     this.left = width > 430 ? 92 : this.presented ? 80 : 74;
     this.right = width - 40;
     this.column = (this.right - this.left) / size;
-    this.height = Math.max(15, Math.min(24, Math.round(344 / rows)));
+    const most = Number.parseFloat(getComputedStyle(this.svg).maxHeight) / scale;
+    this.height = rowHeight(rows, most);
     const top = 20,
-      bottom = top + rows * this.height;
-    this.svg.setAttribute("viewBox", `0 0 ${width} ${bottom + 6}`);
-    this.svg.setAttribute("height", (bottom + 6) * scale);
+      tall = HEAD + rows * this.height;
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${tall}`);
+    this.svg.setAttribute("height", tall * scale);
     this.svg.replaceChildren(
       ...this._columns(size),
       words("head", width - 4, 12, "p", "end"),
@@ -114,7 +122,7 @@ export class BlockGrid {
   _largest(rows) {
     if (!this.presented) return TYPE;
     const high = window.innerHeight - this.element.getBoundingClientRect().top - ROUND,
-      all = 26 + rows * Math.max(15, Math.min(24, Math.round(344 / rows)));
+      all = HEAD + rows * rowHeight(rows);
     return Math.max(TYPE, Math.min(high / all, (this.drawnWidth - 20) / WIDE));
   }
 

@@ -15,6 +15,7 @@ import { LessonStage } from "./stage.js";
 import { onward, paragraphs, question, spoken } from "./words.js";
 
 const READ = { least: 3500, word: 260 }; // milliseconds that a step stays, and for each word
+const HIGHEST = 9; // pixels below the top of the window, where they begin if all is not in sight
 const LOWEST = 0.5; // of the window: where a step's words may begin
 
 /** The course is fetched once, then it needs no server. */
@@ -169,19 +170,22 @@ export class Learn {
       if (here.startsWith(`${chapter}.`)) this.answers.delete(here);
   }
 
-  /** On a phone the page scrolls: a step begins with its words in sight. */
-  _reveal() {
-    const { top, height } = this.kicker.getBoundingClientRect();
-    const low = window.innerHeight * LOWEST;
+  /** On a phone the page scrolls: a step begins with its words in sight. One that was walked to has
+   *  them at the top, for as much of its figure as there is room. */
+  _reveal(isWalked) {
+    const { top, height } = this.kicker.getBoundingClientRect(),
+      { bottom } = this.stage.element.getBoundingClientRect();
+    const low = isWalked && bottom > window.innerHeight ? HIGHEST : window.innerHeight * LOWEST;
     if (height && (top < 0 || top > low)) this.kicker.scrollIntoView({ block: "start" });
   }
 
   move(by) {
     const to = this.step + by;
-    if (to >= 0 && to < this.length(this.chapter)) return this.go(this.chapter, to);
     const chapter = this.chapter + by;
-    if (chapter < 0 || chapter >= this.course.chapters.length) return this.pause();
-    this.go(chapter, by > 0 ? 0 : this.length(chapter) - 1);
+    if (to >= 0 && to < this.length(this.chapter)) this.go(this.chapter, to);
+    else if (chapter < 0 || chapter >= this.course.chapters.length) return this.pause();
+    else this.go(chapter, by > 0 ? 0 : this.length(chapter) - 1);
+    this._reveal(true);
   }
 
   get onView() {

@@ -36,9 +36,12 @@ export class RowGrid {
     this.table.addEventListener("keydown", (event) => this._key(event));
     // On the way down: while a run goes on, a line may be another element when the press ends. A
     // click without a press is a screen reader's.
-    this.body.addEventListener("mousedown", (event) => event.button === 0 && this._press(event));
+    this.body.addEventListener("mousedown", (event) => {
+      event.preventDefault(); // else Shift selects the text between
+      if (event.button === 0) this._press(event);
+    });
     this.body.addEventListener("click", (event) => event.detail || this._press(event));
-    onRest(this.body, (event) => this._press(event, true));
+    onRest(this.body, (press) => this._press(press));
     this.body.addEventListener("dblclick", () => this.at >= 0 && hear.enter(this.at));
     new ResizeObserver(() => this._later()).observe(this.element);
   }
@@ -137,11 +140,10 @@ export class RowGrid {
 
   // ── hands ──────────────────────────────────────────────────────────────────────────────────
 
-  _press(event, extend = event.shiftKey) {
-    const line = event.target.closest("tr");
-    event.preventDefault(); // else Shift selects the text between
+  _press({ target, shiftKey }) {
+    const line = target.closest("tr");
     this.table.focus({ preventScroll: true });
-    if (line) this.hear.hand(Number(line.getAttribute("data-at")), extend);
+    if (line) this.hear.hand(Number(line.getAttribute("data-at")), shiftKey);
   }
 
   _key(event) {

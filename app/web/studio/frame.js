@@ -60,11 +60,11 @@ export class Frame {
 
 /** The heading above a tree of a comparison. */
 function headOf(pane, part) {
-  const small = (words, label, title, act) =>
-    button(words, { class: "ds-button", "aria-label": label, title }, act);
-  const { letter } = pane;
+  const { letter } = pane,
+    entry = (words, label, title, act) =>
+      button(words, { class: "ds-button", "aria-label": label, title }, act);
   const kept = "Download this run as .jsonl.gz";
-  const save = small("Trace", `Save trace ${letter}`, kept, () => pane.saveTrace());
+  const save = entry("Trace", `Save trace ${letter}`, kept, () => pane.saveTrace());
   const files = [pane.svgButton, pane.menu.button, ...(pane.source.save ? [save] : [])];
   const out = `Take run ${letter} out of the comparison`;
   return [
@@ -73,7 +73,9 @@ function headOf(pane, part) {
     pane.heading,
     pane.shared,
     h("span", { class: "ds-spring" }),
-    menu(`Files of run ${letter}`, files),
-    small("×", out, "Take this run out", () => part(pane)),
+    menu(`Run ${letter}: files, take it out`, [
+      ...files,
+      entry("Take out", out, out, () => part(pane)),
+    ]),
   ];
 }

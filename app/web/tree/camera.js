@@ -19,6 +19,8 @@ const EDGE = 110; // pixels from the window's edge, where its map and its legend
 const PAD = 26; // around the tree: the key stands below it
 const TIGHT = 6; // the same where a path is wider than the window
 const AXIS = 8; // all is so much lower, for the labels of the depths
+const LABELS = 20; // pixels of these labels
+const FEW = 6; // columns: where fewer fit, those behind the one on view come before the roots
 
 /** The scale at which all of a tree is in sight. */
 export function wholeScale([w, hgt], width, height) {
@@ -46,13 +48,14 @@ export function fitted(size, width, height, largest = LARGEST) {
 }
 
 /** A scale k with all of the tree in the middle, or the line `above` where it is too tall, unless
- * one side has nothing to show there. */
+ * one side has nothing to show there. In a low window that line comes first, below the labels. */
 export function centred([, hgt], k, above, height, half) {
   const below = height - above;
   const room = hgt - height * k - AXIS;
   if (room >= 2 * PAD) return { k, kx: k, x: PAD, y: AXIS + room / 2 };
   let y = Math.min(Math.max(hgt / 2, hgt - below * k - PAD), above * k + PAD + AXIS);
   if (above * k + PAD + AXIS > hgt / 2 && below * k + PAD > hgt / 2) y = hgt / 2 - half * k;
+  y = Math.max(LABELS, Math.min(y, hgt - 2 * half * k - TIGHT));
   return { k, kx: k, x: PAD, y: y - above * k };
 }
 
@@ -112,8 +115,10 @@ export function kept({ k, kx, x, y }, [w, hgt], points) {
 export function columned(size, room, columns, { stepX: step, height }, zoom, above, half, least) {
   const { lead, wide, here, tall } = columns;
   const k = pathScale(room, wide * step, Math.min(zoom, wholeScale(room, 1, tall)), least);
-  const over = Math.max(0, PAD + (here + 1) * step * k + TIGHT - room[0]);
-  return { ...centred(size, k, above, height, half), x: PAD + lead * step * k - over };
+  const fit = (room[0] - PAD - TIGHT) / (step * k),
+    onward = fit < FEW ? Math.min(wide - fit, here - 1) : 0,
+    over = Math.max(0, here + 1 - fit, onward);
+  return { ...centred(size, k, above, height, half), x: PAD + (lead - over) * step * k };
 }
 
 /** As `fitted`, all trees at one scale, that of the smallest window. all: columns of all trees;

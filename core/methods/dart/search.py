@@ -129,7 +129,7 @@ def _search(ids, q_terms, level_weights, text, stops, grams, constants, beam, bu
     contexts = np.empty(width, np.int64)
     lengths = np.empty(width, np.int64)
     front = np.full(1, -1, np.int64)
-    made = 0
+    made = np.int64(0)
     for level in range(depths):
         low = made
         with_ngram = ngram_weight > 0 and (level > 0 or at_first > 0)
@@ -199,5 +199,6 @@ def _chosen(parent, depth, rank, score, terms, budget):
         row_of[node] = row + 1
         parents[row] = row_of[parent[node]] if parent[node] >= 0 else 0
         depths[row], ranks[row], scores[row] = depth[node], rank[node], score[node]
-        own[row] = terms[node]
+        for each in range(4):  # compiled in a second less than a whole row
+            own[row, each] = terms[node, each]
     return parents, depths, ranks, scores, own
