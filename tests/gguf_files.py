@@ -45,6 +45,8 @@ def write_llama(
     made.add_rope_dimension_count(config.head_dim)
     made.add_rope_freq_base(config.rope_parameters["rope_theta"])
     made.add_vocab_size(config.vocab_size)
+    for each in set(gguf.GGUFValueType) - {gguf.GGUFValueType.STRING, gguf.GGUFValueType.ARRAY}:
+        made.add_key_value(f"toy.{each.name}", 1, each)
     if tokenizer is None:
         made.add_tokenizer_model("no_vocab")
     else:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
-from tests.toys_on_disk import save_toys
+from tests.toys_on_disk import BYTES, save_toys
 
 
 def spoilt(tmp_path, kind, change=lambda state: state, **config):
@@ -49,7 +49,7 @@ def complaint(tmp_path, folder, method) -> str:
         ({"block_size": 1}, "it drafts 0 tokens"),
         ({"block_size": 10**9}, "1 to 512 are possible"),
         ({"mask_token_id": -1}, "mask token -1 is outside"),
-        ({"mask_token_id": 10**9}, "mask token 1000000000 is outside"),
+        ({"mask_token_id": BYTES}, f"mask token {BYTES} is outside"),
         ({"rms_norm_eps": "x"}, "rms_norm_eps cannot be 'x'"),
         ({"rms_norm_eps": -1}, "rms_norm_eps cannot be -1"),
         ({"target_layer_ids": ["x"]}, "cannot be"),

@@ -61,6 +61,12 @@ def test_columns_of_other_types_end_in_one_sentence(data, tmp_path):
     assert len(drawn) and drawn["depth"].dtype.kind == "i"
 
 
+def test_a_depth_between_two_is_refused(tmp_path):
+    table().assign(depth=1.5).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(UserError, match="the column depth holds something else"):
+        calibration.read_table(tmp_path / "t.csv")
+
+
 def test_a_small_file_that_unpacks_to_millions_of_rows_is_refused_unread(tmp_path):
     rows = 4_000_000
     path = tmp_path / "calibration.parquet"

@@ -298,6 +298,8 @@ BAD = [
     "audit ddtree --budget 4 0",
     "audit magic",
     "bench --repeats 0",
+    "bench ddtree --json --tables latex",
+    "report {golden} --tables tex",
     "bench --budget 5000",
     "bench magic",
     "bench llama.cpp --model {target}",

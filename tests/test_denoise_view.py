@@ -153,8 +153,10 @@ def test_what_became_of_each_draft():
 
 
 def test_p_is_left_out_where_the_ranking_is_not_known():
-    record = next(r for r in SPIFFY if r.draft.nodes)
-    assert all(edit["p"] is None for edit in draft_view(record, 1, None)["edits"])
+    at = next(at for at, r in enumerate(SPIFFY) if r.draft.nodes)
+    left = last_known(SPIFFY[at - 1])
+    for ranking in (None, replace(left, ids=left.ids + 1)):  # the second is of other tokens
+        assert all(e["p"] is None for e in draft_view(SPIFFY[at], 1, ranking)["edits"])
 
 
 formulas = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 3)), min_size=1, max_size=5).map(
@@ -178,6 +180,8 @@ def test_levels_are_columns_and_the_path_is_straight(found, tokens, seed):
         columns.setdefault(int(draft.depths[row]), []).append(float(placed.y[row]))
     for column in columns.values():
         assert np.all(np.diff(sorted(column)) >= 1 - 1e-9)
+    beside = [y for y in columns.get(1, []) if y != placed.ghost]
+    assert sum(y < placed.ghost for y in beside) == len(beside) // 2
     assert min(float(placed.y.min()), placed.ghost) == 0
     assert np.all(np.isfinite(placed.y))
     alone = layered(draft)

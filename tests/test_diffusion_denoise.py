@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.diffusion.denoise import denoise
 from core.diffusion.draft_graph import make_graph
-from core.diffusion.nfe import count_nfe, denoised_tokens, simulate
+from core.diffusion.nfe import NfeCounts, count_nfe, denoised_tokens, simulate
 from core.diffusion.ranking import TokenRule, rank_positions
 from core.diffusion.request import DenoiseSettings, Pace
 from core.diffusion.verify import draft_states
@@ -101,6 +101,9 @@ def test_every_draft_is_a_state_that_a_step_of_its_parents_could_lead_to(target,
             for edit in record.draft.edits[row]:
                 edited[edit.position] = edit.token
             assert (edited == states[row]).all()
+            above, scores = record.draft.parents[row], record.draft.scores
+            path_p = scores[above] + record.draft.log_q[row]
+            assert scores[row] == pytest.approx(path_p, abs=1e-3)
 
 
 @settings(max_examples=60, deadline=None)
@@ -250,6 +253,10 @@ def test_the_counts_of_a_run_add_up_per_block_and_per_level():
     rounds = run(ToyTarget(coupling=0.1), SMALL, chain(5))
     found = count_nfe(rounds, frozenset())
     assert found.calls == len(rounds) and found.plain == 16
+    assert found.speedup == 16 / len(rounds)
+    one = count_nfe(run(ToyTarget(), replace(SMALL, length=8), chain(5)), frozenset())
+    both = NfeCounts.total([found, one])
+    assert both.plain == 16 + 8 and both.calls == found.calls + one.calls
     assert [plain for _, plain in found.blocks] == [8, 8]
     assert sum(level.accepted for level in found.levels) == 16 - len(rounds)
     for above, below in itertools.pairwise(found.levels):

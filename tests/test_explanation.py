@@ -21,6 +21,7 @@ from core.methods.names import BUILDERS
 from core.methods.treeflash import BEHIND, MARGINAL
 from core.rounds.draft import CHILDLESS, Draft
 from core.rounds.round import Round
+from core.traces.record import with_proposal
 from tests.fakes import make_header, make_round
 from tests.pages import plain_json
 from tests.small_rounds import small_round
@@ -76,7 +77,7 @@ def test_a_draft_below_its_budget_gives_its_reason():
         unknown = Explainer(budget=budget).fewer(record)
         assert unknown.endswith("why there are no more is not recorded.")
     assert all(find_builder(name).ends for name in BUILDERS)
-    assert explainer("ar").fewer(make_round()) == ""
+    assert explainer("ar").fewer(small_round()) == ""
 
 
 def test_no_file_that_a_header_names_is_run(tmp_path):
@@ -148,7 +149,8 @@ def test_a_draft_without_the_notes_is_shown_by_its_path():
 
 def test_why_a_node_can_have_no_children():
     record = make_round(4, 64, method="treeflash")
-    after = record.proposal.after
+    after, least = record.proposal.after, replace(record.proposal, max_depth=2)
+    record = replace(record, draft=with_proposal(record.draft, least))
     for row in range(1, len(record.draft)):
         leaf = explained(record, row, "treeflash", candidates=8)["leaf"]
         assert (leaf != "") == (after[row] == CHILDLESS)

@@ -21,6 +21,7 @@ def test_what_is_drawn_is_a_tree_and_the_chips_hold_the_rest(record):
     hidden = set(range(len(record.draft))) - shown
     assert sum(chip.nodes for chip in found.chips) == len(hidden)
     for chip in found.chips:
+        assert chip.nodes > 1
         children = record.draft.children[chip.parent]
         assert set(chip.children) == {row for row in children if row in hidden}
         q, p = chip.mass(record)

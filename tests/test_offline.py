@@ -57,8 +57,7 @@ def test_the_file_holds_exactly_what_the_server_would_answer(plain: bool, hostil
     assert held["each"] == EACH and len(held["trees"]) == len(held["nodes"]) == 2
     explainer = Explainer.of(trace.header)
     views = [
-        round_view(r, explainer, first=at == 0) | why_view(trace.rounds, at)
-        for at, r in enumerate(trace.rounds)
+        round_view(r, explainer, first=at == 0) | why_view(r) for at, r in enumerate(trace.rounds)
     ]
     lines = unpacked(held["run"])["rounds"]
     trees = [tree for some in held["trees"] for tree in unpacked(some)]
@@ -77,7 +76,7 @@ def test_the_calls_of_a_denoising_hold_what_the_server_would_answer():
     explainer = Explainer.of(trace.header)
     for at, (record, tree) in enumerate(zip(trace.rounds, trees, strict=True)):
         before = trace.rounds[at - 1] if at else None
-        assert tree == plain_json(tree_view(record, explainer, before) | why_view(trace.rounds, at))
+        assert tree == plain_json(tree_view(record, explainer, before) | why_view(record))
 
 
 json_values = st.recursive(

@@ -231,6 +231,8 @@ def test_what_chains_of_three_come_to(log_q, word):
     ]
     found = table(Tables.of(trace(known))).set_index("finding")["sentence"]
     assert found["depth"].startswith("8 of 20 walks used the whole depth")
+    some = table(Tables.of(trace(known[:10] + rounds[10:]))).set_index("finding")["sentence"]
+    assert some["depth"].startswith("8 of 10 walks used the whole depth, 0 of 10 walks")
     assert f"they promise {word}" in found["trust"]
     assert "and 1.60 were accepted" in found["trust"] and "over 20 rounds" in found["trust"]
 

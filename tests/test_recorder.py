@@ -75,6 +75,8 @@ def test_every_round_is_there_with_p_and_q(monkeypatch, tmp_path, runner, kind, 
             ]
             if temperature == 0:
                 assert r.verdict.target_tokens.tolist() == p[tokens].argmax(-1).tolist()
+            else:  # what it would have drawn elsewhere is not known
+                assert (r.verdict.target_tokens[r.accepted + 1 :] == -1).all()
             if kind != "steps" or not r.draft.nodes:
                 continue
             np.testing.assert_allclose(r.draft.log_q[1:], q[tokens[:-1], tokens[1:]], atol=1e-5)
@@ -146,10 +148,12 @@ def test_a_text_ends_where_it_was_served_to(monkeypatch, tmp_path):
     stop = whole.text[9]
     asked = fakes.request("a", list(range(3, 20)), 20, stop_token_ids=[stop])
     short = fakes.request("b", [4, 5, 6], 7)
-    traces, _ = record(monkeypatch, tmp_path, fake, [asked, short], part=5)
+    long = fakes.request("c", [4, 5, 6] * 168, 8, max_tokens=None)  # the model's length is 512
+    traces, _ = record(monkeypatch, tmp_path, fake, [asked, short, long], part=5)
     text = new_tokens(traces["a"].rounds)
     assert text == whole.text[: whole.text.index(stop) + 1]
     assert len(new_tokens(traces["b"].rounds)) == 7
+    assert len(long.text) > 8 == len(new_tokens(traces["c"].rounds))
     assert traces["a"].complete and not traces["a"].faults
 
 
@@ -266,6 +270,11 @@ def test_a_full_disk_and_old_files(tmp_path, monkeypatch, capsys):
     fake = fakes.FakeV1()
     record(monkeypatch, tmp_path / "a", fake, prompts(6), ",max_mb=0")
     assert not list((tmp_path / "a").glob("*.gz"))
+    writer = writing.Writer(tmp_path, {}, 5, "run")
+    for path in (old := tmp_path / "old", new := tmp_path / "new"):
+        path.write_text("abc")
+        writer._finish(path)
+    assert new.exists() and not old.exists()
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(listening, "Channel", lambda *a: None)
     writer = writing.Writer(tmp_path / "file" / "b", {"engine": "vLLM", "model": {}}, 1, "run")

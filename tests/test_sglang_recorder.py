@@ -148,10 +148,11 @@ def test_where_verification_is_greedy(monkeypatch, device, hip, rejects, greedy)
 
 def test_sampling_where_the_device_samples(server, monkeypatch):
     """On a GPU the request's temperature is the verification's; a refused sibling is said so."""
-    fake, requests = FakeSGLang(), sampled(8)
+    fake, requests = FakeSGLang(), [*sampled(8), request("best", [3, 5, 7])]
     monkeypatch.setattr(sglang, "_greedy", lambda device, server: False)
     traces, _ = server(fake, requests)
-    assert {t.header.settings["sampling"]["temperature"] for t in traces.values()} == {1.0}
+    told = {name: t.header.settings["sampling"]["temperature"] for name, t in traces.items()}
+    assert told == {r.rid: float(r.rid != "best") for r in requests}
     assert [new_tokens(traces[r.rid].rounds) for r in requests] == [r.served for r in requests]
     reasons = {r.stop_reason for t in traces.values() for r in t.rounds}
     assert Cause.REFUSED in reasons and not any(t.faults for t in traces.values())

@@ -241,6 +241,16 @@ def test_a_cut_at_every_byte_loses_the_cut_line_only():
     assert parse(data[:-1]).complete
 
 
+@pytest.mark.parametrize("empty", [b"\n", b" \t\r\n"])
+def test_empty_lines_behind_the_header_say_nothing(empty: bytes):
+    lines = small_bytes().splitlines(keepends=True)
+    trace = parse(empty.join(lines) + empty)
+    assert trace.complete and not trace.lies
+    assert_same(trace.rounds, small_trace().rounds)
+    with pytest.raises(UserError, match="lines are neither rounds nor ends"):
+        parse(lines[0] + empty * 10**5)
+
+
 def test_a_gzip_cut_anywhere_opens_with_its_whole_rounds_or_says_why():
     data, counts = small_bytes("t.jsonl.gz"), []
     for cut in range(len(data)):

@@ -32,6 +32,7 @@ def test_a_round_s_payload():
     plain_json(view)
     assert view["status"] == "aararu"
     assert view["path"] == [0, 1, 3] and view["accepted"] == 2
+    assert view["beside"] == [1, 1, 0]
     assert view["labels"] == {
         "0": "The",
         "1": "␣sky",
@@ -128,12 +129,12 @@ def test_why_a_node_ended():
 
 def test_where_the_text_ends_inside_a_draft_that_is_said_and_nothing_was_missed():
     record = small_round()
-    said = why_view([record], 0)["why"]
+    said = why_view(record)["why"]
     cut = replace(record, committed=record.committed[:1])
     wanted = visible(record.text(record.verdict.bonus))
     assert said.startswith(f"the target wanted “{wanted}” (p ")
     ends = f"the text ends with “{visible(record.text(record.committed[0]))}” at depth 1; "
-    assert why_view([cut], 0)["why"] == ends + "the walk went on behind it, which τ counts"
+    assert why_view(cut)["why"] == ends + "the walk went on behind it, which τ counts"
     ghost = node_view(cut, GHOST)["why"]
     assert ghost == "the target's token, behind the end of the text"
 
@@ -149,7 +150,7 @@ def test_the_inspector_of_the_ghost():
     assert node["status"] == "bonus" and node["label"] == "␣blue" and node["depth"] == 3
     assert (node["p"], node["q"]) == (0.7, None)
     assert (node["rank_p"], node["rank_q"]) == (1, 42)
-    assert node["tvd"] == 0.3
+    assert node["tvd"] == 0.3 and node["path_p"] == pytest.approx(0.72 * 0.7)
 
 
 def test_rows_that_are_not_there():
@@ -200,6 +201,8 @@ def test_an_absurdly_large_round_is_drawn_in_part():
         int(record.draft.tokens[r]) for r in record.verdict.path
     ]
     assert all(p < row for row, p in enumerate(small.draft.parents.tolist()))
+    rows = [*range(len(small.draft) - 1), record.verdict.path[-1]]
+    assert small.proposal.after.tolist() == record.proposal.after[rows].tolist()
     assert isinstance(small.target_probs, TargetProbs)
     plain_json(round_view(small))
     chain = Round(

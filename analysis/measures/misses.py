@@ -21,7 +21,6 @@ from core.drafting.session import FactorisedSession
 from core.rounds.causes import Cause
 from core.rounds.draft import Array, Draft, Proposal
 from core.rounds.round import Round
-from core.verification.simulate import verdict
 
 MOST = 4096  # nodes of the largest draft that is tried
 CLOSE = 1e-4  # log q: scores are float32
@@ -46,8 +45,6 @@ class Miss:
     nodes     drafted nodes from which on it is drafted; None: not known
     exact     whether it is drafted with so many; else more may be needed, since lists that a larger
               budget makes longer may hold better nodes
-    accepted  what the round accepts then; None: not known
-    at_least  whether it may accept more, where the text is known no further
     """
 
     token: int
@@ -60,15 +57,10 @@ class Miss:
     read: int | None = None
     nodes: int | None = None
     exact: bool = False
-    accepted: int | None = None
-    at_least: bool = False
 
 
-def miss(record: Round, after: Sequence[int] = ()) -> Miss | None:
-    """Find the token that ended a round's walk; None for a draft graph or where the text ends.
-
-    ``after`` are the tokens of the text behind the bonus token, as far as they are known.
-    """
+def miss(record: Round) -> Miss | None:
+    """Find the token that ended a round's walk; None for a draft graph or where the text ends."""
     draft, wanted = record.draft, record.verdict.bonus
     if not isinstance(draft, Draft) or wanted < 0 or record.ends_inside:
         return None
@@ -86,7 +78,7 @@ def miss(record: Round, after: Sequence[int] = ()) -> Miss | None:
         if score is None:
             found = _unlisted(draft, proposal, sums, end, path, rank - len(listed.ids))
         else:
-            found = _pruned(draft, proposal, sums, score, [*path, wanted], after)
+            found = _pruned(draft, proposal, sums, score, [*path, wanted])
     lowest = _exp(float(sums.min()))
     odds, path_q = _exp(log_q), _exp(score)
     return Miss(wanted, reason, p, odds, rank or None, path_q, lowest, proposal.read, *found)
@@ -115,10 +107,9 @@ def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
     # not "B =": some builders draft fewer nodes than the run's B
     told += "; best-first" if found.reason is Cause.STOPPED else "; it"
     told += f" needs {'' if found.exact else '≥ '}{plural(found.nodes, 'node')}"
-    if found.accepted is None:
+    if not found.exact:
         return told
-    least = "at least " if found.at_least else ""
-    return f"{told}, and the round then accepts {least}{found.accepted} instead of {accepted}"
+    return f"{told}, and the round then accepts {accepted + 1} instead of {accepted}"
 
 
 class Needed(NamedTuple):
@@ -126,17 +117,10 @@ class Needed(NamedTuple):
 
     nodes: int | None = None
     exact: bool = False
-    accepted: int | None = None
-    at_least: bool = False
 
 
 def _pruned(
-    draft: Draft,
-    proposal: Proposal,
-    sums: Array,
-    score: float,
-    wanted: Sequence[int],
-    after: Sequence[int],
+    draft: Draft, proposal: Proposal, sums: Array, score: float, wanted: Sequence[int]
 ) -> Needed:
     """Find what drafts a token with Σ log q ``score``, the last of ``wanted`` after the root."""
     from core.drafting.builders import best_first  # compiled by numba: only where it is needed
@@ -146,8 +130,9 @@ def _pruned(
         nodes = min(MOST, 2 * nodes)
         larger = best_first(FactorisedSession(proposal.lists), [int(draft.tokens[0])], nodes)
         row = _row_of(larger, wanted)
-        if row is not None:
-            return _outcome(larger, row, [*wanted, *after], proposal.lists.ids.shape[1])
+        if row is not None:  # the last of so many; a longer list may change them
+            whole = larger.ranks[1 : row + 1] < proposal.lists.ids.shape[1]
+            return Needed(row, bool(whole.all()))
     return Needed(draft.nodes + _left_out(draft, proposal, sums, score) + 1)
 
 
@@ -159,17 +144,8 @@ def _unlisted(
     listed = proposal.candidates(end)
     assert listed is not None
     last, score = int(listed.ids[-1]), float(sums[end] + listed.log_q[-1])
-    nodes = _pruned(draft, proposal, sums, score, [*path, last], ()).nodes or 0
+    nodes = _pruned(draft, proposal, sums, score, [*path, last]).nodes or 0
     return Needed(max(draft.nodes + 1, nodes + behind))
-
-
-def _outcome(draft: Draft, nodes: int, text: Sequence[int], width: int) -> Needed:
-    """The end of a miss: how the draft's first ``nodes`` rows go along a text, which is not known
-    where a longer list may change them."""
-    if bool((draft.ranks[1 : nodes + 1] >= width).any()):
-        return Needed(nodes)
-    accepted = sum(row <= nodes for row in verdict(draft, text).path[1:])
-    return Needed(nodes, True, accepted, accepted == len(text))
 
 
 def _row_of(draft: Draft, path: Sequence[int]) -> int | None:

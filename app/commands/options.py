@@ -74,6 +74,11 @@ class Printed(CommandOptions):
 
     tables: TableForm | None = option(None, "print tables to paste into a paper or a page")
 
+    def __post_init__(self) -> None:
+        """Raises UserError beside --json, which prints none."""
+        if self.tables and getattr(self, "json", False):
+            raise UserError("--json prints no tables: leave --json or --tables out")
+
 
 @dataclass(frozen=True, kw_only=True)
 class MethodOptions(Set):

@@ -57,7 +57,7 @@ def packed_run(trace: Trace, plain: bool = False, detailed: bool = True, at: At 
         if detailed:
             nodes.append(_block(_details(some, explainer), plain))
         drawn = [
-            tree_view(rounds[n], explainer, rounds[n - 1] if n else None) | why_view(rounds, n)
+            tree_view(rounds[n], explainer, rounds[n - 1] if n else None) | why_view(rounds[n])
             for n in range(start, start + len(some))
         ]
         trees.append(_block(drawn, plain))

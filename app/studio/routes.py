@@ -191,8 +191,7 @@ class Routes:
             raise UserError("there is no such node") from None
 
     def _why(self, question: OfRound) -> Any:
-        run, _ = self._round(question)
-        return why_view(run.rounds, question.round or 0)
+        return why_view(self._round(question)[1])
 
     def _fold(self, question: Opened) -> Any:
         _, record = self._round(question)

@@ -36,7 +36,6 @@ GHOST = -1  # in place of a row: the target's token where the walk stopped
 DRAWN = 4096  # nodes a view draws; real rounds have at most 1,025
 TOP = 10
 ROUNDED = 0.01  # of a probability: more than its logarithm loses in half precision
-AHEAD = 12  # rounds whose text a draft may have reached
 WIDTHS = (1, 4, 16)  # K of the coverage C_K in a row of the table of rounds
 CELLS = 12  # monospace cells of a label that fit in a node's box
 PLAIN = Explainer()  # knows no method
@@ -247,18 +246,13 @@ def _id(record: Round, row: int) -> int | None:
     return token if token >= 0 else None
 
 
-def why_view(rounds: Sequence[Round], at: int) -> dict[str, Any]:
-    """Why round ``at`` ended where it did, as a sentence; "" where there is nothing to say.
-
-    The rounds that follow tell what the text went on with.
-    """
-    record = rounds[at]
+def why_view(record: Round) -> dict[str, Any]:
+    """Why a round ended where it did, as a sentence; "" where there is nothing to say."""
     if record.ends_inside:
         last, depth = _quoted(record, record.committed[-1]), len(record.committed)
         ends = f"the text ends with {last} at depth {depth}"
         return {"why": f"{ends}; the walk went on behind it, which τ counts"}
-    after = [token for later in rounds[at + 1 :][:AHEAD] for token in later.committed]
-    found = miss(record, after)
+    found = miss(record)
     if found is None:
         return {"why": ""}
     return {"why": sentence(found, lambda token: _quoted(record, token), record.accepted)}

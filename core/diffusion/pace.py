@@ -68,12 +68,9 @@ class Pace:
         return wanted if self.threshold is None else min(wanted, self.threshold)
 
     def levels(self, masked: int, block: int) -> dict[int, int]:
-        """Number of tokens that a draft sets → its level, for a fixed number per step.
-
-        Drafts that finish the block are left out: no step needs their distribution.
-        """
+        """Number of tokens that a draft sets → its level, for a fixed number per step."""
         sizes = np.cumsum(self.remaining_sizes(masked, block)).tolist()
-        return {size: level for level, size in enumerate(sizes, 1) if size < masked}
+        return {size: level for level, size in enumerate(sizes, 1)}
 
 
 ONE_BY_ONE = Pace()

@@ -211,9 +211,12 @@ class TraceReader:
                 self._end(line)
 
     def _objects(self, kind: type[L]) -> Iterator[tuple[int, L | dict[str, Any]]]:
-        """Numbers of lines, and what stands there: a round, or another JSON object. A cut end (a
-        killed run) ends the file quietly."""
+        """Numbers of lines, and what stands there: a round, or another JSON object; nothing in an
+        empty line, as editors leave. A cut end (a killed run) ends the file quietly."""
         for number, line in self._lines:
+            if line.isspace():
+                yield number, {}
+                continue
             try:
                 yield number, read_line(line, kind, f"{self._name}, line {number}")
             except BadField as why:

@@ -202,29 +202,13 @@ class Visitor:
         return state, since
 
     def upload(self) -> None:
-        """Send a trace, have it opened, and hear of it on the session's stream."""
+        """Send a trace and have it opened."""
         name = f"soak-{self.draw.getrandbits(20)}.jsonl"
         data = TRACE.read_bytes() + b"\n" * self.draw.randrange(1, 99)
         sent = self.sent("POST", f"{API}/upload", files={"files": (name, data)}).json()
-        number = next(
-            d["id"]
-            for d in self.config["dependencies"]
-            if any(t[1] == "upload" for t in d["targets"])
-        )
-        file = {"path": sent[0], "orig_name": name, "size": len(data)}
-        file["meta"] = {"_type": "gradio.FileData"}
-        body = {"data": [file], "fn_index": number, "session_hash": self.session}
-        self.sent("POST", f"{API}/queue/join", json=body)
-        stream = self._open(f"{API}/queue/data?session_hash={self.session}")
-        try:
-            for line in stream.iter_lines():
-                if '"process_completed"' in line:
-                    if '"success":true' not in line.replace(" ", ""):
-                        self.tally.wrong[f"upload: {line[:300]}"] += 1
-                    return
-        finally:
-            stream.close()
-            self._streams.remove(stream)
+        answer = self.ask("ds-scope", "place", {"path": sent[0]})
+        if "ticket" not in answer:
+            self.tally.wrong[f"upload: {answer}"] += 1
 
     # ── a visit ──────────────────────────────────────────────────────────────────────────────────
 
