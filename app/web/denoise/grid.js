@@ -40,7 +40,7 @@ export class BlockGrid {
       draw = () => picture(this.svg),
       save = menu("Save the grid", [pictureButtons("this grid", draw, name, "ds-small")]);
     this.save = save.querySelector("summary");
-    this.heading = h("h2", {});
+    this.heading = h("h2", { class: "ds-cut" });
     this.note = h("p", { class: "dn-note" });
     return h(
       "section",
