@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def calibrate(
     }
     readings = Recent[Reading](READINGS)
     with open_journal(folder, "measurement", made_of) as journal:
-        make = partial(_told, kept) if kept else partial(_texts, source)
+        make = partial(_told, source, kept) if kept else partial(_texts, source)
         made = journal.made("texts", lambda: make(prompts, plan, given, report))
         texts = [np.array(text, np.int64) for text in made["texts"]]
         stops, found = source.facts.stop_ids, list[dict[str, Any]]()
@@ -257,6 +258,7 @@ def _rows_kept(
     """The same along the text itself."""
     depths = plan.depths or source.max_depth
     tokens = reading.tokens[anchor.position : anchor.position + depths].tolist()
+    tokens = [tokens[0], *takewhile(lambda t: t not in source.facts.stop_ids, tokens[1:])]
     logits = reading.logits(anchor.position, anchor.position + len(tokens))
     draft = tree(tokens, range(-1, len(tokens) - 1))
     branches = Branches(draft, logits.float().softmax(-1), (tuple(range(len(tokens))),))
@@ -369,17 +371,19 @@ def _texts(
 
 
 def _told(
+    source: LoadedModels,
     kept: Sequence[Callable[[], Reading]],
     prompts: Sequence[Sequence[int]],
     plan: CalibrationPlan,
     given: Sequence[Answer],
     report: Steps,
 ) -> dict[str, Any]:
-    """The same of texts that were read elsewhere."""
+    """The same of texts that were read elsewhere, as far as the first stop token."""
     texts, said = [], []
     for number, (prompt, answer, read) in enumerate(zip(prompts, given, kept, strict=True)):
         report(0.0, f"text {number + 1} of {len(prompts)}")
-        count = min(plan.new_tokens, len(answer.tokens))
+        stops = (n for n, t in enumerate(answer.tokens, 1) if t in source.facts.stop_ids)
+        count = min(plan.new_tokens, next(stops, len(answer.tokens)))
         texts.append([int(token) for token in (*prompt, *answer.tokens[:count])])
         said.append(told(read(), answer, count).sentence(count))
     return {"texts": texts, "said": said}
