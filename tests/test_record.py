@@ -19,6 +19,7 @@ from analysis.measures.tables import Tables
 from core.errors import UserError
 from core.rounds.causes import Cause
 from core.rounds.round import Times
+from core.traces import distributions
 from core.traces.reader import read_trace
 from core.traces.record import Recorder
 from tests import toys
@@ -192,6 +193,13 @@ def test_what_is_no_round_is_one_sentence(tmp_path, said):
     ):
         WRONG[said](record)
     assert not read_trace(tmp_path / "a.jsonl").complete  # and what was written is kept
+
+
+def test_what_q_gives_nothing_is_not_covered_however_few_tokens_there_are():
+    p, q = np.array([[0.1, 0.2, 0.3, 0.4]]), np.array([[0.5, 0.5, 0, 0]])
+    probe = distributions._probe(p, q, np.array([2]))
+    assert probe.coverage[0].tolist() == pytest.approx([0.1, *[0.3] * 15])
+    assert probe.rank_q.tolist() == [0] and probe.tvd[0] == pytest.approx(0.7)
 
 
 def test_of_tokens_with_one_q_the_first_listed_alone_is_the_best(tmp_path):
