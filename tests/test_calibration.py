@@ -70,6 +70,25 @@ def test_continuations_are_drawn_from_p_and_the_marginal_is_their_mean():
     assert rows[1]["tvd"] == pytest.approx(float(truth), abs=0.02)
 
 
+def test_held_out_each_continuation_meets_the_mean_of_the_others():
+    """The mean of all knows the continuation itself, and covers more than any q could."""
+    found = branches(depths=4, count=6)
+    shown, held = (list(averaged(marginal(found, 4, out), found, 4)) for out in (False, True))
+    for depth in range(4):
+        p = found.p[[path[depth] for path in found.paths]].double().numpy()  # narrower than the cut
+        far, covered = [], []
+        for j, own in enumerate(p):
+            others = np.delete(p, j, 0).mean(0)
+            far.append(np.abs(own - others).sum() / 2)
+            covered.append(own[np.argsort(-others, kind="stable")[:4]].sum())
+        assert held[depth]["tvd"] == pytest.approx(np.mean(far), abs=1e-6)
+        assert held[depth]["coverage_4"] == pytest.approx(np.mean(covered), abs=1e-6)
+        assert held[depth]["coverage_4"] <= shown[depth]["coverage_4"] + 1e-9
+    assert held[3]["coverage_4"] < shown[3]["coverage_4"]
+    alone = branches(count=1)
+    assert marginal(alone, 4, held_out=True) == [] and len(marginal(alone, 4)) == 4
+
+
 def test_a_continuation_is_followed_no_further_than_a_stop_token():
     stop = list(range(0, 48, 3))
     found = branches(depths=5, count=12, stop=stop)
@@ -188,7 +207,8 @@ def test_files_and_figures_are_written_and_read_again(measured, tmp_path):
 def test_curves_are_means_with_intervals_and_the_deviation_over_seeds(measured):
     table, _ = measured
     drawn = curves(table)
-    assert list(dict.fromkeys(drawn["series"])) == ["marginal", "dflash", "treeflash", "dart"]
+    references = ["marginal", "marginal, held out"]
+    assert list(dict.fromkeys(drawn["series"])) == [*references, "dflash", "treeflash", "dart"]
     line = drawn[(drawn["series"] == "dart") & (drawn["depth"] == 3)].iloc[0]
     own = table[(table["series"] == "dart") & (table["depth"] == 3)]
     assert line["observed"] == len(own) and line["tvd"] == pytest.approx(own["tvd"].mean())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -105,6 +106,19 @@ def test_calibration_along_the_kept_text_is_that_of_the_probe(place, tmp_path):
         own = table[table["position"] == at + len(PROMPT)].drop_duplicates("depth")
         np.testing.assert_allclose(own["tvd"], far[row, : len(own)], atol=1e-5)
     assert "hs_0.safetensors, 64 tokens" in given_texts(tmp_path)[0]
+
+
+def test_a_kept_text_is_followed_no_further_than_a_stop_token(place, tmp_path):
+    """Behind it nobody drafts: no anchor stands there, and p after it counts nowhere."""
+    source, end = source_of(place.ends, ["ddtree"], {}), 20
+    facts = SimpleNamespace(**vars(source.facts) | {"stop_ids": frozenset({place.answer[end]})})
+    first = place.answer.index(place.answer[end])
+    given = {"given": [place.given], "kept": [place.reading]}
+    table = calibrate(
+        replace(source, facts=facts), [PROMPT], tmp_path, CalibrationPlan(12, 1, 1, COUNT), **given
+    )
+    reached = table["position"] - len(PROMPT) + table["depth"] - 1  # p stands after this token
+    assert table["depth"].max() > 1 and reached.max() == first - 1
 
 
 def test_a_diagnosis_is_that_of_the_whole_target_without_what_was_not_kept(place):

@@ -158,6 +158,18 @@ def test_siblings_are_the_first_mismatches(told):
     assert found["sibling"].words.endswith(f"{percent(held)}.")
 
 
+def test_a_share_of_at_least_none_is_not_told(tmp_path):
+    """Ranks are known of drafted tokens alone: at least 0 % says nothing."""
+    path, odds = tmp_path / "a.jsonl", [0.0, -1.0, -2.0, -3.0]
+    with Recorder(path, "mine", [1], 3) as record:
+        for _ in range(6):
+            record.round([9, 4, 5, 6], [-1, 0, 0, 0], [0, 3], 9, odds)
+            record.round([9, 4, 5, 6], [-1, 0, 0, 0], [0], 9, odds)
+    every = findings(Tables.of(read_trace(path)))
+    (said,) = (each.words for each in every if each.about == "sibling")
+    assert "the second" not in said and "drafted all the same in 50%" in said
+
+
 def test_a_chain_is_said_to_have_no_sibling(tmp_path):
     with Recorder(path := tmp_path / "a.jsonl", "mine", [1], budget=2) as record:
         for root in (9, *[3] * 8):

@@ -593,7 +593,8 @@ def test_what_the_intervals_of_tvd_leave_open_is_not_said(made: dict):
     (figure,) = made["chapters"][-1]["steps"][4]["side"]["figures"]
     lines = {each["meta"]["name"]: each["meta"] for each in figure["data"]}
     given, mark = (
-        {p["x"]: p for p in lines[name]["points"]} for name in ("TreeFlash's q′", "the marginal")
+        {p["x"]: p for p in lines[name]["points"]}
+        for name in ("TreeFlash's q′", "the marginal, held out")
     )
     apart = [at for at in sorted(given.keys() & mark.keys()) if given[at]["low"] > mark[at]["high"]]
     told = plain(made["chapters"][-1]["steps"][4]["text"][-1])

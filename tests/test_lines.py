@@ -195,6 +195,24 @@ def test_the_sum_of_all_places_tells_what_rounding_leaves_open():
     assert kept_by((0.5, 0.25), 4000, (4000, 4000), 3004) == ((2002, 1002), ())
 
 
+def test_lines_of_two_requests_may_take_turns(tmp_path):
+    """As of two slots: places are of the request's own counts, which stand further up."""
+    one, places = LOGS["llama.cpp"].splitlines()
+    lines = (one, one.replace("task 7", "task 8"), places, places.replace("task 7", "task 8"))
+    found = read(tmp_path, "\n".join(lines))
+    assert [d.accepted for d in found.by_depth] == [24, 16, 8]
+    assert found.notes == ("2 log lines of 4 lines read.",)
+    said = " ".join(sentences(found))
+    assert "By log line" not in said  # both have one τ
+
+
+def test_what_the_last_place_adds_is_no_threshold_where_some_drafts_had_no_such_place(tmp_path):
+    short = f"{VLLM}Mean acceptance length: 1.50, Accepted: 50 tokens, Drafted: 100 tokens, "
+    short += "Per-position acceptance rate: 0.500"
+    said = " ".join(sentences(read(tmp_path, f"{LOGS['vLLM, 2025']}\n{short}")))
+    assert "of which some had no such place" in said and "it pays while" not in said
+
+
 def test_places_whose_counts_were_cut_off_are_of_no_other_task(tmp_path):
     whole = read(tmp_path, LOGS["llama.cpp"])
     counts, places = LOGS["llama.cpp"].split("\n")

@@ -95,7 +95,12 @@ def test_calibration_is_paired_by_prompt():
         for anchor in range(5)
         for depth in (1, 2)
         for noise in [rng.uniform(0, 0.1)]
-        for name, base in (("marginal", 0.1), ("dflash@a", 0.3), ("dflash@b", 0.35))
+        for name, base in (
+            ("marginal", 0.1),
+            ("marginal, held out", 0.2),
+            ("dflash@a", 0.3),
+            ("dflash@b", 0.35),
+        )
     ]
     table = pd.DataFrame(rows)
     found = calibration_texts(table).set_index(["series", "depth"])

@@ -112,7 +112,7 @@ def test_numbers_never_move_to_another_letter(runs: Runs, ask: Asks):
 
 def test_a_method_file_is_named_without_its_folders(runs: Runs, ask: Asks):
     ticket = runs.open(trace("/home/ada/secret/mine.py"))
-    assert ask["runs"]({"tickets": [ticket]})["runs"][0]["method"] == "mine.py"
+    assert ask["runs"]({"tickets": [ticket]})["runs"][0]["method"] == "mine"
     asked = {"ticket": ticket, "round": 0}
     for answer in (ask["draw"](asked), ask["save"](asked), ask["export"](asked | {"form": "dot"})):
         assert answer["name"].startswith("draftscope-mine-")

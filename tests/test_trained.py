@@ -187,6 +187,13 @@ def test_few_trained_places_prove_nothing():
     assert "served is below" in said(replace(curve, seen=(1000,)))
 
 
+def test_the_first_depth_of_all_places_begins_the_curve_after_a_right_prefix():
+    """At depth 1 both are one: a log may hold the second kind from depth 2 on."""
+    after = Curve("val", AFTER, (np.nan, 0.6))
+    assert "below trained at depth 1: trained 0.95" in said(Curve("val", ALL, (0.95, 0.5)), after)
+    assert "too little in common" in said(after)  # nobody knows whether depth 1 is below already
+
+
 def test_the_wiring_is_not_accused_of_what_sampling_does():
     warm = replace(served(), header=replace(served().header, settings={"temperature": 1.0}))
     curve = Curve("held out", AFTER, (0.99,))

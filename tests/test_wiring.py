@@ -855,6 +855,8 @@ def test_notes_say_what_no_mistake_explains():
     cliff = rng.random((200, 5)) < (0.8, 0.7, 0.6, 0.02, 0.02)
     (note,) = seen(cliff, np.zeros((200, 5))).notes
     assert note.startswith("a cliff at depth 4") and "depth 3" in note
+    chance = rng.random((200, 5)) < (0.8, 0.5, 0.17, 0.15, 0.1)  # hardly below the 0.4 of a cliff
+    assert chance[:, 2].mean() < 0.4 * chance[:, 1].mean() and seen(chance, chance & 0).notes == ()
     steep = rng.random((200, 4)) < (0.8, 0.2, 0.05, 0.01)  # as heads are
     assert seen(steep, np.zeros((200, 4))).notes == ()
     (note,) = seen(gentle, np.roll(gentle, 1, 0)).notes
@@ -904,6 +906,37 @@ def test_a_verdict_is_no_surer_than_what_a_healthy_drafter_reaches():
     assert bad.short.expected_tau == pytest.approx(1 + 0.31 * (1 + 0.9 + 0.81))
     few = seen(own[:12], np.zeros((12, 3)))
     assert replace(few, expected=expected(0.5, 0.5, 0.5)).verdict == GOOD  # it may be chance
+
+
+def test_mistakes_that_fit_as_well_as_the_best_are_named_beside_it():
+    """Of a base of 10 million both 10,000 and 100,000 were better, and it was said which it was."""
+    rng = np.random.default_rng(0)
+    own, mended = rng.random((400, 3)) < 0.3, rng.random((400, 3)) < 0.6
+    close, far = mended.copy(), mended.copy()
+    close[:2], far[::4] = False, False  # at 2 places, and at a hundred
+    found = seen(own, mended)
+    for name, right in (("close", close), ("far", far)):
+        (other,) = seen(own, right).mistakes
+        other = replace(other, trial=replace(other.trial, name=name))
+        found = replace(found, mistakes=(*found.mistakes, other))
+    assert [each.trial.name for each in found.rivals] == ["close"]
+    assert ": they are wrong. It may as well be close (τ 2.3" in found.said[0]
+    assert all(map(found.better, found.mistakes)) and "far" not in " ".join(found.said)
+    assert to_json(found)["rivals"] == ["close"]
+
+
+def test_a_mistake_that_was_ruled_out_early_is_not_named_for_a_larger_gain_there():
+    rng = np.random.default_rng(0)
+    own, mended = rng.random((400, 3)) < 0.3, rng.random((400, 3)) < 0.6
+    own[:40] = False
+    found = seen(own, mended)
+    (best,) = found.mistakes
+    few = {
+        name: getattr(best, name)[:40] for name in ("at", "right", "tvd", "best", "sure", "cross")
+    }
+    early = replace(best, **few, trial=replace(best.trial, name="early"))
+    found = replace(found, mistakes=(best, early))
+    assert found.gain(early).mean() > found.gain(best).mean() and found.nearest is best
 
 
 def test_the_report_beside_a_checkpoint_says_what_is_expected(tmp_path):

@@ -2,9 +2,13 @@
 
 From an anchor the target draws N continuations at temperature 1. Along each of them, p(· | true
 prefix) is compared with every drafter's q there, given the true tokens before as far as the drafter
-reads them. The reference is the *marginal* p̃, the mean of p over the continuations: among
+reads them. The reference is the *marginal* p̃, the mean of p over all continuations: among
 distributions that depend on the context alone it is nearest to p in KL, and no list of K tokens
 covers more of p on average. In TVD it is a reference, not a bound: a sharper q may be nearer.
+
+N continuations tell it from two sides. Their own mean knows which they are, so it covers more of
+their p than p̃ does. *Held out*, each of them is compared with the mean of the others, which knows
+p̃ from N − 1 draws alone: it covers less, and is further off.
 
 The continuations of an anchor are one tree, whose shared beginnings are scored once, so a depth of
 all N costs one forward. A continuation that ends the text is followed no further.
@@ -15,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +28,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from analysis.collected.calibration import MARGINAL, write_tables
+from analysis.collected.calibration import write_tables
 from analysis.collected.collect import LoadedModels
 from analysis.collected.given import Answer, Follows, told
+from analysis.collected.many_texts import HELD_OUT, MARGINAL
 from analysis.frames import COVERAGE, WIDEST
 from core.decoding.along import Reading, along
 from core.decoding.decode import Decoder, decode
@@ -115,10 +121,11 @@ def calibrate(
         "plan": asdict(plan),
         "given": [asdict(answer) for answer in given],
         "kept": bool(kept),
+        "references": [] if kept else [MARGINAL, HELD_OUT],
     }
     readings = Recent[Reading](READINGS)
     with open_journal(folder, "measurement", made_of) as journal:
-        make = partial(_told, kept) if kept else partial(_texts, source)
+        make = partial(_told, source, kept) if kept else partial(_texts, source)
         made = journal.made("texts", lambda: make(prompts, plan, given, report))
         texts = [np.array(text, np.int64) for text in made["texts"]]
         stops, found = source.facts.stop_ids, list[dict[str, Any]]()
@@ -239,7 +246,7 @@ def _rows(
     reading = replace(reading, tokens=torch.tensor([*before, root], device=reading.tokens.device))
     rng = torch.Generator().manual_seed(anchor.seed * 1_000_003 + anchor.number)
     branches = continuations(source.target, root, depths, count, rng)
-    found = [(MARGINAL, marginal(branches, depths))]
+    found = [(name, marginal(branches, depths, name == HELD_OUT)) for name in (MARGINAL, HELD_OUT)]
     found += _drafted(source, reading, anchor, branches, depths)
     return _table_rows(anchor, found, branches, depths)
 
@@ -251,6 +258,7 @@ def _rows_kept(
     """The same along the text itself."""
     depths = plan.depths or source.max_depth
     tokens = reading.tokens[anchor.position : anchor.position + depths].tolist()
+    tokens = [tokens[0], *takewhile(lambda t: t not in source.facts.stop_ids, tokens[1:])]
     logits = reading.logits(anchor.position, anchor.position + len(tokens))
     draft = tree(tokens, range(-1, len(tokens) - 1))
     branches = Branches(draft, logits.float().softmax(-1), (tuple(range(len(tokens))),))
@@ -299,17 +307,15 @@ def _numbers(session: DraftSession, branches: Branches, depths: int) -> list[Num
 Numbers = dict[int, tuple[float, Array]]  # row → its TVD and coverage [16]
 
 
-def marginal(branches: Branches, depths: int) -> list[Numbers]:
-    """The same of p̃_i, the mean of p over the continuations, each cut to its best 256 tokens.
-
-    p̃ is compared with the p it is the mean of, so a depth without choice has TVD 0; with few
-    continuations it looks nearer to p than a mean over all of them would be (Jensen).
+def marginal(branches: Branches, depths: int, held_out: bool = False) -> list[Numbers]:
+    """The same of the mean of p over the continuations, each cut to its best 256 tokens; ``held
+    out``: over the others alone, as deep as two of them reach. A depth without choice has TVD 0.
     """
     found: list[Numbers] = []
     for depth in range(depths):
         at = [path[depth] for path in branches.paths if len(path) > depth]
         rows, counts = np.unique(np.array(at, np.int64), return_counts=True)
-        if not len(rows):
+        if not len(rows) or (held_out and len(at) < 2):
             break
         p = branches.p[torch.from_numpy(rows).to(branches.p.device)]
         best = top(p, TRUNCATED)
@@ -317,6 +323,8 @@ def marginal(branches: Branches, depths: int) -> list[Numbers]:
         cut /= cut.sum(-1, keepdim=True)
         share = torch.from_numpy(counts / counts.sum()).to(cut)
         mean = (share @ cut).expand_as(p)
+        if held_out:
+            mean = (len(at) * mean - cut).clamp_min(0) / (len(at) - 1)
         far = tvd(mean, cut).cpu().numpy()
         covered = coverage(*top(mean, WIDEST), p).cpu().numpy()
         found.append({int(row): (float(far[i]), covered[i]) for i, row in enumerate(rows)})
@@ -363,17 +371,19 @@ def _texts(
 
 
 def _told(
+    source: LoadedModels,
     kept: Sequence[Callable[[], Reading]],
     prompts: Sequence[Sequence[int]],
     plan: CalibrationPlan,
     given: Sequence[Answer],
     report: Steps,
 ) -> dict[str, Any]:
-    """The same of texts that were read elsewhere."""
+    """The same of texts that were read elsewhere, as far as the first stop token."""
     texts, said = [], []
     for number, (prompt, answer, read) in enumerate(zip(prompts, given, kept, strict=True)):
         report(0.0, f"text {number + 1} of {len(prompts)}")
-        count = min(plan.new_tokens, len(answer.tokens))
+        stops = (n for n, t in enumerate(answer.tokens, 1) if t in source.facts.stop_ids)
+        count = min(plan.new_tokens, next(stops, len(answer.tokens)))
         texts.append([int(token) for token in (*prompt, *answer.tokens[:count])])
         said.append(told(read(), answer, count).sentence(count))
     return {"texts": texts, "said": said}

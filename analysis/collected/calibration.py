@@ -3,7 +3,8 @@
 A line of the table is one anchor, depth and series, averaged over the continuations that reach it:
 
     number, seed, prompt, position  the anchor
-    series          a drafter, by its name, or "marginal", the Monte-Carlo reference
+    series          a drafter, by its name, or "marginal", the Monte-Carlo reference: the mean of p
+                    over the continuations; "marginal, held out": over the others of each
     depth           1 … L
     continuations   how many of the N reach this depth (a text may end)
     tvd             mean ½ Σ_v |q − p(v | true prefix)|
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from analysis.collected.many_texts import departing, several_texts
+from analysis.collected.many_texts import HELD_OUT, MARGINAL, departing, several_texts
 from analysis.frames import COVERAGE
 from analysis.table_files import CSV, PARQUET, check_columns, reading_table, table_bytes
 from core.errors import UserError
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
 
     from analysis.charts.figures import Style
 
-MARGINAL = "marginal"
+BETWEEN = (
+    "The marginal is the mean of p over the very continuations that it is compared with; held out, "
+    "over the others of each. The most that a q which knows only the context can cover lies "
+    "between the two, on average."
+)
 _COLUMNS = ("seed", "series", "depth", "continuations", "tvd", *COVERAGE)
 _OPTIONAL = ("number", "prompt", "position")
 _WHOLE = ("seed", "depth", "continuations", *_OPTIONAL)
@@ -88,6 +93,8 @@ def figures(table: pd.DataFrame, style: Style) -> dict[str, go.Figure]:
         bands = bands.merge(drawn[["series", "depth", "observed"]])
         bands["words"] = departing(texts, "tvd")
     held = f"How much of p the K best tokens hold, along {where}."
+    if HELD_OUT in set(table["series"]):
+        held += f" {BETWEEN}"
     return {
         "tvd-by-depth": tvd_by_depth(bands, style, says=far + within, band=True),
         "coverage-by-depth": coverage_by_depth(drawn, style, says=held),

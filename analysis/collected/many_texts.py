@@ -19,6 +19,8 @@ from analysis.numbers import number
 from core.rounds.draft import Array
 from core.stats import ratio_interval
 
+MARGINAL, HELD_OUT = "marginal", "marginal, held out"  # series that are no drafter's
+
 
 @declared("whatif_texts")
 def whatif_texts(runs: Mapping[str, Sequence[SimulatedRun]]) -> pd.DataFrame:
@@ -59,7 +61,7 @@ def calibration_texts(table: pd.DataFrame) -> pd.DataFrame:
         for key, part in sums.groupby(level=["series", "depth"])
     }
     names = list(dict.fromkeys(table["series"]))
-    first = next((name for name in names if name != "marginal"), names[0])
+    first = next((name for name in names if name not in (MARGINAL, HELD_OUT)), names[0])
     rows = []
     for (series, depth), own in sorted(groups.items(), key=lambda g: names.index(g[0][0])):
         row = {"series": series, "depth": depth, "texts": len(own), "against": first}

@@ -24,6 +24,7 @@ GENTLE, CLIFF = 0.6, 0.4  # of what is right one depth before
 MISFIT = 0.1  # nats that another temperature of q saves a place, to deserve a remark
 LITTLE = 0.9  # share of the acceptance that is left without features
 UNCHANGED = 1e-3  # mean change of TVD, of the best token's number and of its log q
+RIVALS = 3  # as good mistakes that a sentence names
 LOST = 1e-3  # chance that a pass rules out a mistake that deserves a name, or the best one
 
 # verdicts
@@ -155,8 +156,24 @@ class Wiring:
         input is not read: better is then by chance what mends nothing."""
         if any(not each.trial.cause for each in self.moot):
             return None
-        found = [each for each in self.mistakes if self.better(each)]
+        whole = [each for each in self.mistakes if len(each.at) == len(self.units)]
+        found = [each for each in whole if self.better(each)]  # others were ruled out beside one
         return max(found, key=lambda each: self.gain(each).mean(), default=None)
+
+    @cached_property
+    def rivals(self) -> tuple[Signature, ...]:
+        """The mistakes that fit better than the configuration, too, and worse than the nearest by
+        no more than chance may do; the best first."""
+        best = self.nearest
+        if best is None:
+            return ()
+        gain, found = self.gain(best), list[Signature]()
+        for each in self.mistakes:
+            if each is best or len(each.at) < len(best.at) or not self.better(each):
+                continue
+            if not self._beyond(CHANCE, gain - self.gain(each), best.at):
+                found.append(each)
+        return tuple(sorted(found, key=lambda each: -self.gain(each).mean()))
 
     @property
     def moot(self) -> tuple[Signature, ...]:
@@ -185,8 +202,19 @@ class Wiring:
         """The faults that are certain, a sentence each."""
         found = [f"{m.trial.name}: {m.trial.moot}" for m in self.moot]
         if self.nearest is not None and self.verdict == NAMED:
-            found.insert(0, f"{self._fits(self.nearest)}: {self.nearest.trial.cause}")
+            found.insert(0, f"{self._fits(self.nearest)}: {self._cause(self.nearest)}")
         return tuple(found)
+
+    def _cause(self, best: Signature) -> str:
+        """The cause, and what else it may be as far as these places tell."""
+        told = [f"{each.trial.name} (τ {tau(each.tau)})" for each in self.rivals]
+        if not told:
+            return best.trial.cause
+        more = f" or {len(told) - RIVALS} more" if len(told) > RIVALS else ""
+        return (
+            f"{best.trial.cause}. It may as well be {', '.join(told[:RIVALS])}{more}, whose fit is "
+            "not worse beyond chance"
+        )
 
     def _fits(self, best: Signature) -> str:
         often, own = self.ratio(best), self.configured
@@ -211,7 +239,7 @@ class Wiring:
         if self.verdict == BETTER and best is not None:
             return (
                 f"Better, not yet good: {self._fits(best)}; {self._why(best)}. So it is not the "
-                f"mistake, or not the only one. If it is one: {best.trial.cause}",
+                f"mistake, or not the only one. If it is one: {self._cause(best)}",
                 *self.faults,
             )
         if self.verdict == BAD:
@@ -266,10 +294,12 @@ class Wiring:
         """The first depth at which far fewer best tokens are right than one depth before, where
         the fall was gentle until then."""
         right = self.configured.right
+        if self.nearest is not None or self.moot:
+            return ""  # a mistake with a name explains it
         shares = right.mean(0)
         for depth in range(2, len(shares)):
             first, before, here = shares[depth - 2 : depth + 1].tolist()
-            lost = right[:, depth - 1].astype(float) - right[:, depth]
+            lost = CLIFF * right[:, depth - 1] - right[:, depth]
             if before < GENTLE * first or here >= CLIFF * before:
                 continue
             if self._beyond(CHANCE / len(shares), lost, self.configured.at):

@@ -227,7 +227,8 @@ def _best_text(trained: Frame) -> Frame:
     held = trained[~trained["text"].str.startswith("train")]
     some = held if len(held) else trained
     exact = some[some["measure"] == AFTER]
-    chosen = exact if len(exact) else some
+    first = some[some["depth"] == 1].assign(measure=AFTER)
+    chosen = pd.concat([exact, first]) if len(exact) else some
     return chosen.drop_duplicates("depth").set_index("depth")
 
 
@@ -238,7 +239,7 @@ def _parts(trained: Frame, served: Frame) -> Iterator[str]:
     compared, both = 0, trained.index.intersection(served.index)
     z = z_of_several(len(both) if exact else 1)
     for depth in both:
-        if depth > 1 and not exact:
+        if (depth > 1 and not exact) or depth > compared + 1:
             break  # a prefix that is not known to be right says nothing of one that was accepted
         one, other = trained.loc[depth], served.loc[depth]
         if one["over"] < FEW_COMPARED or other["over"] < FEW_COMPARED:
@@ -258,7 +259,7 @@ def _parts(trained: Frame, served: Frame) -> Iterator[str]:
     else:
         yield (
             f"too little in common to compare: fewer than {FEW_COMPARED} positions of either, no "
-            "depth that both tell, or traces without the drafter's lists."
+            "depth 1 that both tell, or traces without the drafter's lists."
         )
 
 

@@ -268,6 +268,7 @@ def to_json(wiring: Wiring) -> dict[str, Any]:
         "verdict": wiring.verdict,
         "said": list(wiring.said),
         "nearest": None if nearest is None else nearest.trial.name,
+        "rivals": [each.trial.name for each in wiring.rivals],
         "faults": list(wiring.faults),
         "notes": list(wiring.notes),
         "expected": None

@@ -201,15 +201,13 @@ _TASK = re.compile(r"\bid\s+\d+ \| task -?\d+ \|")
 def _llama_requests(lines: Sequence[Line]) -> Found:
     """``draft acceptance = 0.63158 (   24 accepted /    38 generated), mean len =  2.85``, at trace
     level followed by ``acc per pos = (0.923, 0.615)``; older ones say ``acceptance rate``."""
-    joined = list[Line]()
+    joined, last = list[Line](), dict[str, int]()  # of each request, whose lines may take turns
     for number, line in lines:
-        last = joined[-1][1] if joined else ""
-        same = _tag(last) == _tag(line) and not _LLAMA_PLACES.search(last)
-        if _LLAMA.search(line):
-            joined.append((number, line))
-        elif last and same:
-            joined[-1] = (joined[-1][0], f"{last} {line}")
+        at = last.get(_tag(line))
+        if not _LLAMA.search(line) and at is not None and not _LLAMA_PLACES.search(joined[at][1]):
+            joined[at] = (joined[at][0], f"{joined[at][1]} {line}")
         else:
+            last[_tag(line)] = len(joined)
             joined.append((number, line))
     bare = not any(_LLAMA.search(line) for _, line in joined)
     return _each(partial(_llama_request, bare))(joined)

@@ -352,9 +352,10 @@ def _over_what(counts: Counts) -> Iterator[str]:
         yield f"Over how many drafts is not told, so τ has no interval{mean}."
     elif counts.fits:
         few, most = counts.fits
-        yield f"The engine's rounded figures fit {few} to {most} drafts: {counts.rounds} are used."
-    if counts.span:
-        yield f"By {counts.kind}, τ is {' to '.join(map(number, counts.span))}."
+        fit = f"The engine's rounded figures fit {few} to {most} drafts"
+        yield f"{fit}: those here are for {counts.rounds}."
+    if counts.span and len(span := dict.fromkeys(map(number, counts.span))) > 1:
+        yield f"By {counts.kind}, τ is {' to '.join(span)}."
     tells_all = counts.kind == "response" and counts.engine != "vLLM"
     if not tells_all and counts.kind != "profile" and counts.engine != "SGLang":
         yield "Passes of the target without a draft are not counted."
@@ -416,9 +417,12 @@ def _chain(counts: Counts) -> Iterator[str]:
         enough = f"; a chain of {used} would have accepted the same" if used else ""
         yield f"Place{several} never accepted{enough}."
     elif last.is_zero is False:
+        adds = f"Place {last.depth} adds {number(last.marginal)} to a τ of {number(before)}"
+        if counts.full is False:
+            yield f"{adds} over all drafts, of which some had no such place."
+            return
         yield (
-            f"Place {last.depth} adds {number(last.marginal)} to a τ of {number(before)}: it pays "
-            f"while it makes a round less than {share(last.marginal / before)} longer, which "
-            "`cost` measures. With another length rounds begin at other tokens, so these τ are "
-            "near values."
+            f"{adds}: it pays while it makes a round less than {share(last.marginal / before)} "
+            "longer, which `cost` measures. With another length rounds begin at other tokens, so "
+            "these τ are near values."
         )

@@ -271,7 +271,7 @@ def sibling(tables: Tables, by: By = "method") -> Iterator[Finding]:
         n, second, drafted = len(rows), int((rows["rank"] == 2).sum()), int(rows["accepted"].sum())
         told: Frame = rows["rank"].notna() | rows["outside"]
         least, said = "" if told.all() else "at least ", list[str]()
-        if rows["rank"].notna().any():
+        if second or (told.all() and rows["rank"].notna().any()):  # at least none says nothing
             said.append(f"the target took the second in {least}{percent(second / n)}")
         if drafted or str(label) in branching:  # a chain drafts no other
             said.append(f"the token taken was drafted all the same in {percent(drafted / n)}")

@@ -28,11 +28,12 @@ class Options(Set, Texts, Model):
     """Measure how far drafters are from the target at every depth.
 
     From each anchor the target writes N continuations at temperature 1. Along them q is compared
-    with p. The reference is the marginal, the mean of p over the continuations: no q that knows
-    only the context has a smaller KL divergence or a larger coverage (in TVD a sharper q may be
-    nearer). With --answer the anchors lie in a text that was served; with --states the
-    kept text itself is the one continuation, and no marginal is measured. Writes Parquet, CSV and
-    figures. Repeat the command to continue an interrupted one.
+    with p. The reference is the marginal, the mean of p over the continuations, and held out, over
+    the others of each: the largest coverage of a q that knows only the context lies between the
+    two, on average (in TVD a sharper q may be nearer than either). With --answer the anchors lie in
+    a text that was served; with --states the kept text itself is the one continuation, and no
+    marginal is measured. Writes Parquet, CSV and figures. Repeat the command to continue an
+    interrupted one.
     """
 
     methods: tuple[str, ...] = words(WHOSE, (), method)
@@ -51,7 +52,7 @@ def main(args: Options) -> int:
     args = replace(args, methods=args.methods or drafting(args, BY_RUN))
     engine = common.load_engine(args, args.methods, ends=bool(args.states))
     from analysis.collected.calibrate import CalibrationPlan, calibrate, given_texts
-    from analysis.collected.calibration import curves
+    from analysis.collected.calibration import BETWEEN, HELD_OUT, curves
     from analysis.collected.collect import source_of
 
     plan = CalibrationPlan(
@@ -74,6 +75,8 @@ def main(args: Options) -> int:
     for said in given_texts(args.out):
         console().print(one_line(said, 400), soft_wrap=True)
     _show(curves(found))
+    if HELD_OUT in set(found["series"]):
+        console().print(BETWEEN, soft_wrap=True)
     _show_texts(found)
     say(f"{args.out}: calibration and curves (.parquet, .csv), tvd.html and coverage.html")
     return 0
@@ -115,11 +118,12 @@ def _show(curves: pd.DataFrame) -> None:
         (
             row["series"],
             str(row["depth"]),
+            str(row["observed"]),
             number(row["tvd"], 3),
             interval(row["tvd_low"], row["tvd_high"], 3),
             *(number(row[f"coverage_{k}"], 3) for k in (1, 4, 16)),
         )
         for row in curves.to_dict("records")
     ]
-    columns = ("", "depth", "TVD", "95 %", "top-1", "top-4", "top-16")
+    columns = ("", "depth", "anchors", "TVD", "95 %", "top-1", "top-4", "top-16")
     console().print(FittingTable(columns, rows, left=("",)))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.numbers import number, ratio
+from analysis.numbers import number, ratio, signed
 from app.command_line import option, words
 from app.commands import common
 from app.commands.options import POSITIVE, Model, Prompts, Set, method
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 SHOWN = 4  # depths in the terminal
 MOST = 40  # trials of one mistake in the terminal
+SAME = (
+    "accepted: times as much as configured; nearer: mean TVD less. Both are of the trial's own "
+    "places; τ and TVD of fewer places do not compare with other lines"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,9 +132,10 @@ def _show(found: Wiring) -> None:
             shown.append(each)
     rows = [_row(found, each) for each in (found.configured, *shown)]
     depths = range(1, 1 + min(SHOWN, found.configured.tvd.shape[1]))
-    columns = ["", "τ", "accepted", *(f"TVD {d}" for d in depths), "places", " "]
+    columns = ["", "τ", "accepted", "nearer", *(f"TVD {d}" for d in depths), "places", " "]
     out = console()
     out.print(FittingTable(columns, rows, left=("", " ")))
+    out.print(SAME, soft_wrap=True)
     if left := len(by_fit) - len(shown):
         out.print(f"and {left} trials that fit worse than others of their mistake (--json has all)")
     for line in (*found.said, *found.notes):
@@ -151,5 +156,6 @@ def _row(found: Wiring, each: Signature) -> list[str]:
     if not own and found.unchanged(each):
         mark = "changes nothing"
     often = "" if own else ratio(found.ratio(each))
+    nearer = "" if own else signed(float(found.gain(each).mean()), 3)
     far = [number(x, 3) for x in each.tvd.mean(0)[:SHOWN]]
-    return [each.trial.name, number(each.tau, 2), often, *far, str(len(each.at)), mark]
+    return [each.trial.name, number(each.tau, 2), often, nearer, *far, str(len(each.at)), mark]

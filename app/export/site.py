@@ -23,11 +23,11 @@ from app.export.packs import DETAILED, inert, packed_run, weight
 from app.page_files import LEARN, css, enclosed
 from app.trace_files import TraceFile
 from app.view.comparison import CAUTIONS
-from app.view.rounds import method_name
 from core.errors import UserError, reading, writing
 from core.files import LOCK, remove, sha256
 from core.journal import alone
 from core.lines import Limits
+from core.methods.method import shown_name
 from core.progress import Steps, silent
 from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace, summary
@@ -117,7 +117,7 @@ def _line(name: str, file: TraceFile, trace: Trace) -> dict[str, Any]:
     return {
         "name": name,
         "label": visible(file.label, LABEL),
-        "method": visible(method_name(header.method)),
+        "method": visible(shown_name(str(header.method))),
         "budget": budget(header),
         "temperature": temperature(header),
         "tau": numbers["tau"],

@@ -21,6 +21,7 @@ from typing import Any
 
 from analysis.charts.chart import as_json, chart
 from analysis.charts.parts import About, Axis, Point, Series
+from analysis.collected.many_texts import HELD_OUT, MARGINAL
 from analysis.numbers import number
 from app.learn.figures import NAMES
 from app.learn.material import Material
@@ -33,8 +34,8 @@ SOURCES = {"gsm8k": "math", "humaneval": "code", "mt_bench": "chat"}
 TREES = ("ddtree", "treeflash", "dart")
 ORDER = tuple(NAMES[m] for m in (*TREES, "dflash"))  # their colours, from figure to figure
 SERIES = {"dflash": "DFlash's q", "treeflash": "TreeFlash's q′", "dart": "DART's q",
-          "marginal": "the marginal"}  # fmt: skip
-DRAFTERS = tuple(SERIES.get(m, m) for m in (*TREES, "dflash", "marginal"))  # the same colours
+          MARGINAL: "the marginal", HELD_OUT: "the marginal, held out"}  # fmt: skip
+DRAFTERS = tuple(SERIES.get(m, m) for m in (*TREES, "dflash", MARGINAL, HELD_OUT))  # same colours
 NO_METHOD = ("ink", "soft")  # colours of series that are no method's
 PACES = {"k1": "one token a step", "k2": "two tokens a step", "t0.9": "all with p ≥ 0.9"}
 K = 8  # of the coverage shown
@@ -210,7 +211,7 @@ def _distances(found: CourseMeasurements) -> ChapterStep:
         _depths(lines), Axis("TVD", (0, 1)),
     )  # fmt: skip
     series = {line.name: {p.x: p for p in line.points} for line in lines}
-    given, mark = series[SERIES["treeflash"]], series[SERIES["marginal"]]
+    given, mark = series[SERIES["treeflash"]], series[SERIES[HELD_OUT]]
     shared = sorted(given.keys() & mark.keys())
     worse = tuple(at for at in shared if (given[at].low or 0) > (mark[at].high or 0))
     return _shown("distances", about, lines, DRAFTERS, ends=_ends(lines), worse=worse)
@@ -300,7 +301,7 @@ def _by_depth(found: CourseMeasurements, y: str, low: str = "", high: str = "") 
         Series(
             name,
             [of(row) for row in found.curves if row["series"] == series],
-            paint=("ink", "") if series == "marginal" else None,
+            paint={MARGINAL: ("ink", ""), HELD_OUT: ("soft", "")}.get(series),
             band=bool(low),
         )
         for series, name in SERIES.items()

@@ -22,10 +22,10 @@ from analysis.numbers import plural
 from app.studio import shipped
 from app.trace_files import TraceFile, TraceFiles
 from app.view.denoise import is_denoising, run_title
-from app.view.rounds import method_name
 from core import ASSETS
 from core.errors import UserError, reading
 from core.lines import open_regular
+from core.methods.method import shown_name
 from core.methods.names import METHODS
 from core.methods.registry import built_in
 from core.rounds.round import Round
@@ -46,7 +46,7 @@ def title_of(header: Header) -> str:
     if is_denoising(header.method):
         return visible(run_title(header.settings))
     found, size = built_in(header.method), budget(header)
-    title = found.title if found else method_name(header.method)
+    title = found.title if found else shown_name(str(header.method))
     return visible(title if size is None else f"{title}, B = {size}")
 
 

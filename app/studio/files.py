@@ -19,10 +19,10 @@ from typing import Any
 
 from app.studio.run import StudioRun
 from app.view.drawing import Paper, tree_drawing
-from app.view.rounds import method_name
 from app.view.svg import svg
 from core.errors import UserError
 from core.lines import Limits
+from core.methods.method import file_name
 from core.rounds.round import Round
 from core.traces.reader import TraceReader
 from core.traces.schema import Trace
@@ -197,7 +197,7 @@ def _cell(value: object) -> Any:
 
 def _file(method: object, name: str, kind: str, data: bytes) -> FileJson:
     """The file's name begins with the method's."""
-    begin = plain_name(method_name(method).removesuffix(".py"))
+    begin = plain_name(file_name(str(method)))
     encoded = base64.b64encode(data).decode("ascii")
     return {"name": f"draftscope-{begin}-{name}", "type": kind, "data": encoded}
 

@@ -45,9 +45,10 @@ from app.studio.run import StudioRun
 from app.studio.runs import Runs
 from app.view.beside import Place, beside_view
 from app.view.comparison import apart, comparison_view
-from app.view.rounds import fold_view, method_name, node_view, why_view
+from app.view.rounds import fold_view, node_view, why_view
 from app.view.statistics import depth_records
 from core.errors import UserError
+from core.methods.method import shown_name
 from core.rounds.round import Round
 from core.traces.schema import Trace
 from core.visible import flowing, visible
@@ -284,7 +285,7 @@ def run_line(ticket: object, run: StudioRun) -> dict[str, Any]:
         "follows": run.reading == BEING_WRITTEN,
         "rounds": len(run.rounds),
         "file": visible(run.file, 60) if run.file else "",
-        "method": visible(method_name(run.method)),
+        "method": visible(shown_name(str(run.method))),
         "budget": budget(run.header) if run.header else None,
         "temperature": temperature(run.header) if run.header else None,
         "prompt": flowing(run.header.prompt_text if run.header else "", 120),
@@ -302,7 +303,7 @@ def called(run: StudioRun) -> str:
 
 def setting(run: StudioRun) -> str:
     """A run's method and budget: ddtree B 64."""
-    method = visible(method_name(run.method), 40)
+    method = visible(shown_name(str(run.method)), 40)
     size = budget(run.header) if run.header else None
     return f"{method} B {size}" if size else method
 

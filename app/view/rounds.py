@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from app.view.denoise import call_view, is_denoising, run_facts
 from app.view.explanation import Explainer
 from app.view.fold import Fold, fold, whole
 from app.view.values import LETTERS, finite, finites, probabilities, probability
+from core.methods.method import shown_name
 from core.rounds.blocks import BlockDraft
 from core.rounds.causes import ENDS, Cause
 from core.rounds.draft import NOT_ASKED, Array, Draft
@@ -52,7 +52,7 @@ def header_view(header: Header) -> dict[str, Any]:
     settings |= sampling if isinstance(sampling, dict) else {}
     own = run_facts(header) if is_denoising(header.method) else {}
     return own | {
-        "method": visible(method_name(header.method)),
+        "method": visible(shown_name(str(header.method))),
         "budget": budget(header),
         "settings": [[visible(str(k)), visible(str(v))] for k, v in settings.items()],
         "model": visible(str(header.model.get("name", "")), 120),
@@ -60,12 +60,6 @@ def header_view(header: Header) -> dict[str, Any]:
         "prompt_tokens": len(header.prompt_ids),
         "causes": {cause.value: cause.short for cause in ENDS},
     }
-
-
-def method_name(method: object) -> str:
-    """A user's own method by its file's name, without the folders before it."""
-    name = str(method)
-    return PurePath(name).name if name.endswith(".py") else name
 
 
 # ── one round ────────────────────────────────────────────────────────────────────────────────────

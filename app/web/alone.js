@@ -9,14 +9,11 @@ import { Strip } from "./strip.js";
 const BIG = 300; // a tree of more nodes is redrawn less often while it streams
 
 export class Alone {
-  /** changed() is called when another round is shown, or could be. */
-  /** rounds: the table of them, where a range is selected. */
+  /** changed() is called when another round is shown, or could be. rounds: the table of them, where
+   *  a range is selected. */
   constructor(pane, changed, source, rounds) {
     this.pane = pane;
     this.changed = changed;
-    this.timeline = new Timeline((at) => this.go(at));
-    this.measures = new Measures([pane], source);
-    this.below = h("div", { class: "ds-below" }, this.timeline.element, this.measures.element);
     this.follow = true; // null: if its file turns out to be still written
     this.chosen = 0; // how often a round was gone to
     this.going = null; // the round that is shown as soon as its tree is here
@@ -25,8 +22,12 @@ export class Alone {
       () => Math.max(0, pane.at),
       (from, to) => rounds.select(from, to),
     );
+    const onBar = (at, event) => range(at, event) || this.go(at);
     this.strip = new Strip((at, row) => this.go(at, row), range);
-    this.lengths = new LengthChart((at, event) => range(at, event) || this.go(at));
+    this.lengths = new LengthChart(onBar);
+    this.timeline = new Timeline(onBar);
+    this.measures = new Measures([pane], source);
+    this.below = h("div", { class: "ds-below" }, this.timeline.element, this.measures.element);
     this.range = h("div", { class: "ds-range", hidden: true });
     this.leave = tool("×", "Let go of these rounds", () => rounds.leave(), "Esc");
     this.tiles = new Tiles();
@@ -60,7 +61,7 @@ export class Alone {
   selected(rows, lines) {
     const numbers = rows.map(({ at }) => at);
     this.strip.choose(numbers);
-    this.lengths.bars.choose(numbers);
+    for (const { bars } of [this.lengths, this.timeline]) bars.choose(numbers);
     this.range.hidden = !rows.length;
     this.range.replaceChildren(...(rows.length ? [...lines(), this.leave] : []));
   }

@@ -15,10 +15,14 @@ export function took({ times }) {
 /** Stacked bars of a run's rounds, and which of them is in hand. */
 export class RoundBars {
   /** look: the drawing's; parts: the looks of the parts of a bar, from below; height: of the
-   *  drawing, in units of its own; about: its further attributes. */
-  constructor(look, parts, height, about) {
+   *  drawing, in units of its own; onPick(round, event); about: its further attributes. */
+  constructor(look, parts, height, onPick, about) {
     Object.assign(this, { parts, height, count: -1, slots: 1 });
-    this.svg = s("svg", { class: look, preserveAspectRatio: "none", ...about });
+    this.svg = s("svg", { class: `ds-bars ${look}`, preserveAspectRatio: "none", ...about });
+    scrub(this.svg, (share, _, event) => {
+      const at = Math.floor(share * this.slots);
+      if (at >= 0 && at < this.count) onPick(at, event);
+    });
     this.here = s("rect", { class: "here", y: 0, width: 1, height });
     this.chosen = s("path", { class: "chosen" });
   }
@@ -57,22 +61,15 @@ export class RoundBars {
   choose(numbers) {
     this.chosen.setAttribute("d", numbers.map((at) => `M${at} 0h1v${this.height}h-1z`).join(""));
   }
-
-  /** Call onPick with the round at a share of the width, if one is there. */
-  pick(share, onPick) {
-    const at = Math.floor(share * this.slots);
-    if (at >= 0 && at < this.count) onPick(at);
-  }
 }
 
 export class LengthChart {
   /** Accepted nodes (filled) and the bonus token (outlined) per round; onPick(round, event). */
   constructor(onPick) {
     const about = { "aria-hidden": "true" };
-    this.bars = new RoundBars("ds-lengths", ["accepted", "bonus"], HIGH, about);
+    this.bars = new RoundBars("ds-lengths", ["accepted", "bonus"], HIGH, onPick, about);
     this.label = h("div", { class: "ds-lengths-label" });
     this.element = h("div", { class: "ds-lengths-box" }, this.bars.svg, this.label);
-    scrub(this.bars.svg, (share, _, event) => this.bars.pick(share, (at) => onPick(at, event)));
   }
 
   draw(rounds, current, tau) {

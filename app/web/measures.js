@@ -143,10 +143,11 @@ export function tauWords({ tau, low, high }) {
 
 /** Stage times of every round, stacked: draft, build, verify, commit. */
 export class Timeline {
+  /** onPick(round, event) when its bar is pressed, or drawn over. */
   constructor(onPick) {
     const parts = STAGES.map((name) => `part ${name}`),
       about = { role: "img", "aria-label": "Stage times of every round" };
-    this.bars = new RoundBars("ds-timeline", parts, TALL, about);
+    this.bars = new RoundBars("ds-timeline", parts, TALL, onPick, about);
     this.top = h("span", { class: "ds-timeline-top" });
     this.stages = new StageBar();
     const words = "without observing and drawing; ⋯ Save… writes them for Perfetto";
@@ -165,10 +166,6 @@ export class Timeline {
       this.box,
       this.stages.element,
     );
-    this.bars.svg.addEventListener("click", ({ clientX }) => {
-      const { left, width } = this.bars.svg.getBoundingClientRect();
-      this.bars.pick((clientX - left) / width, onPick);
-    });
     new IntersectionObserver((all) => {
       this.inSight = all.at(-1).isIntersecting;
       this._draw();

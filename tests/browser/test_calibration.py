@@ -343,7 +343,7 @@ def test_a_drafter_is_diagnosed_or_stopped(visit: Open, address: str):
     expect(made.get_by_role("alert")).to_be_hidden()
     expect(rows.nth(1)).to_contain_text("layers + 1")
     cells = rows.nth(1).locator("td").all_inner_texts()
-    assert cells == ["2.50", "3.00×", "0.25", "–", "80", "fits better"]
+    assert cells == ["2.50", "3.00×", "0.400", "0.25", "–", "80", "fits better"]
     made.get_by_role("button", name="All 10 mistakes").click()
     expect(rows).to_have_count(11)
     assert rows.last.locator("th").inner_text() == "rope 8"

@@ -398,7 +398,7 @@ def test_four_methods_with_linked_nodes(visit: Open):
     from_menu(page, "Take run B out").click()
     expect(page.locator("#ds-c-scope .ds-letter").first).to_have_text("A")
     names = page.locator(".ds-run-name:visible")
-    expect(names).to_have_text(["ddtree B 16", "dart B 16", "ar"])
+    expect(names).to_have_text(["ddtree B 16", "dart B 16", "plain"])
     shared = page.locator("#ds-c-scope .ds-shared")
     expect(shared.first).to_have_text(re.compile(r"^of its nodes \d+ in B, \d+ in C$"))
     expect(page.locator("#ds-c-scope .ds-legend")).not_to_contain_text("q′")

@@ -221,7 +221,7 @@ def test_a_method_of_one_s_own_stands_in_the_panel(browser: Browser, own_address
     expect(page.get_by_label("Builder", exact=True)).to_have_count(0)
     expect(page.get_by_label("note")).to_have_count(0)
     run(page, "hello")
-    expect(page.locator(".ds-about")).to_contain_text("mine.py")
+    expect(page.locator(".ds-about")).to_contain_text("mine")
     page.context.close()
 
 

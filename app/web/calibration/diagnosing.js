@@ -23,7 +23,7 @@ export class DiagnosisCard {
     this.method = choice("Drafter to diagnose", [], () => {});
     this.said = banner();
     this.found = h("div", { class: "ds-below", "aria-live": "polite" });
-    const start = button("Diagnose", { class: "ds-button" }, () => this._begin()),
+    const start = button("Diagnose", {}, () => this._begin()),
       head = [h("h2", {}, "Diagnose a drafter"), this.method, start],
       about = h("p", { class: "ds-soft ds-tell" }, ABOUT);
     this.element = card("Diagnosis", head, about, this.work.element, this.said, this.found);
@@ -78,7 +78,7 @@ function signatures({ configured, mistakes }) {
   const ordered = [...mistakes].sort((one, other) => other.gain - one.gain),
     place = h("div", { class: "ds-table" }),
     draw = (some) => place.replaceChildren(sheetOf(configured, some)),
-    all = button(`All ${ordered.length} mistakes`, { class: "ds-button" }, () => {
+    all = button(`All ${ordered.length} mistakes`, {}, () => {
       draw(ordered);
       all.remove();
     }),
@@ -93,12 +93,16 @@ function sheetOf(configured, mistakes) {
     each.name,
     number(each.tau),
     ratio(each === configured ? null : each.ratio),
+    number(each === configured ? null : each.gain, 3),
     ...depths.map((_, at) => shortNumber(each.tvd[at])),
     each.places,
     each.better ? "fits better" : each.unchanged ? "changes nothing" : "",
   ];
-  const accepted = ["accepted", "accepted tokens, as a multiple of the configuration's"],
-    places = ["places", "a mistake stays at those that rule it out"],
-    heads = ["Wired", ["τ", "of the chain of best tokens"], accepted, ...depths, places, "verdict"];
+  const there = "at the same places",
+    accepted = ["accepted", `accepted tokens, as a multiple of the configuration's ${there}`],
+    nearer = ["nearer", `mean TVD less than the configuration's ${there}`],
+    places = ["places", "a mistake stays at those that rule it out: its τ and TVD are of these"],
+    tau = ["τ", "of the chain of best tokens"],
+    heads = ["Wired", tau, accepted, nearer, ...depths, places, "verdict"];
   return sheet("Signatures of mistakes", heads, [configured, ...mistakes].map(line));
 }

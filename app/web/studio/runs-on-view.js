@@ -53,7 +53,7 @@ export class RunsOnView {
     if (panes.length === 1 && !panes[0].feed.run) return this.open([ticket]);
     if (panes.some((pane) => pane.feed.ticket === ticket)) return;
     if (panes.length >= places) {
-      const full = `${panes.length} runs are on view: take one out (×) to add another`;
+      const full = `${panes.length} runs are on view: take one out (⋯) to add another`;
       return this.hear.complain(full);
     }
     this.hear.complain("");
