@@ -13,7 +13,7 @@ export class Background {
     Object.assign(this, { source, title, hear, turns: new Turns() });
     this.words = h("span", {});
     this.bar = h("i", {});
-    this.act = button("Stop", { class: "ds-button" }, () => this._pressed());
+    this.act = button("Stop", {}, () => this._pressed());
     this.element = h(
       "p",
       { class: "ds-tell ds-row ds-background", role: "status", hidden: true },

@@ -67,7 +67,7 @@ function placeLine(told, byPath) {
   const mark = h("i", { class: "mark" }),
     track = h("span", { class: "ds-place-track", "aria-hidden": "true" }, mark);
   mark.style.left = `${(100 * (told.place - 1)) / Math.max(1, told.nodes - 1)}%`;
-  return h("p", { class: "ds-place-line" }, words, track);
+  return h("p", {}, words, track);
 }
 
 // ── path: Π q ──────────────────────────────────────────────────────────────────────────────────

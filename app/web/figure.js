@@ -152,7 +152,6 @@ export class Figure {
             `the figure ${title}`,
             () => this._picture(),
             () => fileName(title),
-            "ds-small",
           ),
       savers(title, () => this.records, this.source),
     ]);

@@ -16,7 +16,6 @@ export class Permalink {
     this.button = button(
       "Link",
       {
-        class: "ds-button",
         "aria-label": "Copy a link to this view",
         title: "Copy a link to this round and node",
         "data-stays": "", // it says in its own place what came of it

@@ -46,7 +46,6 @@ export class Pane {
     this.svgButton = button(
       "SVG",
       {
-        class: "ds-button",
         disabled: true,
         "aria-label": "Save the tree as SVG",
         title: "Download this tree as SVG",

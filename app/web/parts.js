@@ -64,7 +64,7 @@ export function keyList(keys) {
 /** A dialog over the page that a press outside of it closes. */
 export function dialog(label, extra, ...parts) {
   const made = h("dialog", { class: `ds-help ${extra}`.trim(), "aria-label": label }, parts);
-  const close = button("Close", { class: "ds-button" }, () => made.close());
+  const close = button("Close", {}, () => made.close());
   made.append(h("div", { class: "ds-help-foot" }, close));
   made.addEventListener("click", (event) => event.target === made && made.close());
   return made;
@@ -101,7 +101,7 @@ export function optionsOf(options) {
 
 /** A button of a menu. */
 export function action(words, title, act) {
-  return button(words, { class: "ds-button", title }, act);
+  return button(words, { title }, act);
 }
 
 /** Everything that can be done with a thing, behind one "⋯". A press outside closes it, and so does
@@ -216,7 +216,7 @@ export function tickBox(label) {
  * that cannot be ticked without one. */
 export function compareTicked(list, lines, open) {
   const ticked = () => lines.filter(({ tick }) => tick?.checked);
-  const together = button("", { class: "ds-button", hidden: true }, () => open(ticked()));
+  const together = button("", { hidden: true }, () => open(ticked()));
   list.addEventListener("change", () => {
     const count = ticked().length;
     together.hidden = count < 2;

@@ -23,7 +23,7 @@ export class DiagnosisCard {
     this.method = choice("Drafter to diagnose", [], () => {});
     this.said = banner();
     this.found = h("div", { class: "ds-below", "aria-live": "polite" });
-    const start = button("Diagnose", { class: "ds-button" }, () => this._begin()),
+    const start = button("Diagnose", {}, () => this._begin()),
       head = [h("h2", {}, "Diagnose a drafter"), this.method, start],
       about = h("p", { class: "ds-soft ds-tell" }, ABOUT);
     this.element = card("Diagnosis", head, about, this.work.element, this.said, this.found);
@@ -78,7 +78,7 @@ function signatures({ configured, mistakes }) {
   const ordered = [...mistakes].sort((one, other) => other.gain - one.gain),
     place = h("div", { class: "ds-table" }),
     draw = (some) => place.replaceChildren(sheetOf(configured, some)),
-    all = button(`All ${ordered.length} mistakes`, { class: "ds-button" }, () => {
+    all = button(`All ${ordered.length} mistakes`, {}, () => {
       draw(ordered);
       all.remove();
     }),

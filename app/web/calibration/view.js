@@ -93,7 +93,7 @@ export class Calibration {
 
   _build(element) {
     const about = "calibration.parquet or .csv, as the command calibrate writes it",
-      opens = { class: "ds-button ds-opens", title: about },
+      opens = { class: "ds-opens", title: about },
       open = opener("Open a calibrate result…", opens, (file) => this._open(this.send(file)));
     const spring = h("span", { class: "ds-spring" }),
       soft = { class: "ds-soft", role: "status", hidden: true };

@@ -25,7 +25,6 @@ export class Card {
     this.differ = button(
       "≠ next",
       {
-        class: "ds-differ",
         title: "Next place where the acceptance differs (d)",
         "aria-label": "Next place where the acceptance differs",
       },

@@ -83,7 +83,6 @@ export class GraphCard {
           "the draft graph",
           () => wholeTree(this.tree),
           () => `draftscope-${this.whole ? "calibrated-graph" : `graph-call-${this.call + 1}`}`,
-          "ds-small",
         ),
         saveButton("DOT", dot, () => this._dot()),
       ]),

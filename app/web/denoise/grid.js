@@ -38,9 +38,9 @@ export class BlockGrid {
   _card() {
     const name = () => `draftscope-block-${this.run.name.toLowerCase()}`,
       draw = () => picture(this.svg),
-      save = menu("Save the grid", [pictureButtons("this grid", draw, name, "ds-small")]);
+      save = menu("Save the grid", [pictureButtons("this grid", draw, name)]);
     this.save = save.querySelector("summary");
-    this.heading = h("h2", {});
+    this.heading = h("h2", { class: "ds-cut" });
     this.note = h("p", { class: "dn-note" });
     return h(
       "section",

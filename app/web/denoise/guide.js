@@ -24,7 +24,7 @@ export class Guide {
       play: () => player.toggle(),
       live: () => player.live(),
     });
-    this.heading = h("h2", { class: "dn-place" });
+    this.heading = h("h2", { class: "dn-place ds-cut" });
     this.tiles = h("div", { class: "ds-tiles dn-tiles" });
     this.scrub = scrubber("Denoising step", (to) => player.go(to));
     this.same = h("p", { class: "dn-same", role: "status" });

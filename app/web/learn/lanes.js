@@ -1,7 +1,7 @@
 // Texts as boxes: one per pass or per round, and the rows of the KV cache.
 
 import { onShown } from "../address.js";
-import { h } from "../dom.js";
+import { button, h } from "../dom.js";
 
 const PASS = 240,
   FIRST = 500; // milliseconds that a pass is shown, and before the first
@@ -73,7 +73,7 @@ export function race(side) {
  * the end. */
 export function clock(side) {
   const rows = side.rows.map((row) => lane(row.name, row.groups, "rounds"));
-  const again = h("button", { type: "button", class: "ds-again" }, "Play again");
+  const again = button("Play again", {}, () => play());
   const last = Math.max(...side.rows.map((row) => row.ends.at(-1)));
   const show = (now) => {
     for (const [at, row] of side.rows.entries()) {
@@ -96,13 +96,12 @@ export function clock(side) {
     show(0);
     requestAnimationFrame(tick);
   };
-  again.addEventListener("click", play);
   if (window.matchMedia("(prefers-reduced-motion: reduce)").matches) show(last);
   else {
     show(0);
     onShown(rows[0], play, true); // on a phone it stands below the words
   }
-  return [...rows, h("p", { class: "ds-clock-foot" }, again)];
+  return [...rows, h("p", {}, again)];
 }
 
 /** Rows of the KV cache: the prompt's, what the pass wrote, and what stays. */

@@ -71,7 +71,6 @@ export function matrix(side, link) {
         "this mask",
         () => picture(grid),
         () => fileName("attention mask"),
-        "ds-small",
       ),
     ),
   ];

@@ -49,7 +49,6 @@ export class LessonTree extends TreeView {
         "this tree",
         () => picture(this.svg),
         () => fileName(`${this.called} ${this.spec.title}`.trim()),
-        "ds-small",
       ),
     );
     this.frameBox = h("div", { class: "ds-lesson-tree" }, this.element, this.title, this.tools);

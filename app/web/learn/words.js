@@ -11,7 +11,7 @@ export function paragraphs(texts) {
  * command that makes its run. */
 export function onward({ command }, open) {
   if (!open) return h("p", { class: "ds-onward" }, "To follow along: ", h("code", {}, command));
-  const link = (words, own) => button(words, { class: "ds-button" }, () => open(own));
+  const link = (words, own) => button(words, {}, () => open(own));
   const both = [link("Follow along in Run", false), link("Your own prompt", true)];
   return h("div", { class: "ds-onward" }, both);
 }

@@ -185,7 +185,7 @@ export class Results {
     new ResizeObserver(() => this._drawPicture()).observe(this.picture);
     const draw = () => savedScatter(this.picture, this.shown),
       called = () => fileName(`methods ${this.setting.textContent}`);
-    this.save = menu("Save the picture", pictureButtons("this picture", draw, called, "ds-small"));
+    this.save = menu("Save the picture", pictureButtons("this picture", draw, called));
     this.head = h("tr", {});
     this.lines = h("tbody", {});
     const about = { class: "ds-results", "aria-label": "All methods" };

@@ -24,15 +24,13 @@ export function saveButton(words, attributes, save) {
 
 /** A button for each form of a picture: draw() makes it, at once or later, name() calls it, `what`
  * says it: "this grid". */
-export function pictureButtons(what, draw, name, look = "ds-button") {
-  const forms = Object.keys(FORMS).map((form) =>
-    saveButton(
-      form,
-      { class: look, title: `Save ${what} as ${form}`, "aria-label": `Save ${what} as ${form}` },
-      async () => savePicture(form, await draw(), name()),
-    ),
-  );
-  return [...forms, paperButton(look)];
+export function pictureButtons(what, draw, name) {
+  const made = (form) => {
+    const title = `Save ${what} as ${form}`,
+      about = { class: "ds-small", title, "aria-label": title };
+    return saveButton(form, about, async () => savePicture(form, await draw(), name()));
+  };
+  return [...Object.keys(FORMS).map(made), paperButton("ds-small")];
 }
 
 /** Buttons that save numbers as files, in a row. records() gives the numbers; `source` is the

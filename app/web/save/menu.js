@@ -21,7 +21,6 @@ export class SaveMenu {
     this.button = button(
       "Save…",
       {
-        class: "ds-button",
         disabled: true,
         "aria-haspopup": "dialog",
         "aria-label": "Save or export",
@@ -50,7 +49,7 @@ export class SaveMenu {
             ),
           ]
         : []),
-      this._line("Pictures", paperButton("ds-button")),
+      this._line("Pictures", paperButton()),
       ...(pane.source.export
         ? Object.entries(FILES).map(([words, forms]) =>
             this._line(
@@ -95,7 +94,7 @@ export class SaveMenu {
   }
 
   _act(words, act) {
-    return button(words, { class: "ds-button" }, async () => {
+    return button(words, {}, async () => {
       this.said.textContent = "…";
       try {
         await act();

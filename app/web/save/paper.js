@@ -71,9 +71,9 @@ function ground([x, y, width, height]) {
 let panel = null;
 
 /** Opens the choice, which every picture that is saved from then on follows. */
-export function paperButton(look) {
+export function paperButton(look = "") {
   const about = {
-    class: `${look} ds-paper`,
+    class: `ds-paper ${look}`,
     "aria-haspopup": "dialog",
     title: "On what ground and how wide pictures are saved",
   };

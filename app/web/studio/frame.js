@@ -61,8 +61,7 @@ export class Frame {
 /** The heading above a tree of a comparison. */
 function headOf(pane, part) {
   const { letter } = pane,
-    entry = (words, label, title, act) =>
-      button(words, { class: "ds-button", "aria-label": label, title }, act);
+    entry = (words, label, title, act) => button(words, { "aria-label": label, title }, act);
   const kept = "Download this run as .jsonl.gz";
   const save = entry("Trace", `Save trace ${letter}`, kept, () => pane.saveTrace());
   const files = [pane.svgButton, pane.menu.button, ...(pane.source.save ? [save] : [])];

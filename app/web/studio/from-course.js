@@ -34,7 +34,7 @@ export function fillFromCourse(studio, { filling, chapter, own, presented }) {
     if (title) onShown(title, arrived, true);
   };
   line.dataset.chapter = chapter;
-  line.append(button("Back to the course", { class: "ds-button" }, back));
+  line.append(button("Back to the course", {}, back));
   document.querySelector(".ds-from-course")?.remove();
   document.getElementById(`${prefix}-panel`).before(line);
   let opened = false;

@@ -37,8 +37,7 @@ export class Toolbar {
   }
 
   _tools(studio) {
-    const toggle = (words, title, act) =>
-        button(words, { class: "ds-button", "aria-pressed": "false", title }, act),
+    const toggle = (words, title, act) => button(words, { "aria-pressed": "false", title }, act),
       trees = (act) => () => studio.look.trees(act);
     this.run = tool(
       "⟷",

@@ -1,9 +1,9 @@
 // The results of a setting at every budget: τ, the speed that may be expected, and how long its
 // rounds are. The server describes the figures; here are only the settings that are kept.
 
-import { button, h, plural, shortNumber } from "../dom.js";
+import { h, plural, shortNumber } from "../dom.js";
 import { Figure } from "../figure.js";
-import { card, opener } from "../parts.js";
+import { action, card, opener } from "../parts.js";
 
 const KEPT = 6; // settings kept at most
 
@@ -33,21 +33,20 @@ export class Curves {
   }
 
   _tools() {
-    const act = (words, title, to) => button(words, { class: "ds-button", title }, to);
     const keep = (settings) => {
       this.keep(settings);
       this.said.textContent = `${plural(this.kept.length, "curve")} kept`;
     };
     this.said = h("span", { class: "ds-unseen", role: "status" });
-    const pin = act("Keep this curve", "Keep it to compare with the next setting", () =>
+    const pin = action("Keep this curve", "Keep it to compare with the next setting", () =>
       keep([...this.kept, ...(this.setting ? [this.setting] : [])]),
     );
-    this.forget = act("Forget kept curves", "Leave only this setting's", () => {
+    this.forget = action("Forget kept curves", "Leave only this setting's", () => {
       keep([]);
       pin.focus(); // this button is gone
     });
     this.forget.hidden = true;
-    const every = act(
+    const every = action(
       "All methods",
       "Draw every method's curve, as it comes, beside this setting",
       () => keep(this.methods.filter(({ method }) => method !== this.setting?.method)),

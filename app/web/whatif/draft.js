@@ -69,7 +69,7 @@ export class DraftCard {
   }
 
   _tools(source) {
-    const table = { class: "ds-button", "aria-pressed": "false", title: "The nodes as a table" };
+    const table = { "aria-pressed": "false", title: "The nodes as a table" };
     this.flip = button("Table", table, () => {
       this.tabulate(!this.tabular);
       this.hear.moved();
@@ -89,7 +89,6 @@ export class DraftCard {
           "this tree",
           () => wholeTree(this.tree),
           () => fileName(`what-if ${this.hear.name()}`),
-          "ds-small",
         ),
         save("dot", "DOT"),
         save("graphml", "GraphML"),

@@ -79,7 +79,7 @@ class WhatIf {
   _build(element) {
     const spring = () => h("span", { class: "ds-spring" });
     const opens = {
-      class: "ds-button ds-opens",
+      class: "ds-opens",
       title: "A .safetensors file of the command collect",
     };
     const open = opener("Open a collected text…", opens, (file) =>
