@@ -13,7 +13,14 @@ import torch
 
 from analysis.experiments import audit, distribution
 from analysis.experiments.audit import Margin, Mismatch, Plain, first_difference, tie_bound
-from analysis.experiments.bench import Timing, Workload, _schedule, rows, with_baselines
+from analysis.experiments.bench import (
+    Timing,
+    Workload,
+    _FirstToken,
+    _schedule,
+    rows,
+    with_baselines,
+)
 from analysis.experiments.roofline import AttentionShape
 from analysis.experiments.variants import Variant
 from core.decoding.decode import Decoder
@@ -364,3 +371,8 @@ def test_ratios_to_generate_are_to_its_own_pace_and_only_greedily_it_keeps_the_t
     assert row.decoding == (2 / 0.5 + 2 / 1.0) / 2  # the first token is the prompt's own
     assert theirs.keeps_text and row.keeps_text
     assert not rows(timings, (other,), RunRequest("", temperature=1.0))[0].keeps_text
+    first = _FirstToken()
+    first.put("the prompt")
+    assert not first.at
+    first.put("its token")
+    assert first.at

@@ -352,5 +352,5 @@ def test_the_form_leaves_the_order_to_the_model_unless_it_is_told():
         "prompt": "p", "tokens": 1, "graph": 10, "length": 64, "block": 0, "ahead": OWN_AHEAD,
         "temperature": 0, "seed": 0,
     }  # fmt: skip
-    assert [each.ahead for each in denoising_of(form)] == [None, None]
+    assert [(each.graph, each.ahead) for each in denoising_of(form)] == [("10", None), (None, None)]
     assert [each.ahead for each in denoising_of(form | {"ahead": 0})] == [0, 0]

@@ -15,7 +15,7 @@ import gradio as gr
 from app.studio.components import form_above_view
 from app.studio.forms import options_value, run_form
 from app.studio.methods import MAX_PROMPT, NONE, OWN, MethodChoice, Methods, requests
-from app.studio.requested import denoising_of
+from app.studio.requested import denoising_of, said_of
 from app.studio.tabs.whatif import knob
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -107,6 +107,7 @@ def test_options_that_differ_are_in_the_request():
     (request,) = made(Methods.of(), options={"candidates": 8.0, "siblings": 16, "beam": 3})
     assert request.method == "treeflash" and request.options == (("candidates", 8),)
     assert (request.budget, request.max_new_tokens, request.temperature) == (64, 8, 0.0)
+    assert said_of(RunRequest("why?", seed=3)) == {"prompt": "why?", "seed": 3}
     assert find_method(request.method).resolve(dict(request.options))["candidates"] == 8
 
 

@@ -204,7 +204,14 @@ def test_the_numbers_of_chapters_4_to_6_are_those_of_their_round(
     assert places == [start + depth for depth in depths]
     assert told["p"] == pytest.approx(math.exp(record.target_probs.log_p[end]))
     assert told["place"] == start + depths[end] and told["level"] == depths.count(depths[end])
-    _, told = verdict.the_walk(shipped)
+    scenes, told = verdict.the_walk(shipped)
+    visits = [each.side["lists"][0]["items"] for each in scenes if each.section == "visit"]
+    assert len(visits) == len(path) - 1
+    assert all(items[0]["mark"] == "chosen" for items in visits)  # drafted, and the target's best
+    (side,) = (each.side for each in scenes if each.section == "noise")
+    terms = [row["terms"][1] for row in side["lists"][0]["rows"]]
+    likeliest = record.target_probs.top_ids[0][: len(terms)].tolist()
+    assert terms == [round(g, 2) for g in steps.noise(verdict.SEEDS[0], start + 1, likeliest)]
     log_q = record.log_q_after(end, record.verdict.bonus)
     assert told["rank"] == record.wanted_rank and told["q"] == pytest.approx(math.exp(log_q))
     assert told["odds"] == pytest.approx(math.exp(draft.scores[end] + log_q))

@@ -240,8 +240,8 @@ def test_how_much_of_a_text_the_head_covers():
         in remark.text
     )
     assert "20.0% of p" in remark.text
-    (remark,) = covered(torch.tensor([0, 0]), mean_p, used)
-    assert "They cover 6 of the text's 10 tokens" in remark.text and "50.0% of p" in remark.text
+    (remark,) = covered(torch.tensor([0, 0]), mean_p, used, whose="the texts'")
+    assert "They cover 6 of the texts' 10 tokens" in remark.text and "50.0% of p" in remark.text
     (remark,) = covered(None, mean_p, used, dead=(0, 3))
     assert (
         "drafts 4 of the target's tokens (not counting 2 near zero). They cover 4 of" in remark.text

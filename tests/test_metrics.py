@@ -481,6 +481,8 @@ def test_pairs_are_of_one_text_and_the_difference_is_plain():
 
     assert row.texts == 5 and row.difference == pytest.approx(tau(x) - tau(y))
     assert row.low <= row.difference <= row.high
+    sums = pd.DataFrame({"sum": [6.0], "count": [2]})
+    assert comparison.paired(sums, sums)["better"] == 0
     pd.testing.assert_frame_equal(comparison.compare(tables), comparison.compare(tables))
     assert acceptance.tau(tables)["over"].tolist() == ["prompts", "prompts"]
     assert row.same == 0  # fakes write other texts
@@ -545,7 +547,7 @@ def test_methods_that_write_other_texts_are_told():
     alike = [replace(run, rounds=same[p].rounds) if p < 3 else run for p, run in enumerate(others)]
     tables = Tables.of([*same, *alike])
     (row,) = (found := comparison.compare(tables)).to_dict("records")
-    assert (row["texts"], row["same"]) == (5, 3)
+    assert (row["texts"], row["same"], row["beginnings"]) == (5, 3, 0)
     assert any("wrote the same text in 3 of 5" in said for said in PAIRED.below(tables, found))
 
 

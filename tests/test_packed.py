@@ -382,6 +382,8 @@ def test_a_missing_table_and_a_null_in_a_text_are_said(call, folder, tmp_path, m
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "x.runs.parquet").write_bytes(b"")
     assert not packed.is_pack(tmp_path / "other")
+    words = pa.chunked_array([pa.array(["pruned", "of another version"]).dictionary_encode()])
+    assert packed._values("stop", words).isna().tolist() == [False, True]
 
 
 def test_a_run_that_the_part_does_not_have_is_refused(call, folder, tmp_path):

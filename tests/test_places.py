@@ -205,6 +205,8 @@ def test_a_sort_that_is_a_little_worse_is_not_named():
     traces = {"a": trace(good, "maths"), "b": trace(less, "chat", "mine")}
     shares = by_kind(Tables.of(traces), "tag").set_index("tag")
     assert shares["acceptance_high"]["chat"] < 0.95 and findings(Tables.of(traces)).empty
+    few = [chain(n, n, 3 if n % 5 > 1 else 0, 1) for n in range(60)]  # 0.74 to 0.87
+    assert findings(Tables.of(traces | {"b": trace(few, "chat", "mine")})).empty
 
 
 def test_a_calibration_curve_tells_how_far_and_which_way_q_is_off():

@@ -19,9 +19,11 @@ from analysis.measures.tables import Tables
 from core.errors import UserError
 from core.rounds.causes import Cause
 from core.rounds.round import Times
+from core.traces import distributions
 from core.traces.reader import read_trace
 from core.traces.record import Recorder
 from tests import toys
+from tests.small_rounds import small_round
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "record.md").read_text("utf-8"), re.S)
@@ -194,6 +196,20 @@ def test_what_is_no_round_is_one_sentence(tmp_path, said):
     assert not read_trace(tmp_path / "a.jsonl").complete  # and what was written is kept
 
 
+def test_what_q_gives_nothing_is_not_covered_however_few_tokens_there_are():
+    p, q = np.array([[0.1, 0.2, 0.3, 0.4]]), np.array([[0.5, 0.5, 0, 0]])
+    probe = distributions._probe(p.repeat(2, 0), q.repeat(2, 0), np.array([2, -1]))
+    assert probe.coverage[0].tolist() == pytest.approx([0.1, *[0.3] * 15])
+    assert probe.rank_q.tolist() == [0, -1] and probe.tvd[0] == pytest.approx(0.7)
+
+
+def test_no_depth_behind_an_unknown_q_is_probed():
+    record, p = small_round(), np.full((6, 50), 1 / 50)
+    q = p.copy()
+    q[record.verdict.path[1]] = np.nan
+    assert len(distributions.with_measures(record, p, q).probe.tvd) == 1
+
+
 def test_of_tokens_with_one_q_the_first_listed_alone_is_the_best(tmp_path):
     """A smoothed count, or logits of 16 bits, gives several tokens the same q."""
     q = np.full((2, 40), 1 / 40)
@@ -256,6 +272,7 @@ def test_a_loop_in_torch_hands_over_its_tensors(tmp_path):
     ("told", "says"),
     [
         ({"q": np.full((2, 6), 1 / 6)}, "is of 8 tokens and q of 6"),
+        ({"q": [[1.5, -0.5, *[0] * 6]] * 2}, "its least value -0.5"),
         ({"tokens": [7, 4, 9]}, "has token 9, and its p is of 8 tokens"),
         ({"tokens": [7.0, 4, 6]}, "not a whole number"),
         ({"bonus": None}, "not a whole number"),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import fields, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -242,6 +243,12 @@ def test_a_curve_over_several_texts_is_that_of_each_text_together(simulate: Asks
     for name in ("fibonacci", "train-journey"):
         found = [simulate["simulate"](question | {"file": name, "budget": b}) for b in (1, 64)]
         own[name] = {run["budget"]: run for run in found}
+        assert len(simulate["about"]({"file": name})["text"]) == found[0]["tokens"]
+    starts = own["fibonacci"][64]["starts"]
+    assert starts == [0, *accumulate(own["fibonacci"][64]["lengths"])][:-1]
+    for at, index in ((starts[2] - 1, 1), (starts[2], 2)):
+        found = simulate["simulate"](question | {"budget": 64, "place": at})
+        assert found["round"]["index"] == index
     more = ["train-journey", "fibonacci", "train-journey"]  # each counts once
     figure = simulate["curve"](question | {"more": more})["figures"]["tau"]
     line = next(trace for trace in figure["data"] if "hovertext" in trace)

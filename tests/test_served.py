@@ -13,6 +13,7 @@ from analysis.engines.served import read_served
 from analysis.engines.trees import write_trees
 from analysis.measures.counts import by_place, sentences, strip
 from app.cli import main
+from app.report.counted import sheets
 from core.errors import UserError
 from core.traces.reader import read_trace
 from tests.engine_answers import BENCH, DUMP, FRAGMENTS, LLAMA, PROFILE, SGLANG, STUDIO, VLLM, trees
@@ -95,6 +96,7 @@ def test_fragments_tell_who_wrote_each_token(tmp_path):
     found = read_served(lines(tmp_path, FRAGMENTS))
     assert (found.engine, found.rounds, found.accepted, found.tokens) == ("LM Studio", 4, 5, 10)
     assert found.histogram == (1, 2, 0, 1) and found.drafted is None
+    assert [row[2] for row in list(sheets(found))[1].rows] == ["25.0%", "50.0%", "0.0%", "25.0%"]
     assert read_served(written(tmp_path, FRAGMENTS)) == found
     cut = read_served(lines(tmp_path, FRAGMENTS[:-1]))
     assert (cut.rounds, cut.accepted) == (4, 5)

@@ -221,6 +221,10 @@ def test_scores_draw_texts_anew_and_count_repeats_as_one_text():
     assert nothing.tau is None and nothing.low != nothing.low
     sampled = replace(plan, terms=replace(plan.terms, temperature=1.0))
     assert scores(sampled, [row | {"temperature": 1.0} for row in rows])[1].texts == 4
+    rows[7] |= {"method": "dflash+sampled-chain", "options": '{"classic": true}'}
+    written = [row | {"token_ids": [row["seed"]], "temperature": 1.0} for row in rows]
+    told = [row["same_as_plain"] for row in with_same_as_plain(written)]
+    assert told == [None, None, *[True] * 5, None]
 
 
 # ── the plan ─────────────────────────────────────────────────────────────────────────────────────
@@ -428,7 +432,7 @@ def test_a_trace_that_is_broken_or_another_s_is_made_again(call, words, whole, t
     damaged = [out / "traces" / name for name in names[:4]]
     damaged[0].write_bytes(damaged[0].read_bytes()[:-200])  # no footer
     damaged[1].write_bytes(b"")
-    damaged[2].write_bytes((out / "traces" / names[5]).read_bytes())
+    damaged[2].write_bytes((out / "traces" / names[3]).read_bytes())
     damaged[3].unlink()
     (out / "results.parquet").unlink()
     code, _, err = call(*words(out))

@@ -92,8 +92,10 @@ def diagnose(
     assert drafter is not None  # it has info
     drafted = None if drafter.covered is None else drafter.covered.ids
 
+    first, every = ("the first text's", "the texts'") if len(prompts) > 1 else ("the text's",) * 2
+
     def alive(found: Alive) -> None:
-        seen = covered(drafted, found.mean_p, found.used, file.dead)
+        seen = covered(drafted, found.mean_p, found.used, file.dead, first)
         hear([Remark(False, found.sentence), *seen])
 
     layers = kept.layers if kept is not None else None
@@ -101,7 +103,7 @@ def diagnose(
     who = repr((method, sorted((options or {}).items())))
     parts = (language, drafter, prompts, plan, expected, who, kept, alive)
     found = WiringProbe(*parts).run(report)
-    seen = covered(drafted, found.mean_p, found.used, file.dead)
+    seen = covered(drafted, found.mean_p, found.used, file.dead, every)
     return Diagnosis(method, found, file.remarks, tuple(seen))
 
 

@@ -357,13 +357,18 @@ def _config(config: Any, language: Language, embedding: Tensor | None) -> Iterat
 
 
 def covered(
-    ids: Tensor | None, mean_p: Array, used: Array, dead: Sequence[int] = ()
+    ids: Tensor | None,
+    mean_p: Array,
+    used: Array,
+    dead: Sequence[int] = (),
+    whose: str = "the text's",
 ) -> list[Remark]:
     """How much of the target's text a drafter can draft: a fact of both, and no verdict.
 
     ids     int64 [C], the tokens that it drafts; None: all
     mean_p  [V], the mean of p over a text's places; ``used`` [V]: how often each token is in it
     dead    rows of the head that are near zero: they count as not covered
+    whose   which text's or texts' tokens they are, in words
     """
     if ids is None and not dead:
         return [Remark(False, "it drafts every token of the vocabulary")]
@@ -374,8 +379,8 @@ def covered(
     left_out = f" (not counting {len(dead)} near zero)" if dead else ""
     never = "" if ids is None else "; the others are never drafted"
     text = (
-        f"it drafts {len(every)} of the target's tokens{left_out}. They cover {hits} of the "
-        f"text's {n} tokens ({share(hits / max(1, n))}, 95 % interval {share(low)} to "
+        f"it drafts {len(every)} of the target's tokens{left_out}. They cover {hits} of "
+        f"{whose} {n} tokens ({share(hits / max(1, n))}, 95 % interval {share(low)} to "
         f"{share(high)}) and {share(float(mean_p[some].sum()))} of p{never}"
     )
     return [Remark(False, text)]
