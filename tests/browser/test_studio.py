@@ -233,7 +233,7 @@ def test_settings_float_over_the_page_and_enter_starts(visit: Open):
 
 def test_the_page_opens_on_a_good_round_with_its_settings_in_the_form(visit: Open):
     page = visit()
-    expect(title(page)).to_contain_text("3 accepted")
+    expect(title(page)).to_contain_text("3 of 64 nodes accepted")
     expect(page.locator(PROMPT)).to_have_value(re.compile("drink enough water"))
     expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 64")
     said = page.locator("#ds-panel .ds-about q")

@@ -65,7 +65,7 @@ def test_one_opens_and_two_are_compared(visit: Open, files: TraceFiles):
     expect(group).to_contain_text(f"DART, B = 16 · {tau}")
     group.get_by_role("button", name="onerror").click()
     expect(state(page)).to_have_text("trace")
-    expect(page.locator(".ds-about:visible")).to_contain_text("ar")
+    expect(page.locator(".ds-about:visible")).to_contain_text("plain")
     opened = next(file.name for file in files.files if HOSTILE in file.label)
     expect(page).to_have_url(f"{page.url.split('#')[0]}#trace={opened}&round=1")
     _compare(page)
