@@ -8,13 +8,14 @@ The page's *Rounds* writes the same forms (``app/web/rounds/formats.js``); the t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 TableForm = Literal["markdown", "latex"]
 
 # A link that would become one by itself is broken up, too.
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~#&$!@]|:(?=//))|(www)(?=\.)", re.IGNORECASE)
+_LINES = re.compile(r"[\r\n]+")
 _LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "{}$&#_%"}
     | {
@@ -41,7 +42,14 @@ _LATEX = str.maketrans(
 
 
 def _markdown_text(text: str) -> str:
-    return _MARKDOWN.sub(lambda at: f"\\{at[1]}" if at[1] else f"{at[2]}\\", text)
+    flat = _LINES.sub(" ", text)
+    return _MARKDOWN.sub(lambda at: f"\\{at[1]}" if at[1] else f"{at[2]}\\", flat)
+
+
+def _latex_line(cells: Iterable[str]) -> str:
+    line = " & ".join(_LINES.sub(" ", cell).translate(_LATEX) for cell in cells)
+    # behind the \\ of the line before, these would be its arguments
+    return f"{'{}' if line[:1] in ('[', '*') else ''}{line} \\\\\n"
 
 
 def _columns(heads: Sequence[str]) -> list[int]:
@@ -60,10 +68,7 @@ def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequenc
 def _latex(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]) -> str:
     columns = _columns(heads)
     sides = "".join("l" if heads[at] in left else "r" for at in columns)
-    head, *lines = (
-        f"{' & '.join(line[at].translate(_LATEX) for at in columns)} \\\\\n"
-        for line in (heads, *rows)
-    )
+    head, *lines = (_latex_line(line[at] for at in columns) for line in (heads, *rows))
     body = f"\\hline\n{head}\\hline\n{''.join(lines)}\\hline\n"
     return f"\\begin{{tabular}}{{{sides}}}\n{body}\\end{{tabular}}\n"
 

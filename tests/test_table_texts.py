@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.table_texts import FORMS
+from app.table_texts import FORMS, TableForm
 
 PASTED = json.loads((Path(__file__).parent / "pasted.json").read_text("utf-8"))
 CASES = [(form, *case) for form, cases in PASTED.items() for case in cases]
@@ -17,6 +17,12 @@ def test_a_cell_is_written_as_the_page_writes_it(form: str, text: str, cell: str
     made = FORMS[form.lower()](["word"], [[text]], ["word"])
     end = f"| {cell} |\n" if form == "Markdown" else f"{cell} \\\\\n\\hline\n\\end{{tabular}}\n"
     assert made.endswith(f"\n{end}")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_cell_stays_in_its_line(form: TableForm):
+    whole, broken = (FORMS[form](["a"], [[cell]], []) for cell in ("a b", "a\r\nb"))
+    assert broken == whole
 
 
 def test_columns_keep_their_sides_and_a_bar_is_left_out():

@@ -117,7 +117,7 @@ def _line(name: str, file: TraceFile, trace: Trace) -> dict[str, Any]:
     return {
         "name": name,
         "label": visible(file.label, LABEL),
-        "method": visible(shown_name(str(header.method))),
+        "method": visible(shown_name(header.method)),
         "budget": budget(header),
         "temperature": temperature(header),
         "tau": numbers["tau"],

@@ -46,7 +46,7 @@ def title_of(header: Header) -> str:
     if is_denoising(header.method):
         return visible(run_title(header.settings))
     found, size = built_in(header.method), budget(header)
-    title = found.title if found else shown_name(str(header.method))
+    title = found.title if found else shown_name(header.method)
     return visible(title if size is None else f"{title}, B = {size}")
 
 

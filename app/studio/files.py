@@ -195,9 +195,9 @@ def _cell(value: object) -> Any:
     return value if isinstance(value, (bool, int, float, str)) else None
 
 
-def _file(method: object, name: str, kind: str, data: bytes) -> FileJson:
+def _file(method: str, name: str, kind: str, data: bytes) -> FileJson:
     """The file's name begins with the method's."""
-    begin = plain_name(file_name(str(method)))
+    begin = plain_name(file_name(method))
     encoded = base64.b64encode(data).decode("ascii")
     return {"name": f"draftscope-{begin}-{name}", "type": kind, "data": encoded}
 

@@ -285,7 +285,7 @@ def run_line(ticket: object, run: StudioRun) -> dict[str, Any]:
         "follows": run.reading == BEING_WRITTEN,
         "rounds": len(run.rounds),
         "file": visible(run.file, 60) if run.file else "",
-        "method": visible(shown_name(str(run.method))),
+        "method": visible(shown_name(run.method)),
         "budget": budget(run.header) if run.header else None,
         "temperature": temperature(run.header) if run.header else None,
         "prompt": flowing(run.header.prompt_text if run.header else "", 120),
@@ -303,7 +303,7 @@ def called(run: StudioRun) -> str:
 
 def setting(run: StudioRun) -> str:
     """A run's method and budget: ddtree B 64."""
-    method = visible(shown_name(str(run.method)), 40)
+    method = visible(shown_name(run.method), 40)
     size = budget(run.header) if run.header else None
     return f"{method} B {size}" if size else method
 

@@ -52,7 +52,7 @@ def header_view(header: Header) -> dict[str, Any]:
     settings |= sampling if isinstance(sampling, dict) else {}
     own = run_facts(header) if is_denoising(header.method) else {}
     return own | {
-        "method": visible(shown_name(str(header.method))),
+        "method": visible(shown_name(header.method)),
         "budget": budget(header),
         "settings": [[visible(str(k)), visible(str(v))] for k, v in settings.items()],
         "model": visible(str(header.model.get("name", "")), 120),

@@ -53,7 +53,8 @@ function latexText(text) {
 }
 
 function latexTable(rows, columns) {
-  const line = (cells) => `${cells.join(" & ")} \\\\\n`;
+  // Behind the \\ of the line before, [ and * would be its arguments.
+  const line = (cells) => `${cells.join(" & ").replace(/^(?=[[*])/, "{}")} \\\\\n`;
   const sides = columns.map(({ kind }) => (kind === "number" ? "r" : "l")).join("");
   return [
     `\\begin{tabular}{${sides}}\n\\hline\n`,
