@@ -36,6 +36,8 @@ from tests.browser.steps import (
     choose,
     free_port,
     from_menu,
+    holding,
+    let_go,
     open_file,
     open_form,
     run,
@@ -204,8 +206,12 @@ def test_a_walk_s_end_is_explained(replay: Open):
 def test_settings_float_over_the_page_and_enter_starts(visit: Open):
     page = visit()
     settings, prompt = page.locator("#ds-settings"), page.locator(PROMPT)
+    with holding(page, "why") as held:
+        page.reload()
     settle(page)
     place = page.locator(".ds-canvas").bounding_box()
+    let_go(page, held)  # a sentence that arrives moves nothing, nor do settings
+    expect(page.locator(".ds-why-line")).to_contain_text("pruned by the budget")
     expect(settings).to_be_hidden()
     page.locator("#ds-open-settings").click()
     expect(settings).to_be_visible()
