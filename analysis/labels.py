@@ -185,7 +185,7 @@ def _setting(header: Header) -> dict[str, str]:
 def budget(header: Header) -> int | None:
     """The draft budget, where it decides what is drafted."""
     told = header.settings.get("budget"), header.drafter.get("depths")
-    return deciding_budget(header.method, *told)
+    return deciding_budget(header.method, *told, chain=header.drafter.get("chain") is True)
 
 
 def _version(header: Header) -> str:

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -39,14 +39,18 @@ def read_lines(path: Path, most: float = math.inf) -> list[tuple[int, str]]:
     bytes.
     """
     try:
-        with reading(path), open_regular(path) as file:
-            if os.fstat(file.fileno()).st_size > most:
-                raise UserError(f"{path} is larger than {most / 2**20:.0f} MiB")
-            text = io.TextIOWrapper(file, "utf-8-sig").read()
+        text = io.TextIOWrapper(io.BytesIO(_data(path, most)), "utf-8-sig").read()
     except UnicodeDecodeError:
         raise WrongKind(f"{path} is not UTF-8 text", path) from None
     lines = ((number, line.strip()) for number, line in enumerate(text.split("\n"), 1))
     return [(number, line) for number, line in lines if line]
+
+
+def _data(path: Path, most: float) -> bytes:
+    with reading(path), open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise UserError(f"{path} is larger than {most / 2**20:.0f} MiB")
+        return file.read()
 
 
 def csv_rows(path: Path, most: float) -> list[dict[str, Any]]:
@@ -64,18 +68,38 @@ def csv_rows(path: Path, most: float) -> list[dict[str, Any]]:
             else row for row in rows]  # fmt: skip
 
 
-def json_values(path: Path) -> Iterator[tuple[Any, str]]:
-    """Every value in a JSON file or its list, or one a line in a .jsonl file, and what to call it.
+def json_values(
+    path: Path, cut: Callable[[str], object] | None = None
+) -> Iterator[tuple[Any, str]]:
+    """Every value in a JSON file or its list, or one a line, and what to call it.
+
+    cut  hears of a last line that was cut off, as of a program that was killed, and is left out;
+         None: it is refused
 
     Raises UserError, one sentence, for what is not JSON.
     """
-    if path.suffix == ".jsonl":
-        for n, line in read_lines(path, MAX_BYTES):
-            yield parse_json(line, f"{path}, line {n}"), f"{path}, line {n}"
-        return
-    value = read_json(path)
-    for n, each in enumerate(value if isinstance(value, list) else [value], 1):
-        yield each, f"{path}, response {n}" if isinstance(value, list) else str(path)
+    if path.suffix != ".jsonl":
+        try:
+            value = read_json(path)
+        except WrongKind:
+            if path.suffix == ".json":
+                raise
+        else:
+            for n, each in enumerate(value if isinstance(value, list) else [value], 1):
+                yield each, f"{path}, response {n}" if isinstance(value, list) else str(path)
+            return
+    data = _data(path, MAX_BYTES)
+    lines = [(n, line) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
+    for n, line in lines:
+        place = f"{path}, line {n}"
+        try:
+            value = parse_json(line, place)
+        except WrongKind:
+            if cut is None or n == lines[0][0] or data.endswith(b"\n") or n < lines[-1][0]:
+                raise
+            cut(f"Line {n}, the last, is cut off: it is left out.")
+            return
+        yield value, place
 
 
 def read_samples(path: Path, most: float = math.inf) -> list[Sample]:

@@ -258,11 +258,16 @@ def test_audit_command_ends_0_when_lossless(capsys, folders):
     assert [x["temperature"] for x in lines] == [0, 0, 1, 1] and all(x["same"] for x in lines)
 
 
-def test_audit_runs_once_what_no_budget_decides(capsys, folders):
-    words = ["audit", "dflash", "--prompt", "hi", "--max-new-tokens", "8", "--budget", "2", "32"]
-    assert main(options(folders, *words, "64", "--temperature", "0")) == 0
-    cut, whole, _ = capsys.readouterr().out.splitlines()
-    assert cut.startswith("dflash B=2  greedy") and whole.startswith("dflash      greedy")
+def test_audit_runs_once_what_no_budget_decides(capsys, folders, tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(
+        'from core.methods.method import Method\nMETHOD = Method("", "dflash", "chain", 8)\n'
+    )
+    for name, method in (("dflash", "dflash"), ("own", str(own))):
+        words = ["audit", method, "--prompt", "hi", "--max-new-tokens", "8", "--budget", "2", "32"]
+        assert main(options(folders, *words, "64", "--temperature", "0")) == 0
+        cut, whole, _ = capsys.readouterr().out.splitlines()
+        assert cut.startswith(f"{name} B=2  greedy") and whole.startswith(f"{name}      greedy")
 
 
 def test_audit_command_ends_1_when_a_token_differs(capsys, folders, monkeypatch):

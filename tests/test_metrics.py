@@ -600,15 +600,17 @@ def test_a_temperature_that_is_not_told_is_not_called_greedy():
 
 
 def test_a_label_names_no_budget_that_decides_nothing():
-    runs = [fake_trace(method, budget=b) for method in ("dflash", "ar") for b in (4, 16, 64)]
-    deep = [replace(t, header=replace(t.header, drafter={"depths": 7})) for t in runs]
+    methods = ("dflash", "ar", "mine.py")
+    runs = [fake_trace(method, budget=b) for method in methods for b in (4, 16, 64)]
+    told = {"depths": 7, "chain": True}
+    deep = [replace(t, header=replace(t.header, drafter=told)) for t in runs]
     assert list(Tables.of(deep).labels.values()) == [
-        "dflash B=4",
-        "dflash",
-        "dflash",
+        *("dflash B=4", "dflash", "dflash"),
         *3 * ["plain"],
+        *("mine B=4", "mine", "mine"),
     ]
-    assert list(Tables.of(runs).labels.values()) == [*3 * ["dflash"], *3 * ["plain"]]
+    untold = ["mine B=4", "mine B=16", "mine B=64"]
+    assert list(Tables.of(runs).labels.values()) == [*3 * ["dflash"], *3 * ["plain"], *untold]
 
 
 def test_labels_tell_apart_what_differs_and_nothing_else_and_are_short():

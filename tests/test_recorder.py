@@ -26,6 +26,7 @@ from core.rounds.draft import Draft
 from core.rounds.round import Round, Verdict, new_tokens
 from core.traces.reader import read_trace
 from tests import recorder_fakes as fakes
+from tests.bench import advised, recorder
 from tests.pretend_gpu import HERE, INDEXED, MOVES, OnGPU, gpu, is_new
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -631,6 +632,15 @@ def test_the_trace_format_is_packed_and_not_copied(tmp_path):
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     assert read_trace(tmp_path / "a.jsonl").rounds[0].committed == (4, 8)
+
+
+def test_its_benches_say_in_one_sentence_that_vllm_is_missing(monkeypatch, capsys):
+    monkeypatch.setattr(recorder, "PYTHON", "missing/python")
+    monkeypatch.setattr(sys, "argv", ["bench"])
+    for main in (recorder.main, advised.main):
+        with pytest.raises(SystemExit, match="2"):
+            main()
+        assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_the_roots_of_all_requests_of_a_step_hang_from_nothing():

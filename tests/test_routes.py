@@ -271,6 +271,21 @@ def test_a_curve_over_several_texts_is_that_of_each_text_together(simulate: Asks
             simulate["curve"](question | {"method": method, "more": ["train-journey"]})
 
 
+def test_each_setting_that_is_kept_has_its_curve_named_or_not(simulate: Asks):
+    question = {"file": "fibonacci", "method": "ddtree", "options": {}, "name": "mine"}
+    static = {"method": "dflash+static"}
+    kept = [
+        question,
+        static,
+        {"method": "dart", "options": {"decay": 2}},
+        static | {"name": "mine"},
+    ]
+    for asked, own in ((question, "mine"), (question | {"name": None}, "ddtree")):
+        figure = simulate["curve"](asked | {"kept": [asked, *kept[1:]]})["figures"]["tau"]
+        drawn = {line["name"] for line in figure["data"] if "hovertext" in line}
+        assert drawn >= {own, "dflash+static", "dart, decay 2"} and len(drawn) == 4, drawn
+
+
 def test_every_drafter_of_the_examples_has_an_estimate_and_every_method_its_knobs(simulate: Asks):
     about = simulate["about"]({"file": "fibonacci"})
     for method in about["methods"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -89,6 +90,29 @@ def test_a_dump_of_verifications_is_read_in_order(tmp_path):
     assert (found.drafted, found.accepted, found.tau) == (12, 5, 2.25)
     assert found.order == (((1, 3), (0, 3), (3, 3), (1, 3)),) and found.exact
     assert found.notes == ("2 of 6 steps are replays or drafted nothing: τ is of the others.",)
+
+
+def test_of_a_dump_that_was_cut_off_all_whole_lines_are_read(tmp_path):
+    whole, half = "\n".join(map(json.dumps, DUMP)), '{"n_draft": 3, "n_acc'
+    for name in ("dump.jsonl", "dump.log"):
+        path = tmp_path / name
+        path.write_text(whole)
+        expected = read_served(path)
+        path.write_text(f"{whole}\n{half}")
+        found = read_served(path)
+        assert found.notes == ("Line 5, the last, is cut off: it is left out.",)
+        assert replace(found, notes=()) == expected and expected.rounds == 4
+        for wrong in (f"{half}\n{whole}", f"{whole}\n{half}\n", half):
+            path.write_text(wrong)
+            with pytest.raises(UserError, match=r"is not JSON|holds no counts"):
+                read_served(path)
+
+
+def test_more_accepted_tokens_than_the_text_has_are_told(tmp_path):
+    short = VLLM | {"usage": {"completion_tokens": 4}}
+    (said,) = read_served(lines(tmp_path, [VLLM, short])).notes
+    assert said.startswith("1 response accepted more tokens than the text has")
+    assert not read_served(lines(tmp_path, [VLLM, VLLM])).notes
 
 
 def test_fragments_tell_who_wrote_each_token(tmp_path):

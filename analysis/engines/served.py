@@ -20,6 +20,7 @@ from analysis.engines.lines import left_out, read_lines_of_counts
 from analysis.engines.profile import NAME, Profile
 from analysis.engines.steps import is_item, of_items
 from analysis.measures.counts import Counts, Served, by_length, reached, summed
+from analysis.numbers import plural
 from core.declared import BadField, Count, Share, read
 from core.errors import UserError, WrongKind, reading
 from core.lines import open_regular
@@ -38,7 +39,8 @@ def read_served(path: Path) -> Counts:
 
     Raises UserError, one sentence, for a file that holds none, or in another form.
     """
-    values = _responses_if_json(path)
+    cut = list[str]()
+    values = _responses_if_json(path, cut)
     if values is None:
         records, kind, notes = read_lines_of_counts(path)
     elif (one := of_items(values)) is not None:
@@ -49,25 +51,28 @@ def read_served(path: Path) -> Counts:
         kind = "profile" if profile else "response"
     if not records:
         raise UserError(f"{path} holds no response")
-    counts = summed(records, kind, notes)
+    counts = summed(records, kind, [*cut, *notes])
     if counts.tau is None and counts.accepted_of_drafted is None and not counts.by_depth:
         few = "no draft was verified" if counts.rounds == 0 else "some count of all is missing"
         raise UserError(f"{path} tells neither accepted of drafted tokens nor τ: {few}")
     return counts
 
 
-def _responses_if_json(path: Path) -> list[tuple[Any, str]] | None:
-    """The responses of a file that is named as JSON, or is JSON; None: it is text."""
+def _responses_if_json(path: Path, cut: list[str]) -> list[tuple[Any, str]] | None:
+    """The responses of a file that is named as JSON, or begins with one; None: it is text. ``cut``
+    gets a sentence on a last line that was cut off."""
+    values = json_values(path, cut.append)
     if path.suffix in (".json", ".jsonl"):
-        return list(json_values(path))
+        return list(values)
     with reading(path), open_regular(path) as file:
-        start = file.read(64).lstrip()[:1]
-    if start not in (b"{", b"["):
-        return None
-    try:
-        return list(json_values(path))
-    except UserError:  # a log's line may begin so
-        return None
+        start = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    first = None
+    if start in (b"{", b"["):
+        with suppress(UserError):  # a log's line may begin so
+            first = next(values, None)
+    if first is not None and isinstance(first[0], dict) and holds_counts(first[0]):
+        return [first, *values]
+    return None
 
 
 def holds_counts(value: dict[str, Any]) -> bool:
@@ -90,7 +95,14 @@ def _each(values: Sequence[tuple[Any, str]], path: Path) -> tuple[list[Served], 
             wrong.append(why)
     if wrong and not records:
         raise wrong[0]
-    return records, left_out([str(why) for why in wrong], "response")
+    notes = left_out([str(why) for why in wrong], "response")
+    told = [(each.accepted or 0, each.tokens) for each in records if each.tokens is not None]
+    if more := sum(accepted > tokens for accepted, tokens in told):
+        notes.append(
+            f"{plural(more, 'response')} accepted more tokens than the text has: its end cut a "
+            "draft off, or these are counts of another text."
+        )
+    return records, notes
 
 
 def _one(value: Any, where: str, path: Path) -> Served:

@@ -358,7 +358,7 @@ def of_texts(
     """Simulated on collected texts: every size with its own rounds, so nothing is assumed."""
     simulations = [Simulation(each, method, options) for each in collections]
     chosen = find_method(method)
-    chain = chosen.builder_info is not None and chosen.builder_info.chain
+    chain = chosen.is_chain
     deepest = max(each.limits.max_depth for each in simulations)
     drafts = Drafts(chain, deepest if chain else MAX_BUDGET)
     sizes = tuple(choose(drafts))

@@ -207,7 +207,7 @@ def _ended_by_depth(cost: Cost, stage: Stage) -> bool:
         method = find_method(cost.method)
     except UserError:
         return False
-    builder, drafter = method.builder_info, method.drafter_info
-    if builder is None or not builder.chain or drafter is None or drafter.checkpoint is None:
+    drafter = method.drafter_info
+    if not method.is_chain or drafter is None or drafter.checkpoint is None:
         return False
     return stage.rows == round(stage.rows)

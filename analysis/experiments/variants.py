@@ -57,7 +57,7 @@ def variants_of(
         if method.drafter_info is None:
             made.append(Variant(shown_name(name), name))
             continue
-        if method.builder_info is not None and method.builder_info.chain:
+        if method.is_chain:
             made.append(Variant(shown_name(name), name, method.budget, options=pairs))
             continue
         for size in budgets:

@@ -44,8 +44,9 @@ def main(args: Options) -> int:
 
     requests = _requests(args, prompts_of(args, PROMPTS))
     engine = common.load_engine(args, [requests[0].method])
-    drafter = engine.load(requests[0].resolved.chosen).drafter
-    requests = _apart(requests, drafter.max_depth if drafter else 0)
+    chosen = requests[0].resolved.chosen
+    drafter = engine.load(chosen).drafter
+    requests = _apart(requests, drafter.max_depth if drafter else 0, chosen.method.is_chain)
     from analysis.experiments.audit import audit
 
     findings, width = [], max(len(_name(request)) for request in requests)
@@ -75,11 +76,11 @@ def _requests(args: Options, prompts: Sequence[str]) -> list[RunRequest]:
     return requests
 
 
-def _apart(requests: Sequence[RunRequest], depth: int) -> list[RunRequest]:
+def _apart(requests: Sequence[RunRequest], depth: int, chain: bool) -> list[RunRequest]:
     """Leave out repeats: a budget that decides nothing for a drafter of this depth becomes None."""
     return list(
         dict.fromkeys(
-            replace(each, budget=deciding_budget(each.method, each.budget, depth))
+            replace(each, budget=deciding_budget(each.method, each.budget, depth, chain))
             for each in requests
         )
     )

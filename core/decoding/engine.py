@@ -229,7 +229,7 @@ class Engine:
             "layers": list(drafter.layers),
         }
         if chosen.name.endswith(".py"):
-            return found | {"sha256": own_digest(chosen.name)}
+            return found | {"sha256": own_digest(chosen.name), "chain": chosen.method.is_chain}
         folder = self._folder(info)
         if folder is None:
             return found

@@ -361,6 +361,11 @@ class Method:
             return find_builder(self.builder)
         return self.builder if isinstance(self.builder, BuilderInfo) else None
 
+    @property
+    def is_chain(self) -> bool:
+        """Whether its builder says that it drafts a chain."""
+        return self.builder_info is not None and self.builder_info.chain
+
     @cached_property
     def drafter_options(self) -> tuple[Option, ...]:
         info = self.drafter_info

@@ -96,15 +96,20 @@ def split(name: str) -> tuple[str, str]:
     return (base, weights) if weights and built_in(base) is not None else (name, "")
 
 
-def deciding_budget(name: str, budget: object, depths: object = None) -> int | None:
+def deciding_budget(
+    name: str, budget: object, depths: object = None, chain: bool = False
+) -> int | None:
     """A run's draft budget where it decides what is drafted; None for plain decoding, and for a
-    chain that its drafter's depth ends. ``depths``: that depth; None: it is taken to end it."""
+    chain that its drafter's depth ends.
+
+    depths  that depth; None: it is taken to end it
+    chain   whether a method of a file drafts a chain; a listed method's name tells that
+    """
     method = built_in(split(name)[0])
     if type(budget) is not int or (method is not None and method.drafter is None):
         return None
-    builder = method.builder_info if method is not None else None
     cut = isinstance(depths, int) and budget < depths
-    return None if builder is not None and builder.chain and not cut else budget
+    return None if (chain or (method is not None and method.is_chain)) and not cut else budget
 
 
 def listed() -> dict[str, Method]:

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from app.cli import main as app
-from tests.bench.recorder import export, in_vllm
+from tests.bench.recorder import export, in_vllm, options
 
 LONGEST = 7
 
@@ -42,11 +42,7 @@ class Pace:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="the advised draft length beside the fastest")
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], help="requests at once")
-    parser.add_argument("--tokens", type=int, default=48)
-    parser.add_argument("--repeats", type=int, default=5)
-    args = parser.parse_args()
+    args = options("the advised draft length beside the fastest", tokens=48, repeats=5)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         export(folder)

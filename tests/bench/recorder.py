@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -30,11 +31,7 @@ PYTHON = os.environ.get("DRAFTSCOPE_VLLM", str(ROOT / ".venv-vllm/bin/python"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="the recorder in a step of vLLM on a CPU")
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], help="requests at once")
-    parser.add_argument("--tokens", type=int, default=24)
-    parser.add_argument("--repeats", type=int, default=15)
-    args = parser.parse_args()
+    args = options("the recorder in a step of vLLM on a CPU", tokens=24, repeats=15)
     with tempfile.TemporaryDirectory() as name:
         export(Path(name))
         measured = in_vllm("steps.py", Path(name), 3, args, recorded=True)
@@ -45,6 +42,18 @@ def main() -> None:
         for way, steps in ways.items():
             if way != "off":
                 print(f"  {way:8} {line(np.array(steps), off)}")
+
+
+def options(description: str, tokens: int, repeats: int) -> argparse.Namespace:
+    """Read the command line. Without vLLM's Python it ends here, with one sentence."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], help="requests at once")
+    parser.add_argument("--tokens", type=int, default=tokens)
+    parser.add_argument("--repeats", type=int, default=repeats)
+    args = parser.parse_args()
+    if shutil.which(PYTHON) is None:
+        parser.exit(2, "DRAFTSCOPE_VLLM must name the Python of an environment that has vLLM\n")
+    return args
 
 
 def export(folder: Path) -> None:

@@ -69,9 +69,18 @@ def with_modules(page: Page, at: str = "", style: str = "", more: str = "") -> P
     return page
 
 
-# Everything that follows from a new size of the window has been drawn.
-FRAMES = """() => new Promise((done) =>
-  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))"""
+def frames(rest: int) -> str:
+    """A wait in script for two frames and ``rest`` milliseconds.
+
+    A browser without a screen seldom stops drawing frames; nothing else ends this wait then.
+    """
+    return f"""() => new Promise((done) => {{
+      requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, {rest})));
+      setTimeout(done, 10000);
+    }})"""
+
+
+FRAMES = frames(50)  # everything that follows from a new size of the window has been drawn
 
 
 def asks(request: Request, name: str) -> bool:

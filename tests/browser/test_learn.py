@@ -21,7 +21,16 @@ from app.learn.course import course
 from app.learn.words import plain
 from app.page_files import css
 from app.studio.tabs import learn as tab
-from tests.browser.steps import FRAMES, PROMPT, Open, from_menu, modules_at, watch, with_modules
+from tests.browser.steps import (
+    FRAMES,
+    PROMPT,
+    Open,
+    frames,
+    from_menu,
+    modules_at,
+    watch,
+    with_modules,
+)
 from tests.timing import usually
 
 pytestmark = pytest.mark.browser
@@ -399,8 +408,9 @@ def test_nothing_overflows(learn: Open, lessons: dict[str, Any], width: int):
 
 # Every step on a phone, after a press on the button that leads to it: the buttons' place, where its
 # words begin, boxes that are not in sight of their tree, and whether q and p are drawn.
-WALKED = """async () => {
-  const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 10)));
+WALKED = (
+    f"async () => {{ const drawn = {frames(10)};"
+    + """
   const next = document.querySelector("[aria-label='Step after']"), out = [];
   for (let steps = 0; steps < 300; steps++) {
     await drawn();
@@ -432,6 +442,7 @@ WALKED = """async () => {
     next.click();
   }
 }"""
+)
 
 
 @pytest.mark.parametrize("width, height", usually(((360, 740),), ((390, 844), (360, 740))))
@@ -471,8 +482,9 @@ def test_a_lesson_s_buttons_are_whole_below_a_long_text_in_large_letters(learn: 
 
 
 # Steps of the studio's course of which a part is out of sight.
-CUT = """async () => {
-  const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)));
+CUT = (
+    f"async () => {{ const drawn = {frames(10)};"
+    + """
   const parts = [".ds-lesson-text", ".ds-lesson-side", ".ds-chapters", ".ds-side-figure .label"];
   const cut = (e) => e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1;
   const box = (e) => e.getBoundingClientRect();
@@ -496,6 +508,7 @@ CUT = """async () => {
   }
   return out;
 }"""
+)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import math
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -87,10 +88,10 @@ class Setting(OfFile, frozen=True):
     options: dict[str, Any] | None = None
 
     def with_fields_of(self, other: Setting) -> Setting:
-        """This setting with whatever the other one states."""
+        """This setting with the other one's name and whatever else that one states."""
         stated = {name: getattr(other, name) for name in Setting.__struct_fields__}
         stated = {name: value for name, value in stated.items() if value is not None}
-        return msgspec.structs.replace(self, **stated)
+        return msgspec.structs.replace(self, **(stated | {"name": other.name}))
 
 
 class Simulate(Setting, frozen=True):
@@ -264,12 +265,13 @@ class Simulations:
         """τ of every budget of this setting and of those kept, and the speed that may be expected
         of this one."""
         simulation, cost = self._simulation(question), self._cost(question.cost)
-        others = [each for each in question.kept if each is not None]
         settings: dict[str, Setting] = {_called(question): question}
-        for each in others[:KEPT]:
-            settings.setdefault(_called(each), question.with_fields_of(each))
+        for each in [each for each in question.kept if each is not None][:KEPT]:
+            kept = question.with_fields_of(each)
+            if kept not in settings.values():
+                settings[_free(_called(kept), settings)] = kept
         curves = {name: self._runs(self._simulation(each)) for name, each in settings.items()}
-        runs, texts = curves[_called(question)], self._texts(question)
+        runs, texts = next(iter(curves.values())), self._texts(question)
         over = {name: self._over(each, texts) for name, each in settings.items()} if texts else None
         with self._lock:
             found = speeds(simulation, runs, cost or example_cost(self._examples, simulation))
@@ -293,7 +295,7 @@ class Simulations:
         for name, file in files.items():
             prompt = visible(file.header.prompt_text, 40)
             title = _titled(name) if name in self._shipped() else prompt
-            found[title if title not in found else f"{title} ({len(found) + 1})"] = name
+            found[_free(title, found)] = name
         return found
 
     def _over(self, question: Setting, texts: Mapping[str, str]) -> Frame:
@@ -329,8 +331,15 @@ def _run_json(run: SimulatedRun) -> dict[str, Any]:
 
 
 def _called(question: Setting) -> str:
-    """Return the page's name for a setting."""
-    return "this setting" if question.name is None else visible(question.name, 80)
+    """Return the page's name for a setting; where it gives none, the method and its options."""
+    options = (f"{name} {value}" for name, value in (question.options or {}).items())
+    return visible(question.name or ", ".join([str(question.method), *options]), 80)
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """Return the name, or the first number of it that is not taken."""
+    numbered = (f"{name} ({n})" for n in count(2))
+    return name if name not in taken else next(each for each in numbered if each not in taken)
 
 
 def _header(simulation: Simulation, budget: int) -> Header:
