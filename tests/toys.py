@@ -328,7 +328,7 @@ def _text_so_far(sampling: Sampling, prompt: tuple[int, ...], family: str) -> li
 
 
 def _guesses(sampling: Sampling, prompt: tuple[int, ...], family: str) -> list[int]:
-    """What ``plain`` wrote when ``golden/plain.json`` was made: right or not, it only saves time."""
+    """The text that ``golden/plain.json`` has: where it is right it saves time, and no more."""
     name = next((name for name, rule in RULES.items() if rule == sampling), "")
     return _written().get(f"{family} {name}", []) if prompt == PROMPT else []
 
