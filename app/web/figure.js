@@ -3,8 +3,9 @@
 // stylesheet, `var(--ds-…)`, until they are drawn.
 
 import { namesApart } from "./apart.js";
+import { briefOf, painted, recordsOf, seriesOf } from "./described.js";
 import { button, h, say, shortNumber, unbroken, withInterval } from "./dom.js";
-import { choice, menu, optionsOf, sheet } from "./parts.js";
+import { choice, folding, menu, optionsOf, sheet } from "./parts.js";
 import { pictureButtons, savers } from "./save/buttons.js";
 import { fileName } from "./save/files.js";
 import { wideFor } from "./save/paper.js";
@@ -19,7 +20,6 @@ const SMALLER = 10 / 12; // and no smaller than this, 7 points
 const LOW = { usual: 230, causes: 290 }; // pixels: a narrow one is so high, for its legend
 const NONE = "rgba(0, 0, 0, 0)";
 const TYPE = 12; // pixels: the type that a description is written for
-const SIZES = new Set("size width thickness standoff xshift l r t b".split(" "));
 const CLOSE = { rootMargin: "300px" }; // how far out of sight a figure is drawn
 
 let script = null;
@@ -51,39 +51,6 @@ function followTheme(figure) {
   theme.observe(document.body, { attributes: true, attributeFilter: ["class"] });
 }
 
-/** A description with the colours that the stylesheet's names have, and its type, marks and margins
- *  `times` as large. */
-export function painted(value, colourOf, times = 1, name = "") {
-  if (name === "meta") return value;
-  if (Array.isArray(value)) return value.map((each) => painted(each, colourOf, times, name));
-  if (value && typeof value === "object")
-    return Object.fromEntries(
-      Object.entries(value).map(([key, each]) => [key, painted(each, colourOf, times, key)]),
-    );
-  if (typeof value === "number") return SIZES.has(name) ? value * times : value;
-  const colour = typeof value === "string" && /^var\((--ds-[a-z0-9-]+)\)$/.exec(value);
-  return colour ? colourOf(colour[1]) : value;
-}
-
-/** The series that are shown: those of the choice, with their points. */
-export function seriesOf({ data }, chosen) {
-  return data
-    .map(({ meta }) => meta)
-    .filter((meta) => meta?.points?.length && (!meta.choice || meta.choice === chosen));
-}
-
-/** The numbers as records, a line each. */
-export function recordsOf(series, { x, y, places }) {
-  return series.flatMap(({ name, points }) =>
-    points.map(({ x: at, y: value, ...rest }) => ({
-      series: name,
-      [x]: places.length ? places[at] : at,
-      [y]: value,
-      ...rest,
-    })),
-  );
-}
-
 export class Figure {
   /** source: the server's functions where it can make a Parquet file; `tablesOnly`: it has no
    *  script that draws. onPick({key, name, x}) when a bar is pressed. onChoose(): somebody chose
@@ -103,15 +70,12 @@ export class Figure {
     this.list.hidden = true;
     this.listed = listed;
     this.tools = h("span", { class: "ds-plot-tools" }, this.list);
-    this.element = h(
-      "figure",
-      { class: "ds-figure waiting", "aria-busy": "true" },
-      h("figcaption", {}, this.title, h("span", { class: "ds-spring" }), this.tools),
-      this.says,
-      this.box,
-      this.tableBox,
-      this.note,
-    );
+    this.brief = h("small", { class: "ds-brief ds-cut ds-soft" });
+    const spring = h("span", { class: "ds-spring" }),
+      head = h("figcaption", {}, this.title, this.brief, spring, this.tools),
+      about = { class: "ds-figure waiting", "aria-busy": "true" },
+      parts = [head, this.says, this.box, this.tableBox, this.note];
+    this.element = folding(h("figure", about, parts), head);
     new ResizeObserver(() => this.again()).observe(this.box);
     if (lazy) new IntersectionObserver((all) => this._sight(all.at(-1)), CLOSE).observe(this.box);
   }
@@ -168,6 +132,7 @@ export class Figure {
     const { meta } = this.json.layout;
     this.series = seriesOf(this.json, entry);
     this.records = recordsOf(this.series, meta);
+    this._sum();
     this._tabulate(meta);
     this.again();
   }
@@ -176,7 +141,12 @@ export class Figure {
   ring(points, words) {
     this.live = points;
     if (words) this.say(points.length ? words : "");
+    if (this.json) this._sum();
     this.again();
+  }
+
+  _sum() {
+    this.brief.textContent = briefOf(this.series, this.json, this.live);
   }
 
   say(words) {

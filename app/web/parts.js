@@ -172,6 +172,25 @@ export function card(label, head, ...body) {
   );
 }
 
+/** On a phone only the head of a place is seen, with its main number, until a press on it opens the
+ *  rest (phone.css). */
+export function folding(place, head) {
+  const about = { class: "ds-unfold", "aria-label": "Unfold", "aria-expanded": "false" },
+    others = "button:not(.ds-unfold), select, details";
+  head.append(button("", about, () => {}));
+  head.addEventListener("click", ({ target }) => {
+    if (!target.closest(others)) unfold(place, !place.classList.contains("open"));
+  });
+  place.classList.add("ds-folding");
+  return place;
+}
+
+/** Open what is folded on a phone, or fold it again. */
+export function unfold(place, isOpen = true) {
+  place.classList.toggle("open", isOpen);
+  place.querySelector(".ds-unfold").setAttribute("aria-expanded", String(isOpen));
+}
+
 /** Where cards will stand, as long as the server is asked for them. */
 export function awaited() {
   const place = () => h("section", { class: "ds-card ds-lab" });

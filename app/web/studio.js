@@ -251,7 +251,6 @@ export class Studio {
   _picked(pane, row) {
     if (!this.panes.includes(pane)) return;
     this.runs.active = pane;
-    for (const each of this.panes) each.element.classList.toggle("active", each === pane);
     if (row === undefined) return;
     this.player.pause();
     this.guide.follow = false;

@@ -246,6 +246,7 @@ def test_a_link_is_not_replaced_by_the_example(visit: Open, address: str):
 
 def test_a_menu_at_the_left_edge_opens_within_the_window(visit: Open, address: str):
     page = visit(f"{address}/#view=denoise", viewport={"width": WIDTH, "height": HEIGHT})
+    page.locator(".dn-graph h2").click()
     page.get_by_label("Save the graph", exact=True).locator("visible=true").click()
     entries = page.locator(".ds-menu[open] button")
     expect(entries.first).to_be_visible()
@@ -303,6 +304,43 @@ def test_after_each_step_the_accepted_paths_of_all_runs_are_in_sight(
             page.evaluate(FRAMES)
             assert page.evaluate(COMPARED) == [[True, True]] * count, (count, step)
         assert page.evaluate("scrollY") == 0
+
+
+def test_of_four_runs_the_sentence_is_that_of_the_one_in_hand(visit: Open, address: str):
+    runs = "code-ddtree-16,code-treeflash,code-dart,code-ar"
+    page = visit(f"{address}/#view=compare&trace={runs}", viewport={"width": 390, "height": 844})
+    said = page.locator("#ds-c-scope .ds-why-line")
+    expect(said).to_have_count(4)
+    expect(said.locator("visible=true")).to_have_count(1)
+    pane = page.locator("#ds-c-scope .ds-pane").nth(1)
+    before = pane.bounding_box()
+    pane.locator(".ds-run-name").click()
+    expect(said.nth(1)).to_be_visible()
+    expect(said.locator("visible=true")).to_have_count(1)
+    assert pane.bounding_box() == before
+
+
+FOLDED = [
+    ("denoise", 1600, ".dn-graph", ".ds-node .box"),
+    ("calibration", 2700, "figure.ds-folding:has-text('TVD by depth')", ".ds-plot .main-svg"),
+]
+
+
+@pytest.mark.parametrize(("view", "most", "place", "picture"), FOLDED)
+def test_a_long_view_is_short_and_its_pictures_are_behind_their_heads(
+    visit: Open, address: str, view: str, most: int, place: str, picture: str
+):
+    page = visit(f"{address}/#view={view}", viewport={"width": 390, "height": 844})
+    folded = page.locator(place)
+    expect(folded.locator("small:visible").first).to_contain_text(re.compile(r"\d"))
+    assert page.evaluate("document.documentElement.scrollHeight") < most
+    expect(folded.locator(picture).first).to_be_hidden()
+    unfold = folded.get_by_role("button", name="Unfold")
+    expect(unfold).to_have_attribute("aria-expanded", "false")
+    unfold.click()
+    expect(folded.locator(picture).first).to_be_visible()
+    page.set_viewport_size({"width": 1200, "height": 844})
+    expect(unfold).to_be_hidden()
 
 
 def rest(page: Page, place: Locator, across: float = 50) -> None:

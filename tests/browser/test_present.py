@@ -111,6 +111,18 @@ def test_every_view_is_presented(visit: Open, address: str, end: str, picture: s
     expect(page.locator(".ds-presenting")).to_have_count(0)
 
 
+def test_a_long_accepted_path_is_whole_where_it_nearly_has_the_room(visit: Open, address: str):
+    size = {"width": 1280, "height": 720}
+    url = f"{address}/#view=compare&trace=code-ddtree-16,code-treeflash&place=8"
+    page = visit(url, viewport=size)
+    pane = page.locator("#ds-c-scope .ds-pane").nth(1)
+    expect(pane.locator(".ds-node.accepted")).to_have_count(7)
+    page.locator("#ds-present").click()
+    expect(page.locator(".ds-presenting")).to_be_visible()
+    for box in pane.locator(".ds-node:is(.root, .accepted, .ghost) .box").all():
+        expect(box).to_be_in_viewport(ratio=0.99)
+
+
 # Words of the picture that are not wholly in it, and those on the dashed line.
 CUT = """() => {
   const picture = document.querySelector(".ds-scatter"),

@@ -203,6 +203,21 @@ def test_a_walk_s_end_is_explained(replay: Open):
     expect(page.locator(f"{NODE}.ghost.selected")).to_have_count(1)
 
 
+MOVED = """() => new Promise((done) => new PerformanceObserver((list) => done(
+  list.getEntries().flatMap(({ sources }) => sources)
+    .filter(({ node }) => node?.matches?.(".ds-stage, .ds-stage :is(.ds-picture, .ds-canvas)"))
+    .map(({ node, previousRect, currentRect }) => [node.className, previousRect.y, currentRect.y])
+)).observe({ type: "layout-shift", buffered: true }))"""
+
+
+@pytest.mark.parametrize("size", [(1400, 900), (390, 844)])
+def test_the_tree_stays_where_it_is_when_the_first_round_comes(visit: Open, size: tuple[int, int]):
+    page = visit(viewport={"width": size[0], "height": size[1]})
+    settle(page)
+    expect(page.locator(".ds-why-line:visible")).not_to_have_class(re.compile("stale"))
+    assert page.evaluate(MOVED) == []
+
+
 def test_settings_float_over_the_page_and_enter_starts(visit: Open):
     page = visit()
     settings, prompt = page.locator("#ds-settings"), page.locator(PROMPT)

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { painted, recordsOf, seriesOf } from "../../app/web/figure.js";
+import { painted, recordsOf, seriesOf } from "../../app/web/described.js";
 
 test("names of colours become the theme's colours, and sizes grow with the type", () => {
   const asked = [];

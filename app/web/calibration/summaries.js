@@ -2,7 +2,7 @@
 
 import { button, h, shortNumber, withInterval } from "../dom.js";
 import { goTo } from "../goto.js";
-import { sheet, sign } from "../parts.js";
+import { folding, sheet, sign, unfold } from "../parts.js";
 import { savers } from "../save/buttons.js";
 
 const NUMBERS = [
@@ -30,15 +30,16 @@ const ERRORS = [
 
 /** The findings of each run as a list, under its letter; each with a round to look at. */
 export function findingsOf(runs, found) {
-  return runs.map((run) => {
+  return runs.map((run, at) => {
     const own = found.findings.filter((each) => each.label === run.letter),
-      none = h("li", {}, "Nothing was drafted, so there is nothing to find.");
-    return h(
-      "section",
-      { class: "ds-findings", "aria-label": `Findings of ${run.letter}` },
-      h("h3", {}, named(run)),
-      h("ul", {}, own.length ? own.map((each) => finding(run, each)) : none),
-    );
+      none = h("li", {}, "Nothing was drafted, so there is nothing to find."),
+      brief = h("small", { class: "ds-brief ds-cut ds-soft" }, own[0]?.words),
+      head = h("header", {}, h("h3", {}, named(run)), brief),
+      list = h("ul", {}, own.length ? own.map((each) => finding(run, each)) : none),
+      about = { class: "ds-findings", "aria-label": `Findings of ${run.letter}` },
+      section = folding(h("section", about, head, list), head);
+    if (!at) unfold(section);
+    return section;
   });
 }
 

@@ -2,7 +2,7 @@
 
 import { button, h, plural, tool } from "../dom.js";
 import { answered } from "../feed.js";
-import { entry, menu } from "../parts.js";
+import { entry, folding, menu } from "../parts.js";
 import { pictureButtons, saveButton } from "../save/buttons.js";
 import { handOut, takeAnswer } from "../save/files.js";
 import { SMALLEST } from "../tree/camera.js";
@@ -45,25 +45,14 @@ export class GraphCard {
       ),
     );
     this.tools = this._tools();
-    this.element = h(
-      "section",
-      { class: "ds-card ds-stage dn-graph", "aria-label": "Draft graph" },
-      h(
-        "header",
-        {},
-        h("span", { class: "dn-tabs", role: "group", "aria-label": "Which graph" }, this.tabs),
-        this.title,
-        h("span", { class: "ds-spring" }),
-        this.tools,
-      ),
-      this.note,
-      h("div", { class: "ds-picture" }, this.tree.element, this.away),
-      h(
-        "footer",
-        { class: "ds-legend" },
-        LEGEND.map(([name, sign, words]) => entry(`box ${name}`, words, sign)),
-      ),
-    );
+    const spring = h("span", { class: "ds-spring" }),
+      tabs = h("span", { class: "dn-tabs", role: "group", "aria-label": "Which graph" }, this.tabs),
+      head = h("header", {}, tabs, this.title, spring, this.tools),
+      about = { class: "ds-card ds-stage dn-graph", "aria-label": "Draft graph" },
+      picture = h("div", { class: "ds-picture" }, this.tree.element, this.away),
+      key = LEGEND.map(([name, sign, words]) => entry(`box ${name}`, words, sign)),
+      legend = h("footer", { class: "ds-legend" }, key);
+    this.element = folding(h("section", about, head, this.note, picture, legend), head);
   }
 
   _tools() {

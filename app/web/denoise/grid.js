@@ -1,7 +1,7 @@
 // A block over time: positions across, steps down, a bracket for every model call.
 
 import { h, percent, plural, s, words } from "../dom.js";
-import { menu } from "../parts.js";
+import { folding, menu } from "../parts.js";
 import { pictureButtons } from "../save/buttons.js";
 import { picture } from "../save/picture.js";
 import { TYPE } from "../tree/camera.js";
@@ -42,13 +42,9 @@ export class BlockGrid {
     this.save = save.querySelector("summary");
     this.heading = h("h2", { class: "ds-cut" });
     this.note = h("p", { class: "dn-note" });
-    return h(
-      "section",
-      { class: "ds-card dn-card", "aria-label": "The block over time" },
-      h("header", {}, this.heading, h("span", { class: "ds-spring" }), save),
-      this.note,
-      this.element,
-    );
+    const about = { class: "ds-card dn-card", "aria-label": "The block over time" },
+      head = h("header", {}, this.heading, h("span", { class: "ds-spring" }), save);
+    return folding(h("section", about, head, this.note, this.element), head);
   }
 
   /** A run at a place of the text; undefined: there is none to show. */

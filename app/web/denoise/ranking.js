@@ -1,7 +1,7 @@
 // The ranking of masked positions behind a step, or before its call.
 
-import { button, h } from "../dom.js";
-import { bar } from "../parts.js";
+import { button, h, plural } from "../dom.js";
+import { bar, folding } from "../parts.js";
 import { savers } from "../save/buttons.js";
 
 export class RankingTable {
@@ -9,6 +9,7 @@ export class RankingTable {
   constructor(source, turned) {
     this.turned = turned;
     this.heading = h("h2", {});
+    this.brief = h("small", { class: "ds-brief ds-soft" });
     this.now = button("This step", { class: "dn-tab", "aria-pressed": "true" }, () =>
       this.turn(false),
     );
@@ -23,18 +24,13 @@ export class RankingTable {
     );
     this.words = h("p", { class: "ds-soft" });
     this.table = h("table", { class: "dn-ranking" });
-    this.element = h(
-      "section",
-      { class: "ds-card dn-side", "aria-label": "Ranking of masked positions" },
-      h("header", {}, this.heading, h("span", { class: "ds-spring" }), this.now, this.before),
-      this.words,
-      h(
-        "div",
-        { class: "dn-scroll", tabindex: 0, role: "region", "aria-label": "Ranking" },
-        this.table,
-      ),
-      savers("Ranking", () => this._records(), source),
-    );
+    const spring = h("span", { class: "ds-spring" }),
+      head = h("header", {}, this.heading, this.brief, spring, this.now, this.before),
+      about = { class: "ds-card dn-side", "aria-label": "Ranking of masked positions" },
+      scrolled = { class: "dn-scroll", tabindex: 0, role: "region", "aria-label": "Ranking" },
+      parts = [head, this.words, h("div", scrolled, this.table)],
+      files = savers("Ranking", () => this._records(), source);
+    this.element = folding(h("section", about, parts, files), head);
     this.read = false;
   }
 
@@ -68,6 +64,7 @@ export class RankingTable {
     this.heading.textContent = read
       ? "Ranking before the call"
       : `Ranking at step ${this.place + 1}`;
+    this.brief.textContent = plural(rows.length, "masked position");
     const first = count === 1 ? "one is" : `${count} are`;
     this.words.textContent = read
       ? "A draft's cᵢⱼ sets the position of rank i to its token of rank j, in this list."

@@ -10,6 +10,7 @@ import { formAbove, recallForm, triggerOf } from "../form.js";
 import { Gallery } from "../gallery.js";
 import { onKeys } from "../keys.js";
 import { News } from "../news.js";
+import { unfold } from "../parts.js";
 import { StatusLine } from "../status.js";
 import { EMPTY, emptyView, keepTickets, Shelf } from "../studio/shelf.js";
 import { GHOST } from "../tree/boxes.js";
@@ -258,6 +259,7 @@ export class DenoiseView {
       row = round && wanted !== null && tree.has(wanted) ? wanted : null;
     this.row = row;
     if (round) tree.select(row);
+    if (row !== null) unfold(this.graph.element);
     if (row === null) this.draft.close();
     else if (row === GHOST) this.draft.stop(round.ghost);
     else this.draft.show(round.nodes[row]);
@@ -275,6 +277,7 @@ export class DenoiseView {
     if (this.scope.classList.contains("nothing")) this.graph.forget();
     this.scope.classList.remove("nothing");
     this.scope.classList.toggle("pair", pair);
+    this.grids.forEach(({ card }, at) => card.classList.toggle("ds-folding", pair && !at));
     const parts = pair ? stepsPart(shown[0].steps, shown[1].steps) : undefined;
     const ended = !this.runs.some((run) => run.feed.active);
     this.guide.draw(shown, this.reach, parts, (pair && this.unlike) || [], ended);

@@ -11,7 +11,17 @@ export class RunsOnView {
     Object.assign(this, { view, places, hear });
     this.made = 0; // panes so far: the ids on a page stay apart
     this.panes = [];
-    this.active = this._add(); // the one in hand
+    this.active = this._add();
+  }
+
+  /** The pane in hand, which is marked. */
+  get active() {
+    return this.held;
+  }
+
+  set active(held) {
+    this.held = held;
+    for (const pane of this.panes) pane.element.classList.toggle("active", pane === held);
   }
 
   _add() {

@@ -20,6 +20,7 @@ const PAD = 26; // around the tree: the key stands below it
 const TIGHT = 6; // the same where a path is wider than the window
 const AXIS = 8; // all is so much lower, for the labels of the depths
 const LABELS = 20; // pixels of these labels
+const NEARLY = 0.83; // of the scale that is read from afar: enough where a path is whole then
 const FEW = 6; // columns: where fewer fit, those behind the one on view come before the roots
 
 /** The scale at which all of a tree is in sight. */
@@ -113,8 +114,10 @@ export function kept({ k, kx, x, y }, [w, hgt], points) {
  * smallest scale.
  */
 export function columned(size, room, columns, { stepX: step, height }, zoom, above, half, least) {
-  const { lead, wide, here, tall } = columns;
-  const k = pathScale(room, wide * step, Math.min(zoom, wholeScale(room, 1, tall)), least);
+  const { lead, wide, here, tall } = columns,
+    whole = (room[0] - PAD - TIGHT) / (step * wide),
+    smallest = least && whole > NEARLY * least ? Math.min(least, whole) : least;
+  const k = pathScale(room, wide * step, Math.min(zoom, wholeScale(room, 1, tall)), smallest);
   const fit = (room[0] - PAD - TIGHT) / (step * k),
     onward = fit < FEW ? Math.min(wide - fit, here - 1) : 0,
     over = Math.max(0, here + 1 - fit, onward);
