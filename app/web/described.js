@@ -42,7 +42,7 @@ export function recordsOf(series, { x, y, places }) {
  *  no names. */
 export function briefOf(series, { data, layout: { meta, xaxis, barmode } }, [ringed]) {
   const all = series.flatMap(({ name, points }) => points.map((point) => ({ name, ...point })));
-  if (!all.length || !xaxis.tickvals) return "";
+  if (!all.length || !xaxis?.tickvals) return ""; // a file without a server has no axes
   const first = Math.min(...all.map(({ x }) => x)),
     bars = barmode === "stack" ? all.filter(({ x }) => x === first) : all,
     highest = bars.reduce((most, each) => (each.y > most.y ? each : most)),
