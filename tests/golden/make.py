@@ -5,10 +5,12 @@ Only for a *new* format version, or a new file for new fields: existing files ne
 trace-v1        a toy run with everything that the first version held
 trace-v1-paths  handmade rounds with the fields that came later: offers, notes, side rows, drawn
                 tokens, and lists of a drafter that conditions on the path
+plain           what plain decoding of the toys writes: guesses, which make tests faster
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -43,6 +45,16 @@ def golden_trace() -> Trace:
     return Trace(header, tuple(toys.as_logged(r, i) for i, r in enumerate(found.rounds)), {})
 
 
+def plain_texts() -> dict[str, list[int]]:
+    return {
+        f"{family} {name}": list(toys.plain(224, rule, family=family))
+        for family in toys.FAMILIES
+        for name, rule in toys.RULES.items()
+    }
+
+
 if __name__ == "__main__":
+    rows = (f"{json.dumps(name)}: {json.dumps(text)}" for name, text in plain_texts().items())
+    (Path(sys.argv[1]) / "plain.json").write_text("{\n" + ",\n".join(rows) + "\n}\n")
     write_trace(Path(sys.argv[1]) / "trace-v1.jsonl", golden_trace())
     write_trace(Path(sys.argv[1]) / "trace-v1-paths.jsonl", small_trace())
