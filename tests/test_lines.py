@@ -199,11 +199,20 @@ def test_lines_of_two_requests_may_take_turns(tmp_path):
     """As of two slots: places are of the request's own counts, which stand further up."""
     one, places = LOGS["llama.cpp"].splitlines()
     lines = (one, one.replace("task 7", "task 8"), places, places.replace("task 7", "task 8"))
-    found = read(tmp_path, "\n".join(lines))
+    found = read(tmp_path, "\n".join(lines) + "\n")
     assert [d.accepted for d in found.by_depth] == [24, 16, 8]
     assert found.notes == ("2 log lines of 4 lines read.",)
     said = " ".join(sentences(found))
     assert "By log line" not in said  # both have one τ
+
+
+@pytest.mark.parametrize("name", ["llama.cpp's page", "SGLang"])
+def test_a_last_line_that_may_be_cut_off_is_told(name, tmp_path):
+    """A page cut after "accepted_tokens_total 1" told τ 1.10 in place of 2.20."""
+    whole = LOGS[name]
+    for text, told in ((whole, True), (whole + "\n", False), (whole + "\nother", False)):
+        notes = " ".join(read(tmp_path, text).notes)
+        assert ("The last line has no line break" in notes) == told
 
 
 def test_what_the_last_place_adds_is_no_threshold_where_some_drafts_had_no_such_place(tmp_path):

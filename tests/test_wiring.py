@@ -876,6 +876,8 @@ def test_a_verdict_is_no_surer_than_what_a_healthy_drafter_reaches():
     assert bad.short.expected_tau == pytest.approx(1 + 0.31 * (1 + 0.9 + 0.81))
     few = seen(own[:12], np.zeros((12, 3)))
     assert replace(few, expected=expected(0.5, 0.5, 0.5)).verdict == GOOD  # it may be chance
+    none = [seen(np.zeros((n, 3), bool)) for n in (12, 40)]  # 0 of 12 may be 20 % by chance
+    assert [(each.verdict, len(each.notes)) for each in none] == [(NOTHING, 0), (BAD, 1)]
 
 
 def test_mistakes_that_fit_as_well_as_the_best_are_named_beside_it():

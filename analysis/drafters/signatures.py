@@ -16,6 +16,7 @@ from analysis.drafters.mistakes import NO_FEATURES, OWN_STATE
 from analysis.drafters.trials import Trial
 from analysis.numbers import number, percent, tau
 from core.rounds.draft import Array
+from core.stats import wilson
 
 WORTH = 1.05  # times the overlap of q and p (1 − TVD) and the accepted tokens, to deserve a name
 LIVES = 0.1  # accepted tokens a place, or nothing says that it would work so
@@ -63,6 +64,12 @@ class Signature(Measured):
     def follows(self) -> float:
         """The share of places whose best token at depth 1 is right."""
         return float(self.right[:, 0].mean())
+
+    @property
+    def hardly_follows(self) -> bool:
+        """Whether that is below ``HARDLY``, and no healthy share by these places' interval."""
+        high = wilson(self.right[:, 0].sum(), len(self.right))[1]
+        return self.follows < HARDLY and bool(high < 2 * HARDLY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +197,7 @@ class Wiring:
     def verdict(self) -> str:
         """One of NAMED, BETTER, BAD, GOOD and NOTHING."""
         best = self.nearest
-        poor = self.short is not None or (best or self.configured).follows < HARDLY
+        poor = self.short is not None or (best or self.configured).hardly_follows
         if best is not None:
             return BETTER if poor else NAMED
         if self.moot:
@@ -282,7 +289,7 @@ class Wiring:
 
     def _hardly_follows(self) -> str:
         own = self.configured
-        if own.follows >= HARDLY or self.nearest is not None or self.moot:
+        if not own.hardly_follows or self.nearest is not None or self.moot:
             return ""  # a mistake with a name explains it, or the verdict says that it does not
         return (
             f"q hardly follows p: the best token at depth 1 is right at {percent(own.follows)} of "

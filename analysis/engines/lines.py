@@ -7,6 +7,7 @@ Every line is hostile: numbers are read by one strict pattern, and nothing of a 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -50,11 +51,11 @@ def read_lines_of_counts(path: Path) -> tuple[list[Served], str, list[str]]:
     Raises UserError, one sentence, for one without counts.
     """
     matched: dict[int, list[Line]] = {}
-    total = 0
-    for number, line in text_lines(path):
+    total, last = 0, (0, "")
+    for last in text_lines(path):
         total += 1
-        for n in forms_of(line):
-            matched.setdefault(n, []).append((number, line))
+        for n in forms_of(last[1]):
+            matched.setdefault(n, []).append(last)
             if len(matched[n]) > MOST_LINES:
                 raise UserError(f"{path} has more than {MOST_LINES} lines of counts: cut it")
     if not matched:
@@ -72,7 +73,15 @@ def read_lines_of_counts(path: Path) -> tuple[list[Served], str, list[str]]:
         raise UserError(f"{path}: {notes[0] if notes else 'no draft was verified yet'}")
     if form.kind == "log line":
         notes.insert(0, f"{plural(len(records), form.kind)} of {plural(total, 'line')} read.")
+    if lines[-1] == last and not _ends_with_a_break(path):
+        notes.append("The last line has no line break: if it was cut off, so are its counts.")
     return records, form.kind, notes
+
+
+def _ends_with_a_break(path: Path) -> bool:
+    with reading(path), open_regular(path) as file:
+        file.seek(-2, os.SEEK_END)
+        return b"\n" in file.read()
 
 
 def forms_of(line: str) -> list[int]:
