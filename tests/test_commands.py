@@ -38,7 +38,7 @@ def fields_of(name: str):
 
 
 def shared(field) -> tuple[str, str]:
-    """What an option is to all commands that have it."""
+    """Name and help: by these an option is the same in every command."""
     return field.name, field.metadata["help"]
 
 
