@@ -101,7 +101,7 @@ export function unmet(hash, written) {
 
 /** Say above a view what an address names in vain, quietly and until somebody does anything. */
 function note(view, sentence) {
-  const line = h("p", { class: "ds-unmet", role: "status" }),
+  const line = h("p.ds-unmet", { role: "status" }),
     away = new AbortController();
   view.after(line);
   setTimeout(() => (line.textContent = sentence)); // words of a line that is there are spoken

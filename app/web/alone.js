@@ -18,24 +18,19 @@ export class Alone {
     this.chosen = 0; // how often a round was gone to
     this.going = null; // the round that is shown as soon as its tree is here
     this.drawn = 0;
-    const range = ranging(
-      () => Math.max(0, pane.at),
-      (from, to) => rounds.select(from, to),
-    );
+    const here = () => Math.max(0, pane.at),
+      range = ranging(here, (from, to) => rounds.select(from, to));
     const onBar = (at, event) => range(at, event) || this.go(at);
     this.strip = new Strip((at, row) => this.go(at, row), range);
     this.lengths = new LengthChart(onBar);
     this.timeline = new Timeline(onBar);
     this.measures = new Measures([pane], source);
-    this.below = h("div", { class: "ds-below" }, this.timeline.element, this.measures.element);
-    this.range = h("div", { class: "ds-range", hidden: true });
+    this.below = h("div.ds-below", this.timeline.element, this.measures.element);
+    this.range = h("div.ds-range", { hidden: true });
     this.leave = tool("×", "Let go of these rounds", () => rounds.leave(), "Esc");
     this.tiles = new Tiles();
-    this.took = h("span", {
-      class: "ds-soft",
-      title: "seconds of its stages, one by one in Stages",
-    });
-    this.element = h("div", { class: "ds-guide" }, this._card());
+    this.took = h("span.ds-soft", { title: "seconds of its stages, one by one in Stages" });
+    this.element = h("div.ds-guide", this._card());
   }
 
   /** Begin with what the pane already holds. */
@@ -52,7 +47,7 @@ export class Alone {
   _card() {
     this.scrub = scrubber("Round", (to) => this.go(to));
     const title = "accepted nodes of each round, and the bonus token";
-    const chart = h("div", { class: "ds-chart", title }, this.lengths.element, this.scrub);
+    const chart = h("div.ds-chart", { title }, this.lengths.element, this.scrub);
     const about = { class: "ds-card ds-text", "aria-label": "Text and rounds" };
     return h("section", about, this.strip.element, chart, this.tiles.element, this.range);
   }

@@ -11,14 +11,14 @@ export class Background {
    *  stopped() by somebody here, again() begin what was stopped}. */
   constructor(source, title, hear) {
     Object.assign(this, { source, title, hear, turns: new Turns() });
-    this.words = h("span", {});
-    this.bar = h("i", {});
+    this.words = h("span");
+    this.bar = h("i");
     this.act = button("Stop", {}, () => this._pressed());
     this.element = h(
-      "p",
-      { class: "ds-tell ds-row ds-background", role: "status", hidden: true },
+      "p.ds-tell.ds-row.ds-background",
+      { role: "status", hidden: true },
       this.words,
-      h("span", { class: "ds-progress" }, this.bar),
+      h("span.ds-progress", this.bar),
       this.act,
     );
     this.feed = new Feed(source, {

@@ -23,8 +23,8 @@ export class RoundBars {
       const at = Math.floor(share * this.slots);
       if (at >= 0 && at < this.count) onPick(at, event);
     });
-    this.here = s("rect", { class: "here", y: 0, width: 1, height });
-    this.chosen = s("path", { class: "chosen" });
+    this.here = s("rect.here", { y: 0, width: 1, height });
+    this.chosen = s("path.chosen");
   }
 
   /** Whether these are other rounds than those that are drawn. */
@@ -68,8 +68,8 @@ export class LengthChart {
   constructor(onPick) {
     const about = { "aria-hidden": "true" };
     this.bars = new RoundBars("ds-lengths", ["accepted", "bonus"], HIGH, onPick, about);
-    this.label = h("div", { class: "ds-lengths-label" });
-    this.element = h("div", { class: "ds-lengths-box" }, this.bars.svg, this.label);
+    this.label = h("div.ds-lengths-label");
+    this.element = h("div.ds-lengths-box", this.bars.svg, this.label);
   }
 
   draw(rounds, current, tau) {
@@ -82,7 +82,7 @@ export class LengthChart {
       unit = (HIGH - 4) / tallest,
       line = HIGH - (tau ?? 0) * unit,
       d = tau ? `M0 ${line.toFixed(2)}H${Math.max(24, rounds.length)}` : "";
-    this.bars.draw(rounds, (r) => [r.accepted * unit, unit], s("path", { class: "tau", d }));
+    this.bars.draw(rounds, (r) => [r.accepted * unit, unit], s("path.tau", { d }));
     this.label.textContent = tau ? `τ ${number(tau)}` : "";
     this.label.style.top = `${Math.max(0, (line / HIGH) * 100)}%`;
   }
@@ -90,11 +90,11 @@ export class LengthChart {
 
 export class StageBar {
   constructor() {
-    this.bar = h("div", { class: "ds-stages", role: "img", "aria-label": "no round" });
-    this.key = h("div", { class: "ds-stage-key", "aria-hidden": "true" });
+    this.bar = h("div.ds-stages", { role: "img", "aria-label": "no round" });
+    this.key = h("div.ds-stage-key", { "aria-hidden": "true" });
     this.element = h(
-      "div",
-      { class: "ds-stage-box", title: "stage times of the round shown" },
+      "div.ds-stage-box",
+      { title: "stage times of the round shown" },
       this.bar,
       this.key,
     );
@@ -115,7 +115,7 @@ export class StageBar {
       });
       part.style.flexGrow = String(times[name] / total);
       this.bar.append(part);
-      this.key.append(entry(`stage ${name}`, [`${name} `, h("b", {}, duration(times[name]))]));
+      this.key.append(entry(`stage ${name}`, [`${name} `, h("b", duration(times[name]))]));
     }
   }
 }
@@ -155,7 +155,7 @@ export function timedOf({ speed, timed, rounds }) {
 
 export class Tiles {
   constructor() {
-    this.element = h("div", { class: "ds-tiles" });
+    this.element = h("div.ds-tiles");
   }
 
   draw(sum) {

@@ -13,7 +13,7 @@ export async function toClipboard(text) {
 
 /** As a browser without the clipboard's interface copies what is selected. */
 function byHand(text) {
-  const box = h("textarea", { class: "ds-unseen" });
+  const box = h("textarea.ds-unseen");
   box.value = text;
   document.body.append(box);
   box.select();

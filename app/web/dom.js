@@ -30,21 +30,30 @@ export function fill(node, attributes, children) {
       node.setAttribute(name, value === true ? "" : String(value));
     }
   }
-  for (const child of children.flat()) {
+  for (const child of children.flat(Number.POSITIVE_INFINITY)) {
     if (child === null || child === undefined) continue;
     node.appendChild(child instanceof Node ? child : document.createTextNode(String(child)));
   }
   return node;
 }
 
-/** An HTML element: h("p", {class: "note"}, "text", child). */
-export function h(tag, attributes, ...children) {
-  return fill(document.createElement(tag), attributes, children);
+/** An HTML element with the classes behind its name: h("p.note", {id: "said"}, "text", child). */
+export function h(tag, ...parts) {
+  return made(tag, parts, (name) => document.createElement(name));
 }
 
 /** An SVG element. */
-export function s(tag, attributes, ...children) {
-  return fill(document.createElementNS(SVG_NS, tag), attributes, children);
+export function s(tag, ...parts) {
+  return made(tag, parts, (name) => document.createElementNS(SVG_NS, name));
+}
+
+/** parts: attributes, if there are any, and children. */
+function made(tag, parts, make) {
+  const [name, ...looks] = tag.split("."),
+    node = make(name),
+    hasAttributes = parts[0]?.constructor === Object;
+  if (looks.length) node.setAttribute("class", looks.join(" "));
+  return fill(node, hasAttributes ? parts[0] : {}, hasAttributes ? parts.slice(1) : parts);
 }
 
 /** Words in a drawing; they begin at x, unless an anchor says "middle" or "end". */
@@ -155,7 +164,7 @@ export function slider(label, [min, max, step], onMove, more) {
 
 /** Words in which an option of a command, as --json, is not broken at its hyphens. */
 export function unbroken(words) {
-  const whole = (part, at) => (at % 2 ? h("span", { class: "ds-unbroken" }, part) : part);
+  const whole = (part, at) => (at % 2 ? h("span.ds-unbroken", part) : part);
   return words.split(/(--[a-z][a-z-]*)/).map(whole);
 }
 

@@ -53,27 +53,19 @@ class FileTaker {
     this.page = page;
     this.rows = WHERE.map(([kinds, what, tab]) => ({
       kinds,
-      element: h("li", {}, h("span", {}, what), h("b", {}, tab)),
+      element: h("li", h("span", what), h("b", tab)),
     }));
-    this.words = h("p", {});
-    const list = h(
-      "ul",
-      {},
-      this.rows.map(({ element }) => element),
-    );
-    this.over = h("div", { class: "ds-drop", hidden: true, "aria-hidden": "true" });
-    this.over.append(h("div", {}, this.words, list));
-    this.told = h("p", {});
-    this.offered = h("span", {});
-    this.announce = h("div", { class: "ds-unseen", role: "status" }); // always there, to be heard
-    const close = { class: "ds-small", "aria-label": "Close this message" };
-    this.said = h("div", { class: "ds-drop-said", hidden: true });
-    this.said.append(
-      this.told,
-      this.offered,
-      button("×", close, () => this._say("")),
-    );
-    this.home = h("div", { class: "ds-scope ds-dropping" }, this.over, this.said, this.announce);
+    this.words = h("p");
+    const rows = this.rows.map(({ element }) => element);
+    this.over = h("div.ds-drop", { hidden: true, "aria-hidden": "true" });
+    this.over.append(h("div", this.words, h("ul", rows)));
+    this.told = h("p");
+    this.offered = h("span");
+    this.announce = h("div.ds-unseen", { role: "status" }); // always there, to be heard
+    const about = { class: "ds-small", "aria-label": "Close this message" },
+      close = button("×", about, () => this._say(""));
+    this.said = h("div.ds-drop-said", { hidden: true }, this.told, this.offered, close);
+    this.home = h("div.ds-scope.ds-dropping", this.over, this.said, this.announce);
     document.body.append(this.home);
   }
 
@@ -85,12 +77,8 @@ class FileTaker {
     hear("dragleave", ({ relatedTarget }) => relatedTarget || this._show(null));
     hear("drop", (event) => this._drop(event));
     onChoose(this.page.element, (folder) => this.choose(folder));
-    for (const name of [RAISED, "close"])
-      document.addEventListener(
-        name,
-        own(() => this._lift()),
-        { capture: true },
-      );
+    const lift = own(() => this._lift());
+    for (const name of [RAISED, "close"]) document.addEventListener(name, lift, { capture: true });
   }
 
   _drag(event) {
@@ -136,10 +124,8 @@ class FileTaker {
     const { chosen, left } = chosenOf(found);
     if (!chosen.length) return this._say(`the folder ${name} holds nothing that opens here`, true);
     const more = left ? `; ${left} more are left out: python -m app studio FOLDER lists all` : "";
-    this.open(
-      chosen.map(({ file }) => file),
-      more,
-    );
+    const files = chosen.map(({ file }) => file);
+    this.open(files, more);
   }
 
   /** Let somebody choose files, or a folder. */

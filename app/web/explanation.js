@@ -11,18 +11,11 @@ const CHAIN = 6; // factors of a path that are written out
 export function explanationSection(node) {
   const told = node.explanation;
   const body = { path: pathLines, versus: versusLines, terms: termLines }[told.layout](node, told);
-  const lead = h("p", {}, told.lead, ` q ${node.q === null ? "not recorded" : percent(node.q)}.`),
-    leaf = told.leaf ? h("p", { class: "ds-leaf" }, `⊣ ${told.leaf}`) : null;
-  return h(
-    "section",
-    { class: `ds-drafted ${told.layout}`, "aria-label": "Why it was drafted" },
-    h("h3", {}, "why it was drafted"),
-    lead,
-    body,
-    noteLines(told),
-    leaf,
-    softLine(told.closing),
-  );
+  const lead = h("p", told.lead, ` q ${node.q === null ? "not recorded" : percent(node.q)}.`),
+    leaf = told.leaf ? h("p.ds-leaf", `⊣ ${told.leaf}`) : null,
+    about = { class: `ds-drafted ${told.layout}`, "aria-label": "Why it was drafted" },
+    parts = [lead, body, noteLines(told), leaf, softLine(told.closing)];
+  return h("section", about, h("h3", "why it was drafted"), parts);
 }
 
 function ordinal(count) {
@@ -54,7 +47,7 @@ function noteLines(told) {
 }
 
 function softLine(words) {
-  return words ? h("p", { class: "ds-soft" }, words) : null;
+  return words ? h("p.ds-soft", words) : null;
 }
 
 /** Where the score stands among the draft's nodes; null: it is not recorded. */
@@ -64,10 +57,10 @@ function placeLine(told, byPath) {
   const words = byPath
     ? `${ordinal(told.place)} most probable path ${among}.`
     : `${ordinal(told.place)} best score ${among}: ${signed(told.score)}.`;
-  const mark = h("i", { class: "mark" }),
-    track = h("span", { class: "ds-place-track", "aria-hidden": "true" }, mark);
+  const mark = h("i.mark"),
+    track = h("span.ds-place-track", { "aria-hidden": "true" }, mark);
   mark.style.left = `${(100 * (told.place - 1)) / Math.max(1, told.nodes - 1)}%`;
-  return h("p", {}, words, track);
+  return h("p", words, track);
 }
 
 // ── path: Π q ──────────────────────────────────────────────────────────────────────────────────
@@ -76,12 +69,9 @@ function placeLine(told, byPath) {
 function pathLines(node, told) {
   const shown = told.factors.slice(-CHAIN).map(percent),
     cut = told.factors.length > CHAIN ? "… × " : "";
-  const whole = h(
-    "p",
-    { class: "ds-factors", title: "q along the path, multiplied" },
-    cut + shown.join(" × "),
-    h("b", {}, ` = ${tiny(node.path_q)}`),
-  );
+  const about = { title: "q along the path, multiplied" },
+    product = h("b", ` = ${tiny(node.path_q)}`),
+    whole = h("p.ds-factors", about, cut + shown.join(" × "), product);
   const isKnown = told.factors.length > 1 && !told.factors.includes(null);
   return [isKnown ? whole : null, placeLine(told, told.by_path)];
 }
@@ -95,27 +85,15 @@ function versusLines(node, told) {
     ratio === null
       ? "the two cannot be compared here"
       : `${sign || "="} ${number(ratio)} × ${label}`;
-  return [
-    h(
-      "div",
-      { class: "ds-versus" },
-      chanceRow("q", "here, behind its parent", odds[0], "given"),
-      chanceRow(label, help, odds[1], "plain"),
-    ),
-    h("p", { class: "ds-gain" }, times + (words ? `: ${words}.` : ".")),
-    ...pathLines(node, told),
-  ];
+  const own = chanceRow("q", "here, behind its parent", odds[0], "given"),
+    other = chanceRow(label, help, odds[1], "plain"),
+    gain = h("p.ds-gain", times + (words ? `: ${words}.` : "."));
+  return [h("div.ds-versus", own, other), gain, ...pathLines(node, told)];
 }
 
 function chanceRow(name, words, chance, kind) {
-  return h(
-    "div",
-    { class: "ds-chance" },
-    h("b", {}, name),
-    h("span", { class: "ds-soft" }, words),
-    h("span", { class: "odds" }, percent(chance)),
-    bar(chance, kind),
-  );
+  const odds = h("span.odds", percent(chance));
+  return h("div.ds-chance", h("b", name), h("span.ds-soft", words), odds, bar(chance, kind));
 }
 
 // ── terms: a score that is a sum ───────────────────────────────────────────────────────────────
@@ -139,19 +117,10 @@ function waterfall(steps, total) {
   const low = Math.min(0, ...spans.map((span) => span.to)),
     high = Math.max(0, ...spans.map((span) => span.to));
   const at = (value) => (100 * (value - low)) / (high - low || 1);
-  return h(
-    "div",
-    { class: "ds-waterfall" },
-    spans.map(({ name, value, kind, from, to }) => {
-      const track = bar(Math.abs(at(to) - at(from)) / 100, kind);
-      track.firstChild.style.left = `${at(Math.min(from, to))}%`;
-      return h(
-        "div",
-        { class: `ds-term ${kind}` },
-        h("span", {}, name),
-        track,
-        h("b", {}, signed(value)),
-      );
-    }),
-  );
+  const line = ({ name, value, kind, from, to }) => {
+    const track = bar(Math.abs(at(to) - at(from)) / 100, kind);
+    track.firstChild.style.left = `${at(Math.min(from, to))}%`;
+    return h("div", { class: `ds-term ${kind}` }, h("span", name), track, h("b", signed(value)));
+  };
+  return h("div.ds-waterfall", spans.map(line));
 }

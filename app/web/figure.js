@@ -58,21 +58,21 @@ export class Figure {
    *  into sight. */
   constructor(source, { onPick, onChoose = () => {}, listed = true, lazy = true } = {}) {
     Object.assign(this, { source, onPick, live: [], near: !lazy });
-    this.title = h("h3", {});
-    this.says = h("p", { class: "ds-says" });
-    this.box = h("div", { class: "ds-plot", role: onPick ? "group" : "img" });
-    this.tableBox = h("div", { class: "ds-table", hidden: true });
-    this.note = h("p", { class: "ds-soft ds-plot-note", hidden: true });
+    this.title = h("h3");
+    this.says = h("p.ds-says");
+    this.box = h("div.ds-plot", { role: onPick ? "group" : "img" });
+    this.tableBox = h("div.ds-table", { hidden: true });
+    this.note = h("p.ds-soft.ds-plot-note", { hidden: true });
     this.list = choice("What is shown", [], (value) => {
       this.choose(value);
       onChoose();
     });
     this.list.hidden = true;
     this.listed = listed;
-    this.tools = h("span", { class: "ds-plot-tools" }, this.list);
-    this.brief = h("small", { class: "ds-brief ds-cut ds-soft" });
-    const spring = h("span", { class: "ds-spring" }),
-      head = h("figcaption", {}, this.title, this.brief, spring, this.tools),
+    this.tools = h("span.ds-plot-tools", this.list);
+    this.brief = h("small.ds-brief.ds-cut.ds-soft");
+    const spring = h("span.ds-spring"),
+      head = h("figcaption", this.title, this.brief, spring, this.tools),
       about = { class: "ds-figure waiting", "aria-busy": "true" },
       parts = [head, this.says, this.box, this.tableBox, this.note];
     this.element = folding(h("figure", about, parts), head);
@@ -262,7 +262,7 @@ export class Figures {
   constructor(names, source, options) {
     this.all = Object.fromEntries(names.map((name) => [name, new Figure(source, options)]));
     const shown = Object.values(this.all).map((figure) => figure.element);
-    this.element = h("div", { class: "ds-figures" }, shown);
+    this.element = h("div.ds-figures", shown);
   }
 
   draw(found) {

@@ -37,7 +37,7 @@ export class Gallery {
    *  that is picked takes no other's place. picking: Turns, ended where other runs come. */
   constructor(source, onPick, all, picking = new Turns(), beside = all) {
     Object.assign(this, { source, onPick, all, picking, beside, drawing: new Turns() });
-    this.element = h("div", { class: "ds-gallery" });
+    this.element = h("div.ds-gallery");
   }
 
   /** Show what there is; asked for anew each time, since runs come and go. */
@@ -50,14 +50,8 @@ export class Gallery {
       entry.files ? this._given(entry) : this._prompt(entry),
     );
     const mine = (runs.runs || []).filter((run) => run.rounds);
-    if (mine.length)
-      sections.unshift(
-        this._section(
-          "Opened in this tab",
-          "",
-          mine.map((run) => this._run(run, differ(mine))),
-        ),
-      );
+    const own = mine.map((run) => this._run(run, differ(mine)));
+    if (own.length) sections.unshift(this._section("Opened in this tab", "", own));
     this.element.replaceChildren(...sections);
     this._follow(examples);
   }
@@ -117,11 +111,8 @@ export class Gallery {
   /** Files given on the command line: a click opens one; those that are ticked open together. */
   _given({ topic, note, files }) {
     const cards = files.map((file) => this._file(file)),
-      list = h(
-        "div",
-        { class: "ds-cards ds-given" },
-        cards.map((card) => card.element),
-      );
+      elements = cards.map((card) => card.element),
+      list = h("div.ds-cards.ds-given", elements);
     this.given = new Map(files.map((file, at) => [file.name, cards[at].open]));
     this.told = new Map(files.map(({ name, words }) => [name, words]));
     const together = compareTicked(list, cards, (ticked) =>
@@ -130,8 +121,7 @@ export class Gallery {
     const section = this._section(topic, note, []);
     this.section = section;
     const tools = h(
-      "div",
-      { class: "ds-cards ds-given-tools" },
+      "div.ds-cards.ds-given-tools",
       files.length > MANY_FILES ? wordFilter("Filter the files", cards) : null,
       together,
     );
@@ -143,10 +133,10 @@ export class Gallery {
     const open = this._card(label, words, `${label}: ${prompt || words}`, () =>
       this._examples([name]),
     );
-    if (prompt) open.append(h("span", {}, firstOf(prompt)));
+    if (prompt) open.append(h("span", firstOf(prompt)));
     open.disabled = !opens;
     const tick = this.beside && opens ? tickBox(label) : null;
-    const element = tick ? h("span", { class: "ds-tickable" }, tick, open) : open;
+    const element = tick ? h("span.ds-tickable", tick, open) : open;
     return { name, element, open, tick };
   }
 
@@ -160,21 +150,21 @@ export class Gallery {
       if (!this.beside) this.picking.end(); // an example that was clicked before
       this.onPick([run.ticket]);
     });
-    if (run.prompt) card.append(h("span", {}, firstOf(run.prompt, 40)));
+    if (run.prompt) card.append(h("span", firstOf(run.prompt, 40)));
     return card;
   }
 
   _section(title, words, cards) {
     return h(
-      "section",
-      { class: "ds-shelf", "aria-label": title },
-      h("h3", {}, title, h("small", {}, words)),
-      h("div", { class: "ds-cards" }, cards),
+      "section.ds-shelf",
+      { "aria-label": title },
+      h("h3", title, h("small", words)),
+      h("div.ds-cards", cards),
     );
   }
 
   _card(title, words, label, act) {
-    const parts = [h("b", {}, title), h("span", {}, words)];
+    const parts = [h("b", title), h("span", words)];
     return button(parts, { class: "ds-example", title: label }, act);
   }
 

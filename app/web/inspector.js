@@ -10,26 +10,15 @@ const NOTE = "what this method's builder says of the node";
 
 export class Inspector {
   constructor(onClose) {
-    this.body = h("div", {
-      class: "ds-inspector-body",
+    this.body = h("div.ds-inspector-body", {
       tabindex: 0,
       role: "region",
       "aria-label": "Numbers of the node",
     });
-    this.element = h(
-      "aside",
-      { class: "ds-inspector", hidden: true, "aria-label": "Node inspector", tabindex: -1 },
-      button(
-        "×",
-        {
-          class: "ds-close",
-          "aria-label": "Close the inspector (Escape)",
-          title: "Close (Escape)",
-        },
-        onClose,
-      ),
-      this.body,
-    );
+    const about = { hidden: true, "aria-label": "Node inspector", tabindex: -1 },
+      closes = { "aria-label": "Close the inspector (Escape)", title: "Close (Escape)" },
+      close = button("×", { class: "ds-close", ...closes }, onClose);
+    this.element = h("aside.ds-inspector", about, close, this.body);
   }
 
   get open() {
@@ -42,26 +31,23 @@ export class Inspector {
 
   wait(label) {
     this.element.hidden = false;
-    this.body.replaceChildren(
-      h("h2", { class: "ds-big-token" }, label),
-      h("p", { class: "ds-soft" }, "reading…"),
-    );
+    this.body.replaceChildren(h("h2.ds-big-token", label), h("p.ds-soft", "reading…"));
   }
 
   complain(sentence) {
     this.element.hidden = false;
-    this.body.replaceChildren(h("p", { class: "ds-complaint" }, sentence));
+    this.body.replaceChildren(h("p.ds-complaint", sentence));
   }
 
   show(node) {
     this.element.hidden = false;
     this.body.scrollTop = 0;
     this.body.replaceChildren(
-      h("h2", { class: "ds-big-token" }, node.label),
+      h("h2.ds-big-token", node.label),
       h("p", { class: `ds-why ${node.status}` }, this._mark(node), node.why),
       this._path(node),
       ...(node.explanation ? [explanationSection(node)] : []),
-      ...(node.fewer ? [h("p", { class: "ds-soft" }, node.fewer)] : []),
+      ...(node.fewer ? [h("p.ds-soft", node.fewer)] : []),
       node.row === 0 ? this._root(node) : this._numbers(node),
       ...this._lists(node),
     );
@@ -69,19 +55,11 @@ export class Inspector {
 
   _lists(node) {
     if (node.row === 0) return [];
+    const of = node.conditioned ? "drafter after the parent" : "drafter at this depth",
+      none = "The trace keeps no beliefs of the target.";
     return [
-      this._list(
-        "target after the parent",
-        "p",
-        node.target,
-        "The trace keeps no beliefs of the target.",
-      ),
-      this._list(
-        node.conditioned ? "drafter after the parent" : "drafter at this depth",
-        "q",
-        node.drafter,
-        node.unlisted,
-      ),
+      this._list("target after the parent", "p", node.target, none),
+      this._list(of, "q", node.drafter, node.unlisted),
     ];
   }
 
@@ -101,7 +79,7 @@ export class Inspector {
 
   _path(node) {
     const parts = [...node.path, node.label];
-    const list = h("p", { class: "ds-path", "aria-label": "Path from the root" });
+    const list = h("p.ds-path", { "aria-label": "Path from the root" });
     parts.forEach((label, i) => {
       if (i) list.append(h("i", { "aria-hidden": "true" }, "›"));
       list.append(h("span", { class: i === parts.length - 1 ? "last" : "" }, label));
@@ -113,11 +91,7 @@ export class Inspector {
     const rank = (value) => (value === null ? "–" : `#${value}`);
     const observed = (value) => (value === null && !node.observed ? "unobserved" : number(value));
     const lines = [
-      [
-        "p target",
-        percent(node.p),
-        "the target's probability of this token after its parent, temperature 1",
-      ],
+      ["p target", percent(node.p), "the target's probability after its parent, at temperature 1"],
       ["q drafter", percent(node.q), "the drafter's probability of this token at its place"],
       ["rank under p", rank(node.rank_p), "1 = the target's most probable token"],
       ["rank under q", rank(node.rank_q), "1 = the drafter's best token"],
@@ -140,27 +114,23 @@ export class Inspector {
   }
 
   _list(title, name, entries, otherwise) {
-    const box = h("section", { class: "ds-top" }, h("h3", {}, h("b", {}, name), ` · ${title}`));
-    if (!entries.length) return fill(box, {}, [h("p", { class: "ds-soft" }, otherwise)]);
+    const box = h("section.ds-top", h("h3", h("b", name), ` · ${title}`));
+    if (!entries.length) return fill(box, {}, [h("p.ds-soft", otherwise)]);
     const rows = entries.map((entry, i) => {
-      const [sign, title] = entry.chosen ? CHOSEN : entry.own ? OWN : [];
-      return h(
-        "li",
-        { class: (entry.own ? "own " : "") + (entry.chosen ? "chosen" : "") },
-        h("span", { class: "rank" }, String(i + 1)),
-        h("span", { class: "label" }, entry.label),
-        bar(entry.odds, name),
-        h("span", { class: "odds" }, percent(entry.odds)),
-        h("span", { class: "sign", title }, sign),
-      );
+      const [sign, title] = entry.chosen ? CHOSEN : entry.own ? OWN : [],
+        look = (entry.own ? "own " : "") + (entry.chosen ? "chosen" : ""),
+        [rank, label] = [h("span.rank", i + 1), h("span.label", entry.label)],
+        odds = h("span.odds", percent(entry.odds));
+      const told = h("span.sign", { title }, sign);
+      return h("li", { class: look }, rank, label, bar(entry.odds, name), odds, told);
     });
-    box.append(h("ol", {}, rows));
+    box.append(h("ol", rows));
     return box;
   }
 }
 
 /** Lines of [name, value, what it is]. */
 function numberList(lines) {
-  const line = ([name, value, title]) => h("div", { title }, h("dt", {}, name), h("dd", {}, value));
-  return h("dl", { class: "ds-numbers" }, lines.map(line));
+  const line = ([name, value, title]) => h("div", { title }, h("dt", name), h("dd", value));
+  return h("dl.ds-numbers", lines.map(line));
 }

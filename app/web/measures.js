@@ -18,12 +18,12 @@ export class Measures {
   constructor(panes, source) {
     Object.assign(this, { panes, source });
     this.figures = new Figures(SHOWN, source);
-    this.said = h("p", { class: "ds-soft", role: "status" });
-    this.summary = h("div", { class: "ds-table" });
+    this.said = h("p.ds-soft", { role: "status" });
+    this.summary = h("div.ds-table");
     this.element = h(
-      "section",
-      { class: "ds-card ds-measures", "aria-label": "Measures of the runs" },
-      h("header", {}, h("h2", {}, panes.length > 1 ? "The runs" : "The run"), this.said),
+      "section.ds-card.ds-measures",
+      { "aria-label": "Measures of the runs" },
+      h("header", h("h2", panes.length > 1 ? "The runs" : "The run"), this.said),
       this.summary,
       this.figures.element,
     );
@@ -102,15 +102,10 @@ export class Measures {
     const lines = depths.map(([pane, rows], at) => {
       const own = tau[at][1][0],
         by = new Map(rows.map((row) => [row.depth, row]));
-      const cells = shown.map((depth) =>
-        by.has(depth) && by.get(depth).tvd !== null
-          ? withInterval({
-              y: by.get(depth).tvd,
-              low: by.get(depth).tvd_low,
-              high: by.get(depth).tvd_high,
-            })
-          : "–",
-      );
+      const cells = shown.map((depth) => {
+        const { tvd: y = null, tvd_low: low, tvd_high: high } = by.get(depth) ?? {};
+        return y === null ? "–" : withInterval({ y, low, high });
+      });
       return [[sign(pane.letter), pane.title], own ? tauWords(own) : "–", ...cells];
     });
     const heads = [
@@ -119,18 +114,11 @@ export class Measures {
       ...shown.map((depth) => [`TVD ${depth}`, "mean TVD with its 95 % interval"]),
     ];
     const table = sheet("The runs", heads, lines);
-    const records = () =>
-      depths.flatMap(([pane, rows], at) =>
-        tau[at][1].length
-          ? [
-              {
-                method: pane.title,
-                ...tau[at][1][0],
-                ...Object.fromEntries(rows.map((row) => [`tvd_${row.depth}`, row.tvd])),
-              },
-            ]
-          : [],
-      );
+    const recordOf = ([pane, rows], at) => {
+      const tvd = Object.fromEntries(rows.map((row) => [`tvd_${row.depth}`, row.tvd]));
+      return tau[at][1].map((own) => ({ method: pane.title, ...own, ...tvd }));
+    };
+    const records = () => depths.flatMap(recordOf);
     this.summary.replaceChildren(table, savers("The runs", records, this.source));
   }
 }
@@ -148,21 +136,15 @@ export class Timeline {
     const parts = STAGES.map((name) => `part ${name}`),
       about = { role: "img", "aria-label": "Stage times of every round" };
     this.bars = new RoundBars("ds-timeline", parts, TALL, onPick, about);
-    this.top = h("span", { class: "ds-timeline-top" });
+    this.top = h("span.ds-timeline-top");
     this.stages = new StageBar();
     const words = "without observing and drawing; ⋯ Save… writes them for Perfetto";
-    this.note = h("span", { class: "ds-soft" }, words);
-    this.box = h("div", { class: "ds-timeline-box" }, this.bars.svg, this.top);
+    this.note = h("span.ds-soft", words);
+    this.box = h("div.ds-timeline-box", this.bars.svg, this.top);
     this.element = h(
-      "section",
-      { class: "ds-card ds-timeline-card", "aria-label": "Timeline of stage times" },
-      h(
-        "header",
-        {},
-        h("h2", {}, "Stage times by round"),
-        h("span", { class: "ds-spring" }),
-        this.note,
-      ),
+      "section.ds-card.ds-timeline-card",
+      { "aria-label": "Timeline of stage times" },
+      h("header", h("h2", "Stage times by round"), h("span.ds-spring"), this.note),
       this.box,
       this.stages.element,
     );

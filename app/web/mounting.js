@@ -10,6 +10,6 @@ export async function mounted(page, mount) {
   } catch (error) {
     console.error(error);
     const said = `This view could not be drawn: ${error?.message ?? error}`;
-    page.element.replaceChildren(h("div", { class: "ds-scope" }, banner(said)));
+    page.element.replaceChildren(h("div.ds-scope", banner(said)));
   }
 }

@@ -39,53 +39,23 @@ export class Pane {
     this.table = new NodeTable((row) => this.inspect(row));
     this.own = new Inspector(() => this.closeInspector());
     this.inspector = this.own; // in a comparison: its part of the shared one
-    this.heading = h("h2", { class: "ds-round-title" }, "No round yet");
-    this.name = h("b", { class: "ds-run-name" });
+    this.heading = h("h2.ds-round-title", "No round yet");
+    this.name = h("b.ds-run-name");
     this.sign = sign(letter);
-    this.shared = h("span", { class: "ds-soft ds-shared" });
-    this.svgButton = button(
-      "SVG",
-      {
-        disabled: true,
-        "aria-label": "Save the tree as SVG",
-        title: "Download this tree as SVG",
-      },
-      () => this.saveDrawing(),
-    );
+    this.shared = h("span.ds-soft.ds-shared");
+    const svg = { "aria-label": "Save the tree as SVG", title: "Download this tree as SVG" };
+    this.svgButton = button("SVG", { disabled: true, ...svg }, () => this.saveDrawing());
     this.menu = new SaveMenu(this);
     this.svgButton.hidden = !source.draw;
-    this.chip = h("span", { class: "ds-chip run", role: "status", hidden: true });
-    this.away = h("p", { class: "ds-away", hidden: true });
-    this.head = toolbar(`Run ${letter}`, h("div", { class: "ds-pane-head ds-row" }));
-    this.picture = h(
-      "div",
-      { class: "ds-picture" },
-      this.tree.element,
-      this.table.element,
-      this.away,
-    );
-    this.why = button(
-      "",
-      { class: "ds-why-line", title: "Show the target's token in the inspector", hidden: true },
-      () => this.inspect(GHOST),
-    );
-    this.element = h(
-      "section",
-      { class: "ds-pane", "aria-label": `Draft tree ${letter}` },
-      this.head,
-      h(
-        "div",
-        { class: "ds-split" },
-        h(
-          "div",
-          { class: "ds-sight" },
-          h("div", { class: "ds-why-place" }, this.why),
-          this.picture,
-        ),
-        this.own.element,
-      ),
-      this.menu.panel,
-    );
+    this.chip = h("span.ds-chip.run", { role: "status", hidden: true });
+    this.away = h("p.ds-away", { hidden: true });
+    this.head = toolbar(`Run ${letter}`, h("div.ds-pane-head.ds-row"));
+    this.picture = h("div.ds-picture", this.tree.element, this.table.element, this.away);
+    const why = { class: "ds-why-line", title: "Show the target's token in the inspector" };
+    this.why = button("", { ...why, hidden: true }, () => this.inspect(GHOST));
+    const sight = h("div.ds-sight", h("div.ds-why-place", this.why), this.picture),
+      parts = [this.head, h("div.ds-split", sight, this.own.element), this.menu.panel];
+    this.element = h("section.ds-pane", { "aria-label": `Draft tree ${letter}` }, parts);
     this.element.addEventListener("focusin", () => hear.picked(this));
     this.element.addEventListener("pointerdown", () => hear.picked(this));
   }

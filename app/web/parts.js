@@ -22,7 +22,7 @@ export function sign(letter) {
 
 /** A meaning in a legend: how it looks, with a sign or not, and its words. */
 export function entry(look, words, sign = null) {
-  return h("span", { class: "entry" }, h("i", { class: look }, sign), words);
+  return h("span.entry", h("i", { class: look }, sign), words);
 }
 
 /** A bar as long as its share of a track, 0 to 1: nothing at 0, and else never too short to see.
@@ -35,7 +35,7 @@ export function bar(share, look = "", around = "") {
 
 /** Where is said what went wrong: see `say`. */
 export function banner(sentence = "") {
-  const made = h("p", { class: "ds-banner", role: "alert" });
+  const made = h("p.ds-banner", { role: "alert" });
   say(made, sentence);
   return made;
 }
@@ -56,16 +56,16 @@ export function searchBox(placeholder, label, more = {}) {
 
 /** Keys, and what each does: [keys, words] each. */
 export function keyList(keys) {
-  const each = (words) => words.split(" ").map((key) => h("kbd", {}, key));
-  const row = ([names, what]) => h("div", {}, h("dt", {}, each(names)), h("dd", {}, what));
-  return h("dl", {}, keys.map(row));
+  const each = (words) => words.split(" ").map((key) => h("kbd", key));
+  const row = ([names, what]) => h("div", h("dt", each(names)), h("dd", what));
+  return h("dl", keys.map(row));
 }
 
 /** A dialog over the page that a press outside of it closes. */
 export function dialog(label, extra, ...parts) {
   const made = h("dialog", { class: `ds-help ${extra}`.trim(), "aria-label": label }, parts);
   const close = button("Close", {}, () => made.close());
-  made.append(h("div", { class: "ds-help-foot" }, close));
+  made.append(h("div.ds-help-foot", close));
   made.addEventListener("click", (event) => event.target === made && made.close());
   return made;
 }
@@ -77,14 +77,14 @@ export function sheet(label, heads, rows, lookOf = () => null) {
     const [words, title] = Array.isArray(each) ? each : [each];
     return h(words ? "th" : "td", { title: title || null }, words);
   };
-  const cellOf = (cell) => (cell?.localName === "td" ? cell : h("td", {}, cell));
+  const cellOf = (cell) => (cell?.localName === "td" ? cell : h("td", cell));
   const line = ([name, ...cells], at) =>
-    h("tr", { class: lookOf(at) }, h("th", {}, name), cells.map(cellOf));
+    h("tr", { class: lookOf(at) }, h("th", name), cells.map(cellOf));
   return h(
     "table",
     { "aria-label": label },
-    h("thead", {}, h("tr", {}, heads.map(head))),
-    h("tbody", {}, rows.map(line)),
+    h("thead", h("tr", heads.map(head))),
+    h("tbody", rows.map(line)),
   );
 }
 
@@ -108,8 +108,8 @@ export function action(words, title, act) {
  *  what was chosen, unless that has more to say there (data-stays). */
 export function menu(label, items) {
   const words = h("summary", { "aria-label": label, title: label }, "⋯"),
-    list = h("div", { class: "ds-menu-list" }, items.flat()),
-    made = h("details", { class: "ds-menu" }, words, list);
+    list = h("div.ds-menu-list", items.flat()),
+    made = h("details.ds-menu", words, list);
   const close = () => made.removeAttribute("open"),
     away = (event) => made.contains(event.target) || close();
   made.addEventListener("focusout", (event) => {
@@ -159,17 +159,12 @@ function entryAfter({ key, shiftKey, target }, made, list) {
 
 /** One number with its name; `title` says what it is. */
 export function tile(value, name, title) {
-  return h("div", { class: "ds-tile", title }, h("b", {}, String(value)), h("span", {}, name));
+  return h("div.ds-tile", { title }, h("b", String(value)), h("span", name));
 }
 
 /** A card of the tabs without trees. label is read aloud; what is shown above it is head. */
 export function card(label, head, ...body) {
-  return h(
-    "section",
-    { class: "ds-card ds-lab", "aria-label": label },
-    head && h("header", {}, head),
-    body,
-  );
+  return h("section.ds-card.ds-lab", { "aria-label": label }, head && h("header", head), body);
 }
 
 /** On a phone only the head of a place is seen, with its main number, until a press on it opens the
@@ -193,8 +188,8 @@ export function unfold(place, isOpen = true) {
 
 /** Where cards will stand, as long as the server is asked for them. */
 export function awaited() {
-  const place = () => h("section", { class: "ds-card ds-lab" });
-  return h("div", { class: "ds-below ds-awaited" }, place(), place());
+  const place = () => h("section.ds-card.ds-lab");
+  return h("div.ds-below.ds-awaited", place(), place());
 }
 
 /** A button that lets somebody choose a file, and hands it to `take`. */

@@ -21,17 +21,14 @@ export class StatusLine {
   /** label: of the row; shelf: of the examples, null where there is no server; actions: the rest of
    * the menu. */
   constructor(label, shelf, actions) {
-    this.modelChip = h(
-      "span",
-      { class: "ds-chip", role: "status", "data-state": "loading" },
-      "model: waking up",
-    );
-    this.modelBar = h("span", { class: "ds-progress", hidden: true }, h("i", {}));
-    this.about = h("span", { class: "ds-about" });
-    this.chips = h("span", { class: "ds-chips" });
+    const loading = { role: "status", "data-state": "loading" };
+    this.modelChip = h("span.ds-chip", loading, "model: waking up");
+    this.modelBar = h("span.ds-progress", { hidden: true }, h("i"));
+    this.about = h("span.ds-about");
+    this.chips = h("span.ds-chips");
     this.banner = banner();
     this.line = this._line(label, shelf, [...(shelf ? openers() : []), ...actions]);
-    this.element = h("div", { class: "ds-top-line" }, this.line, this.banner);
+    this.element = h("div.ds-top-line", this.line, this.banner);
   }
 
   _line(label, shelf, actions) {
@@ -39,14 +36,14 @@ export class StatusLine {
       examples = shelf ? action("Examples", words, () => shelf.open()) : "",
       states = [this.modelChip, this.modelBar, this.chips, this.about],
       more = menu("What to do with this run", actions),
-      tools = [h("span", { class: "ds-spring" }), examples, more];
-    return toolbar(label, h("div", { class: "ds-status ds-row" }, states, tools));
+      tools = [h("span.ds-spring"), examples, more];
+    return toolbar(label, h("div.ds-status.ds-row", states, tools));
   }
 
   /** Stand in the line of a form, which is outside of the view. The prompt of what is on view is
    *  said there only where the form's own is another. */
   standIn(bar, prefix) {
-    bar.append(h("div", { class: "ds-scope ds-beside-prompt" }, this.line));
+    bar.append(h("div.ds-scope.ds-beside-prompt", this.line));
     this.form = prefix;
     for (const name of ["input", "focusin", "focusout"])
       bar.addEventListener(name, () => this._compare());
@@ -76,9 +73,7 @@ export class StatusLine {
     this.prompt = prompt;
     this._compare();
     this.about.replaceChildren(
-      ...(header
-        ? [h("q", { class: "ds-cut", title: prompt }, prompt), h("span", { title }, words)]
-        : []),
+      ...(header ? [h("q.ds-cut", { title: prompt }, prompt), h("span", { title }, words)] : []),
     );
   }
 
@@ -112,7 +107,7 @@ export class StatusLine {
     this.banner.classList.remove("note");
     say(this.banner, sentence);
     if (!text) return;
-    const field = h("input", { class: "ds-search", "aria-label": "To be copied by hand" });
+    const field = h("input.ds-search", { "aria-label": "To be copied by hand" });
     Object.assign(field, { value: text, readOnly: true });
     this.banner.append(" Copy it here: ", field);
     field.select();

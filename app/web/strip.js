@@ -62,7 +62,7 @@ function lineEnd(text) {
 
 /** A text with its line breaks, each with a sign. */
 function linesOf(text) {
-  const sign = () => [h("span", { class: "ds-newline", "aria-hidden": "true" }, "⏎"), h("br")];
+  const sign = () => [h("span.ds-newline", { "aria-hidden": "true" }, "⏎"), h("br")];
   return text.split("\n").flatMap((line, at) => [...(at ? sign() : []), line || null]);
 }
 

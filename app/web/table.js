@@ -6,7 +6,7 @@ import { MARK, STATUS } from "./tree/boxes.js";
 
 export class NodeTable {
   constructor(onSelect) {
-    this.body = h("tbody", {});
+    this.body = h("tbody");
     const heads = [
       ["depth", ""],
       ["token", ""],
@@ -20,16 +20,14 @@ export class NodeTable {
       { role: "grid", "aria-label": "Nodes of this round" },
       h(
         "thead",
-        {},
         h(
           "tr",
-          {},
           heads.map(([name, title]) => h("th", { title, "data-of": name }, name)),
         ),
       ),
       this.body,
     );
-    this.element = h("div", { class: "ds-nodes", hidden: true }, this.table);
+    this.element = h("div.ds-nodes", { hidden: true }, this.table);
     this.body.addEventListener("click", (event) => {
       const line = event.target.closest("tr");
       if (line) onSelect(Number(line.getAttribute("data-row")));
@@ -87,17 +85,17 @@ export class NodeTable {
     const depth = ghost ? round.depths[round.ghost.parent] + 1 : round.depths[row];
     const q = ghost ? round.ghost.q : row ? round.q[row] : null,
       p = ghost ? round.ghost.p : row && round.p ? round.p[row] : null;
-    const token = h("th", {}, label);
+    const token = h("th", label);
     token.style.paddingLeft = `${8 + 10 * depth}px`;
     const line = h(
       "tr",
       { class: status, "data-row": row, tabindex: -1, "aria-selected": "false" },
-      h("td", {}, String(depth)),
+      h("td", String(depth)),
       token,
-      h("td", {}, said),
-      h("td", {}, percent(p)),
-      h("td", {}, percent(q)),
-      h("td", { class: "path" }, pathOf(round, row)),
+      h("td", said),
+      h("td", percent(p)),
+      h("td", percent(q)),
+      h("td.path", pathOf(round, row)),
     );
     this.lines.set(row, line);
     return line;

@@ -58,8 +58,8 @@ export class TreeView {
     this.map = new TreeMap((x, y) => this.window.jump(x, y));
     this.pointing = new Pointing(this);
     const spoken = `${SPOKEN_KEYS}${this.onOpen ? SPOKEN_MORE : ""}.`,
-      how = h("span", { id: `${this.name}-keys`, class: "ds-unseen" }, spoken);
-    this.element = h("div", { class: "ds-canvas" }, this.svg, this.map.svg, this.pointing.tip, how);
+      how = h("span.ds-unseen", { id: `${this.name}-keys` }, spoken);
+    this.element = h("div.ds-canvas", this.svg, this.map.svg, this.pointing.tip, how);
   }
 
   get round() {

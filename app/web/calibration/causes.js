@@ -27,25 +27,20 @@ export class CausesCard {
       this._draw();
       changed();
     });
-    this.examples = h("div", { class: "ds-found-box", "aria-live": "polite" });
-    this.siblings = h("div", { class: "ds-table" });
+    this.examples = h("div.ds-found-box", { "aria-live": "polite" });
+    this.siblings = h("div.ds-table");
     const shown = this.figures.map(({ figure }) => figure.element),
-      hint = h("span", { class: "ds-soft" }, "press a bar, or a cell of its table, for examples");
-    this.element = card(
-      "Causes of death",
-      [h("h2", {}, "Causes of death"), this.who, hint],
-      h("div", { class: "ds-figures" }, shown),
-      this.examples,
-      this.siblings,
-    );
+      hint = h("span.ds-soft", "press a bar, or a cell of its table, for examples"),
+      head = [h("h2", "Causes of death"), this.who, hint],
+      parts = [h("div.ds-figures", shown), this.examples, this.siblings];
+    this.element = card("Causes of death", head, ...parts);
   }
 
   draw(runs, found) {
     const was = this.who.value;
     Object.assign(this, { runs, found });
-    this.who.replaceChildren(
-      ...optionsOf(runs.map((run) => [run.letter, `${run.letter} ${run.title}`])),
-    );
+    const options = runs.map(({ letter, title }) => [letter, `${letter} ${title}`]);
+    this.who.replaceChildren(...optionsOf(options));
     if (runs.some((run) => run.letter === was)) this.who.value = was;
     for (const { name, figure } of this.figures) figure.draw(found.figures[name]);
     this._draw();
@@ -110,13 +105,8 @@ export class CausesCard {
       );
     };
     this.examples.replaceChildren(
-      h(
-        "h4",
-        { class: "ds-sub" },
-        `${title}: `,
-        h("small", { class: "ds-soft" }, `${words}; each opens in Run`),
-      ),
-      h("div", { class: "ds-finds" }, answer.examples.map(opener)),
+      h("h4.ds-sub", `${title}: `, h("small.ds-soft", `${words}; each opens in Run`)),
+      h("div.ds-finds", answer.examples.map(opener)),
     );
     this.examples.scrollIntoView({ block: "nearest" });
   }

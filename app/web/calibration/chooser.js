@@ -33,15 +33,10 @@ export class RunChooser {
    * A run is {ticket, letter, title, prompt}. */
   constructor(source, hear) {
     Object.assign(this, { source, hear, runs: [], asked: [], turns: new Turns() });
-    this.list = h("span", { class: "ds-chosen ds-row" });
-    this.empty = h("p", { class: "ds-tell", role: "status" });
+    this.list = h("span.ds-chosen.ds-row");
+    this.empty = h("p.ds-tell", { role: "status" });
     this.shelf = new Gallery(source, (tickets) => this.add(tickets), true);
-    this.fold = h(
-      "details",
-      { class: "ds-fold-runs" },
-      h("summary", {}, CHOOSE),
-      this.shelf.element,
-    );
+    this.fold = h("details.ds-fold-runs", h("summary", CHOOSE), this.shelf.element);
     this.fold.addEventListener("toggle", () => this.fold.open && this.shelf.draw());
   }
 
@@ -146,13 +141,13 @@ export class RunChooser {
       return this._choose(this.asked.filter((ticket) => ticket !== run.ticket));
     };
     const about = { "aria-label": `Leave ${run.letter} out`, title: "Leave this run out" };
-    run.called = h("span", {}, run.title);
+    run.called = h("span", run.title);
     return h(
       "span",
       { title: run.prompt },
       sign(run.letter),
       run.called,
-      h("small", { class: "ds-soft" }, firstOf(run.prompt, PROMPT)),
+      h("small.ds-soft", firstOf(run.prompt, PROMPT)),
       button("×", { class: "ds-small", ...about }, leaveOut),
     );
   }

@@ -22,10 +22,10 @@ export class DiagnosisCard {
     });
     this.method = choice("Drafter to diagnose", [], () => {});
     this.said = banner();
-    this.found = h("div", { class: "ds-below", "aria-live": "polite" });
+    this.found = h("div.ds-below", { "aria-live": "polite" });
     const start = button("Diagnose", {}, () => this._begin()),
-      head = [h("h2", {}, "Diagnose a drafter"), this.method, start],
-      about = h("p", { class: "ds-soft ds-tell" }, ABOUT);
+      head = [h("h2", "Diagnose a drafter"), this.method, start],
+      about = h("p.ds-soft.ds-tell", ABOUT);
     this.element = card("Diagnosis", head, about, this.work.element, this.said, this.found);
     this._list();
   }
@@ -49,34 +49,26 @@ function diagnosisOf({ method, wiring, checkpoint }) {
     verdict = section(`Verdict on ${method}: ${word}`, marked),
     noted = notes.length ? section("What the numbers show besides", notes) : null;
   return [
-    h(
-      "div",
-      { class: "ds-findings-box" },
-      h("div", {}, verdict, noted),
-      section("Its checkpoint", said),
-    ),
+    h("div.ds-findings-box", h("div", verdict, noted), section("Its checkpoint", said)),
     signatures(wiring),
   ];
 }
 
 /** A sentence on what costs acceptance, marked by a word and not by colour alone. */
 function fault(sentence) {
-  return [h("b", { class: "ds-fault" }, "wrong"), ` ${sentence}`];
+  return [h("b.ds-fault", "wrong"), ` ${sentence}`];
 }
 
 function section(title, sentences) {
-  return h(
-    "section",
-    { class: "ds-findings" },
-    h("h3", { title: "docs/wiring.md explains it" }, title),
-    h("ul", {}, sentences.length ? sentences.map((each) => h("li", {}, each)) : null),
-  );
+  const lines = sentences.map((each) => h("li", each)),
+    heading = h("h3", { title: "docs/wiring.md explains it" }, title);
+  return h("section.ds-findings", heading, h("ul", lines));
 }
 
 /** The configuration first, then the mistakes from the best to the worst: the nearest, or all. */
 function signatures({ configured, mistakes }) {
   const ordered = [...mistakes].sort((one, other) => other.gain - one.gain),
-    place = h("div", { class: "ds-table" }),
+    place = h("div.ds-table"),
     draw = (some) => place.replaceChildren(sheetOf(configured, some)),
     all = button(`All ${ordered.length} mistakes`, {}, () => {
       draw(ordered);
@@ -84,7 +76,7 @@ function signatures({ configured, mistakes }) {
     }),
     few = ordered.filter((each, at) => at < NEAREST || each.better || each.unchanged);
   draw(few);
-  return h("div", { class: "ds-signatures" }, place, few.length < ordered.length ? all : null);
+  return h("div.ds-signatures", place, few.length < ordered.length ? all : null);
 }
 
 function sheetOf(configured, mistakes) {

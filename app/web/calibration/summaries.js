@@ -32,10 +32,10 @@ const ERRORS = [
 export function findingsOf(runs, found) {
   return runs.map((run, at) => {
     const own = found.findings.filter((each) => each.label === run.letter),
-      none = h("li", {}, "Nothing was drafted, so there is nothing to find."),
-      brief = h("small", { class: "ds-brief ds-cut ds-soft" }, own[0]?.words),
-      head = h("header", {}, h("h3", {}, named(run)), brief),
-      list = h("ul", {}, own.length ? own.map((each) => finding(run, each)) : none),
+      none = h("li", "Nothing was drafted, so there is nothing to find."),
+      brief = h("small.ds-brief.ds-cut.ds-soft", own[0]?.words),
+      head = h("header", h("h3", named(run)), brief),
+      list = h("ul", own.length ? own.map((each) => finding(run, each)) : none),
       about = { class: "ds-findings", "aria-label": `Findings of ${run.letter}` },
       section = folding(h("section", about, head, list), head);
     if (!at) unfold(section);
@@ -45,11 +45,11 @@ export function findingsOf(runs, found) {
 
 function finding(run, { words, round }) {
   const look = () => goTo({ view: "run", ticket: run.ticket, round: round - 1, row: -1 });
-  return h("li", {}, words, " ", button(`round ${round}`, { class: "ds-small" }, look));
+  return h("li", words, " ", button(`round ${round}`, { class: "ds-small" }, look));
 }
 
 export function named(run) {
-  return h("span", {}, sign(run.letter), run.title);
+  return h("span", sign(run.letter), run.title);
 }
 
 /** A run's first row of a table that passes a test; {} where there is none. */

@@ -95,49 +95,36 @@ export class Calibration {
     const about = "calibration.parquet or .csv, as the command calibrate writes it",
       opens = { class: "ds-opens", title: about },
       open = opener("Open a calibrate result…", opens, (file) => this._open(this.send(file)));
-    const spring = h("span", { class: "ds-spring" }),
+    const spring = h("span.ds-spring"),
       soft = { class: "ds-soft", role: "status", hidden: true };
     this.said = banner();
     this.reading = h("span", soft, "measuring…");
-    this.findings = h("div", { class: "ds-findings-box", role: "status" });
-    this.numbers = h("div", { class: "ds-table" });
-    this.errors = h("div", { class: "ds-table" });
+    this.findings = h("div.ds-findings-box", { role: "status" });
+    this.numbers = h("div.ds-table");
+    this.errors = h("div.ds-table");
     const { list, empty, fold } = this.chooser;
+    const of = (label, title, ...parts) => card(label, h("h2", title), ...parts),
+      observed = h("p.ds-soft.ds-tell", OBSERVED);
     this.body = h(
-      "div",
-      { class: "ds-below" },
-      card("Findings", h("h2", {}, "What was found"), this.findings, this.numbers),
-      card(
-        "Per depth",
-        h("h2", {}, "Along the accepted text"),
-        h("p", { class: "ds-soft ds-tell" }, OBSERVED),
-        this.along.element,
-      ),
-      card(
-        "Reliability",
-        h("h2", {}, "Does q mean what it says?"),
-        this.errors,
-        this.reliability.element,
-      ),
+      "div.ds-below",
+      of("Findings", "What was found", this.findings, this.numbers),
+      of("Per depth", "Along the accepted text", observed, this.along.element),
+      of("Reliability", "Does q mean what it says?", this.errors, this.reliability.element),
       this.causes.element,
     );
     this.body.hidden = true;
-    this.scope = h(
-      "div",
-      { class: "ds-scope" },
-      card("Runs", [h("h2", {}, "Runs"), list, this.reading, spring, open], empty, this.said, fold),
-      this._result(),
-      this.body,
-      new DiagnosisCard(this.source).element,
-    );
+    const head = [h("h2", "Runs"), list, this.reading, spring, open],
+      chosen = card("Runs", head, empty, this.said, fold),
+      diagnosis = new DiagnosisCard(this.source).element;
+    this.scope = h("div.ds-scope", chosen, this._result(), this.body, diagnosis);
     clear(element).append(this.scope);
   }
 
   /** A result file of the command calibrate, once one is opened. */
   _result() {
     this.measured = new Figures(RESULT, this.source);
-    this.about = h("span", { class: "ds-soft" });
-    const head = [h("h2", {}, "A result of calibrate"), this.about];
+    this.about = h("span.ds-soft");
+    const head = [h("h2", "A result of calibrate"), this.about];
     this.file = card("A calibrate result", head, this.measured.element);
     this.file.hidden = true;
     return this.file;

@@ -57,12 +57,12 @@ export class Beside {
     const letter = sign(pane.letter);
     this.inspector.body.firstChild.prepend(letter, " ");
     if (node.row === 0 || !this.source.beside) return;
-    const place = h("section", { class: "ds-beside", "aria-label": "p beside every q" });
+    const place = h("section.ds-beside", { "aria-label": "p beside every q" });
     this.inspector.body.insertBefore(place, this.inspector.body.children[2]);
     const there = await standings(this.together, pane, node.row);
     const answer = await answered(this.source.beside(this._question(there, node)));
     if (!place.isConnected) return;
-    if (answer.error) return place.append(h("p", { class: "ds-complaint" }, answer.error));
+    if (answer.error) return place.append(h("p.ds-complaint", answer.error));
     place.append(...this._drawn(answer, there));
   }
 
@@ -85,25 +85,25 @@ export class Beside {
     const table = sheet("Tokens after the same text", heads, rows, look);
     const notes = there.map((each, at) => this._note(panes[at], each, listed[at]));
     return [
-      h("h3", {}, "after the same text"),
-      h("div", { class: "ds-table" }, table),
-      h("ul", { class: "ds-beside-notes" }, notes),
+      h("h3", "after the same text"),
+      h("div.ds-table", table),
+      h("ul.ds-beside-notes", notes),
       ...this._unlike(tokens),
     ];
   }
 
   _row(line, there) {
-    const odds = (value, name) => [h("span", {}, percent(value)), bar(value, name)];
+    const odds = (value, name) => [h("span", percent(value)), bar(value, name)];
     const p = line.p.find((value) => typeof value === "number") ?? null;
     const cells = line.q.map((value, at) => {
-      if (there[at].why) return h("td", { class: "none", title: there[at].why }, "≠");
+      if (there[at].why) return h("td.none", { title: there[at].why }, "≠");
       const mark = MARK[line.drafted[at]] || "";
       const rank = line.rank[at] ? `#${line.rank[at]}` : "";
       return h(
         "td",
         { title: this._told(line, at) },
         odds(value, slot(at)),
-        h("small", {}, rank, mark),
+        h("small", rank, mark),
       );
     });
     return [[line.chosen ? "◆ " : "", line.label], odds(p, "p"), ...cells];
@@ -116,7 +116,7 @@ export class Beside {
 
   /** Which round and depth a run's q is of, or why it has none. */
   _note(pane, { at, row, why }, listed) {
-    const said = (words) => h("li", {}, sign(pane.letter), `${pane.title}, ${words}`);
+    const said = (words) => h("li", sign(pane.letter), `${pane.title}, ${words}`);
     if (why) return said(`≠ ${why}: not to be compared`);
     const place = `round ${at + 1}, depth ${pane.rounds[at].depths[row] + 1}`;
     if (listed === null) return said(`${place}: this file holds nothing after it`);
@@ -130,7 +130,7 @@ export class Beside {
       return known.length > 1 && Math.max(...known) - Math.min(...known) > SAME;
     });
     const words = "⚠ the targets' own p differ between these runs: the first one's is listed";
-    return apart ? [h("p", { class: "ds-complaint" }, words)] : [];
+    return apart ? [h("p.ds-complaint", words)] : [];
   }
 }
 

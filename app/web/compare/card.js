@@ -1,7 +1,7 @@
 // The card of a comparison: what the runs share and do not, their text, lanes and numbers.
 
 import { PACE, summarise, timedOf } from "../charts.js";
-import { button, h, number, percent, plural } from "../dom.js";
+import { h, number, percent, plural, tool } from "../dom.js";
 import { entry, menu, sheet, sign, TAU } from "../parts.js";
 import { savers } from "../save/buttons.js";
 import { CAME } from "../strip.js";
@@ -22,17 +22,10 @@ export class Card {
    * onDiffer(): to the next contrast. */
   constructor(together, onDiffer) {
     this.together = together;
-    this.differ = button(
-      "≠ next",
-      {
-        title: "Next place where the acceptance differs (d)",
-        "aria-label": "Next place where the acceptance differs",
-      },
-      onDiffer,
-    );
+    this.differ = tool("≠ next", "Next place where the acceptance differs", onDiffer, "d");
     const differs = "Places of the text where the acceptance differs";
-    this.count = h("span", { class: "ds-soft", title: differs });
-    this.notes = h("ul", { class: "ds-cautions", role: "status", hidden: true });
+    this.count = h("span.ds-soft", { title: differs });
+    this.notes = h("ul.ds-cautions", { role: "status", hidden: true });
     this.sums = h("div", {
       class: "ds-table", // which is scrolled on a phone
       tabindex: 0,
@@ -40,11 +33,11 @@ export class Card {
       "aria-label": "Numbers of the runs",
     });
     const { strip, lanes, scrub } = together;
-    const lanesBox = h("div", { class: "ds-lanes-box" }, scrub, lanes.element);
+    const lanesBox = h("div.ds-lanes-box", scrub, lanes.element);
     this.element = h(
-      "section",
-      { class: "ds-card ds-compare", "aria-label": "Runs on one text" },
-      h("div", { class: "ds-pair" }, this.notes, strip.element, lanesBox, this._table()),
+      "section.ds-card.ds-compare",
+      { "aria-label": "Runs on one text" },
+      h("div.ds-pair", this.notes, strip.element, lanesBox, this._table()),
     );
     this.key = this._key();
   }
@@ -57,19 +50,15 @@ export class Card {
       ["dashed", "bonus"],
     ];
     return [
-      h("span", {}, "in the text:"),
+      h("span", "in the text:"),
       ...lines.map(([look, words]) => entry(`ds-line ${look}`, words)),
     ];
   }
 
   _table() {
-    const name = "Runs on one text";
-    return h(
-      "div",
-      { class: "ds-sums" },
-      menu(`Files: ${name}`, [savers(name, () => this.records(), this.together.source)]),
-      this.sums,
-    );
+    const name = "Runs on one text",
+      files = savers(name, () => this.records(), this.together.source);
+    return h("div.ds-sums", menu(`Files: ${name}`, [files]), this.sums);
   }
 
   /** The numbers of the table, a line a run. */
@@ -130,6 +119,6 @@ export class Card {
           WHOLE,
       );
     this.notes.hidden = !found.length;
-    this.notes.replaceChildren(...found.map((sentence) => h("li", {}, `⚠ ${sentence}`)));
+    this.notes.replaceChildren(...found.map((sentence) => h("li", `⚠ ${sentence}`)));
   }
 }

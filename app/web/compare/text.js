@@ -41,9 +41,8 @@ export class BandStrip {
   }
 
   _add(place, token) {
-    const lines = Array.from({ length: this.count }, () => h("i", {}));
-    const box = h("span", {
-      class: "ds-two",
+    const lines = Array.from({ length: this.count }, () => h("i"));
+    const box = h("span.ds-two", {
       role: "option",
       "data-place": place,
       "aria-selected": "false",
@@ -51,7 +50,7 @@ export class BandStrip {
     });
     const text = token.text.split("\n");
     box.append(
-      h("span", { class: "ds-two-text" }, text.length > 1 ? text.join("⏎") : token.text || "∅"),
+      h("span.ds-two-text", text.length > 1 ? text.join("⏎") : token.text || "∅"),
       ...lines,
     );
     this.element.append(box);
@@ -71,9 +70,9 @@ export class BandStrip {
 
   _part(sides, place, panes) {
     const said = sides.flatMap((tokens, side) =>
-      place < tokens.length ? [` · ${panes[side].letter} `, h("b", {}, tokens[place].text)] : [],
+      place < tokens.length ? [` · ${panes[side].letter} `, h("b", tokens[place].text)] : [],
     );
-    this.parted ??= this.element.appendChild(h("span", { class: "ds-parted" }));
+    this.parted ??= this.element.appendChild(h("span.ds-parted"));
     this.parted.replaceChildren("here the texts part", ...said);
   }
 

@@ -30,11 +30,11 @@ export class Together {
     this.strip = new BandStrip(panes.length, (place) => this.go(place));
     this.lanes = new Lanes((place) => this.go(place));
     this.scrub = scrubber("Token of the text", (to) => this.go(to));
-    this.heading = h("h2", { class: "ds-place ds-cut" });
+    this.heading = h("h2.ds-place.ds-cut");
     this.prompts = panes.map(() => 0);
     this.unlike = [];
     this.card = new Card(this, () => this.stepContrast(1));
-    this.element = h("div", { class: "ds-guide" }, this.card.element);
+    this.element = h("div.ds-guide", this.card.element);
     this.beside = new Beside(this, source);
     this.aside = this.beside.element;
     this.measures = new Measures(panes, source);
@@ -279,7 +279,7 @@ export class Together {
     const token = this.sides.map((side) => side[this.place]).find(Boolean),
       { where } = this;
     this.heading.textContent = `${where[0].toUpperCase()}${where.slice(1)} `;
-    if (token) this.heading.append(h("small", {}, `“${token.text.replace(/\n/g, "⏎")}”`));
+    if (token) this.heading.append(h("small", `“${token.text.replace(/\n/g, "⏎")}”`));
     this.strip.mark(this.place, this.sides);
     this.lanes.mark(token ? this.place : -1); // out of sight
     scrubTo(this.scrub, this.place, this.reachable, where);

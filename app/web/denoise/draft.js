@@ -14,10 +14,10 @@ const HEADS = ["edit", "where", "token", "p", "after this call"];
 export class DraftCard {
   constructor(onPick, onClose) {
     this.onPick = onPick;
-    this.body = h("div", { class: "dn-draft-body" });
+    this.body = h("div.dn-draft-body");
     this.element = h(
-      "section",
-      { class: "dn-draft", hidden: true, "aria-label": "One draft" },
+      "section.dn-draft",
+      { hidden: true, "aria-label": "One draft" },
       button("×", { class: "ds-close", "aria-label": "Close", title: "Close (Esc)" }, onClose),
       this.body,
     );
@@ -34,21 +34,19 @@ export class DraftCard {
       return [
         name,
         `position ${position}`,
-        h("td", { class: "label" }, label),
+        h("td.label", label),
         percent(p),
         `${sign} ${fate === "other" ? `the model wrote ${wrote}` : words}`,
       ];
     });
-    const table = h("div", { class: "ds-table dn-edits" }, sheet("Edits", HEADS, edits)),
+    const table = h("div.ds-table.dn-edits", sheet("Edits", HEADS, edits)),
       ways = node.parents.map((way) => this._way(way)),
       level = `level ${node.level}, ${plural(ways.length, "pathway")} in: `;
     this.body.replaceChildren(
-      h("h3", { class: "ds-big-token" }, `${node.row ? DN_MARK[node.status] : "●"} ${node.name}`),
+      h("h3.ds-big-token", `${node.row ? DN_MARK[node.status] : "●"} ${node.name}`),
       h("p", { class: `ds-why ${node.row ? node.status : ""}` }, node.why),
       edits.length ? table : "",
-      ways.length
-        ? h("p", { class: "dn-ways ds-row" }, h("span", { class: "ds-soft" }, level), ways)
-        : "",
+      ways.length ? h("p.dn-ways.ds-row", h("span.ds-soft", level), ways) : "",
     );
   }
 
@@ -63,12 +61,8 @@ export class DraftCard {
   stop(ghost) {
     this.element.hidden = false;
     this.body.replaceChildren(
-      h("h3", { class: "ds-big-token" }, `◇ ${ghost.label}`),
-      h(
-        "p",
-        { class: "ds-why bonus" },
-        `the last step of this call; the state it leads to was ${ghost.why}`,
-      ),
+      h("h3.ds-big-token", `◇ ${ghost.label}`),
+      h("p.ds-why.bonus", `the last step of this call; the state it leads to was ${ghost.why}`),
     );
   }
 }

@@ -36,22 +36,22 @@ export class GraphCard {
     Object.assign(this, { source, hear, whole: null, turns: new Turns() });
     this.tree = new TreeView("dn-graph", hear.picked);
     this.tree.scene.least = this.tree.window.readable = SMALLEST;
-    this.title = h("h2", {});
-    this.note = h("p", { class: "dn-note" });
-    this.away = h("p", { class: "ds-away" }, NO_DRAFTS);
+    this.title = h("h2");
+    this.note = h("p.dn-note");
+    this.away = h("p.ds-away", NO_DRAFTS);
     this.tabs = TABS.map(([words, whole, title]) =>
       button(words, { class: "dn-tab", title, "aria-pressed": String(!whole) }, () =>
         this.turn(whole),
       ),
     );
     this.tools = this._tools();
-    const spring = h("span", { class: "ds-spring" }),
-      tabs = h("span", { class: "dn-tabs", role: "group", "aria-label": "Which graph" }, this.tabs),
-      head = h("header", {}, tabs, this.title, spring, this.tools),
+    const spring = h("span.ds-spring"),
+      tabs = h("span.dn-tabs", { role: "group", "aria-label": "Which graph" }, this.tabs),
+      head = h("header", tabs, this.title, spring, this.tools),
       about = { class: "ds-card ds-stage dn-graph", "aria-label": "Draft graph" },
-      picture = h("div", { class: "ds-picture" }, this.tree.element, this.away),
+      picture = h("div.ds-picture", this.tree.element, this.away),
       key = LEGEND.map(([name, sign, words]) => entry(`box ${name}`, words, sign)),
-      legend = h("footer", { class: "ds-legend" }, key);
+      legend = h("footer.ds-legend", key);
     this.element = folding(h("section", about, head, this.note, picture, legend), head);
   }
 
@@ -62,8 +62,7 @@ export class GraphCard {
       title: "Save the draft graph for graphviz",
     };
     return h(
-      "span",
-      { class: "ds-tools ds-row" },
+      "span.ds-tools.ds-row",
       tool("−", "Zoom out", () => this.tree.zoomBy(1 / 1.3)),
       tool("+", "Zoom in", () => this.tree.zoomBy(1.3)),
       tool("⤢", "Fit the whole graph (f)", () => this.tree.fit()),
@@ -132,7 +131,7 @@ export class GraphCard {
       : "no drafts";
     this.title.replaceChildren(
       whole ? `${run.header.graph} ` : `Call ${step.at + 1} `,
-      h("small", {}, whole ? plural(graph.y.length - 1, "formula") : about),
+      h("small", whole ? plural(graph.y.length - 1, "formula") : about),
     );
     this.note.textContent = NOTES[whole ? "whole" : "drafts"];
     if (graph && !whole) this.tree.mark(call.path[step.k] ?? null);

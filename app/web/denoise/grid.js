@@ -23,8 +23,8 @@ function rowHeight(rows, most) {
 export class BlockGrid {
   /** onPick(step) when a row is clicked. */
   constructor(onPick) {
-    this.svg = s("svg", { class: "dn-grid", role: "img" });
-    this.element = h("div", { class: "dn-grid-box" }, this.svg);
+    this.svg = s("svg.dn-grid", { role: "img" });
+    this.element = h("div.dn-grid-box", this.svg);
     this.card = this._card();
     this.svg.addEventListener("click", (event) => {
       const row = event.target.closest("[data-step]");
@@ -40,10 +40,10 @@ export class BlockGrid {
       draw = () => picture(this.svg),
       save = menu("Save the grid", [pictureButtons("this grid", draw, name)]);
     this.save = save.querySelector("summary");
-    this.heading = h("h2", { class: "ds-cut" });
-    this.note = h("p", { class: "dn-note" });
+    this.heading = h("h2.ds-cut");
+    this.note = h("p.dn-note");
     const about = { class: "ds-card dn-card", "aria-label": "The block over time" },
-      head = h("header", {}, this.heading, h("span", { class: "ds-spring" }), save);
+      head = h("header", this.heading, h("span.ds-spring"), save);
     return folding(h("section", about, head, this.note, this.element), head);
   }
 
@@ -56,7 +56,7 @@ export class BlockGrid {
     const spent = `${plural(step.at + 1, "call")} for ${plural(at + 1, "step")}`;
     this.heading.replaceChildren(
       run.title,
-      h("small", {}, `${spent}${at < place ? " (no further)" : ""}`),
+      h("small", `${spent}${at < place ? " (no further)" : ""}`),
     );
     this.card.setAttribute("aria-label", `The block over time: ${run.title}`);
     this.save.setAttribute("aria-label", `Save the grid: ${run.title}`);
@@ -144,20 +144,17 @@ export class BlockGrid {
       const y = top + (at - this.first) * this.height,
         tall = count * this.height;
       const number = words("number", 4, y + Math.min(tall / 2 + 4, tall - 3), step.at + 1);
-      if (count > 1 && wide) number.append(s("tspan", { class: "saves" }, ` ✓${count - 1}`));
+      if (count > 1 && wide) number.append(s("tspan.saves", ` ✓${count - 1}`));
       const saved = `${count} steps, ${plural(count - 1, "call")} saved`;
       made.push(
         s(
           "g",
           { class: `call${step.at % 2 ? " odd" : ""}`, "data-from": at },
-          s("rect", { class: "band", x: 0, y, width, height: tall }),
-          s("path", { class: "edge", d: `M0 ${y}H${width}` }),
-          s("path", {
-            class: "bracket",
-            d: count > 1 ? `M${this.left - 34} ${y + 3}h-5v${tall - 6}h5` : "",
-          }),
+          s("rect.band", { x: 0, y, width, height: tall }),
+          s("path.edge", { d: `M0 ${y}H${width}` }),
+          s("path.bracket", { d: count > 1 ? `M${this.left - 34} ${y + 3}h-5v${tall - 6}h5` : "" }),
           number,
-          s("title", {}, `call ${step.at + 1}: ${count > 1 ? saved : "one step"}`),
+          s("title", `call ${step.at + 1}: ${count > 1 ? saved : "one step"}`),
         ),
       );
     }
@@ -184,12 +181,11 @@ export class BlockGrid {
       return s(
         "g",
         { class: `row${step.free ? " free" : ""}`, "data-step": at },
-        s("rect", { class: "hit", x: 0, y, width, height: this.height }),
+        s("rect.hit", { x: 0, y, width, height: this.height }),
         words("number", this.left - 8, base, at + 1, "end"),
         s(
-          "g",
-          { class: "body" },
-          s("path", { class: "dots", d: dots }),
+          "g.body",
+          s("path.dots", { d: dots }),
           threads,
           this._chips(step, y),
           words("sure", width - 4, base, percent(sure), "end"),
@@ -227,18 +223,17 @@ export class BlockGrid {
       const text = label.length <= room ? label : room > 1 ? `${label.slice(0, room - 1)}…` : "";
       const tall = this.height - 3;
       return s(
-        "g",
-        { class: "chip", transform: `translate(${left.toFixed(1)} ${y + 1.5})` },
-        s("rect", { class: "box", width: width.toFixed(1), height: tall, rx: 3.5 }),
-        s("rect", {
-          class: "bar",
+        "g.chip",
+        { transform: `translate(${left.toFixed(1)} ${y + 1.5})` },
+        s("rect.box", { width: width.toFixed(1), height: tall, rx: 3.5 }),
+        s("rect.bar", {
           x: 2,
           y: tall - 3.4,
           width: Math.max(0.5, (width - 4) * (p || 0)).toFixed(1),
           height: 2,
         }),
         words(null, (width / 2).toFixed(1), tall / 2 + 2, text, "middle"),
-        s("title", {}, `position ${position}: ${label}, p ${percent(p)}, ${by}`),
+        s("title", `position ${position}: ${label}, p ${percent(p)}, ${by}`),
       );
     });
   }

@@ -24,33 +24,31 @@ export class Guide {
       play: () => player.toggle(),
       live: () => player.live(),
     });
-    this.heading = h("h2", { class: "dn-place ds-cut" });
-    this.tiles = h("div", { class: "ds-tiles dn-tiles" });
+    this.heading = h("h2.dn-place.ds-cut");
+    this.tiles = h("div.ds-tiles.dn-tiles");
     this.scrub = scrubber("Denoising step", (to) => player.go(to));
-    this.same = h("p", { class: "dn-same", role: "status" });
-    this.told = h("p", { class: "dn-told" });
+    this.same = h("p.dn-same", { role: "status" });
+    this.told = h("p.dn-told");
     const { back, play, next, live } = this.moves,
-      moves = h("div", { class: "ds-transport" }, back, play, next, live);
+      moves = h("div.ds-transport", back, play, next, live);
     this.element = h(
-      "section",
-      { class: "ds-card dn-guide", "aria-label": "Denoising steps" },
+      "section.ds-card.dn-guide",
+      { "aria-label": "Denoising steps" },
       h(
-        "div",
-        { class: "dn-bar ds-row" },
+        "div.dn-bar.ds-row",
         toolbar("Step through", moves),
         this.heading,
-        h("span", { class: "ds-spring" }),
+        h("span.ds-spring"),
         this.tiles,
       ),
       this.told,
-      h("div", { class: "dn-track" }, this.lanes.element, this.scrub),
+      h("div.dn-track", this.lanes.element, this.scrub),
       h(
-        "div",
-        { class: "ds-key" },
+        "div.ds-key",
         entry("dn-key paid", "a model call's own step"),
         entry("dn-key free", "✓ by an accepted draft: no call"),
         entry("dn-key starts", "a new block"),
-        h("span", { class: "ds-spring" }),
+        h("span.ds-spring"),
         this.same,
       ),
     );
@@ -61,7 +59,7 @@ export class Guide {
   draw(runs, reach, parts, unlike, ended) {
     this.lanes.draw(
       reach,
-      runs.map(({ name }) => h("span", {}, name)),
+      runs.map(({ name }) => h("span", name)),
       runs.map(({ steps }) => laneOf(steps)),
     );
     const both = Math.min(...runs.map(({ steps }) => steps.length)),
@@ -86,7 +84,7 @@ export class Guide {
     const where = `block ${step.block + 1} · call ${step.at + 1}`;
     this.heading.replaceChildren(
       `Step ${place + 1} of ${reach} `,
-      h("small", {}, where + (step.free ? " · ✓ by an accepted draft" : "")),
+      h("small", where + (step.free ? " · ✓ by an accepted draft" : "")),
     );
     this.told.textContent = toldOf(run, step);
     this._count(run, step, !plain || plain.steps.length > place);

@@ -8,8 +8,8 @@ export class RankingTable {
   /** turned(): the other ranking is drawn. */
   constructor(source, turned) {
     this.turned = turned;
-    this.heading = h("h2", {});
-    this.brief = h("small", { class: "ds-brief ds-soft" });
+    this.heading = h("h2");
+    this.brief = h("small.ds-brief.ds-soft");
     this.now = button("This step", { class: "dn-tab", "aria-pressed": "true" }, () =>
       this.turn(false),
     );
@@ -22,10 +22,10 @@ export class RankingTable {
       },
       () => this.turn(true),
     );
-    this.words = h("p", { class: "ds-soft" });
-    this.table = h("table", { class: "dn-ranking" });
-    const spring = h("span", { class: "ds-spring" }),
-      head = h("header", {}, this.heading, this.brief, spring, this.now, this.before),
+    this.words = h("p.ds-soft");
+    this.table = h("table.dn-ranking");
+    const spring = h("span.ds-spring"),
+      head = h("header", this.heading, this.brief, spring, this.now, this.before),
       about = { class: "ds-card dn-side", "aria-label": "Ranking of masked positions" },
       scrolled = { class: "dn-scroll", tabindex: 0, role: "region", "aria-label": "Ranking" },
       parts = [head, this.words, h("div", scrolled, this.table)],
@@ -73,16 +73,14 @@ export class RankingTable {
     const width = Math.max(...rows.map(([, ids]) => ids.length), 1);
     const head = h(
       "tr",
-      {},
-      h("th", {}, "i"),
-      h("th", {}, "pos."),
-      ...Array.from({ length: width }, (_, j) => h("th", {}, `j = ${j + 1}`)),
+      h("th", "i"),
+      h("th", "pos."),
+      ...Array.from({ length: width }, (_, j) => h("th", `j = ${j + 1}`)),
     );
     this.table.replaceChildren(
-      h("thead", {}, head),
+      h("thead", head),
       h(
         "tbody",
-        {},
         rows.map((row, at) => this._row(row, at, count, labels, read)),
       ),
     );
@@ -113,15 +111,15 @@ export class RankingTable {
     return h(
       "tr",
       { class: at < count ? "taken" : "" },
-      h("th", {}, at < count ? (this.step.free ? "✓" : "●") : String(i)),
-      h("td", { class: "position" }, String(position)),
+      h("th", at < count ? (this.step.free ? "✓" : "●") : String(i)),
+      h("td.position", String(position)),
       ...ids.map((id, j) => {
         const marked = read && this.marked?.has(`${i} ${j + 1}`);
         return h(
           "td",
           { class: marked ? "marked" : "" },
-          h("span", { class: "label" }, labels[id] ?? `⟨${id}⟩`),
-          h("span", { class: "odds" }, brief(odds[j])),
+          h("span.label", labels[id] ?? `⟨${id}⟩`),
+          h("span.odds", brief(odds[j])),
           bar(odds[j]),
         );
       }),

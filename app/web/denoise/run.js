@@ -12,7 +12,7 @@ export class DenoiseRun {
     Object.assign(this, { letter, complain });
     this.feed = new Feed(source, hear(this));
     this.steps = [];
-    this.chip = h("span", { class: "ds-chip run", role: "status", hidden: true });
+    this.chip = h("span.ds-chip.run", { role: "status", hidden: true });
     this.save = action("Save trace", "Download this run as .jsonl.gz", () => this._save(source));
   }
 

@@ -13,11 +13,11 @@ export class TextSoFar {
       "aria-label": "The text so far",
     };
     this.strip = tokenList(about, "step", (step) => onPick(step));
-    this.asked = h("span", { class: "dn-asked ds-soft" });
+    this.asked = h("span.dn-asked.ds-soft");
     this.element = h(
-      "section",
-      { class: "ds-card ds-text", "aria-label": "Text so far" },
-      h("header", {}, h("h2", {}, "Text so far"), this.asked),
+      "section.ds-card.ds-text",
+      { "aria-label": "Text so far" },
+      h("header", h("h2", "Text so far"), this.asked),
       this.strip,
     );
     // Presented, the same text takes other lines.
@@ -42,7 +42,7 @@ export class TextSoFar {
 }
 
 function masked(position) {
-  return h("span", { class: "dn-masked", title: `position ${position}: masked` }, "▢");
+  return h("span.dn-masked", { title: `position ${position}: masked` }, "▢");
 }
 
 function token(run, place, { step: at, text }) {

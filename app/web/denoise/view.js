@@ -77,14 +77,11 @@ export class DenoiseView {
       shelved = { ...this.source, runs: null }, // those of Run and Compare are not opened here
       gallery = () => new Gallery(shelved, chosen, true, this.picking, false);
     this.shelf = new Shelf(gallery());
-    const away = h("p", { class: "ds-away waiting" }),
+    const away = h("p.ds-away.waiting"),
       blocks = [emptyView(EMPTY.blocks, gallery()), wordList(), away];
-    this.empty = h("div", { class: "ds-card dn-empty" }, blocks);
-    this.status = new StatusLine(
-      "The runs on view",
-      this.shelf,
-      this.runs.map((run) => run.save),
-    );
+    this.empty = h("div.ds-card.dn-empty", blocks);
+    const saves = this.runs.map((run) => run.save);
+    this.status = new StatusLine("The runs on view", this.shelf, saves);
     this.status.chips.append(...this.runs.map((run) => run.chip));
     this.guide = new Guide(this.player);
     this.text = new TextSoFar(go);
@@ -97,23 +94,19 @@ export class DenoiseView {
     this.draft = new DraftCard(pick, () => pick(null));
     this.ranking.element.prepend(this.draft.element);
     this.grids = [new BlockGrid(go), new BlockGrid(go)];
-    this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
-    const words = h("summary", {}, "The words on this page");
+    this.announce = h("div.ds-unseen", { "aria-live": "polite" });
+    const words = h("summary", "The words on this page"),
+      cards = this.grids.map((grid) => grid.card);
     this.scope = h(
-      "div",
-      { class: "ds-scope dn-scope nothing" },
+      "div.ds-scope.dn-scope.nothing",
       this.status.element,
       this.empty,
       this.guide.element,
       this.text.element,
-      h(
-        "div",
-        { class: "dn-grids" },
-        this.grids.map((grid) => grid.card),
-      ),
-      h("div", { class: "dn-below" }, this.graph.element, this.ranking.element),
-      h("details", { class: "dn-explained" }, words, wordList()),
-      h("p", { class: "dn-keys ds-soft" }, KEYS),
+      h("div.dn-grids", cards),
+      h("div.dn-below", this.graph.element, this.ranking.element),
+      h("details.dn-explained", words, wordList()),
+      h("p.dn-keys.ds-soft", KEYS),
       this.shelf.element,
       this.announce,
     );

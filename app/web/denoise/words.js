@@ -29,11 +29,8 @@ const DN_WORDS = [
 
 /** The meanings of the words on this page. */
 export function wordList() {
-  return h(
-    "dl",
-    { class: "dn-words" },
-    DN_WORDS.map(([word, means]) => h("div", {}, h("dt", {}, word), h("dd", {}, means))),
-  );
+  const entry = ([word, means]) => h("div", h("dt", word), h("dd", means));
+  return h("dl.dn-words", DN_WORDS.map(entry));
 }
 
 /** A step in words. */

@@ -22,7 +22,7 @@ const KEYS = [
 const SWIPE = 60; // pixels
 
 export function keyHelp() {
-  return dialog("Keys", "", h("h3", {}, "Keys"), keyList(KEYS));
+  return dialog("Keys", "", h("h3", "Keys"), keyList(KEYS));
 }
 
 /** The act of a key in a lesson; undefined: none. */

@@ -7,9 +7,9 @@ export class Knobs {
   /** hear.moved(places): a slider is moved; hear.settled(): it is let go. */
   constructor(hear) {
     this.hear = hear;
-    this.rows = h("div", { class: "ds-slider-rows", role: "group", "aria-label": "Sliders" });
-    this.says = h("div", { class: "ds-slider-says", "aria-live": "polite" });
-    this.element = h("div", { class: "ds-sliders", hidden: true }, this.rows, this.says);
+    this.rows = h("div.ds-slider-rows", { role: "group", "aria-label": "Sliders" });
+    this.says = h("div.ds-slider-says", { "aria-live": "polite" });
+    this.element = h("div.ds-sliders", { hidden: true }, this.rows, this.says);
   }
 
   /** sliders: [{label, values}]; places: the number of the value that each stands at; says: the
@@ -29,9 +29,9 @@ export class Knobs {
   _build(sliders) {
     this.sliders = sliders;
     this.inputs = sliders.map(({ label, values }) => this._input(label, values.length - 1));
-    this.outputs = sliders.map(() => h("output", {}));
+    this.outputs = sliders.map(() => h("output"));
     const row = ({ label }, at) =>
-      h("div", { class: "ds-slider" }, h("span", {}, label), this.inputs[at], this.outputs[at]);
+      h("div.ds-slider", h("span", label), this.inputs[at], this.outputs[at]);
     clear(this.rows).append(...sliders.map(row));
   }
 

@@ -10,18 +10,16 @@ const PASS = 240,
 function lane(name, groups, words) {
   const box = (group) =>
     h(
-      "span",
-      { class: "ds-pass" },
+      "span.ds-pass",
       group.map((piece, i) =>
         h("span", { class: i === group.length - 1 ? "bonus" : "free" }, piece),
       ),
     );
   return h(
-    "div",
-    { class: "ds-lane" },
-    h("b", {}, name),
-    h("span", { class: "ds-boxes" }, groups.map(box)),
-    h("span", { class: "ds-soft" }, `${groups.length} ${words}`),
+    "div.ds-lane",
+    h("b", name),
+    h("span.ds-boxes", groups.map(box)),
+    h("span.ds-soft", `${groups.length} ${words}`),
   );
 }
 
@@ -51,11 +49,8 @@ export function gigabytes(bytes) {
 
 /** Plain passes above, rounds below. */
 export function lanes(side) {
-  const plain = lane(
-    "plain",
-    side.plain.map((piece) => [piece]),
-    "passes",
-  );
+  const passes = side.plain.map((piece) => [piece]),
+    plain = lane("plain", passes, "passes");
   if (side.weights) {
     plain.classList.add("plays");
     passByPass(plain, side.weights);
@@ -101,7 +96,7 @@ export function clock(side) {
     show(0);
     onShown(rows[0], play, true); // on a phone it stands below the words
   }
-  return [...rows, h("p", {}, again)];
+  return [...rows, h("p", again)];
 }
 
 /** Rows of the KV cache: the prompt's, what the pass wrote, and what stays. */
@@ -110,33 +105,28 @@ export function cache(side, link) {
     const made = h(
       "span",
       { class: `ds-cell ${item.mark}` },
-      h("small", {}, String(item.row)),
-      h("b", {}, item.label),
+      h("small", String(item.row)),
+      h("b", item.label),
     );
     made.addEventListener("pointerenter", () => item.tree >= 0 && link.point(item.tree));
     return made;
   };
   const cells = Array.from({ length: side.prompt }, (_, row) => row);
-  const opened = (row) => h("span", { class: "ds-cell row" }, h("small", {}, String(row)));
+  const opened = (row) => h("span.ds-cell.row", h("small", String(row)));
   const prompt = () =>
     side.open
       ? cells.map(opened)
-      : h(
-          "span",
-          { class: "ds-cell prompt" },
-          h("small", {}, `0–${side.prompt - 1}`),
-          h("b", {}, "the prompt"),
-        );
+      : h("span.ds-cell.prompt", h("small", `0–${side.prompt - 1}`), h("b", "the prompt"));
   const moved = side.moves
     .filter(([from, to]) => from !== to)
     .map(([from, to]) => `row ${side.prompt + from} → row ${side.prompt + to}`);
   const rows = (words, items) => {
-    const cells = h("div", { class: "ds-cells" }, prompt(), items.map(cell));
-    return h("div", { class: "ds-cache" }, h("h3", {}, words), cells);
+    const cells = h("div.ds-cells", prompt(), items.map(cell));
+    return h("div.ds-cache", h("h3", words), cells);
   };
   return [
     rows(side.after.length ? "after the pass" : "cache", side.cells),
-    moved.length ? h("p", { class: "ds-product" }, "↓ copy ", h("b", {}, moved.join(", "))) : null,
+    moved.length ? h("p.ds-product", "↓ copy ", h("b", moved.join(", "))) : null,
     side.after.length ? rows("what stays", side.after) : null,
   ];
 }

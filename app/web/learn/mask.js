@@ -11,8 +11,7 @@ export function matrix(side, link) {
     left = 5.6,
     numbers = 1.3,
     size = n + left;
-  const grid = s("svg", {
-    class: "ds-mask",
+  const grid = s("svg.ds-mask", {
     viewBox: `0 0 ${size + 0.2} ${n + 1.4}`,
     role: "img",
     "aria-hidden": "true",
@@ -23,7 +22,7 @@ export function matrix(side, link) {
       "data-row": row,
     });
     line.append(
-      s("rect", { class: "band", x: 0, y: row + 1.2, width: size, height: 1 }),
+      s("rect.band", { x: 0, y: row + 1.2, width: size, height: 1 }),
       words("number", numbers, row + 1.9, side.positions[row] ?? row, "end"),
       words(null, left - 0.4, row + 1.9, label, "end"),
     );
@@ -44,10 +43,7 @@ export function matrix(side, link) {
       );
       if (kind === "lost")
         line.append(
-          s("path", {
-            class: "cross",
-            d: `M${left + column + 0.28} ${row + 1.48}l.44 .44m0 -.44l-.44 .44`,
-          }),
+          s("path.cross", { d: `M${left + column + 0.28} ${row + 1.48}l.44 .44m0 -.44l-.44 .44` }),
         );
     }
     line.addEventListener("pointerenter", () => link.point(row));
@@ -63,10 +59,9 @@ export function matrix(side, link) {
   const lead = side.positions.length ? "position id and token" : "row and token";
   return [
     grid,
-    h("p", { class: "ds-soft" }, `${lead} · ${key}`),
+    h("p.ds-soft", `${lead} · ${key}`),
     h(
-      "span",
-      { class: "ds-plot-tools" },
+      "span.ds-plot-tools",
       pictureButtons(
         "this mask",
         () => picture(grid),

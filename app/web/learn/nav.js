@@ -10,22 +10,18 @@ export class CourseNav {
     this.course = course;
     this.hear = hear;
     const chapters = course.chapters.map((chapter, at) => {
-      const words = [h("i", {}, String(at + 1)), h("span", {}, chapter.name)],
+      const words = [h("i", String(at + 1)), h("span", chapter.name)],
         entry = button(words, { class: "ds-chapter" }, () => hear.go(at, 0));
       return h("li", { role: "none" }, entry);
     });
-    this.list = toolbar("Chapters", h("ol", { class: "ds-chapters" }, chapters));
+    this.list = toolbar("Chapters", h("ol.ds-chapters", chapters));
     this.moves = new Transport("Step", { step: (by) => hear.move(by), play: () => hear.play() });
     const { back, play, next } = this.moves;
-    this.dots = h("span", {
-      class: "ds-dots",
-      role: "group",
-      "aria-label": "Steps of this chapter",
-    });
-    this.count = h("span", { class: "ds-soft ds-count" });
+    this.dots = h("span.ds-dots", { role: "group", "aria-label": "Steps of this chapter" });
+    this.count = h("span.ds-soft.ds-count");
     const large = { "aria-pressed": "false", title: "Large type, the whole screen (p)" };
     this.large = button("Present", large, () => hear.present());
-    this.element = h("nav", { class: "ds-card ds-learn-nav", "aria-label": "Course" }, this.list);
+    this.element = h("nav.ds-card.ds-learn-nav", { "aria-label": "Course" }, this.list);
     const keys = tool("?", "Keys", () => hear.help(), "?");
     const parts = [
       this.dots,
@@ -33,10 +29,10 @@ export class CourseNav {
       play,
       next,
       this.count,
-      h("span", { class: "ds-spring" }),
-      h("span", { class: "ds-row ds-together" }, this.large, keys), // in one line
+      h("span.ds-spring"),
+      h("span.ds-row.ds-together", this.large, keys), // in one line
     ];
-    this.controls = toolbar("Steps", h("div", { class: "ds-lesson-controls ds-row" }, parts));
+    this.controls = toolbar("Steps", h("div.ds-lesson-controls.ds-row", parts));
   }
 
   /** lengths: steps of each chapter; seen(chapter, step): whether somebody was there. */

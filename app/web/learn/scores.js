@@ -16,8 +16,8 @@ export function noiseOf(side) {
   const tables = side.lists.map(({ title, rows }) =>
     captioned(title, heads, rows.map(line), (at) => rows[at].mark),
   );
-  const note = side.note ? [h("p", { class: "ds-soft" }, side.note)] : [];
-  return [h("div", { class: "ds-lists" }, tables), ...note];
+  const note = side.note ? [h("p.ds-soft", side.note)] : [];
+  return [h("div.ds-lists", tables), ...note];
 }
 
 /** Scores as stacked bars, left of 0: the parent's part, the drafter's term, the n-gram term. */
@@ -31,8 +31,8 @@ export function terms(side, link) {
       ["ngram", item.ngram],
     ].filter(([, value]) => value);
     const bar = h(
-      "span",
-      { class: "ds-stack", "aria-hidden": "true" },
+      "span.ds-stack",
+      { "aria-hidden": "true" },
       parts.map(([name, value]) => {
         const part = h("i", {
           class: `part ${name}`,
@@ -42,28 +42,16 @@ export function terms(side, link) {
         return part;
       }),
     );
-    const row = h(
-      "li",
-      {},
-      h("span", { class: "label" }, item.label),
-      bar,
-      h("span", { class: "odds" }, number(sum(item))),
-    );
+    const row = h("li", h("span.label", item.label), bar, h("span.odds", number(sum(item))));
     row.addEventListener("pointerenter", () => link.point(item.row));
     return row;
   });
   const key = ["above", "q", "ngram"].filter(
     (name) => (name !== "above" || side.above) && (name !== "ngram" || side.ngram),
   );
-  return [
-    h("h3", {}, "score: shorter is better"),
-    h("ol", { class: "ds-terms" }, rows),
-    h(
-      "p",
-      { class: "ds-soft ds-part-key" },
-      key.map((name) => entry(`part ${name}`, TERM_WORDS[name])),
-    ),
-  ];
+  const entries = key.map((name) => entry(`part ${name}`, TERM_WORDS[name])),
+    heading = h("h3", "score: shorter is better");
+  return [heading, h("ol.ds-terms", rows), h("p.ds-soft.ds-part-key", entries)];
 }
 
 export function weights(side) {
@@ -79,6 +67,6 @@ export function weights(side) {
 /** A table whose title can be seen. */
 function captioned(title, ...parts) {
   const made = sheet(title, ...parts);
-  made.prepend(h("caption", {}, title));
+  made.prepend(h("caption", title));
   return made;
 }

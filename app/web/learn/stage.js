@@ -30,10 +30,10 @@ export class LessonStage {
   constructor(picked) {
     this.picked = picked;
     this.trees = ["ds-lesson-a", "ds-lesson-b"].map((name) => this._tree(name));
-    this.side = h("div", { class: "ds-lesson-side" });
-    this.note = h("p", { class: "ds-lesson-note" });
+    this.side = h("div.ds-lesson-side");
+    this.note = h("p.ds-lesson-note");
     const frames = this.trees.map((tree) => tree.frameBox);
-    this.room = h("div", { class: "ds-lesson-trees" }, frames);
+    this.room = h("div.ds-lesson-trees", frames);
     this.extents = [];
     new ResizeObserver(() => this._arrange()).observe(this.room);
     const about = {

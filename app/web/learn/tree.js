@@ -41,17 +41,16 @@ export class LessonTree extends TreeView {
       (row) => hear.pointed(row === null ? null : this.own(row)),
     );
     this.scene.least = SMALLEST;
-    this.title = h("p", { class: "ds-lesson-name" });
+    this.title = h("p.ds-lesson-name");
     this.tools = h(
-      "span",
-      { class: "ds-plot-tools ds-lesson-tools" },
+      "span.ds-plot-tools.ds-lesson-tools",
       pictureButtons(
         "this tree",
         () => picture(this.svg),
         () => fileName(`${this.called} ${this.spec.title}`.trim()),
       ),
     );
-    this.frameBox = h("div", { class: "ds-lesson-tree" }, this.element, this.title, this.tools);
+    this.frameBox = h("div.ds-lesson-tree", this.element, this.title, this.tools);
   }
 
   /** How the tree is drawn where the page scrolls; undefined: it does not. */
@@ -224,7 +223,7 @@ export class LessonTree extends TreeView {
     const { boxW } = this.plan;
     node.querySelector(".cue")?.setAttribute("x", boxW - GUESS - 4);
     node.append(
-      s("circle", { class: "ds-guess", cx: boxW - 1, cy: 3, r: GUESS }),
+      s("circle.ds-guess", { cx: boxW - 1, cy: 3, r: GUESS }),
       words("ds-guess", boxW - 1, 7, number, "middle"),
     );
   }

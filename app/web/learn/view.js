@@ -20,7 +20,7 @@ const LOWEST = 0.5; // of the window: where a step's words may begin
 
 /** The course is fetched once, then it needs no server. */
 export async function mount({ element, server }) {
-  clear(element).append(h("div", { class: "ds-scope" }, awaited()));
+  clear(element).append(h("div.ds-scope", awaited()));
   const course = await answered(server.course({}));
   if (!course.error) return new Learn(element, course, goTo);
   element.replaceChildren(banner(course.error));
@@ -62,30 +62,28 @@ export class Learn {
       present: () => this.present(),
       help: () => this.dialog.showModal(),
     });
-    this.kicker = h("p", { class: "ds-kicker" });
-    this.title = h("h2", { class: "ds-lesson-title", tabindex: -1 });
-    this.words = h("div", { class: "ds-lesson-words" });
+    this.kicker = h("p.ds-kicker");
+    this.title = h("h2.ds-lesson-title", { tabindex: -1 });
+    this.words = h("div.ds-lesson-words");
     this.knobs = new Knobs({
       moved: (places) => this._moved(places),
       settled: () => this.address.write(),
     });
     this.text = h(
-      "div",
-      { class: "ds-lesson-text" },
+      "div.ds-lesson-text",
       this.kicker,
       this.title,
       this.words,
       this.knobs.element,
-      h("span", { class: "ds-spring" }),
+      h("span.ds-spring"),
       this.nav.controls,
     );
-    this.said = h("p", { class: "ds-unseen", id: "ds-lesson-said" });
-    this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
+    this.said = h("p.ds-unseen", { id: "ds-lesson-said" });
+    this.announce = h("div.ds-unseen", { "aria-live": "polite" });
     this.dialog = keyHelp();
     const about = { class: "ds-card ds-lesson", "aria-label": "Lesson" };
     this.root = h(
-      "div",
-      { class: "ds-scope ds-learn" },
+      "div.ds-scope.ds-learn",
       this.nav.element,
       h("section", about, this.text, this.stage.element),
       this.said,

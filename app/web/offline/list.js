@@ -16,7 +16,7 @@ const LISTED = [
 
 /** A near miss beside a small box would open the run. */
 function target(tick) {
-  return h("label", { class: "ds-site-tick" }, tick);
+  return h("label.ds-site-tick", tick);
 }
 
 export class RunList {
@@ -26,30 +26,29 @@ export class RunList {
     this.open = open;
     this.order = null;
     this.lines = runs.map((run) => this._line(run));
-    this.body = h("tbody", {});
-    this.head = h("tr", {});
-    const shown = h("p", { class: "ds-soft", role: "status" });
+    this.body = h("tbody");
+    this.head = h("tr");
+    const shown = h("p.ds-soft", { role: "status" });
     const filter = wordFilter("Filter the runs", this.lines, (count) => {
       shown.textContent = count < runs.length ? `${count} of ${plural(runs.length, "run")}` : "";
     });
     const together = compareTicked(this.body, this.lines, (lines) =>
       open(lines.map((line) => line.run.name)),
     );
-    const head = h("thead", {}, this.head),
-      table = h("table", { class: "ds-site-runs", "aria-label": "Runs" }, head, this.body);
+    const head = h("thead", this.head),
+      table = h("table.ds-site-runs", { "aria-label": "Runs" }, head, this.body);
     this.element = h(
-      "section",
-      { class: "ds-card ds-site-list", "aria-label": "The runs" },
+      "section.ds-card.ds-site-list",
+      { "aria-label": "The runs" },
       h(
         "header",
-        {},
-        h("h2", {}, plural(runs.length, "recorded run")),
+        h("h2", plural(runs.length, "recorded run")),
         filter,
         shown,
-        h("span", { class: "ds-spring" }),
+        h("span.ds-spring"),
         together,
       ),
-      h("div", { class: "ds-table" }, table),
+      h("div.ds-table", table),
     );
     this._draw();
   }
@@ -58,19 +57,19 @@ export class RunList {
     const heads = LISTED.map(([name, words, title]) =>
       sortHead({ name, words, title: `${title}: sort by it` }, this.order, () => this._sort(name)),
     );
-    return [h("td", {}), h("th", {}, "run"), ...heads, h("th", {}, "prompt")];
+    return [h("td"), h("th", "run"), ...heads, h("th", "prompt")];
   }
 
   _line(run) {
     const tick = tickBox(run.label),
-      words = [h("b", {}, `${run.method} ${run.apart}`.trimEnd()), h("small", {}, run.label)],
+      words = [h("b", `${run.method} ${run.apart}`.trimEnd()), h("small", run.label)],
       about = { class: "ds-site-run", title: run.label },
       opener = button(words, about, () => this.open([run.name]));
     const cells = LISTED.map(([key, , , written]) =>
-      h("td", {}, run[key] === null ? "–" : written(run[key])),
+      h("td", run[key] === null ? "–" : written(run[key])),
     );
-    const prompt = h("td", { class: "ds-site-prompt ds-cut", title: run.prompt }, run.prompt);
-    const element = h("tr", {}, h("td", {}, target(tick)), h("th", {}, opener), cells, prompt);
+    const prompt = h("td.ds-site-prompt.ds-cut", { title: run.prompt }, run.prompt);
+    const element = h("tr", h("td", target(tick)), h("th", opener), cells, prompt);
     return { run, element, tick };
   }
 

@@ -62,7 +62,7 @@ class Site {
     this.note = banner();
     const runs = new RunList(told.runs, (names) => goToHash(`trace=${names.join(",")}`));
     const places = {
-      list: h("div", {}, h("div", { class: "ds-scope ds-site" }, this.note, runs.element)),
+      list: h("div", h("div.ds-scope.ds-site", this.note, runs.element)),
       run: h("div", { hidden: true }),
       learn: h("div", { hidden: true }),
     };

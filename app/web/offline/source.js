@@ -61,11 +61,8 @@ export class PackSource {
 
   async compare({ tickets }) {
     const runs = await Promise.all(tickets.map((ticket) => this._about(ticket)));
-    return comparisonOf(
-      runs.map((run) => run.facts),
-      this.cautions,
-      tickets.map(this.apartOf),
-    );
+    const facts = runs.map((run) => run.facts);
+    return comparisonOf(facts, this.cautions, tickets.map(this.apartOf));
   }
 
   async measure({ tickets }) {

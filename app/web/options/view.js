@@ -26,9 +26,9 @@ export function mount(page) {
 class MethodOptions {
   constructor({ element, props, server }) {
     Object.assign(this, { props, server });
-    this.builder = h("div", { class: "ds-fields" });
-    this.fields = h("div", { class: "ds-fields" });
-    const words = h("summary", {}, "Builder and options");
+    this.builder = h("div.ds-fields");
+    this.fields = h("div.ds-fields");
+    const words = h("summary", "Builder and options");
     this.fold = h("details", { hidden: true }, words, this.builder, this.fields);
     element.replaceChildren(this.fold);
   }
@@ -42,7 +42,7 @@ class MethodOptions {
     this.fieldsOf = (builder) => (own[builder] ?? []).map((at) => options[at]);
     this.builder.replaceChildren(isFree ? this._builder(Object.keys(own)) : "");
     this._draw();
-    if (error && method) this.fields.append(h("p", {}, error));
+    if (error && method) this.fields.append(h("p", error));
     this.fold.hidden = !isFree && !this.fields.children.length;
   }
 
@@ -54,7 +54,7 @@ class MethodOptions {
   /** Another builder has other options. */
   _builder(names) {
     const words = names.map((name) => [name, name === OWN ? OWN_WORDS : name]),
-      input = h("select", {}, optionsOf(words));
+      input = h("select", optionsOf(words));
     input.value = this.props.value.builder;
     input.addEventListener("change", () => {
       this.props.value = { method: this.props.value.method, builder: input.value, options: {} };
@@ -87,6 +87,6 @@ function labelled(label, input, about) {
   if (about) input.setAttribute("aria-describedby", `${id}-about`);
   const name = h("label", { for: id }, label),
     isFlag = input.type === "checkbox",
-    parts = isFlag ? [h("span", {}, input, name), words] : [name, words, input];
-  return h("div", { class: "ds-field" }, parts);
+    parts = isFlag ? [h("span", input, name), words] : [name, words, input];
+  return h("div.ds-field", parts);
 }

@@ -24,17 +24,14 @@ export class OpenedFile {
     const body = error
       ? [banner(error)]
       : [
-          h("p", { class: "ds-soft ds-tell" }, inCode(about)),
+          h("p.ds-soft.ds-tell", inCode(about)),
           ...sheets.map(drawn),
-          ...strips.map(([words, marks]) => [
-            h("h3", { class: "ds-sub" }, words),
-            h("p", { class: "ds-marks" }, marks),
-          ]),
-          h("section", { class: "ds-findings" }, listOf(lines)),
+          ...strips.map(([words, marks]) => [h("h3.ds-sub", words), h("p.ds-marks", marks)]),
+          h("section.ds-findings", listOf(lines)),
           flags.flatMap(pasted),
           told.figure ? this._figure(told.figure) : [],
         ];
-    const head = [h("h2", {}, title || "An opened file"), h("span", {}, name)];
+    const head = [h("h2", title || "An opened file"), h("span", name)];
     this.element.replaceChildren(card("An opened file", head, ...body.flat()));
     this.element.hidden = false;
     this.element.scrollIntoView({ block: "start" });
@@ -43,13 +40,13 @@ export class OpenedFile {
   _figure(json) {
     const figure = new Figure(this.source);
     figure.draw(json);
-    return h("div", { class: "ds-figures" }, figure.element);
+    return h("div.ds-figures", figure.element);
   }
 }
 
 /** Words in which what stands between backticks is code. */
 function inCode(words) {
-  const code = (part, at) => (at % 2 ? h("code", {}, part) : part);
+  const code = (part, at) => (at % 2 ? h("code", part) : part);
   return words.split(/`([^`]+)`/).map(code);
 }
 
@@ -60,28 +57,18 @@ function pasted([engine, note, flags]) {
       await toClipboard(flags);
       copy.textContent = "Copied";
     });
-  const head = h("h3", { class: "ds-sub" }, engine, " ", copy);
-  return [
-    head,
-    h("p", { class: "ds-tell" }, h("code", {}, flags)),
-    h("p", { class: "ds-soft" }, note),
-  ];
+  const head = h("h3.ds-sub", engine, " ", copy);
+  return [head, h("p.ds-tell", h("code", flags)), h("p.ds-soft", note)];
 }
 
 function listOf(lines) {
-  return h(
-    "ul",
-    {},
-    lines.map((line) => h("li", {}, inCode(line))),
-  );
+  const entries = lines.map((line) => h("li", inCode(line)));
+  return h("ul", entries);
 }
 
 /** A table; `words` are the numbers of the columns that hold words. */
 function drawn({ title, heads, words, rows }) {
   const made = sheet(title || "Sums", heads, rows);
   for (const row of made.rows) for (const at of words) row.cells[at]?.classList.add("ds-words");
-  return [
-    title ? h("h3", { class: "ds-sub" }, title) : "",
-    h("div", { class: "ds-wide ds-table ds-sheet" }, made),
-  ];
+  return [title ? h("h3.ds-sub", title) : "", h("div.ds-wide.ds-table.ds-sheet", made)];
 }

@@ -87,20 +87,15 @@ function scatter(rows, size = USUAL, { wide, tall } = {}) {
     s(
       "g",
       { class: `dot ${row.speed === 1 ? "" : row.speed > 1 ? "faster" : "slower"}` },
-      s("title", {}, `${row.title}: τ ${number(row.tau)}, ${ratio(row.speed)} plain decoding`),
-      s("path", { class: "whisker", d: `M${from} ${up}H${to}` }),
+      s("title", `${row.title}: τ ${number(row.tau)}, ${ratio(row.speed)} plain decoding`),
+      s("path.whisker", { d: `M${from} ${up}H${to}` }),
       s("circle", { cx: at, cy: up, r: RADIUS * line }),
       words("name", name.left, name.top + line - 0.35 * size, shortened(row.title)),
     ),
   );
   return s(
-    "svg",
-    {
-      class: "ds-scatter",
-      viewBox: `0 0 ${W} ${H}`,
-      role: "img",
-      "aria-label": spoken(points),
-    },
+    "svg.ds-scatter",
+    { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": spoken(points) },
     grid,
     ticks,
     words(

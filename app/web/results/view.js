@@ -104,7 +104,7 @@ export class Results {
     this.files = new Turns();
     this.file = null; // {path, name} of the file that is on view, {paths, name} of several
     this.opened = new OpenedFile(source);
-    this.place = h("div", { class: "ds-scope" }, this.opened.element, awaited());
+    this.place = h("div.ds-scope", this.opened.element, awaited());
     clear(element).append(this.place);
     this.shipped = answered(source.table({}));
     this.address = new ViewInAddress("results", this.place, {
@@ -166,9 +166,8 @@ export class Results {
   _make(answer, name) {
     this.rows = answer.rows;
     this.ran = this.rows.every((row) => row.ran);
-    this.columns = COLUMNS.filter(
-      (c) => c.name !== "generate" || this.rows.some((r) => r.generate),
-    );
+    const isBeside = this.rows.some((row) => row.generate);
+    this.columns = COLUMNS.filter(({ name }) => name !== "generate" || isBeside);
     this.options = choicesOf(this.rows);
     const pick = ([name, values]) => {
       const words = values.map((value, at) => [at, LABELS[name](value)]);
@@ -180,37 +179,25 @@ export class Results {
     };
     const lists = Object.entries(this.options).map((each) => [each[0], pick(each)]);
     this.picks = Object.fromEntries(lists);
-    this.picture = h("div", { class: "ds-wide ds-scattered" });
-    this.untimed = h("p", { class: "ds-soft ds-tell" });
+    this.picture = h("div.ds-wide.ds-scattered");
+    this.untimed = h("p.ds-soft.ds-tell");
     new ResizeObserver(() => this._drawPicture()).observe(this.picture);
     const draw = () => savedScatter(this.picture, this.shown),
       called = () => fileName(`methods ${this.setting.textContent}`);
     this.save = menu("Save the picture", pictureButtons("this picture", draw, called));
-    this.head = h("tr", {});
-    this.lines = h("tbody", {});
+    this.head = h("tr");
+    this.lines = h("tbody");
     const about = { class: "ds-results", "aria-label": "All methods" };
-    this.table = h("table", about, h("thead", {}, this.head), this.lines);
+    this.table = h("table", about, h("thead", this.head), this.lines);
     const turn = () => this._widen(!this.table.matches(".whole"));
     this.whole = button("All columns", { class: "ds-small ds-columns" }, turn);
     this._widen(false);
-    this.setting = h("span", { class: "ds-setting" }); // where the lists are not to be seen
-    const title = [h("h2", {}, "All methods, the same prompts"), h("span", {}, name), this.setting],
-      shown = card(
-        "All methods",
-        [...title, ...Object.values(this.picks), this.save],
-        h(
-          "p",
-          { class: "ds-soft ds-tell" },
-          aboutOf(answer),
-          " Make yours: ",
-          h("code", {}, COMMAND),
-        ),
-        this.picture,
-        this.untimed,
-        this.whole,
-        h("div", { class: "ds-wide" }, this.table),
-      );
-    this._place(shown);
+    this.setting = h("span.ds-setting"); // where the lists are not to be seen
+    const title = [h("h2", "All methods, the same prompts"), h("span", name), this.setting],
+      head = [title, Object.values(this.picks), this.save],
+      told = h("p.ds-soft.ds-tell", aboutOf(answer), " Make yours: ", h("code", COMMAND)),
+      parts = [told, this.picture, this.untimed, this.whole, h("div.ds-wide", this.table)];
+    this._place(card("All methods", head, ...parts));
   }
 
   /** On a phone: all columns, or the first. */
@@ -242,9 +229,9 @@ export class Results {
       .map(([name, value]) => LABELS[name](value))
       .join(" · ");
     const head = this.columns.map((column) => {
-      if (!column.key) return h("th", {}, column.words);
+      if (!column.key) return h("th", column.words);
       const made = sortHead(column, { name, down: !up }, () => this._sort(column));
-      made.append(h("small", {}, column.says));
+      made.append(h("small", column.says));
       return made;
     });
     if (!FIRST.includes(name)) this._widen(true);
@@ -274,14 +261,14 @@ function line(row, most, { columns, ran }) {
   const cost = costOf(row),
     beside = columns.some((column) => column.name === "generate");
   const cells = [
-    h("td", {}, tauBar(row, most)),
-    h("td", {}, ratio(row.speed || null)),
+    h("td", tauBar(row, most)),
+    h("td", ratio(row.speed || null)),
     depths(row.tvd),
     depths(row.coverage),
-    h("td", {}, number(row.draft_ms, 1)),
-    h("td", {}, ratio(cost)),
-    beside && h("td", {}, ratio(row.generate || null)),
-    h("td", {}, row.timed ? `${row.same} of ${row.timed}` : "–"),
+    h("td", number(row.draft_ms, 1)),
+    h("td", ratio(cost)),
+    beside && h("td", ratio(row.generate || null)),
+    h("td", row.timed ? `${row.same} of ${row.timed}` : "–"),
   ].filter(Boolean);
   const about = [
     row.size === OWN && row.budget > 1 && `B = ${row.budget}`,
@@ -289,29 +276,24 @@ function line(row, most, { columns, ran }) {
     row.ran && !ran && `in ${row.texts} real runs`,
   ];
   const words = about.filter(Boolean).join(", ");
-  return h("tr", {}, h("th", {}, row.title, h("small", {}, words)), cells);
+  return h("tr", h("th", row.title, h("small", words)), cells);
 }
 
 /** τ as a number, and a bar with its interval, where it has one. */
 function tauBar({ tau, low, high }, most) {
   const at = (value) => `${(100 * value) / most}%`,
-    bar = h("i", { class: "ds-tau-bar" }),
-    whisker = h("b", { class: "ds-tau-whisker" });
+    bar = h("i.ds-tau-bar"),
+    whisker = h("b.ds-tau-whisker");
   bar.style.width = at(tau);
   whisker.style.left = at(low ?? tau);
   whisker.style.width = at(high - low);
   const title = estimate(tau, low, high);
-  return h(
-    "span",
-    { class: "ds-tau", title },
-    h("span", {}, number(tau)),
-    h("span", { class: "ds-tau-lane" }, bar, whisker),
-  );
+  return h("span.ds-tau", { title }, h("span", number(tau)), h("span.ds-tau-lane", bar, whisker));
 }
 
 /** A cell with a place for each depth: fewer of them stand below the same depths of other rows. */
 function depths(values) {
   const told = values.slice(0, SHOWN_DEPTHS).map((value) => number(value)),
     blank = BLANK.repeat(SHOWN_DEPTHS - told.length);
-  return h("td", {}, told.length ? told.join("  ") + blank : "–");
+  return h("td", told.length ? told.join("  ") + blank : "–");
 }

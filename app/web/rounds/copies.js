@@ -16,9 +16,9 @@ export class Copies {
       ),
     );
     this.element = h(
-      "span",
-      { class: "ds-rounds-copy", role: "group", "aria-label": "Copy these rows" },
-      h("span", { class: "ds-soft", "aria-hidden": "true" }, "Copy"),
+      "span.ds-rounds-copy",
+      { role: "group", "aria-label": "Copy these rows" },
+      h("span.ds-soft", { "aria-hidden": "true" }, "Copy"),
       this.buttons,
     );
   }

@@ -23,15 +23,15 @@ export class RowGrid {
     this.range = null; // [first, last] of the lines that are selected
     this.tall = LINE;
     this.head = h("tr", { "aria-rowindex": 1 });
-    this.body = h("tbody", {});
+    this.body = h("tbody");
     this.table = h(
       "table",
       { role: "grid", tabindex: 0, "aria-label": label, "aria-multiselectable": "true" },
-      h("thead", {}, this.head),
+      h("thead", this.head),
       this.body,
     );
-    this.long = h("div", { class: "ds-rounds-long" }, this.table);
-    this.element = h("div", { class: "ds-rounds-box" }, this.long);
+    this.long = h("div.ds-rounds-long", this.table);
+    this.element = h("div.ds-rounds-box", this.long);
     this.element.addEventListener("scroll", () => this._later(), { passive: true });
     this.table.addEventListener("keydown", (event) => this._key(event));
     // On the way down: while a run goes on, a line may be another element when the press ends. A

@@ -24,10 +24,9 @@ function sumLine(letter, sum, chosen) {
     : [];
   const causes = sum.causes.map(([words, count]) => `${words} ${count}`).join(", ");
   return h(
-    "p",
-    { class: "ds-row" },
+    "p.ds-row",
     letter && sign(letter),
-    h("b", {}, `${chosen ? "selected" : "shown"}: n ${sum.rows}`),
+    h("b", `${chosen ? "selected" : "shown"}: n ${sum.rows}`),
     part(`τ ${number(tau.value)}${of(tau)}`, "accepted + 1, mean over these rounds"),
     part(`TVD 1 ${shortNumber(tvd.value)}${of(tvd)}`, "mean TVD at depth 1 of these rounds"),
     part(inTime(ms) + of(ms), "all stages: draft, build, verify, commit"),

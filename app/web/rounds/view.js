@@ -31,10 +31,10 @@ export class RoundsTable {
       leave: () => this.leave(),
     });
     this._head(name);
-    this.sums = h("div", { class: "ds-rounds-sums" });
+    this.sums = h("div.ds-rounds-sums");
     this.element = h(
-      "section",
-      { class: "ds-rounds", "aria-label": "Rounds" },
+      "section.ds-rounds",
+      { "aria-label": "Rounds" },
       this.head,
       this.said,
       this.sums,
@@ -52,17 +52,16 @@ export class RoundsTable {
     });
     this.box.addEventListener("input", () => this._typed());
     this.box.addEventListener("keydown", (event) => this._key(event));
-    this.count = h("span", { class: "ds-soft" });
-    this.said = h("p", { class: "ds-rounds-said", id: note, role: "alert", hidden: true });
+    this.count = h("span.ds-soft");
+    this.said = h("p.ds-rounds-said", { id: note, role: "alert", hidden: true });
     this.copies = new Copies(this);
     this.head = h(
-      "div",
-      { class: "ds-rounds-head ds-row" },
+      "div.ds-rounds-head.ds-row",
       this.box,
       tool("‹", "Match before (N)", () => this.step(-1)),
       tool("›", "Match after (n)", () => this.step(1)),
       this.count,
-      h("span", { class: "ds-spring" }),
+      h("span.ds-spring"),
       this.copies.element,
     );
   }

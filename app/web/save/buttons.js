@@ -9,7 +9,7 @@ import { FORMS, savePicture } from "./picture.js";
 /** A button that saves something; when it cannot, it says why until the next try, beside the menu
  * that it stands in. */
 export function saveButton(words, attributes, save) {
-  const said = h("span", { class: "ds-soft", role: "alert" });
+  const said = h("span.ds-soft", { role: "alert" });
   const made = button(words, attributes, async () => {
     said.remove();
     try {
@@ -48,8 +48,7 @@ export function savers(title, records, source) {
   );
   const able = source?.parquet;
   return h(
-    "span",
-    { class: "ds-plot-tools" },
+    "span.ds-plot-tools",
     csv,
     able
       ? made("Parquet", "Save the numbers as Parquet", () =>

@@ -28,36 +28,21 @@ export class SaveMenu {
       },
       () => this.open(),
     );
-    this.said = h("p", { class: "ds-soft", role: "status" });
+    this.said = h("p.ds-soft", { role: "status" });
+    const whole = this._pictures(() => wholeTree(pane.tree), "tree"),
+      shown = this._pictures(() => picture(pane.tree.svg), "view"),
+      served = () => this._pictures(() => servedPicture(this._ask("figure.svg"))),
+      files = (forms) => Object.entries(forms).map((form) => this._file(...form)),
+      made = pane.source.export ? Object.entries(FILES) : []; // by the server
     this.panel = dialog(
       "Save or export",
       "ds-save",
-      h("h3", {}, "Take it with you"),
-      this._line(
-        "Whole tree",
-        this._pictures(() => wholeTree(pane.tree), "tree"),
-      ),
-      this._line(
-        "Tree as shown",
-        this._pictures(() => picture(pane.tree.svg), "view"),
-      ),
-      ...(pane.source.export
-        ? [
-            this._line(
-              "This round for a paper",
-              this._pictures(() => servedPicture(this._ask("figure.svg"))),
-            ),
-          ]
-        : []),
+      h("h3", "Take it with you"),
+      this._line("Whole tree", whole),
+      this._line("Tree as shown", shown),
+      pane.source.export ? this._line("This round for a paper", served()) : null,
       this._line("Pictures", paperButton()),
-      ...(pane.source.export
-        ? Object.entries(FILES).map(([words, forms]) =>
-            this._line(
-              words,
-              Object.entries(forms).map((form) => this._file(...form)),
-            ),
-          )
-        : []),
+      made.map(([words, forms]) => this._line(words, files(forms))),
       this.said,
     );
     this.panel.addEventListener("keydown", (event) => event.stopPropagation());
@@ -70,9 +55,9 @@ export class SaveMenu {
 
   _line(words, buttons) {
     return h(
-      "div",
-      { class: "ds-save-line ds-row", role: "group", "aria-label": words },
-      h("span", {}, words),
+      "div.ds-save-line.ds-row",
+      { role: "group", "aria-label": words },
+      h("span", words),
       buttons,
     );
   }

@@ -93,19 +93,18 @@ function paperPanel() {
     wide = h("input", { ...about, "aria-label": "Width in inches" });
   grounds.value = paper.ground;
   wide.value = paper.inches || "";
-  const told = h("p", { class: "ds-soft", "aria-live": "polite" }, TOLD);
+  const told = h("p.ds-soft", { "aria-live": "polite" }, TOLD);
   wide.addEventListener("input", () => {
     choose({ inches: widthOf(wide.value) });
     const isRefused = !paper.inches && (wide.value !== "" || wide.validity.badInput);
     wide.setAttribute("aria-invalid", String(isRefused));
     told.textContent = isRefused ? REFUSED : TOLD;
   });
-  const line = (words, control) =>
-    h("div", { class: "ds-save-line ds-row" }, h("span", {}, words), control);
+  const line = (words, control) => h("div.ds-save-line.ds-row", h("span", words), control);
   const made = dialog(
     "Saved pictures",
     "ds-save",
-    h("h3", {}, "Saved pictures"),
+    h("h3", "Saved pictures"),
     line("Ground", grounds),
     line("Width in inches", wide),
     told,

@@ -23,7 +23,7 @@ export class RunActions {
     this.compare = action("Compare…", "Put this run into a comparison", to("compare"));
     this.whatIf = action("What if…", whatIf, to("whatif"));
     this.save = action("Save trace", "Download this run as .jsonl.gz", () => first().saveTrace());
-    this.files = h("span", { class: "ds-drawings" }); // of the run on view: see Frame
+    this.files = h("span.ds-drawings"); // of the run on view: see Frame
     this.again.hidden = !live;
     this.compare.hidden = this.whatIf.hidden = !live || !alone;
     this.buttons = [this.again, this.compare, this.whatIf, this.save];

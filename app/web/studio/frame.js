@@ -7,21 +7,15 @@ export class Frame {
   /** parts: {status, actions, toolbar, legend, rounds, help dialog, link, shelf or null}. */
   constructor({ status, actions, toolbar, legend, rounds, help, link, shelf }) {
     Object.assign(this, { status, actions, toolbar, legend, link: link.button });
-    this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
-    this.stage = h("div", { class: "ds-panes" });
-    this.around = h("div", { class: "ds-around" });
-    this.below = h("div", { class: "ds-below" });
+    this.announce = h("div.ds-unseen", { "aria-live": "polite" });
+    this.stage = h("div.ds-panes");
+    this.around = h("div.ds-around");
+    this.below = h("div.ds-below");
     const card = { class: "ds-card ds-stage", "aria-label": "Draft tree" };
     const staged = [this.stage, rounds.element, this.below, legend.element, toolbar.element];
     const parts = [status.element, this.around, h("section", card, staged)];
-    this.scope = h(
-      "div",
-      { class: "ds-scope" },
-      h("div", { class: "ds-fill" }, parts),
-      help,
-      shelf ? shelf.element : "",
-      this.announce,
-    );
+    const beside = [help, shelf?.element, this.announce];
+    this.scope = h("div.ds-scope", h("div.ds-fill", parts), beside);
     this.show("tree");
   }
 
@@ -66,15 +60,7 @@ function headOf(pane, part) {
   const save = entry("Trace", `Save trace ${letter}`, kept, () => pane.saveTrace());
   const files = [pane.svgButton, pane.menu.button, ...(pane.source.save ? [save] : [])];
   const out = `Take run ${letter} out of the comparison`;
-  return [
-    pane.sign,
-    pane.name,
-    pane.heading,
-    pane.shared,
-    h("span", { class: "ds-spring" }),
-    menu(`Run ${letter}: files, take it out`, [
-      ...files,
-      entry("Take out", out, out, () => part(pane)),
-    ]),
-  ];
+  const leave = entry("Take out", out, out, () => part(pane)),
+    more = menu(`Run ${letter}: files, take it out`, [...files, leave]);
+  return [pane.sign, pane.name, pane.heading, pane.shared, h("span.ds-spring"), more];
 }

@@ -17,11 +17,7 @@ export function fillFromCourse(studio, { filling, chapter, own, presented }) {
   studio.trigger("refill", { filling: others });
   const what = own ? "Write your prompt and press Start." : "Press Start to follow along.",
     words = `The form has the method and the settings of chapter ${chapter}. ${what}`,
-    line = h(
-      "p",
-      { class: "ds-banner note ds-row ds-from-course", role: "status" },
-      h("span", {}, words),
-    );
+    line = h("p.ds-banner.note.ds-row.ds-from-course", { role: "status" }, h("span", words));
   const back = () => {
     line.remove();
     goTo({ view: "learn" });

@@ -48,12 +48,12 @@ export function helpDialog(legend) {
   return dialog(
     "Keys",
     "",
-    h("h3", {}, "Text"),
-    h("p", { class: "ds-key" }, textKey()),
+    h("h3", "Text"),
+    h("p.ds-key", textKey()),
     legend.marks,
-    h("h3", {}, "Filter of the rounds"),
-    ...FILTER.map((words) => h("p", { class: "ds-key" }, words)),
-    h("h3", {}, "Keys"),
+    h("h3", "Filter of the rounds"),
+    ...FILTER.map((words) => h("p.ds-key", words)),
+    h("h3", "Keys"),
     keyList(HELP),
   );
 }
@@ -71,13 +71,12 @@ function textKey() {
 /** The legend below the trees. */
 export class Legend {
   constructor() {
-    this.cues = h("span", { class: "ds-cue-key", hidden: true });
-    this.lines = h("span", { class: "ds-cue-key", hidden: true });
-    this.bars = h("span", { class: "ds-run-key" });
-    this.marks = h("p", { class: "ds-key ds-cue-key", hidden: true }); // again, for the help
+    this.cues = h("span.ds-cue-key", { hidden: true });
+    this.lines = h("span.ds-cue-key", { hidden: true });
+    this.bars = h("span.ds-run-key");
+    this.marks = h("p.ds-key.ds-cue-key", { hidden: true }); // again, for the help
     const entries = h(
-      "footer",
-      { class: "ds-legend" },
+      "footer.ds-legend",
       entry("box accepted", "accepted", "✓"),
       entry("box rejected", "rejected", "×"),
       entry("box unreached", "unreached: unobserved, not rejected", "·"),
@@ -88,7 +87,7 @@ export class Legend {
       this.lines,
       this.cues,
     );
-    this.element = h("div", { class: "ds-legend-place" }, entries);
+    this.element = h("div.ds-legend-place", entries);
   }
 
   /** Set the entries on the text's lines beside it; none for one run. */
@@ -111,7 +110,7 @@ export class Legend {
     const words = Object.assign({}, ...rounds.map((round) => round.sign_help || {}));
     const marks = Object.keys(words).sort();
     for (const place of [this.cues, this.marks]) {
-      const meaning = (mark) => h("span", { class: "entry" }, h("b", {}, mark), words[mark]);
+      const meaning = (mark) => h("span.entry", h("b", mark), words[mark]);
       place.replaceChildren(...marks.map(meaning));
       place.hidden = !marks.length;
     }

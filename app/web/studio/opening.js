@@ -52,10 +52,8 @@ export class Opening {
 
   /** Somebody chose these from the shelf, whoever opened them before. */
   chosen(tickets) {
-    keepTickets(
-      UNASKED,
-      keptTickets(UNASKED).filter((ticket) => !tickets.includes(ticket)),
-    );
+    const others = keptTickets(UNASKED).filter((ticket) => !tickets.includes(ticket));
+    keepTickets(UNASKED, others);
   }
 
   /** The rounds of a run have come, all of them. */

@@ -11,7 +11,7 @@ export class Search {
     this.hits = [];
     this.hit = -1;
     this.rounds = []; // rows of those whose text has the words
-    this.found = h("span", { class: "ds-found", "aria-live": "polite" });
+    this.found = h("span.ds-found", { "aria-live": "polite" });
     this.box = searchBox("Find a token  /", "Find a token in this tree");
     this.box.addEventListener("input", () => this.look());
     this.box.addEventListener("keydown", (event) => this._key(event));

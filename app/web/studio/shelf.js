@@ -32,11 +32,8 @@ export const EMPTY = {
 /** An empty view: its words and its gallery, or null. */
 export function emptyView([title, ...words], gallery) {
   gallery?.draw();
-  const parts = [
-    h("h2", { class: "ds-empty-title" }, title),
-    ...words.map((each) => h("p", {}, each)),
-  ];
-  return h("div", { class: "ds-empty" }, parts, gallery ? gallery.element : "");
+  const parts = [h("h2.ds-empty-title", title), ...words.map((each) => h("p", each))];
+  return h("div.ds-empty", parts, gallery ? gallery.element : "");
 }
 
 /** Buttons that let somebody choose files of their own. */
@@ -54,7 +51,7 @@ export function openers() {
 export class Shelf {
   constructor(gallery) {
     this.gallery = gallery;
-    const own = h("div", { class: "ds-cards" }, openers());
+    const own = h("div.ds-cards", openers());
     own.addEventListener("click", () => this.close()); // what is opened is to be seen
     this.element = dialog("Examples and runs", "ds-shelves", own, gallery.element);
   }

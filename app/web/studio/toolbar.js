@@ -14,15 +14,15 @@ const PARTS = [
 export class Toolbar {
   /** studio: whose trees these are the tools of. */
   constructor(studio) {
-    this.titles = h("div", { class: "ds-titles" });
+    this.titles = h("div.ds-titles");
     const parts = [
       this._transport(studio),
       this.titles,
-      h("span", { class: "ds-spring" }),
+      h("span.ds-spring"),
       this._tools(studio),
       this._switch(studio),
     ];
-    this.element = toolbar("Steps and tools", h("div", { class: "ds-toolbar" }, parts));
+    this.element = toolbar("Steps and tools", h("div.ds-toolbar", parts));
   }
 
   _transport(studio) {
@@ -38,37 +38,20 @@ export class Toolbar {
 
   _tools(studio) {
     const toggle = (words, title, act) => button(words, { "aria-pressed": "false", title }, act),
-      trees = (act) => () => studio.look.trees(act);
-    this.run = tool(
-      "⟷",
-      "The whole run (w)",
-      trees((tree) => tree.fitRun()),
-    );
+      tree = (sign, title, act) => tool(sign, title, () => studio.look.trees(act));
+    this.run = tree("⟷", "The whole run (w)", (each) => each.fitRun());
     this.fold = toggle("All nodes", "Draw every node (u)", () => studio.look.toggleFold());
     this.table = toggle("Table", "Nodes as a table (t)", () => studio.look.toggleTable());
     this.drawing = [
-      tool(
-        "−",
-        "Zoom out (−)",
-        trees((tree) => tree.zoomBy(1 / 1.3)),
-      ),
-      tool(
-        "+",
-        "Zoom in (+)",
-        trees((tree) => tree.zoomBy(1.3)),
-      ),
-      tool(
-        "⤢",
-        "Fit this round (f)",
-        trees((tree) => tree.fit()),
-      ),
+      tree("−", "Zoom out (−)", (each) => each.zoomBy(1 / 1.3)),
+      tree("+", "Zoom in (+)", (each) => each.zoomBy(1.3)),
+      tree("⤢", "Fit this round (f)", (each) => each.fit()),
       this.run,
       this.fold,
     ];
     for (const each of [...this.drawing, this.table]) each.classList.add("ds-of-tree");
     return h(
-      "span",
-      { class: "ds-tools ds-row" },
+      "span.ds-tools.ds-row",
       studio.search.found,
       studio.search.box,
       this.drawing,

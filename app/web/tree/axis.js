@@ -8,10 +8,10 @@ const SEEN = 12; // pixels of the root's box: with less of it in sight a label s
 
 export class TreeAxis {
   constructor() {
-    this.band = s("rect", { class: "ds-column-here", y: 0, height: "100%", hidden: true });
-    this.labels = s("g", { class: "ds-axis", "aria-hidden": "true" });
+    this.band = s("rect.ds-column-here", { y: 0, height: "100%", hidden: true });
+    this.labels = s("g.ds-axis", { "aria-hidden": "true" });
     this.back = s("text", { x: 5, y: 15 }, "‹ root");
-    this.ground = s("rect", { class: "ds-axis-ground", width: "100%", height: 21 });
+    this.ground = s("rect.ds-axis-ground", { width: "100%", height: 21 });
   }
 
   clear() {
@@ -34,7 +34,7 @@ export class TreeAxis {
     });
     const labels = this.texts.map(({ words, tvd }, at) => {
       const label = s("text", { y: 15, class: columns?.here === at ? "here" : "" }, words);
-      if (tvd) label.append(s("tspan", { class: "tvd" }, tvd));
+      if (tvd) label.append(s("tspan.tvd", tvd));
       return label;
     });
     this.labels.replaceChildren(...labels, this.back);

@@ -105,7 +105,7 @@ export function blocks({ boxW, boxH }, places, ghostPlace) {
     const own = places.filter(([status]) => status === kind);
     return s("path", { class: STATUS[kind], d: own.map(([, x, y]) => box([x, y])).join("") });
   });
-  return ghostPlace ? [...made, s("path", { class: "ghost", d: box(ghostPlace) })] : made;
+  return ghostPlace ? [...made, s("path.ghost", { d: box(ghostPlace) })] : made;
 }
 
 // ── one box ────────────────────────────────────────────────────────────────────────────────────
@@ -170,7 +170,7 @@ export function nodeBox(size, round, row, id, [x, y]) {
     "aria-label": spoken(round, row, label),
   });
   const mark = row ? MARK[round.status[row]] : "●";
-  node.append(s("rect", { class: "box", width: size.boxW, height: size.boxH, rx: 7 }));
+  node.append(s("rect.box", { width: size.boxW, height: size.boxH, rx: 7 }));
   if (round.lines) return fill(node, {}, edits(size, round.lines[row], mark, label));
   const words = cutWords(roomFor(size, round, row), `${mark} ${round.short[token] || label}`);
   const top = size.flat || row ? tokenY(size) : size.boxH / 2 + 5;
@@ -213,7 +213,7 @@ function bar(size, name, chance, place, start = size.left) {
 
 /** A draft of a block state: its formula, then its edits. */
 function edits(size, lines, mark, label) {
-  const made = [s("text", { class: "token", x: 8, y: 16 }, `${mark} ${label}`)];
+  const made = [s("text.token", { x: 8, y: 16 }, `${mark} ${label}`)];
   lines.forEach((edit, i) => {
     const [position, token, p] = editWords(edit);
     const y = 33 + EDIT_H * i;
@@ -222,7 +222,7 @@ function edits(size, lines, mark, label) {
       " ",
       s("text", { ...end, x: 26 }, position),
       " ",
-      s("text", { class: "edit", x: 33, y }, token),
+      s("text.edit", { x: 33, y }, token),
       " ",
       s("text", { ...end, x: size.boxW - 7 }, p),
     );
@@ -250,8 +250,7 @@ export function ghostBox(size, round, id, [x, y]) {
       "aria-level": round.depths[ghost.parent] + 2,
       "aria-label": `◇ ${ghost.label}${odds}, ${stop}`,
     },
-    s("rect", {
-      class: "box",
+    s("rect.box", {
       width: size.boxW,
       height: size.boxH,
       rx: Math.min(size.slim ? 12 : 20, size.boxH / 2),
@@ -274,15 +273,14 @@ export function chipBox(size, chip, [x, y]) {
   const told = `${words} ${odds.join(" ")}: ${long ? `${chip.words}, ` : ""}`,
     about = `${plural(chip.nodes, "node")} not drawn, press to open`;
   return s(
-    "g",
+    "g.ds-chip-node",
     {
-      class: "ds-chip-node",
       transform: `translate(${x} ${y.toFixed(1)})`,
       "data-chip": chip.parent,
       "aria-label": told + about,
       role: "treeitem",
     },
-    s("rect", { class: "pill", width: size.boxW, height: size.boxH - 6, y: 3, rx: 17 }),
+    s("rect.pill", { width: size.boxW, height: size.boxH - 6, y: 3, rx: 17 }),
     tokenText({ x: start, y: size.flat ? 15 : 17, "data-brief": count }, words),
     ...(size.slim ? odds : [odds.join("  ")]).flatMap((told, line) => {
       const at = {

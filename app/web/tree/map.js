@@ -8,11 +8,7 @@ const ROOM = 520; // pixels: in a narrower window it would hide too much
 export class TreeMap {
   /** onJump(x, y): a place of the tree was pressed. */
   constructor(onJump) {
-    this.svg = s("svg", {
-      class: "ds-map gone",
-      "aria-hidden": "true",
-      preserveAspectRatio: "none",
-    });
+    this.svg = s("svg.ds-map.gone", { "aria-hidden": "true", preserveAspectRatio: "none" });
     const at = (share, side) => share * (side + 2 * AROUND) - AROUND;
     scrub(this.svg, (across, down) => onJump(at(across, this.width), at(down, this.height)));
   }
@@ -26,7 +22,7 @@ export class TreeMap {
     Object.assign(this, { width, height });
     const sides = [width + 2 * AROUND, height + 2 * AROUND];
     this.svg.setAttribute("viewBox", `${-AROUND} ${-AROUND} ${sides.join(" ")}`);
-    this.frame = s("rect", { class: "window" });
+    this.frame = s("rect.window");
     this.svg.replaceChildren(...blocks, this.frame);
   }
 

@@ -10,7 +10,7 @@ export class Pointing {
   constructor(tree) {
     this.tree = tree;
     this.row = null;
-    this.tip = h("div", { class: "ds-tip", hidden: true, "aria-hidden": "true" });
+    this.tip = h("div.ds-tip", { hidden: true, "aria-hidden": "true" });
   }
 
   /** [row, chip's parent], null each. */
@@ -72,7 +72,7 @@ export class Pointing {
   _say([first, ...lines], { clientX, clientY }) {
     const { tip } = this;
     tip.hidden = false;
-    tip.replaceChildren(h("b", {}, first), ...lines.map((line) => h("span", {}, line)));
+    tip.replaceChildren(h("b", first), ...lines.map((line) => h("span", line)));
     const box = tip.parentNode.getBoundingClientRect();
     const x = Math.min(clientX - box.left + 14, box.width - tip.offsetWidth - 8);
     const y = clientY - box.top + 18;

@@ -14,7 +14,7 @@ export class TreeScene {
   /** make(row) gives a row's box, which is asked for once. */
   constructor(svg, make) {
     Object.assign(this, { svg, make });
-    this.element = s("g", { class: "ds-scene", role: "presentation" });
+    this.element = s("g.ds-scene", { role: "presentation" });
     this.view = { k: 1, kx: 1, x: 0, y: 0 };
     this.nodes = new Map();
     this.hits = new Set(); // rows that hold what is searched
@@ -29,14 +29,14 @@ export class TreeScene {
     this.shown = new Set();
     this.curves = plan.curves();
     this.edges = edgePaths();
-    this.trail = s("path", { class: "ds-edge trail", d: "" });
+    this.trail = s("path.ds-edge.trail", { d: "" });
     this.layer = s("g", { role: "presentation" }); // a tree owns its items through those
     const ghost = plan.ghostCurve();
     const parts = document.createDocumentFragment();
     parts.append(
       ...Object.values(this.edges),
-      ...(ghost ? [s("path", { class: "ds-edge ghost", d: ghost })] : []),
-      s("g", { class: "ds-blocks" }, this.blocks()),
+      ...(ghost ? [s("path.ds-edge.ghost", { d: ghost })] : []),
+      s("g.ds-blocks", this.blocks()),
       this.trail,
       this.layer,
     );

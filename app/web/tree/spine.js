@@ -22,8 +22,8 @@ const FEWEST = 4; // letters that words need room for
 export class Spine {
   constructor() {
     this.plan = new RunPlan();
-    this.element = s("g", { class: "ds-spine", "aria-hidden": "true" });
-    this.words = s("g", {}); // of the shape
+    this.element = s("g.ds-spine", { "aria-hidden": "true" });
+    this.words = s("g"); // of the shape
     this.at = 0;
     this.tall = 1; // times that the shape is as high
   }
@@ -114,10 +114,8 @@ export class Spine {
       const inset = left + (token.row < 0 && !tree.slim ? INSET : tree.left);
       parts.push(
         s("rect", { class: `box ${token.came}`, x: left, y: top, ...size }),
-        s("text", { class: "token", x: inset, y: top + TOKEN_Y }, cut(token.short)),
-        ...lines.map((words, i) =>
-          s("text", { class: "odds", x: inset, y: top + 30 + 17 * i }, words),
-        ),
+        s("text.token", { x: inset, y: top + TOKEN_Y }, cut(token.short)),
+        ...lines.map((words, i) => s("text.odds", { x: inset, y: top + 30 + 17 * i }, words)),
       );
     }
     for (const [side, by] of [
@@ -142,8 +140,8 @@ export class Spine {
       const to = at + middle,
         d = `M${back} ${from}C${back + bend} ${from} ${left - bend} ${to} ${left} ${to}`;
       return [
-        s("path", { class: "ds-edge rejected", d }),
-        s("text", { class: "token twig", x: left + 5, y: at + middle + 4 }, words),
+        s("path.ds-edge.rejected", { d }),
+        s("text.token.twig", { x: left + 5, y: at + middle + 4 }, words),
       ];
     });
   }
@@ -197,7 +195,7 @@ export class Spine {
         said = short.replaceAll("\n", "⏎").replaceAll(" ", "␣"),
         words = said.length > letters ? `${said.slice(0, letters - 1)}…` : said,
         transform = `translate(${from + i + 0.5} ${y}) ${upright}`;
-      return s("text", { class: "word", x: 0, y: 4 * TYPE, transform }, words);
+      return s("text.word", { x: 0, y: 4 * TYPE, transform }, words);
     });
   }
 

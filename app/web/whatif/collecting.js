@@ -22,7 +22,7 @@ export class Collecting {
       again: () => this.begin(...this.asked),
     });
     this.said = banner();
-    this.told = h("div", { class: "ds-soft ds-tell" }); // of the run, meanwhile
+    this.told = h("div.ds-soft.ds-tell"); // of the run, meanwhile
     this.element = this.work.element;
   }
 
@@ -41,7 +41,7 @@ export class Collecting {
 
   _tell({ setting: { method, budget }, prompt, text }) {
     const size = budget ? ` B ${budget}` : "";
-    this.told.replaceChildren(h("p", {}, `The run, ${method}${size}: ${prompt}`), h("p", {}, text));
+    this.told.replaceChildren(h("p", `The run, ${method}${size}: ${prompt}`), h("p", text));
     this.element.after(this.told);
   }
 

@@ -14,22 +14,14 @@ export class Curves {
     this.tau = new Figure(source);
     this.speed = new Figure(source);
     this.lengths = new Figure(source);
-    this.best = h("p", { class: "ds-tell ds-best", role: "status" });
+    this.best = h("p.ds-tell.ds-best", { role: "status" });
     this.speed.element.append(this.best);
-    this.speed.tools.prepend(
-      opener(
-        "Open…",
-        {
-          class: "ds-small ds-opens-cost",
-          "aria-label": "Open a result of cost",
-          title: "What `cost --json` wrote: this machine's own times",
-        },
-        open,
-      ),
-    );
+    const title = "What `cost --json` wrote: this machine's own times",
+      about = { class: "ds-small ds-opens-cost", "aria-label": "Open a result of cost", title };
+    this.speed.tools.prepend(opener("Open…", about, open));
     this.tools = this._tools();
     const shown = [this.tau, this.speed, this.lengths].map((each) => each.element);
-    this.element = card("Curves", null, h("div", { class: "ds-figures" }, shown));
+    this.element = card("Curves", null, h("div.ds-figures", shown));
   }
 
   _tools() {
@@ -37,7 +29,7 @@ export class Curves {
       this.keep(settings);
       this.said.textContent = `${plural(this.kept.length, "curve")} kept`;
     };
-    this.said = h("span", { class: "ds-unseen", role: "status" });
+    this.said = h("span.ds-unseen", { role: "status" });
     const pin = action("Keep this curve", "Keep it to compare with the next setting", () =>
       keep([...this.kept, ...(this.setting ? [this.setting] : [])]),
     );
@@ -46,11 +38,9 @@ export class Curves {
       pin.focus(); // this button is gone
     });
     this.forget.hidden = true;
-    const every = action(
-      "All methods",
-      "Draw every method's curve, as it comes, beside this setting",
-      () => keep(this.methods.filter(({ method }) => method !== this.setting?.method)),
-    );
+    const all = "Draw every method's curve, as it comes, beside this setting",
+      others = () => this.methods.filter(({ method }) => method !== this.setting?.method),
+      every = action("All methods", all, () => keep(others()));
     return [pin, every, this.forget, this.said];
   }
 

@@ -49,21 +49,17 @@ export class DraftCard {
       picked(this.tree.neighbour(by));
     });
     this.nodes = new NodeTable(picked);
-    this.node = h("p", { class: "ds-tell", role: "status" }, READ);
-    this.heading = h("h2", {}, "Round");
+    this.node = h("p.ds-tell", { role: "status" }, READ);
+    this.heading = h("h2", "Round");
     const several = { "aria-multiselectable": "true" };
     this.strip = tokenList(several, "place", (place) => hear.go(place));
     this.strip.addEventListener("keydown", (event) => this._key(event));
-    const head = [
-      this.heading,
-      h("span", { class: "ds-soft" }, HOW),
-      h("span", { class: "ds-spring" }),
-    ];
+    const head = [this.heading, h("span.ds-soft", HOW), h("span.ds-spring")];
     this.element = card(
       "Text and draft",
       [...head, ...this._tools(source)],
       this.strip,
-      h("div", { class: "ds-whatif-tree" }, this.tree.element, this.nodes.element),
+      h("div.ds-whatif-tree", this.tree.element, this.nodes.element),
       this.node,
     );
   }

@@ -9,7 +9,7 @@ export class Knobs {
   /** onTurn(curve): something was turned; `curve`: not only the budget. */
   constructor(onTurn) {
     this.onTurn = onTurn;
-    this.element = h("div", { class: "ds-knobs" });
+    this.element = h("div.ds-knobs");
     this.budget = USUAL;
   }
 
@@ -37,7 +37,7 @@ export class Knobs {
 
   _budget() {
     const label = "draft budget B",
-      output = h("output", {}, String(this.budget)),
+      output = h("output", String(this.budget)),
       range = [0, BUDGETS.length - 1, 1],
       shown = (at) => BUDGETS[at];
     const input = knobSlider(label, range, BUDGETS.indexOf(this.budget), shown, (at) => {
@@ -45,8 +45,8 @@ export class Knobs {
       output.textContent = String(this.budget);
       this.onTurn(false);
     });
-    const ends = h("small", { class: "ds-bounds" }, `${BUDGETS[0]} to ${BUDGETS.at(-1)}`);
-    return h("label", { class: "ds-knob" }, h("span", {}, label, output), input, ends);
+    const ends = h("small.ds-bounds", `${BUDGETS[0]} to ${BUDGETS.at(-1)}`);
+    return h("label.ds-knob", h("span", label, output), input, ends);
   }
 
   /** A slider over the part of a range where people turn, and a number that takes all of it. */
@@ -78,14 +78,14 @@ export class Knobs {
       this._set(knob.name, value);
     });
     const about = { class: "ds-knob", title: knob.help };
-    return h("div", about, h("span", {}, knob.label, number), input, bounds(knob));
+    return h("div", about, h("span", knob.label, number), input, bounds(knob));
   }
 
   _flag(knob) {
     const input = h("input", { type: "checkbox" });
     input.checked = this.values[knob.name];
     input.addEventListener("change", () => this._set(knob.name, input.checked));
-    return h("label", { class: "ds-knob", title: knob.help }, h("span", {}, knob.label), input);
+    return h("label.ds-knob", { title: knob.help }, h("span", knob.label), input);
   }
 }
 
@@ -116,7 +116,7 @@ export function settingOf(method, given) {
 function bounds({ min, max, step, log }) {
   const range = max === null ? `${min} or more` : `${min} to ${max}`,
     by = log ? "by powers of ten" : `by ${step}`;
-  return h("small", { class: "ds-bounds" }, `${range}, ${by}`);
+  return h("small.ds-bounds", `${range}, ${by}`);
 }
 
 /** A slider whose places stand for other values. */

@@ -78,7 +78,7 @@ export async function showLinked(view, state, files, isWanted) {
 async function waitFor(view, tickets, isWanted) {
   if (!tickets.length) return;
   const words = "The run that the link names is decoded first; then its text is collected.",
-    told = h("p", { class: "ds-soft ds-tell", role: "status" }, words);
+    told = h("p.ds-soft.ds-tell", { role: "status" }, words);
   view.coming.firstChild.append(told);
   await whenEnded(view.source, tickets, isWanted);
   told.remove();

@@ -9,9 +9,9 @@ export class MoreTexts {
   constructor(hear) {
     this.hear = hear;
     this.chosen = [];
-    this.words = h("summary", {});
-    this.list = h("div", { class: "ds-more-texts" });
-    this.element = h("details", { class: "ds-fold-runs" }, this.words, this.list);
+    this.words = h("summary");
+    this.list = h("div.ds-more-texts");
+    this.element = h("details.ds-fold-runs", this.words, this.list);
   }
 
   /** texts: [name, title] of all; shown: the one on view, which is always among the curve's. */
@@ -32,7 +32,7 @@ export class MoreTexts {
       this._tell();
       this.hear();
     });
-    return h("label", {}, box, title);
+    return h("label", box, title);
   }
 
   _tell() {

@@ -77,7 +77,7 @@ class WhatIf {
   }
 
   _build(element) {
-    const spring = () => h("span", { class: "ds-spring" });
+    const spring = () => h("span.ds-spring");
     const opens = {
       class: "ds-opens",
       title: "A .safetensors file of the command collect",
@@ -88,33 +88,26 @@ class WhatIf {
     this.files = choice("Collected text", [], (name) => this.turnTo(name));
     this.method = choice("Method", [], (name) => this._choose(name));
     this.said = banner();
-    this.exact = h("span", { class: "ds-exact", role: "status" });
-    this.tiles = h("div", { class: "ds-tiles" });
-    this.prompt = h("p", { class: "ds-soft ds-tell" });
-    this.given = h("p", { class: "ds-soft ds-tell", hidden: true });
+    this.exact = h("span.ds-exact", { role: "status" });
+    this.tiles = h("div.ds-tiles");
+    this.prompt = h("p.ds-soft.ds-tell");
+    this.given = h("p.ds-soft.ds-tell", { hidden: true });
     this.apart = new Map(); // of texts collected for a run: where they leave it
     this.made = new Map(); // and what an address says of that run
-    this.words = h("div", {}, this.prompt, this.given, this.more.element);
-    this.empty = h("p", { class: "ds-soft ds-tell" }, EMPTY, h("code", {}, COLLECT));
+    this.words = h("div", this.prompt, this.given, this.more.element);
+    this.empty = h("p.ds-soft.ds-tell", EMPTY, h("code", COLLECT));
     this.words.hidden = this.empty.hidden = true; // until it is known whether there is a text
-    this.body = h(
-      "div",
-      { class: "ds-below ds-simulation" },
-      card(
-        "Setting",
-        [h("h2", {}, "What if"), this.method, spring(), this.exact],
-        this.knobs.element,
-        h("header", {}, this.tiles, spring(), this.curves.tools),
-      ),
-      this.curves.element,
-      this.draft.element,
-    );
+    const title = [h("h2", "What if"), this.method, spring(), this.exact],
+      below = h("header", this.tiles, spring(), this.curves.tools),
+      setting = card("Setting", title, this.knobs.element, below),
+      parted = [setting, this.curves.element, this.draft.element];
+    this.body = h("div.ds-below.ds-simulation", parted);
     this.body.hidden = true;
     this.coming = awaited();
-    const head = [h("h2", {}, "Collected text"), this.files, spring(), open],
+    const head = [h("h2", "Collected text"), this.files, spring(), open],
       parts = [this.collecting.element, this.words, this.empty, this.said],
       file = card("Collected text", head, ...parts);
-    this.scope = h("div", { class: "ds-scope" }, file, this.coming, this.body);
+    this.scope = h("div.ds-scope", file, this.coming, this.body);
     clear(element).append(this.scope);
   }
 
@@ -271,8 +264,8 @@ class WhatIf {
   _say(look, exact, note, tiles = [], spoken = "") {
     this.exact.className = `ds-exact${look}`;
     const more = note?.replace(/^(not )?exact:? ?/, ""); // as the sentence begins by itself
-    const first = spoken ? h("span", { class: "ds-unseen" }, spoken) : "";
-    this.exact.replaceChildren(first, h("b", {}, exact), more ? ` ${more}` : "");
+    const first = spoken ? h("span.ds-unseen", spoken) : "";
+    this.exact.replaceChildren(first, h("b", exact), more ? ` ${more}` : "");
     this.tiles.replaceChildren(...tiles);
   }
 
