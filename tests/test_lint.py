@@ -124,7 +124,11 @@ def test_a_mask_whose_embedding_is_near_zero(tmp_path):
 
 def test_facts_of_config_and_gains(tmp_path, language):
     folder = dflash(
-        tmp_path, put("norm.weight", torch.ones(32)), rope_theta=5.0, max_position_embeddings=64
+        tmp_path,
+        put("norm.weight", torch.ones(32)),
+        rope_theta=5.0,
+        rms_norm_eps=0.5,
+        max_position_embeddings=64,
     )
     raw = json.loads((folder / "config.json").read_text())
     raw.pop("rope_parameters")
@@ -132,6 +136,7 @@ def test_facts_of_config_and_gains(tmp_path, language):
     text = said(lint(DFLASH, folder, language))
     assert "gains of norm.weight are 1" in text
     assert "rope_theta is 5 and the target's 10000" in text
+    assert "rms_norm_eps is 0.5 and the target's 1e-06" in text
     assert "64 positions" in text and "no head of its own" in text
 
 

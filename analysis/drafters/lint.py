@@ -340,15 +340,17 @@ def _config(config: Any, language: Language, embedding: Tensor | None) -> Iterat
         if length < 0.05:
             text = f"the mask token {mask} has an embedding {length:.2g} times as long as others"
             yield Remark(True, f"{text}: norms blow it up, and rounding decides what depths say")
-    rope, theta = getattr(config, "rope", None), target_theta(language)
-    if rope is not None and theta is not None and rope.theta != theta:
-        yield Remark(
-            False,
-            f"its rope_theta is {rope.theta:g} and the target's {theta:g}: right if so trained",
-        )
+    rope, target = getattr(config, "rope", None), language.model.config.get_text_config()
+    for name, own, theirs in (
+        ("rope_theta", getattr(rope, "theta", None), target_theta(language)),
+        ("rms_norm_eps", *(getattr(each, "rms_norm_eps", None) for each in (config, target))),
+    ):
+        if own and theirs and not math.isclose(own, theirs, rel_tol=0.01):
+            says = f"its {name} is {own:g} and the target's {theirs:g}: right if so trained"
+            yield Remark(False, says)
     told = getattr(config, "max_position_embeddings", None), getattr(rope, "limit", None)
     longest = min((length for length in told if length), default=None)
-    limit = getattr(language.model.config.get_text_config(), "max_position_embeddings", None)
+    limit = getattr(target, "max_position_embeddings", None)
     if longest and limit and longest < limit:
         yield Remark(
             False, f"it is made for {longest} positions and the target for {limit}: beyond "
