@@ -88,6 +88,28 @@ def call(capsys):
     return run
 
 
+@pytest.fixture(scope="module")
+def toys_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A module's own copy of the toys on disk: a target, a drafter of every kind, n-grams."""
+    from tests.toys_on_disk import save_toys
+
+    return save_toys(tmp_path_factory.mktemp("toys"))[0].parent
+
+
+@pytest.fixture(scope="module")
+def toy(toys_folder: Path) -> list[str]:
+    """The options that name the toys' target and its drafter."""
+    target, drafter = (str(toys_folder / name) for name in ("target", "drafter"))
+    return ["--model", target, "--drafter", drafter, "--device", "cpu"]
+
+
+@pytest.fixture
+def models_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of models that were fetched or made."""
+    monkeypatch.setenv("DRAFTSCOPE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "models"
+
+
 def pytest_collection_finish() -> None:
     """Garbage is looked for among what tests make, not among all that was imported for them."""
     gc.freeze()

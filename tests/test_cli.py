@@ -33,18 +33,11 @@ from core.rounds.draft import MAX_BUDGET
 from core.traces.reader import read_trace
 from tests.processes import start
 from tests.sentences import is_one_sentence
-from tests.toys_on_disk import options_for, save_toys
+from tests.toys_on_disk import options_for
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "trace-v1.jsonl"
 ESCAPES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-@pytest.fixture(scope="session")
-def toy(tmp_path_factory) -> list[str]:
-    """The options that name the toy target and its drafter."""
-    target, drafter = save_toys(tmp_path_factory.mktemp("toy"))
-    return ["--model", str(target), "--drafter", str(drafter), "--device", "cpu"]
 
 
 def no_more_than_progress(err: str) -> bool:

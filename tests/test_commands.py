@@ -6,6 +6,7 @@ import importlib
 import re
 import shlex
 from dataclasses import MISSING
+from functools import cache
 from pathlib import Path
 
 import pydantic  # noqa: F401 – cyclopts checks more when it is there
@@ -34,6 +35,17 @@ def said(capsys: pytest.CaptureFixture, *line: str) -> str:
 
 def fields_of(name: str):
     return [(field, hint) for _, own in options_of(name).groups() for field, hint in own]
+
+
+def shared(field) -> tuple[str, str]:
+    """Name and help: by these an option is the same in every command."""
+    return field.name, field.metadata["help"]
+
+
+@cache
+def first_with() -> dict[tuple[str, str], str]:
+    """The first command that has an option: the others read it alike."""
+    return {shared(f): name for name in reversed(cli.COMMANDS) for f, _ in fields_of(name)}
 
 
 def flag(name: str) -> str:
@@ -78,7 +90,8 @@ def test_every_command(name, capsys):
     if needed:
         names = "|".join(needed)
         assert re.search(rf"\b(?i:{names})\b.* is missing: \w", said(capsys, *line))
-    for field, hint in fields_of(name):
+    own = [(field, hint) for field, hint in fields_of(name) if first_with()[shared(field)] == name]
+    for field, hint in own:
         others = [word for each, given in needed.items() if each != field.name for word in given]
         if hint is not bool:
             assert flag(field.name) in said(capsys, *line, *others, flag(field.name))

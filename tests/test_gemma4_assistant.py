@@ -41,9 +41,10 @@ from tests.timing import amount
 from tests.toys import GREEDY, HOT, PROMPT
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, HOT], ids=["greedy", "hot"])
 @pytest.mark.parametrize(
-    "builder", [best_first, Chain(), DynamicTree(4), SampledChain(coupled=True)],
+    ("builder", "sampling"),
+    [(best_first, GREEDY), (Chain(), HOT), (DynamicTree(4), HOT),
+     (SampledChain(coupled=True), HOT)],
     ids=["best", "chain", "eagle2", "sampled"],
 )  # fmt: skip
 def test_the_text_is_that_of_plain_decoding(builder, sampling, tmp_path):

@@ -23,19 +23,13 @@ FLOAT, Q8 = gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.Q8_0
 IDS = torch.tensor([[5, 80, 33, 7, 140, 200]])
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("DRAFTSCOPE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "models"
-
-
 def made_in(folder, name="toy.gguf", kind=FLOAT):
     file = folder / name
     write_llama(toys.language_model().float(), file, tokenizer(), kind)
     return file
 
 
-def test_a_file_in_float32_has_the_model_s_numbers_tokens_and_template(cache, tmp_path):
+def test_a_file_in_float32_has_the_model_s_numbers_tokens_and_template(models_cache, tmp_path):
     file = made_in(tmp_path)
     language = load_language(str(file), "cpu", fast=False)
     with torch.inference_mode():
@@ -52,7 +46,7 @@ def test_a_file_in_float32_has_the_model_s_numbers_tokens_and_template(cache, tm
     assert language.text(language.encode("ab b")) == "ab b"
 
 
-def test_a_quantised_file_is_rounded_to_bfloat16_once(cache, tmp_path):
+def test_a_quantised_file_is_rounded_to_bfloat16_once(models_cache, tmp_path):
     model = load_language(str(made_in(tmp_path, kind=Q8)), "cpu", fast=False).model
     whole = toys.language_model().float()
     name = "model.layers.0.mlp.gate_proj.weight"
@@ -62,15 +56,15 @@ def test_a_quantised_file_is_rounded_to_bfloat16_once(cache, tmp_path):
     assert torch.equal(kept, wanted) and not torch.equal(kept, whole.state_dict()[name])
 
 
-def test_a_file_is_converted_once_and_again_when_it_changes(cache, tmp_path, monkeypatch):
+def test_a_file_is_converted_once_and_again_when_it_changes(models_cache, tmp_path, monkeypatch):
     file = made_in(tmp_path)
     assert target_config(str(file)).hidden_size == toys.config("llama").hidden_size
-    assert not cache.exists(), "a config needs no weights"
+    assert not models_cache.exists(), "a config needs no weights"
     folder = Source.checked(str(file)).full_folder()
     monkeypatch.setattr(ours, "convert", lambda *_: pytest.fail("made twice"))
     assert Source.checked(str(file)).full_folder() == folder == ours.folder_of(file)
     monkeypatch.undo()
-    monkeypatch.setenv("DRAFTSCOPE_CACHE", str(cache.parent))
+    monkeypatch.setenv("DRAFTSCOPE_CACHE", str(models_cache.parent))
     made_in(tmp_path, kind=Q8)
     assert (changed := Source.checked(str(file)).full_folder()) != folder
     os.utime(file)
@@ -78,7 +72,7 @@ def test_a_file_is_converted_once_and_again_when_it_changes(cache, tmp_path, mon
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_an_interruption_leaves_no_folder(cache, tmp_path, monkeypatch, error):
+def test_an_interruption_leaves_no_folder(models_cache, tmp_path, monkeypatch, error):
     file, whole = made_in(tmp_path), ours.convert
 
     def interrupted(*args):
@@ -88,7 +82,7 @@ def test_an_interruption_leaves_no_folder(cache, tmp_path, monkeypatch, error):
     monkeypatch.setattr(ours, "convert", interrupted)
     with pytest.raises((error, UserError)):
         Source.checked(str(file)).full_folder()
-    assert list(cache.iterdir()) == []
+    assert list(models_cache.iterdir()) == []
 
 
 def broken(how, file):
@@ -120,13 +114,13 @@ def broken(how, file):
         ("other", "cannot be loaded"),
     ],
 )
-def test_what_is_not_a_model_is_one_sentence(cache, tmp_path, capsys, how, said):
+def test_what_is_not_a_model_is_one_sentence(models_cache, tmp_path, capsys, how, said):
     file = made_in(tmp_path)
     file.write_bytes(broken(how, file))
     assert main(["run", "ar", "--model", str(file), "--prompt", "hi"]) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert said in error and str(file) in error and "Traceback" not in error
-    assert not cache.exists() or list(cache.iterdir()) == []
+    assert not models_cache.exists() or list(models_cache.iterdir()) == []
 
 
 COUNTS = {  # what stands before a count in the file, and how many bytes it has
@@ -142,7 +136,7 @@ COUNTS = {  # what stands before a count in the file, and how many bytes it has
 @pytest.mark.parametrize("most", [10**9, 2**31, 2**60])
 @pytest.mark.parametrize("what", COUNTS)
 def test_a_header_that_counts_more_than_its_file_holds_is_one_sentence(
-    cache, tmp_path, capsys, what, most
+    models_cache, tmp_path, capsys, what, most
 ):
     """The library's reader would go on behind the end, for minutes and in gigabytes."""
     (before, size), file = COUNTS[what], tmp_path / "t.gguf"
@@ -158,13 +152,13 @@ def test_a_header_that_counts_more_than_its_file_holds_is_one_sentence(
     assert main(["model", "doctor", str(file)]) in (1, 2)
 
 
-def test_a_file_that_is_not_there_is_said(cache, tmp_path, capsys):
+def test_a_file_that_is_not_there_is_said(models_cache, tmp_path, capsys):
     missing = tmp_path / "none.gguf"
     assert main(["run", "ar", "--model", str(missing), "--prompt", "hi"]) == 2
     assert f"there is no file {missing}" in capsys.readouterr().err
 
 
-def test_a_target_and_its_draft_model_run_from_files(cache, tmp_path, capsys):
+def test_a_target_and_its_draft_model_run_from_files(models_cache, tmp_path, capsys):
     target, drafter = made_in(tmp_path), made_in(tmp_path, "draft.gguf", Q8)
     words = ["--model", str(target), "--prompt", "hi", "--max-new-tokens", "12", "--device", "cpu"]
     assert main(["run", "ar", *words]) == 0
@@ -173,12 +167,12 @@ def test_a_target_and_its_draft_model_run_from_files(cache, tmp_path, capsys):
     assert capsys.readouterr().out.partition("method")[0] == plain
 
 
-def test_doctor_opens_a_file_by_its_header(cache, tmp_path, capsys):
+def test_doctor_opens_a_file_by_its_header(models_cache, tmp_path, capsys):
     file = made_in(tmp_path)
     assert main(["model", "doctor", str(file)]) == 0
     printed = capsys.readouterr().out
     assert "opens as a target: LlamaForCausalLM, 4 layers, hidden size 32" in printed
-    assert "1,000 tokens of text" in printed and not cache.exists()
+    assert "1,000 tokens of text" in printed and not models_cache.exists()
 
 
 def test_numbers_are_kept_in_float32_where_every_matrix_is_of_floats():

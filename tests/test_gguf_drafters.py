@@ -30,7 +30,7 @@ from core.models.layers import Rope
 from tests import toys
 from tests.gguf_files import write_drafter
 from tests.timing import amount
-from tests.toys_on_disk import BYTES, save_toys
+from tests.toys_on_disk import BYTES
 
 Q8 = gguf.GGMLQuantizationType.Q8_0
 LLAMA3 = (("factor", 8.0), ("high_freq_factor", 4.0), ("low_freq_factor", 1.0),
@@ -75,14 +75,11 @@ BLOCKS = {
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory):
-    return save_toys(tmp_path_factory.mktemp("toys"))[0]
+def target(toys_folder):
+    return toys_folder / "target"
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("DRAFTSCOPE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "models"
+pytestmark = pytest.mark.usefixtures("models_cache")
 
 
 def saved(case, folder):
@@ -275,7 +272,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_another_variant_is_refused_in_one_sentence(what, target, tmp_path, capsys, cache):
+def test_another_variant_is_refused_in_one_sentence(what, target, tmp_path, capsys, models_cache):
     kind, change, words = WRONG[what]
     _, file = both(Case(kind, {}), tmp_path, change=change)
     run = ["run", kind, "--model", str(target), "--drafter", str(file), "--prompt", "hi"]
@@ -283,7 +280,7 @@ def test_another_variant_is_refused_in_one_sentence(what, target, tmp_path, caps
     printed = capsys.readouterr()
     said = printed.err.strip().splitlines()[-1]
     assert words in said and str(file) in said and "Traceback" not in printed.err
-    assert not cache.exists() or list(cache.iterdir()) == []
+    assert not models_cache.exists() or list(models_cache.iterdir()) == []
     assert main(["model", "doctor", str(file)]) == 1
     printed = capsys.readouterr().out
     assert (words in printed or what == "another") and "does not open: " in printed
@@ -306,7 +303,7 @@ def test_a_drafter_of_another_target_is_said_by_its_file(kind, count, target, tm
     assert str(found.value).startswith(f"the drafter in {file} reads")
 
 
-def test_the_doctor_opens_it_by_its_header(tmp_path, capsys, cache):
+def test_the_doctor_opens_it_by_its_header(tmp_path, capsys, models_cache):
     _, file = both(Case("eagle3", {}, 100), tmp_path)
     assert main(["model", "doctor", str(file)]) == 0
     printed = capsys.readouterr().out
@@ -314,7 +311,7 @@ def test_the_doctor_opens_it_by_its_header(tmp_path, capsys, cache):
         "opens as a drafter: eagle3, for a target of hidden size 32, vocabulary size 257" in printed
     )
     assert "drafts 100 of the target's tokens" in printed and "does not" not in printed
-    assert "opens as a target" not in printed and not cache.exists()
+    assert "opens as a target" not in printed and not models_cache.exists()
     _, file = both(Case("dflash", {}), tmp_path / "other")
     assert main(["model", "doctor", str(file)]) == 0
     printed = capsys.readouterr().out
@@ -331,7 +328,7 @@ def test_lint_has_no_false_alarm(target, tmp_path):
     assert not any(remark.wrong for remark in its)
 
 
-def test_a_preset_names_files(target, tmp_path, capsys, cache):
+def test_a_preset_names_files(target, tmp_path, capsys, models_cache):
     _, file = both(Case("eagle3", {}), tmp_path)
     preset = tmp_path / "toy.toml"
     preset.write_text(f'[toy]\ntarget = "{target}"\ndrafters.dflash = "{file}"\n')
@@ -339,7 +336,7 @@ def test_a_preset_names_files(target, tmp_path, capsys, cache):
     assert f"{file}: it holds a model of the architecture 'eagle3'" in capsys.readouterr().out
     preset.write_text(f'[toy]\ntarget = "{target}"\ndrafters.eagle3 = "{file}"\n')
     assert main(["model", "doctor", str(preset)]) == 0
-    assert "opens as a drafter: eagle3" in capsys.readouterr().out and not cache.exists()
+    assert "opens as a drafter: eagle3" in capsys.readouterr().out and not models_cache.exists()
     assert main(["model", "fetch", str(preset)]) == 0
     words = ["--model", str(preset), "--prompt", "hi", "--max-new-tokens", "8", "--device", "cpu"]
     assert main(["run", "eagle3", *words]) == 0

@@ -21,11 +21,7 @@ from core.models.hub import Source
 from tests import toys
 from tests.gguf_files import tokenizer, write_qwen
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("DRAFTSCOPE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "models"
+pytestmark = pytest.mark.usefixtures("models_cache")
 
 
 def published(family, folder):
@@ -89,7 +85,7 @@ def test_a_file_s_head_drafts_as_the_same_head_in_safetensors(family, tmp_path):
     assert_alike(family, rounds(folder), rounds(file))
 
 
-def test_the_doctor_says_that_a_head_lies_in_it(tmp_path, capsys, cache):
+def test_the_doctor_says_that_a_head_lies_in_it(tmp_path, capsys, models_cache):
     folder = published("qwen3_5_text", tmp_path / "published")
     for heads, words in ((1, "opens as a drafter: mtp, for a target of hidden size 32"),
                          (2, "an MTP head of 2 layers is not supported"), (0, "")):  # fmt: skip
@@ -98,7 +94,7 @@ def test_the_doctor_says_that_a_head_lies_in_it(tmp_path, capsys, cache):
         assert main(["model", "doctor", str(file)]) == 0
         printed = capsys.readouterr().out
         assert "opens as a target: Qwen3_5ForCausalLM, 4 layers" in printed and words in printed
-        assert ("as a drafter" in printed) == bool(words) and not cache.exists()
+        assert ("as a drafter" in printed) == bool(words) and not models_cache.exists()
 
 
 def without(part, tmp_path):

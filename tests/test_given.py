@@ -30,7 +30,6 @@ from core.traces.writer import write_trace
 from tests import toys
 from tests.collected_toys import corrupt, simulate, source
 from tests.sentences import is_one_sentence
-from tests.toys_on_disk import save_toys
 
 PROMPT, COUNT = list(toys.PROMPT), 30
 OWN = tuple(toys.plain(COUNT))
@@ -227,20 +226,9 @@ def test_anchors_of_calibrate_lie_in_a_given_text(tmp_path):
 # ── the commands ─────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toys")
-    save_toys(folder)
-    return folder
-
-
-def place(toy) -> list[str]:
-    return ["--model", str(toy / "target"), "--drafter", str(toy / "drafter"), "--device", "cpu"]
-
-
 def collecting(toy, file, *words) -> int:
     asked = ["collect", "--out", str(file), "--methods", "ddtree", "--max-new-tokens", "12"]
-    return cli.main([*asked, *map(str, words), *place(toy)])
+    return cli.main([*asked, *map(str, words), *toy])
 
 
 def response(path, value):
@@ -268,7 +256,7 @@ def test_a_response_becomes_a_collected_text(toy, tmp_path, capsys):
     other.write_bytes(out.read_bytes())
     assert cli.main(["whatif", str(out), str(other), "--methods", "ddtree"]) == 0
     assert capsys.readouterr().out.count("the text is given") == 2
-    assert cli.main(["cost", str(out), "--methods", "ddtree", "--check", *place(toy)]) == 2
+    assert cli.main(["cost", str(out), "--methods", "ddtree", "--check", *toy]) == 2
     assert is_one_sentence(capsys.readouterr().err)
     for words in (("--prompt", "say"), ("--answer", response(tmp_path / "o.json", VLLM))):
         prompt = ("--prompt", "say") if words[0] == "--answer" else ()
@@ -279,12 +267,12 @@ def test_a_response_becomes_a_collected_text(toy, tmp_path, capsys):
 def test_without_methods_whatever_can_run_on_the_model_drafts(toy, tmp_path, capsys):
     """The documented first lines name no method, and many drafters have no weights."""
     words = ["--prompt", "say", "--max-new-tokens", "9"]
-    assert cli.main(["collect", "--out", str(tmp_path / "x"), *words, *place(toy)]) == 0
+    assert cli.main(["collect", "--out", str(tmp_path / "x"), *words, *toy]) == 0
     assert set(Collection.load(tmp_path / "x").drafters) == {"dflash", "pld"}
-    few = ["--anchors", "1", "--continuations", "2", "--repeats", "1", *place(toy)]
+    few = ["--anchors", "1", "--continuations", "2", "--repeats", "1", *toy]
     assert cli.main(["calibrate", "--out", str(tmp_path / "c"), *words, *few]) == 0
     assert {"dflash", "pld", "suffix"} <= set(capsys.readouterr().out.split())
-    bare = ["--device", "cpu", "--model", str(toy / "target")]
+    bare = ["--device", "cpu", "--model", toy[1]]
     assert cli.main(["collect", "--out", str(tmp_path / "y"), *words, *bare]) == 2
     err = capsys.readouterr().err
     assert is_one_sentence(err) and "name a checkpoint with --drafter" in err
@@ -304,12 +292,12 @@ def test_words_and_a_trace_and_several_responses(toy, tmp_path, capsys):
     out = tmp_path / "x.safetensors"
     assert collecting(toy, out, "--answer", text, "--prompt", "say") == 0
     made = Collection.load(out)
-    tokenizer = AutoTokenizer.from_pretrained(toy / "target")
+    tokenizer = AutoTokenizer.from_pretrained(toy[1])
     assert tokenizer.decode(made.tokens[: made.end].tolist()) == "saythe cat sat\n"
     assert made.header.given.words and made.header.prompt_text == "say"
     trace = tmp_path / "t.jsonl.gz"
     run = ["run", "ddtree", "--prompt", "say", "--max-new-tokens", "9", "--trace", str(trace)]
-    assert cli.main([*run, *place(toy)]) == 0
+    assert cli.main([*run, *toy]) == 0
     assert collecting(toy, tmp_path / "y.safetensors", "--answer", trace) == 0
     traced = Collection.load(tmp_path / "y.safetensors")
     assert traced.header.given.off == () and traced.end - traced.answer == 9
@@ -344,7 +332,7 @@ def test_calibrate_tells_whose_text_it_is(toy, tmp_path, capsys):
         "--methods",
         "ddtree",
     ]
-    words += ["--anchors", "2", "--continuations", "2", "--repeats", "1", *place(toy)]
+    words += ["--anchors", "2", "--continuations", "2", "--repeats", "1", *toy]
     assert cli.main(words) == 0
     assert "the text is given, not written here: r.json" in capsys.readouterr().out
 

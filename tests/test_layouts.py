@@ -13,7 +13,6 @@ from core.decoding.engine import Engine
 from core.errors import UserError
 from core.methods.registry import choose
 from tests.sentences import is_one_sentence
-from tests.toys_on_disk import save_toys
 from tests.users_files import PUBLISHED
 
 QWEN = PUBLISHED["qwen3-4b dflash"]["config"]
@@ -49,16 +48,9 @@ FOREIGN = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def toys_on_disk(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toys")
-    save_toys(folder)
-    return folder
-
-
-def complaint(toys_on_disk, method, folder) -> str:
+def complaint(toys_folder, method, folder) -> str:
     """Return the sentence of the look at the small files; loading says the same."""
-    engine = Engine(str(toys_on_disk / "target"), "cpu", str(folder))
+    engine = Engine(str(toys_folder / "target"), "cpu", str(folder))
     with pytest.raises(UserError) as found:
         engine.check(method)
     with pytest.raises(UserError) as loading:
@@ -68,11 +60,11 @@ def complaint(toys_on_disk, method, folder) -> str:
 
 
 @pytest.mark.parametrize("what", FOREIGN)
-def test_a_foreign_layout_is_called_by_its_name(what, toys_on_disk, tmp_path):
+def test_a_foreign_layout_is_called_by_its_name(what, toys_folder, tmp_path):
     method, config, tensors = FOREIGN[what]
     (tmp_path / "config.json").write_text(json.dumps(config))
     save_file({name: torch.zeros(2, 2) for name in tensors}, tmp_path / "model.safetensors")
-    said = complaint(toys_on_disk, method, tmp_path)
+    said = complaint(toys_folder, method, tmp_path)
     assert f"; it looks like {what}, and " in said and "is read in " in said
     assert said.startswith(str(tmp_path)) and said.isprintable()
 
@@ -95,25 +87,25 @@ def test_a_foreign_layout_is_called_by_its_name(what, toys_on_disk, tmp_path):
         ("sps", "eagle3", "sps"),
     ],
 )
-def test_a_drafter_of_another_kind_is_called_by_its_name(folder, method, kind, toys_on_disk):
-    said = complaint(toys_on_disk, method, toys_on_disk / folder)
+def test_a_drafter_of_another_kind_is_called_by_its_name(folder, method, kind, toys_folder):
+    said = complaint(toys_folder, method, toys_folder / folder)
     assert f"; it looks like a checkpoint of {kind}, and " in said
 
 
-def test_a_folder_of_gguf_and_one_of_nothing(toys_on_disk, tmp_path):
-    assert "it looks like" not in complaint(toys_on_disk, "ddtree", tmp_path)
+def test_a_folder_of_gguf_and_one_of_nothing(toys_folder, tmp_path):
+    assert "it looks like" not in complaint(toys_folder, "ddtree", tmp_path)
     (tmp_path / "draft-Q8_0.gguf").write_bytes(b"GGUF")
-    assert "it looks like GGUF" in complaint(toys_on_disk, "ddtree", tmp_path)
+    assert "it looks like GGUF" in complaint(toys_folder, "ddtree", tmp_path)
 
 
-def test_a_wrong_value_in_the_right_layout_is_not_called_another_layout(toys_on_disk, tmp_path):
-    raw = json.loads((toys_on_disk / "drafter" / "config.json").read_text())
+def test_a_wrong_value_in_the_right_layout_is_not_called_another_layout(toys_folder, tmp_path):
+    raw = json.loads((toys_folder / "drafter" / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(raw | {"block_size": "x"}))
-    assert "looks like" not in complaint(toys_on_disk, "ddtree", tmp_path)
+    assert "looks like" not in complaint(toys_folder, "ddtree", tmp_path)
 
 
-def test_the_command_ends_with_one_sentence(toys_on_disk, tmp_path, capsys):
+def test_the_command_ends_with_one_sentence(toys_folder, tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(SPECULATORS))
-    words = ["--model", str(toys_on_disk / "target"), "--drafter", str(tmp_path)]
+    words = ["--model", str(toys_folder / "target"), "--drafter", str(tmp_path)]
     assert cli.main(["run", "ddtree", *words, "--prompt", "hi", "--device", "cpu"]) == 2
     assert is_one_sentence(capsys.readouterr().err)

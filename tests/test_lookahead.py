@@ -138,9 +138,9 @@ def test_q_is_the_share_of_the_pools_n_grams(grams):
 @pytest.mark.parametrize("sampling", [GREEDY, HOT], ids=["greedy", "hot"])
 @pytest.mark.parametrize("sizes", SIZES)
 def test_the_text_is_plain_decodings_and_side_rows_are_shown_as_such(sizes, sampling):
-    found, _ = rounds_of(sampling, sizes, 80, observe=observe)
+    found, _ = rounds_of(sampling, sizes, 40, observe=observe)
     text = [int(found[0].draft.tokens[0]), *(t for r in found for t in r.committed)]
-    assert tuple(text) == plain(80, sampling)
+    assert tuple(text) == plain(40, sampling)
     for record in found:
         side = record.draft.side
         assert len(side) == (sizes[0] - 1) * sizes[1] - 1

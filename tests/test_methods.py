@@ -39,7 +39,7 @@ from core.rounds.draft import Draft
 from core.traces.reader import read_trace
 from core.verification.rules import SpeculativeSampling
 from tests import toys
-from tests.toys_on_disk import options_for, save_toys
+from tests.toys_on_disk import options_for
 
 
 def one_sentence(words, action, *args):
@@ -332,18 +332,10 @@ FILES = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    where = tmp_path_factory.mktemp("methods")
-    save_toys(where)
+def folder(toys_folder):
     for name, source in FILES.items():
-        (where / f"{name}.py").write_text(source)
-    return where
-
-
-@pytest.fixture(scope="module")
-def toy(folder):
-    drafter = str(folder / "drafter")
-    return ["--model", str(folder / "target"), "--drafter", drafter, "--device", "cpu"]
+        (toys_folder / f"{name}.py").write_text(source)
+    return toys_folder
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -12,7 +12,6 @@ from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.rounds.round import new_tokens
 from tests.timing import amount, usually
-from tests.toys_on_disk import save_toys
 
 NEW = amount(30, 60)
 TREES = {"ddtree": "drafter", "treeflash": "treeflash", "eagle3": "eagle3"}
@@ -30,23 +29,16 @@ PROMPTS = {
 
 
 @pytest.fixture(scope="module")
-def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("toys")
-    save_toys(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def engine(toys: Path) -> Engine:
-    return Engine(str(toys / "target"), "cpu")
+def engine(toys_folder: Path) -> Engine:
+    return Engine(str(toys_folder / "target"), "cpu")
 
 
 @pytest.mark.parametrize("name", usually(("control characters", "3,000 tokens"), PROMPTS))
-def test_methods_write_the_argmax(toys: Path, engine: Engine, name: str):
+def test_methods_write_the_argmax(toys_folder: Path, engine: Engine, name: str):
     prompt, language = PROMPTS[name], engine.prepare()
     ids = torch.tensor([language.encode_chat(prompt)])
     assert ids.shape[1] >= (3000 if "3,000" in name else 10)
-    model = AutoModelForCausalLM.from_pretrained(toys / "target").eval()
+    model = AutoModelForCausalLM.from_pretrained(toys_folder / "target").eval()
     ends = {"eos_token_id": sorted(language.stop_ids) or None, "pad_token_id": 0}
     with torch.inference_mode():
         mask = torch.ones_like(ids)
@@ -55,9 +47,10 @@ def test_methods_write_the_argmax(toys: Path, engine: Engine, name: str):
         )
     expected = whole[0, ids.shape[1] :].tolist()
     assert len(expected) == NEW
-    methods = ["ar", "suffix", *(f"{method}@{toys}/{folder}" for method, folder in TREES.items())]
+    named = (f"{method}@{toys_folder}/{folder}" for method, folder in TREES.items())
+    methods = ["ar", "suffix", *named]
     if name == "control characters":  # every kind, once
-        kinds = (f"{kind}@{toys}/{kind.partition('+')[0]}" for kind in KINDS)
+        kinds = (f"{kind}@{toys_folder}/{kind.partition('+')[0]}" for kind in KINDS)
         methods += ["pld", "lookahead", "ngram-mod", *kinds]
     for method in methods:
         found = engine.start(RunRequest(prompt, method, max_new_tokens=NEW, timed=False))

@@ -40,13 +40,6 @@ def folder_of(path: Path, config: dict) -> str:
     return str(path)
 
 
-@pytest.fixture(scope="module")
-def shelf(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toys")
-    save_toys(folder)
-    return folder
-
-
 @pytest.fixture
 def doctor(capsys):
     """Call ``model doctor NAME``: the exit code, and what it prints."""
@@ -315,8 +308,8 @@ def test_a_published_config_opens_as_its_kind(name, tmp_path, doctor):
 
 
 @pytest.mark.parametrize("kind", [k for k in DRAFTERS if find_drafter(k).checkpoint])
-def test_a_folder_with_weights_opens_as_what_it_is(kind, shelf):
-    folder = shelf / {"dflash": "drafter"}.get(kind, kind)
+def test_a_folder_with_weights_opens_as_what_it_is(kind, toys_folder):
+    folder = toys_folder / {"dflash": "drafter"}.get(kind, kind)
     found = opening(str(folder), torch.float32)
     assert not found.refused
     if kind == "sps":  # a draft model is a language model
@@ -329,15 +322,17 @@ def test_a_folder_with_weights_opens_as_what_it_is(kind, shelf):
 
 
 @pytest.mark.parametrize("kind", ["dflash", "eagle3", "medusa", "mtp"])
-def test_a_drafter_with_a_wrong_tensor_is_refused_as_loading_refuses_it(kind, shelf, tmp_path):
+def test_a_drafter_with_a_wrong_tensor_is_refused_as_loading_refuses_it(
+    kind, toys_folder, tmp_path
+):
     from safetensors.torch import load_file, save_file
 
-    source = shelf / {"dflash": "drafter"}.get(kind, kind)
+    source = toys_folder / {"dflash": "drafter"}.get(kind, kind)
     state = load_file(source / "model.safetensors")
     state.pop(max(state))
     save_file(state, tmp_path / "model.safetensors")
     folder_of(tmp_path, json.loads((source / "config.json").read_text()))
-    engine = Engine(str(shelf / "target"), "cpu", str(tmp_path))
+    engine = Engine(str(toys_folder / "target"), "cpu", str(tmp_path))
     with pytest.raises(UserError) as error:
         engine.check(kind)
     found = opening(str(tmp_path), torch.float32)
@@ -430,12 +425,12 @@ def test_without_the_hub_an_id_is_one_sentence(doctor):
     assert code == 2 and is_one_sentence(printed.err) and not printed.out
 
 
-def test_a_preset_whose_drafter_is_for_another_target_is_refused(shelf, tmp_path, doctor):
-    config = json.loads((shelf / "drafter" / "config.json").read_text()) | {"hidden_size": 64}
+def test_a_preset_whose_drafter_is_for_another_target_is_refused(toys_folder, tmp_path, doctor):
+    config = json.loads((toys_folder / "drafter" / "config.json").read_text()) | {"hidden_size": 64}
     folder_of(tmp_path / "other", config)
     (tmp_path / "own.toml").write_text(
-        f"[own]\ntarget = '{shelf / 'target'}'\n"
-        f"drafters = {{ dflash = './other', eagle3 = '{shelf / 'eagle3'}' }}\n"
+        f"[own]\ntarget = '{toys_folder / 'target'}'\n"
+        f"drafters = {{ dflash = './other', eagle3 = '{toys_folder / 'eagle3'}' }}\n"
     )
     code, printed = doctor(tmp_path / "own.toml")
     assert code == 1 and "is for a target of hidden size 64" in printed.out

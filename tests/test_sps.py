@@ -40,7 +40,6 @@ from core.train.options import FitSettings
 from core.verification.rules import BlockVerification, SpeculativeSampling, TargetTokens
 from tests import slow_methods, toys
 from tests.toys import HOT, PROMPT, plain, run
-from tests.toys_on_disk import save_toys
 
 COUPLED = SampledChain(coupled=True)
 BUILDERS = {"coupled": COUPLED, "chain": Chain(), "best-first": best_first, "opt-tree": OptTree()}
@@ -186,15 +185,8 @@ def test_the_classic_rule_is_an_option_of_the_builder():
 # ── folders ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    where = tmp_path_factory.mktemp("sps")
-    save_toys(where)
-    return where
-
-
-def engine(folder, draft):
-    return Engine(str(folder / "target"), "cpu", draft)
+def engine(toys_folder, draft):
+    return Engine(str(toys_folder / "target"), "cpu", draft)
 
 
 def text_of(made, method, **more):
@@ -205,8 +197,8 @@ def text_of(made, method, **more):
     ]
 
 
-def test_a_model_of_its_own_drafts_and_either_rule_is_used(folder):
-    made = engine(folder, folder / "sps")
+def test_a_model_of_its_own_drafts_and_either_rule_is_used(toys_folder):
+    made = engine(toys_folder, toys_folder / "sps")
     made.check("sps")
     assert text_of(made, "sps", temperature=1.0) == text_of(made, "ar", temperature=1.0)
     assert made.method("sps", {"classic": "yes"}).rule is SpeculativeSampling
@@ -215,7 +207,7 @@ def test_a_model_of_its_own_drafts_and_either_rule_is_used(folder):
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_the_targets_first_layers_draft_with_what_was_trained(folder, tmp_path, rank):
+def test_the_targets_first_layers_draft_with_what_was_trained(toys_folder, tmp_path, rank):
     parts = {"q_proj": (32, 32), "down_proj": (32, 48)}
     adapter = DraftAdapter(DraftConfig(2, rank, parts if rank else {}))
     for parameter in adapter.parameters():
@@ -223,7 +215,7 @@ def test_the_targets_first_layers_draft_with_what_was_trained(folder, tmp_path, 
     save_adapter(adapter, tmp_path)
     if not rank:
         (tmp_path / "model.safetensors").unlink(missing_ok=True)
-    made = engine(folder, tmp_path)
+    made = engine(toys_folder, tmp_path)
     made.check("sps")
     assert text_of(made, "sps") == text_of(made, "ar")
     target = toys._make("llama", 0, 257, "eager").float()
@@ -235,9 +227,10 @@ def test_the_targets_first_layers_draft_with_what_was_trained(folder, tmp_path, 
     target.config.num_hidden_layers = 2
     torch.testing.assert_close(log_q(made), log_q_of(target), rtol=1e-3, atol=1e-3)
 
-    out, words = tmp_path / "out", ["--model", str(folder / "target"), "--drafter", str(tmp_path)]
+    out = tmp_path / "out"
+    words = ["--model", str(toys_folder / "target"), "--drafter", str(tmp_path)]
     assert main(["model", "export", "--kind", "sps", "--out", str(out), *words]) == 0
-    whole = engine(folder, out)
+    whole = engine(toys_folder, out)
     whole.check("sps")
     torch.testing.assert_close(
         log_q(whole), log_q_of(target.bfloat16().float()), rtol=1e-3, atol=1e-3
@@ -257,8 +250,8 @@ def log_q(made):
     return drafter.begin(4, 1).log_q([4, 9])
 
 
-def test_a_whole_model_is_not_exported_again(folder, tmp_path, capsys):
-    words = ["--model", str(folder / "target"), "--drafter", str(folder / "sps")]
+def test_a_whole_model_is_not_exported_again(toys_folder, tmp_path, capsys):
+    words = ["--model", str(toys_folder / "target"), "--drafter", str(toys_folder / "sps")]
     assert main(["model", "export", "--kind", "sps", "--out", str(tmp_path / "out"), *words]) == 2
     assert "holds a whole model" in capsys.readouterr().err
 
@@ -319,12 +312,12 @@ def test_a_broken_note_is_one_sentence(raw, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_other_sizes_are_refused(folder, tmp_path):
+def test_other_sizes_are_refused(toys_folder, tmp_path):
     bad_config(tmp_path, layers=9)
     with pytest.raises(UserError, match="4 layers, not 9"):
-        engine(folder, tmp_path).method("sps")
+        engine(toys_folder, tmp_path).method("sps")
     with pytest.raises(UserError, match="no sps drafter ships"):
-        engine(folder, None).method("sps")
+        engine(toys_folder, None).method("sps")
 
 
 WRONG_SIZES = (

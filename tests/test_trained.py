@@ -40,7 +40,6 @@ from core.train.accuracy import Accuracy, write_accuracy
 from core.train.options import FitSettings
 from tests.fakes import make_header, make_round
 from tests.sentences import is_one_sentence
-from tests.toys_on_disk import save_toys
 
 
 def served(rounds=120, ahead=True) -> Trace:
@@ -323,31 +322,26 @@ def test_the_command(tmp_path, capsys):
 # ── the overfit gate ─────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("toys")
-    save_toys(made)
-    return made
-
-
 FIT = FitSettings(1e6, sequences=1, anchors=20, lr=5e-3, warmup=5, average=0.8, save_every=1 << 30)
 PLAN = Bound(steps=90, expect=0.5, prompt="hi", new_tokens=24)
 
 
-def gated(folder, out) -> OverfitResult:
-    language = load_language(str(folder / "target"), "cpu", fast=False)
+def gated(toys_folder, out) -> OverfitResult:
+    language = load_language(str(toys_folder / "target"), "cpu", fast=False)
     return overfit(drafter_trainings()["dflash"], language, out, FIT, PLAN)
 
 
-def test_a_sound_training_learns_one_sample_and_its_drafter_decodes_it(folder, tmp_path):
-    gate = gated(folder, tmp_path / "gate")
+def test_a_sound_training_learns_one_sample_and_its_drafter_decodes_it(toys_folder, tmp_path):
+    gate = gated(toys_folder, tmp_path / "gate")
     assert list(gate.missed) == [] and gate.student.mean > 0.5
     assert gate.drafter.mean == pytest.approx(gate.student.mean, abs=0.05)
     with pytest.raises(UserError, match="not empty"):
-        gated(folder, tmp_path / "gate")
+        gated(toys_folder, tmp_path / "gate")
 
 
-def test_labels_shifted_by_one_are_seen_although_training_is_content(folder, tmp_path, monkeypatch):
+def test_labels_shifted_by_one_are_seen_although_training_is_content(
+    toys_folder, tmp_path, monkeypatch
+):
     right = DFlashStudent.labels
 
     def shifted(self, blocks, *more):
@@ -356,13 +350,13 @@ def test_labels_shifted_by_one_are_seen_although_training_is_content(folder, tmp
         return replace(found, ids=late)
 
     monkeypatch.setattr(DFlashStudent, "labels", shifted)
-    gate = gated(folder, tmp_path)
+    gate = gated(toys_folder, tmp_path)
     (sentence,) = gate.missed
     assert "fed otherwise" in sentence and gate.student.mean > 0.5
 
 
-def test_too_few_steps_miss_the_gate(folder, tmp_path):
-    words = ["dflash", "--model", str(folder / "target"), "--device", "cpu", "--prompt", "hi"]
+def test_too_few_steps_miss_the_gate(toys_folder, tmp_path):
+    words = ["dflash", "--model", str(toys_folder / "target"), "--device", "cpu", "--prompt", "hi"]
     words += ["--out", str(tmp_path / "gate"), "--steps", "1", "--max-new-tokens", "24"]
     command = [sys.executable, "-m", "app.maintainers.overfit", *words]
     found = subprocess.run(command, capture_output=True, text=True, check=False)

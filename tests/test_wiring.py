@@ -128,60 +128,37 @@ def shapes(**more):
 
 
 @cache
-def dflash(layers=toys.LAYERS, targets=0) -> DFlashDrafter:
-    config = toys.dflash_config(
-        **shapes(block_size=DEPTH + 1, mask_token_id=258, target_layer_ids=layers)
-    )
-    network = DFlashModel(config)
-    head = language().head
+def dflash(targets=0) -> DFlashDrafter:
+    return block_drafter(DFlashModel, toys.dflash_config, DFlashDrafter, steps=150, targets=targets)
+
+
+def by_rows(network, *depth):
+    """The network with what every drafter of its kind has, after it learnt by its rows."""
+    head, layers = language().head, (0, 1, 2)
 
     def logits(features, tokens, anchors):
-        return head(network.norm(network.rows_at(embed, tokens, features, anchors)))
+        return head(network.rows_at(embed, tokens, features, anchors, *depth))
 
-    learn(network, logits, layers, targets=targets, steps=150)
-    return DFlashDrafter(network, language().embedding, head)
+    learn(network, logits, layers)
+    return network, language().embedding, head, layers
 
 
 @cache
 def dart() -> DartDrafter:
     config = toys.dart_config(**shapes(draft_vocab_size=toys.LANGUAGE_SIZE, draft_length=DEPTH - 1))
-    network, head = DartModel(config), language().head
-    layers = (0, 1, 2)
-
-    def logits(features, tokens, anchors):
-        return head(network.rows_at(embed, tokens, features, anchors))
-
-    learn(network, logits, layers)
-    return DartDrafter(network, language().embedding, head, layers)
+    return DartDrafter(*by_rows(DartModel(config)))
 
 
 @cache
-def eagle3() -> EagleDrafter:
-    config = toys.eagle_config(**shapes(draft_vocab_size=toys.LANGUAGE_SIZE))
-    network, head = EagleModel(config), language().head
-    layers = (0, 1, 2)
-
-    def logits(features, tokens, anchors):
-        return head(network.rows_at(embed, tokens, features, anchors, DEPTH))
-
-    learn(network, logits, layers)
-    return EagleDrafter(
-        network, language().embedding, head, layers, options=DepthOptions(DEPTH, 1.0)
-    )
+def eagle3(layers=1) -> EagleDrafter:
+    size = shapes(draft_vocab_size=toys.LANGUAGE_SIZE, num_hidden_layers=layers)
+    made = by_rows(EagleModel(toys.eagle_config(**size)), DEPTH)
+    return EagleDrafter(*made, options=DepthOptions(DEPTH, 1.0))
 
 
-@cache
 def eagle3_layers() -> EagleDrafter:
     """Of three layers: the first reads an embedding beside a feature, the others do not."""
-    config = toys.eagle_config(**shapes(draft_vocab_size=toys.LANGUAGE_SIZE, num_hidden_layers=3))
-    network, head, layers = EagleModel(config), language().head, (0, 1, 2)
-
-    def logits(features, tokens, anchors):
-        return head(network.rows_at(embed, tokens, features, anchors, DEPTH))
-
-    learn(network, logits, layers)
-    options = DepthOptions(DEPTH, 1.0)
-    return EagleDrafter(network, language().embedding, head, layers, options=options)
+    return eagle3(3)
 
 
 @cache
@@ -255,15 +232,8 @@ def domino() -> CorrectedDrafter:
 def peagle() -> ParallelDrafter:
     """Its masked places are told apart by nothing but where they are."""
     size = shapes(draft_vocab_size=toys.LANGUAGE_SIZE, mask_token_id=258)
-    network = toys.parallel_drafter(dtype=torch.float32, **size).model
-    head, layers = language().head, (0, 1, 2)
-
-    def logits(features, tokens, anchors):
-        return head(network.rows_at(embed, tokens, features, anchors, DEPTH))
-
-    learn(network, logits, layers)
-    options = DepthOptions(DEPTH, 1.0)
-    return ParallelDrafter(network, language().embedding, head, layers, None, options)
+    made = by_rows(toys.parallel_drafter(dtype=torch.float32, **size).model, DEPTH)
+    return ParallelDrafter(*made, None, DepthOptions(DEPTH, 1.0))
 
 
 @cache
@@ -321,7 +291,7 @@ def flash2_config(**changes):
     return toys.dflash2_model(selector_top_k=16, **changes).config
 
 
-def block_drafter(network, config, drafter, bias=None, **changes):
+def block_drafter(network, config, drafter, bias=None, steps=STEPS, targets=0, **changes):
     """A trained drafter of a kind that drafts in blocks; ``bias``: of the normed rows and the
     paths, each from the token before its root on."""
     size = {"mask_token_id": 258, "target_layer_ids": toys.LAYERS}
@@ -337,7 +307,7 @@ def block_drafter(network, config, drafter, bias=None, **changes):
             found = found + bias(made, normed, paths)
         return found
 
-    learn(made, logits, toys.LAYERS)
+    learn(made, logits, toys.LAYERS, targets=targets, steps=steps)
     return drafter(made, language().embedding, head)
 
 
@@ -584,6 +554,15 @@ def gained(step):
     return change
 
 
+def blunted():
+    """A config that names an epsilon as large as what the norms read."""
+    made = other(eagle3(), rms_norm_eps=1.0)
+    for module in made.model.modules():
+        if isinstance(module, RMSNorm):
+            module.eps = 1.0
+    return made
+
+
 def map_off(step):
     """The map is right, but for a shift by so many rows."""
     tokens = torch.randperm(toys.LANGUAGE_SIZE, generator=torch.Generator().manual_seed(0))
@@ -672,6 +651,7 @@ PLANTED = {
     "features stacked": stacked,
     "gains + 1": lambda: turned(dflash, gained(-1)),
     "gains − 1": lambda: turned(dflash, gained(1)),
+    "rms_norm_eps 1e-06": blunted,
     "rotary pairs of neighbours": lambda: turned(dflash, neighbours),
     "gate and up exchanged": lambda: turned(dflash, gates),
     "embedding and feature exchanged": lambda: turned(eagle3, feature_first),

@@ -592,6 +592,12 @@ class PathDrafter(OracleDrafter):
         return FunctionSession(after, root, self.max_depth, width)
 
 
+def embedding_and_head(family: str = "llama"):
+    """The toy target's, which its drafters share."""
+    owner = model(family)
+    return owner.get_input_embeddings(), owner.get_output_embeddings()
+
+
 def dflash_config(**changes) -> DFlashConfig:
     """A two-layer DFlash for the toy targets."""
     fields = {
@@ -624,10 +630,7 @@ def _randomised(made, seed: int, dtype):
 
 
 def dflash_drafter(family: str = "llama", seed: int = 0, **changes) -> DFlashDrafter:
-    owner = model(family)
-    return DFlashDrafter(
-        dflash_model(seed, **changes), owner.get_input_embeddings(), owner.get_output_embeddings()
-    )
+    return DFlashDrafter(dflash_model(seed, **changes), *embedding_and_head(family))
 
 
 def dspark_model(seed: int = 0, dtype=torch.float64, **changes) -> DSparkModel:
@@ -639,9 +642,8 @@ def dspark_model(seed: int = 0, dtype=torch.float64, **changes) -> DSparkModel:
 
 
 def dspark_drafter(seed: int = 0, confidence: float = 0.0, **changes) -> DSparkDrafter:
-    owner, options = model(), DSparkOptions(confidence)
-    parts = owner.get_input_embeddings(), owner.get_output_embeddings()
-    return DSparkDrafter(dspark_model(seed, **changes), *parts, options)
+    made, options = dspark_model(seed, **changes), DSparkOptions(confidence)
+    return DSparkDrafter(made, *embedding_and_head(), options)
 
 
 def dflash2_model(seed: int = 0, dtype=torch.float64, **changes) -> DFlash2Model:
@@ -653,9 +655,7 @@ def dflash2_model(seed: int = 0, dtype=torch.float64, **changes) -> DFlash2Model
 
 
 def dflash2_drafter(seed: int = 0, temperature: float = 1.0, **changes) -> DFlash2Drafter:
-    owner = model()
-    parts = owner.get_input_embeddings(), owner.get_output_embeddings()
-    return DFlash2Drafter(dflash2_model(seed, **changes), *parts, temperature)
+    return DFlash2Drafter(dflash2_model(seed, **changes), *embedding_and_head(), temperature)
 
 
 def _corrected(network, config, own: dict, seed: int, changes: dict) -> CorrectedDrafter:
@@ -665,13 +665,13 @@ def _corrected(network, config, own: dict, seed: int, changes: dict) -> Correcte
     if ids := changes.pop("ids", None):
         covered, own = Covered(torch.tensor(ids), VOCABULARY), own | {"draft_vocab_size": len(ids)}
     made = network(config(**(vars(dflash_config()) | own | changes)))
-    head = model().get_output_embeddings()
+    embedding, head = embedding_and_head()
     if covered is not None:
+        rows = head.weight[covered.ids]
         head = torch.nn.Linear(32, len(covered.ids), bias=False)
-        head.weight = torch.nn.Parameter(model().get_output_embeddings().weight[covered.ids])
+        head.weight = torch.nn.Parameter(rows)
     made = _randomised(made, seed + 900, dtype)
-    parts = made, model().get_input_embeddings(), head
-    return CorrectedDrafter(*parts, temperature, covered=covered)
+    return CorrectedDrafter(made, embedding, head, temperature, covered=covered)
 
 
 def xpress_drafter(seed: int = 0, **changes) -> CorrectedDrafter:
@@ -705,13 +705,8 @@ def treeflash_model(
 def treeflash_drafter(
     family: str = "llama", seed: int = 0, zero: bool = False, **options
 ) -> TreeFlashDrafter:
-    owner = model(family)
-    return TreeFlashDrafter(
-        treeflash_model(seed, zero=zero),
-        owner.get_input_embeddings(),
-        owner.get_output_embeddings(),
-        TreeFlashOptions(**options),
-    )
+    made = treeflash_model(seed, zero=zero)
+    return TreeFlashDrafter(made, *embedding_and_head(family), TreeFlashOptions(**options))
 
 
 def dart_config(**changes) -> DartConfig:
@@ -752,11 +747,11 @@ def dart_drafter(
     **changes,
 ) -> DartDrafter:
     """``ids``: the tokens of a head of its own."""
-    owner = model(family)
+    embedding, head = embedding_and_head(family)
     return DartDrafter(
         dart_model(seed, **changes),
-        owner.get_input_embeddings(),
-        owner.get_output_embeddings() if ids is None else random_head(len(ids)),
+        embedding,
+        head if ids is None else random_head(len(ids)),
         DartConfig.feature_layers(4),
         temperature,
         covered=None if ids is None else Covered(torch.tensor(list(ids)), VOCABULARY),
@@ -929,9 +924,8 @@ def feature_drafter(
     """A random layer of EAGLE-1, five tokens deep."""
     config = FeatureConfig(**(vars(eagle_config()) | changes))
     made = _randomised(FeatureModel(config), seed + 600, dtype)
-    owner, options = model(family), DepthOptions(5, temperature)
-    parts = owner.get_input_embeddings(), owner.get_output_embeddings()
-    return EagleDrafter(made, *parts, config.feature_layers(4), None, options)
+    layers, options = config.feature_layers(4), DepthOptions(5, temperature)
+    return EagleDrafter(made, *embedding_and_head(family), layers, None, options)
 
 
 def medusa_drafter(family: str = "llama", seed: int = 0, own: bool = False) -> MedusaDrafter:
@@ -947,22 +941,19 @@ def hydra_drafter(
     """Four random heads."""
     config = HydraConfig(4, 32, res_connection, VOCABULARY if own else 0)
     made = _randomised(HydraModel(config), seed + 500, torch.float64)
-    owner = model(family)
-    return HydraDrafter(made, owner.get_input_embeddings(), owner.get_output_embeddings(), (3,))
+    return HydraDrafter(made, *embedding_and_head(family), (3,))
 
 
 def hydra_plus_drafter(
     family: str = "llama", seed: int = 0, dtype=torch.float64, vocabulary: int = VOCABULARY
 ) -> HydraPlusDrafter:
     """Four random heads of three blocks, and the layer before them."""
-    owner = model(family)
-    c = owner.config
+    c = model(family).config
     width = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     sizes = (c.num_attention_heads * width, c.num_key_value_heads * width)
     config = HydraConfig(4, 32, True, vocabulary, True, 3, Prefix(c.intermediate_size, *sizes))
     made = _randomised(HydraPlusModel(config.made_for(c)), seed + 900, dtype)
-    parts = owner.get_input_embeddings(), owner.get_output_embeddings(), (3,)
-    return HydraPlusDrafter(made, *parts)
+    return HydraPlusDrafter(made, *embedding_and_head(family), (3,))
 
 
 def moved(drafter, device):
