@@ -554,6 +554,15 @@ def gained(step):
     return change
 
 
+def blunted():
+    """A config that names an epsilon as large as what the norms read."""
+    made = other(eagle3(), rms_norm_eps=1.0)
+    for module in made.model.modules():
+        if isinstance(module, RMSNorm):
+            module.eps = 1.0
+    return made
+
+
 def map_off(step):
     """The map is right, but for a shift by so many rows."""
     tokens = torch.randperm(toys.LANGUAGE_SIZE, generator=torch.Generator().manual_seed(0))
@@ -642,6 +651,7 @@ PLANTED = {
     "features stacked": stacked,
     "gains + 1": lambda: turned(dflash, gained(-1)),
     "gains − 1": lambda: turned(dflash, gained(1)),
+    "rms_norm_eps 1e-06": blunted,
     "rotary pairs of neighbours": lambda: turned(dflash, neighbours),
     "gate and up exchanged": lambda: turned(dflash, gates),
     "embedding and feature exchanged": lambda: turned(eagle3, feature_first),

@@ -72,6 +72,8 @@ MISTAKES = (
         "the file holds gain − 1, as Gemma's do, and the norms multiply by it as it is"),
     Mistake("gains of norms", "gains − 1", whole(patches.gains, -1),
         "one was added to the gains when the file was written"),
+    Mistake("epsilon of norms", "rms_norm_eps {1:g}", patches.epsilon,
+        "its config says rms_norm_eps {0:g}, but it was trained with {1:g}"),
     Mistake("switches of norms", "norm_before_residual={}",
         each(patches.switch, "norm_before_residual"),
         "its config should say norm_before_residual: {}"),

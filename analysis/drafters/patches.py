@@ -6,6 +6,7 @@ be packed: what a layer takes in or gives out is put in the order that the other
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -165,6 +166,16 @@ def gains(subject: Subject, step: int) -> Iterator[Part]:
             return out + step * F.rms_norm(x, x.shape[-1:], None, eps)
 
         yield through(norm, after=gained)
+
+
+def epsilon(subject: Subject) -> Iterator[Patch]:
+    """Its norms add the target's epsilon, where the config names another. Words: both."""
+    own = getattr(subject.config, "rms_norm_eps", None)
+    theirs = getattr(subject.language.model.config.get_text_config(), "rms_norm_eps", None)
+    if own and theirs and not math.isclose(own, theirs, rel_tol=0.01):
+        norms = filter(is_norm, subject.named_modules.values())
+        names = ((n, "eps" if hasattr(n, "eps") else "variance_epsilon") for n in norms)
+        yield Patch(words=(own, theirs), parts=[(norm, name, theirs) for norm, name in names])
 
 
 def is_norm(module: nn.Module) -> bool:
