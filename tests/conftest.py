@@ -104,6 +104,16 @@ def toy(toys_folder: Path) -> list[str]:
 
 
 @pytest.fixture
+def trace_file(tmp_path: Path) -> Path:
+    """A trace of four rounds."""
+    from core.traces.writer import write_trace
+    from tests.small_traces import made
+
+    write_trace(path := tmp_path / "run.jsonl.gz", made(4, 16))
+    return path
+
+
+@pytest.fixture
 def models_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of models that were fetched or made."""
     monkeypatch.setenv("DRAFTSCOPE_CACHE", str(tmp_path / "cache"))

@@ -170,11 +170,7 @@ def test_a_layer_without_context_is_a_qwen3_layer_without_causal_mask(rope):
     config = toys.dflash_config(num_hidden_layers=1, rope=rope)
     model = toys.dflash_model(3, num_hidden_layers=1, rope=rope)
     shape = {
-        "hidden_size": 32,
-        "intermediate_size": 40,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
+        **toys.LAYER,
         "num_hidden_layers": 1,
         "attn_implementation": "eager",
         "rope_parameters": config.rope.to_json(),

@@ -74,11 +74,7 @@ def published(folder, ids=IDS):
         state["t2d"] = torch.isin(torch.arange(48), ids)
     fields = {
         "architectures": ["LlamaForCausalLMEagle3"],
-        "hidden_size": 32,
-        "intermediate_size": 40,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
+        **toys.LAYER,
         "num_hidden_layers": 1,
         "vocab_size": 48,
         "rms_norm_eps": 1e-6,

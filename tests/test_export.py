@@ -32,13 +32,6 @@ from tests.fakes import HOSTILE, make_header, make_run
 from tests.small_traces import made
 
 
-@pytest.fixture
-def trace_file(tmp_path: Path) -> Path:
-    path = tmp_path / "run.jsonl.gz"
-    write_trace(path, made(4, 16))
-    return path
-
-
 def export(*words: object) -> int:
     return main(["trace", "export", *map(str, words)])
 

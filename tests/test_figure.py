@@ -19,12 +19,10 @@ from app.view.svg import svg
 from core.errors import UserError
 from core.rounds.round import ACCEPTED, SIDE
 from core.traces.reader import read_trace
-from core.traces.writer import write_trace
 from tests.documents import ROOT
 from tests.fakes import make_round
 from tests.pdfs import whole
 from tests.small_rounds import side_round, small_round
-from tests.small_traces import made
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
@@ -207,13 +205,6 @@ def test_why_there_is_no_figure_is_one_sentence(
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def trace_file(tmp_path: Path) -> Path:
-    path = tmp_path / "run.jsonl.gz"
-    write_trace(path, made(4, 16))
-    return path
 
 
 def export(*words: object) -> int:

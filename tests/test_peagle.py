@@ -20,8 +20,7 @@ from tests.toys_on_disk import write_checkpoint as write
 # ── files ────────────────────────────────────────────────────────────────────────────────────────
 
 LAYER = {
-    "hidden_size": 32, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 8, "num_hidden_layers": 2, "vocab_size": 48, "rms_norm_eps": 1e-6,
+    **toys.LAYER, "num_hidden_layers": 2, "vocab_size": 48, "rms_norm_eps": 1e-6,
     "rope_theta": 10000.0,
 }  # fmt: skip
 

@@ -592,6 +592,16 @@ class PathDrafter(OracleDrafter):
         return FunctionSession(after, root, self.max_depth, width)
 
 
+LAYER = {
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+}
+"""The sizes of a drafter's layer, by their names in a config."""
+
+
 def embedding_and_head(family: str = "llama"):
     """The toy target's, which its drafters share."""
     owner = model(family)
@@ -601,19 +611,14 @@ def embedding_and_head(family: str = "llama"):
 def dflash_config(**changes) -> DFlashConfig:
     """A two-layer DFlash for the toy targets."""
     fields = {
-        "hidden_size": 32,
-        "intermediate_size": 40,
         "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
         "vocab_size": VOCABULARY,
         "block_size": 8,
         "num_target_layers": 4,
         "target_layer_ids": LAYERS,
         "mask_token_id": 47,
     }
-    return DFlashConfig(**(fields | changes))
+    return DFlashConfig(**(LAYER | fields | changes))
 
 
 def dflash_model(seed: int = 0, dtype=torch.float64, **changes) -> DFlashModel:
@@ -711,18 +716,8 @@ def treeflash_drafter(
 
 def dart_config(**changes) -> DartConfig:
     """A DART layer for the toy targets: six masks, seven depths."""
-    fields = {
-        "hidden_size": 32,
-        "intermediate_size": 40,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "vocab_size": VOCABULARY,
-        "draft_vocab_size": VOCABULARY,
-        "draft_length": 6,
-        "target_hidden_size": 32,
-    }
-    return DartConfig(**(fields | changes))
+    own = {"draft_vocab_size": VOCABULARY, "draft_length": 6, "target_hidden_size": 32}
+    return DartConfig(**(LAYER | {"vocab_size": VOCABULARY} | own | changes))
 
 
 def dart_model(seed: int = 0, dtype=torch.float64, **changes) -> DartModel:

@@ -14,13 +14,8 @@ export class Background {
     this.words = h("span");
     this.bar = h("i");
     this.act = button("Stop", {}, () => this._pressed());
-    this.element = h(
-      "p.ds-tell.ds-row.ds-background",
-      { role: "status", hidden: true },
-      this.words,
-      h("span.ds-progress", this.bar),
-      this.act,
-    );
+    const parts = [this.words, h("span.ds-progress", this.bar), this.act];
+    this.element = h("p.ds-tell.ds-row.ds-background", { role: "status", hidden: true }, parts);
     this.feed = new Feed(source, {
       model: () => {},
       rounds: () => {},

@@ -92,12 +92,8 @@ export class StageBar {
   constructor() {
     this.bar = h("div.ds-stages", { role: "img", "aria-label": "no round" });
     this.key = h("div.ds-stage-key", { "aria-hidden": "true" });
-    this.element = h(
-      "div.ds-stage-box",
-      { title: "stage times of the round shown" },
-      this.bar,
-      this.key,
-    );
+    const about = { title: "stage times of the round shown" };
+    this.element = h("div.ds-stage-box", about, this.bar, this.key);
   }
 
   draw(round) {
@@ -109,10 +105,8 @@ export class StageBar {
     if (total === null) return this.key.append(UNTIMED);
     this.bar.setAttribute("aria-label", STAGES.map((n) => `${n} ${duration(times[n])}`).join(", "));
     for (const name of STAGES) {
-      const part = h("span", {
-        class: `stage ${name}`,
-        title: `${name} ${duration(times[name])}`,
-      });
+      const title = `${name} ${duration(times[name])}`,
+        part = h("span", { class: `stage ${name}`, title });
       part.style.flexGrow = String(times[name] / total);
       this.bar.append(part);
       this.key.append(entry(`stage ${name}`, [`${name} `, h("b", duration(times[name]))]));

@@ -98,27 +98,18 @@ export class Figure {
   }
 
   _name(title) {
-    const seen = {
-      class: "ds-small",
-      "aria-pressed": "false",
-      "aria-label": `As a table: ${title}`,
-    };
+    const label = `As a table: ${title}`,
+      seen = { class: "ds-small", "aria-pressed": "false", "aria-label": label },
+      [draw, named] = [() => this._picture(), () => fileName(title)];
     this.title.textContent = title;
     this.box.setAttribute("aria-label", title);
     this.list.setAttribute("aria-label", `What is shown: ${title}`);
     this.switch = button("table", seen, () => this._flip());
     this.menu?.remove();
-    this.menu = menu(`Table and files: ${title}`, [
-      this.source?.tablesOnly ? [] : this.switch,
-      this.source?.tablesOnly
-        ? []
-        : pictureButtons(
-            `the figure ${title}`,
-            () => this._picture(),
-            () => fileName(title),
-          ),
-      savers(title, () => this.records, this.source),
-    ]);
+    const isDrawn = !this.source?.tablesOnly,
+      drawing = isDrawn ? [this.switch, pictureButtons(`the figure ${title}`, draw, named)] : [],
+      files = savers(title, () => this.records, this.source);
+    this.menu = menu(`Table and files: ${title}`, [...drawing, files]);
     this.tools.append(this.menu);
     if (this.source?.tablesOnly !== this.tableBox.hidden) return;
     this._flip();
@@ -166,11 +157,8 @@ export class Figure {
       const point = meta.points.find((p) => p.x === at),
         words = point ? withInterval(point) : "–";
       if (!point || !this.onPick) return words;
-      return button(
-        words,
-        { class: "ds-small", "aria-label": `${meta.name}, ${x} ${places[at]}: ${words}` },
-        () => this.pick(meta, at),
-      );
+      const label = `${meta.name}, ${x} ${places[at]}: ${words}`;
+      return button(words, { class: "ds-small", "aria-label": label }, () => this.pick(meta, at));
     };
     const rows = all
       .sort((a, b) => a - b)

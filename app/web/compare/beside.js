@@ -99,12 +99,8 @@ export class Beside {
       if (there[at].why) return h("td.none", { title: there[at].why }, "≠");
       const mark = MARK[line.drafted[at]] || "";
       const rank = line.rank[at] ? `#${line.rank[at]}` : "";
-      return h(
-        "td",
-        { title: this._told(line, at) },
-        odds(value, slot(at)),
-        h("small", rank, mark),
-      );
+      const title = this._told(line, at);
+      return h("td", { title }, odds(value, slot(at)), h("small", rank, mark));
     });
     return [[line.chosen ? "◆ " : "", line.label], odds(p, "p"), ...cells];
   }

@@ -8,19 +8,14 @@ const PASS = 240,
 
 /** A text as boxes: one per pass or per round, the target's own token last in each. */
 function lane(name, groups, words) {
-  const box = (group) =>
-    h(
-      "span.ds-pass",
-      group.map((piece, i) =>
-        h("span", { class: i === group.length - 1 ? "bonus" : "free" }, piece),
-      ),
-    );
-  return h(
-    "div.ds-lane",
-    h("b", name),
-    h("span.ds-boxes", groups.map(box)),
-    h("span.ds-soft", `${groups.length} ${words}`),
-  );
+  const box = (group) => {
+    const last = h("span.bonus", group.at(-1)),
+      free = group.slice(0, -1).map((piece) => h("span.free", piece));
+    return h("span.ds-pass", free, last);
+  };
+  const boxes = h("span.ds-boxes", groups.map(box)),
+    count = h("span.ds-soft", `${groups.length} ${words}`);
+  return h("div.ds-lane", h("b", name), boxes, count);
 }
 
 /** Plain decoding as it goes: pass after pass one box, and all weights loaded once more. Somebody
@@ -102,12 +97,8 @@ export function clock(side) {
 /** Rows of the KV cache: the prompt's, what the pass wrote, and what stays. */
 export function cache(side, link) {
   const cell = (item) => {
-    const made = h(
-      "span",
-      { class: `ds-cell ${item.mark}` },
-      h("small", String(item.row)),
-      h("b", item.label),
-    );
+    const look = { class: `ds-cell ${item.mark}` },
+      made = h("span", look, h("small", item.row), h("b", item.label));
     made.addEventListener("pointerenter", () => item.tree >= 0 && link.point(item.tree));
     return made;
   };

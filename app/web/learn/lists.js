@@ -24,14 +24,10 @@ export function listColumns(side) {
 
 export function queue(side, link) {
   const entry = (item, extra) => {
-    const row = h(
-      "li",
-      { class: `${item.mark} ${extra}` },
-      h("span.sign", extra ? "→" : SIGNS[item.mark] || ""),
-      h("span.label", item.label),
-      h("span.odds", tiny(item.odds)),
-      bar(item.odds, "", item.mark),
-    );
+    const sign = h("span.sign", extra ? "→" : SIGNS[item.mark] || ""),
+      [label, odds] = [h("span.label", item.label), h("span.odds", tiny(item.odds))],
+      look = { class: `${item.mark} ${extra}` },
+      row = h("li", look, sign, label, odds, bar(item.odds, "", item.mark));
     row.addEventListener("pointerenter", () => link.point(item.row));
     return row;
   };

@@ -57,16 +57,7 @@ export function matrix(side, link) {
       ? "■ may see   × must not"
       : "one row, one column per token";
   const lead = side.positions.length ? "position id and token" : "row and token";
-  return [
-    grid,
-    h("p.ds-soft", `${lead} · ${key}`),
-    h(
-      "span.ds-plot-tools",
-      pictureButtons(
-        "this mask",
-        () => picture(grid),
-        () => fileName("attention mask"),
-      ),
-    ),
-  ];
+  const [draw, name] = [() => picture(grid), () => fileName("attention mask")],
+    tools = h("span.ds-plot-tools", pictureButtons("this mask", draw, name));
+  return [grid, h("p.ds-soft", `${lead} · ${key}`), tools];
 }

@@ -30,18 +30,13 @@ export function terms(side, link) {
       ["q", item.q],
       ["ngram", item.ngram],
     ].filter(([, value]) => value);
-    const bar = h(
-      "span.ds-stack",
-      { "aria-hidden": "true" },
-      parts.map(([name, value]) => {
-        const part = h("i", {
-          class: `part ${name}`,
-          title: `${TERM_WORDS[name]} ${number(value)}`,
-        });
-        part.style.width = `${(100 * Math.abs(value)) / longest}%`;
-        return part;
-      }),
-    );
+    const partOf = ([name, value]) => {
+      const title = `${TERM_WORDS[name]} ${number(value)}`,
+        part = h("i", { class: `part ${name}`, title });
+      part.style.width = `${(100 * Math.abs(value)) / longest}%`;
+      return part;
+    };
+    const bar = h("span.ds-stack", { "aria-hidden": "true" }, parts.map(partOf));
     const row = h("li", h("span.label", item.label), bar, h("span.odds", number(sum(item))));
     row.addEventListener("pointerenter", () => link.point(item.row));
     return row;

@@ -42,14 +42,9 @@ export class LessonTree extends TreeView {
     );
     this.scene.least = SMALLEST;
     this.title = h("p.ds-lesson-name");
-    this.tools = h(
-      "span.ds-plot-tools.ds-lesson-tools",
-      pictureButtons(
-        "this tree",
-        () => picture(this.svg),
-        () => fileName(`${this.called} ${this.spec.title}`.trim()),
-      ),
-    );
+    const named = () => fileName(`${this.called} ${this.spec.title}`.trim()),
+      files = pictureButtons("this tree", () => picture(this.svg), named);
+    this.tools = h("span.ds-plot-tools.ds-lesson-tools", files);
     this.frameBox = h("div.ds-lesson-tree", this.element, this.title, this.tools);
   }
 

@@ -15,12 +15,9 @@ export class Copies {
         this._copy(form, target),
       ),
     );
-    this.element = h(
-      "span.ds-rounds-copy",
-      { role: "group", "aria-label": "Copy these rows" },
-      h("span.ds-soft", { "aria-hidden": "true" }, "Copy"),
-      this.buttons,
-    );
+    const about = { role: "group", "aria-label": "Copy these rows" },
+      words = h("span.ds-soft", { "aria-hidden": "true" }, "Copy");
+    this.element = h("span.ds-rounds-copy", about, words, this.buttons);
   }
 
   /** Whether there is anything to copy. */

@@ -32,14 +32,8 @@ export class RoundsTable {
     });
     this._head(name);
     this.sums = h("div.ds-rounds-sums");
-    this.element = h(
-      "section.ds-rounds",
-      { "aria-label": "Rounds" },
-      this.head,
-      this.said,
-      this.sums,
-      this.grid.element,
-    );
+    const parts = [this.head, this.said, this.sums, this.grid.element];
+    this.element = h("section.ds-rounds", { "aria-label": "Rounds" }, parts);
     new ResizeObserver(() => this.old && this.refresh()).observe(this.element);
   }
 

@@ -37,23 +37,15 @@ export function pictureButtons(what, draw, name) {
  * server's functions and may not be able to make Parquet. */
 export function savers(title, records, source) {
   const name = fileName(title);
-  const made = (words, label, save) =>
-    saveButton(
-      words,
-      { class: "ds-small", "aria-label": `${label}: ${title}, ${words}`, title: label },
-      save,
-    );
-  const csv = made("CSV", "Save the numbers", () =>
-    handOut(`${name}.csv`, new Blob([csvOf(records())], { type: "text/csv" })),
-  );
-  const able = source?.parquet;
+  const made = (words, label, save) => {
+    const said = `${label}: ${title}, ${words}`;
+    return saveButton(words, { class: "ds-small", "aria-label": said, title: label }, save);
+  };
+  const csv = () => handOut(`${name}.csv`, new Blob([csvOf(records())], { type: "text/csv" })),
+    parquet = () => takeAnswer(source.parquet({ name, records: records() }));
   return h(
     "span.ds-plot-tools",
-    csv,
-    able
-      ? made("Parquet", "Save the numbers as Parquet", () =>
-          takeAnswer(source.parquet({ name, records: records() })),
-        )
-      : "",
+    made("CSV", "Save the numbers", csv),
+    source?.parquet && made("Parquet", "Save the numbers as Parquet", parquet),
   );
 }

@@ -18,16 +18,9 @@ const FILES = {
 export class SaveMenu {
   constructor(pane) {
     this.pane = pane;
-    this.button = button(
-      "Save…",
-      {
-        disabled: true,
-        "aria-haspopup": "dialog",
-        "aria-label": "Save or export",
-        title: "Save a picture, a table or the run (s)",
-      },
-      () => this.open(),
-    );
+    const title = "Save a picture, a table or the run (s)",
+      about = { "aria-haspopup": "dialog", "aria-label": "Save or export", title };
+    this.button = button("Save…", { disabled: true, ...about }, () => this.open());
     this.said = h("p.ds-soft", { role: "status" });
     const whole = this._pictures(() => wholeTree(pane.tree), "tree"),
       shown = this._pictures(() => picture(pane.tree.svg), "view"),
@@ -54,12 +47,8 @@ export class SaveMenu {
   }
 
   _line(words, buttons) {
-    return h(
-      "div.ds-save-line.ds-row",
-      { role: "group", "aria-label": words },
-      h("span", words),
-      buttons,
-    );
+    const about = { role: "group", "aria-label": words };
+    return h("div.ds-save-line.ds-row", about, h("span", words), buttons);
   }
 
   _pictures(draw, what) {
