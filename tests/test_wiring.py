@@ -1167,7 +1167,7 @@ def test_a_map_of_token_ids_is_said_once_and_mended_in_what_is_measured(marked, 
     found = toys.eagle_drafter(vocab_size=BYTES, ids=ids, dtype=torch.float32)
     save(WithHead(found.model, found.head.weight.detach(), ids), folder)
     words = ["diagnose", f"eagle3@{folder}", "--model", str(target), "--device", "cpu"]
-    words += ["--prompt", "hi", "--max-new-tokens", "80", "--json"]
+    words += ["--prompt", "hi", "--max-new-tokens", "128", "--json"]
     assert main(words) == 3  # of random weights
     good = json.loads(capsys.readouterr().out)
     state = load_file(folder / "model.safetensors")
