@@ -334,10 +334,11 @@ def test_hostile_trees_are_one_sentence(tmp_path):
         each = made["round_trees"][rng.randrange(len(made["round_trees"]))]
         place = rng.choice([made, each, each["tree"]])
         place[rng.choice(list(place))] = rng.choice(nasty)
+        path = written(tmp_path, made)
         try:
-            write_trees(written(tmp_path, made), tmp_path / f"{n}.jsonl")
+            write_trees(path, tmp_path / f"{n}.jsonl")
         except UserError as error:
-            assert "\n" not in str(error)
+            assert "\n" not in str(error) and str(path) in str(error)
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────

@@ -65,10 +65,13 @@ def write_trees(path: Path, out: Path) -> int:
             drafted = [ids[at] if at < len(ids) else -1, *tokens]
             text = ids[at + 1 : at + 1 + len(rows)]
             accepted = [drafted[row] for row in rows[1:] if row < len(drafted)]
-            if drafted[0] < 0 or tuple(accepted[: len(text)]) != text[: len(accepted)]:
-                raise UserError(f"{path}: what round {number} accepted is not the text")
             bonus = text[-1] if len(text) == len(rows) else -1  # the text's end cut it off
-            record.round(drafted, parents, rows, bonus, committed=text, more=_ranked)
+            try:
+                if drafted[0] < 0 or tuple(accepted[: len(text)]) != text[: len(accepted)]:
+                    raise BadField(f"what round {number} accepted is not the text")
+                record.round(drafted, parents, rows, bonus, committed=text, more=_ranked)
+            except (BadField, UserError) as why:
+                raise UserError(f"{path}: {why}") from None
             at += len(rows)
     return len(rounds)
 

@@ -40,11 +40,13 @@ def main(args: Options) -> int:
     from analysis.engines.served import read_served
     from analysis.engines.trees import write_trees
     from analysis.kinds import TREES, kind_of
+    from analysis.numbers import plural
 
     if kind_of(args.file) == TREES:
         if args.out is None or not args.out.name.endswith(ENDINGS):
             raise UserError("these are trees: name a trace for them, --out FILE.jsonl.gz")
-        say(f"{args.out}: {write_trees(args.file, args.out)} rounds, without q and p")
+        rounds = plural(write_trees(args.file, args.out), "round")
+        say(f"{args.out}: {rounds}, without q and p")
         return 0
     counts = read_served(args.file)
     if args.out is not None:
