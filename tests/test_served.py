@@ -18,6 +18,7 @@ from app.report.counted import sheets
 from core.errors import UserError
 from core.traces.reader import read_trace
 from tests.engine_answers import BENCH, DUMP, FRAGMENTS, LLAMA, PROFILE, SGLANG, STUDIO, VLLM, trees
+from tests.engine_logs import LOGS
 
 
 def written(folder, value, name="r.json"):
@@ -106,6 +107,14 @@ def test_of_a_dump_that_was_cut_off_all_whole_lines_are_read(tmp_path):
             path.write_text(wrong)
             with pytest.raises(UserError, match=r"is not JSON|holds no counts"):
                 read_served(path)
+
+
+def test_json_by_any_name_is_read_where_some_value_has_counts(tmp_path):
+    path = tmp_path / "said.txt"
+    path.write_text(json.dumps([{"choices": []}, VLLM]))
+    assert "1 response left out" in read_served(path).notes[0]
+    path.write_text('{"choices": []}\n' + LOGS["vLLM, 2026"])
+    assert read_served(path).kind == "log line"
 
 
 def test_more_accepted_tokens_than_the_text_has_are_told(tmp_path):

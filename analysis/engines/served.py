@@ -39,8 +39,7 @@ def read_served(path: Path) -> Counts:
 
     Raises UserError, one sentence, for a file that holds none, or in another form.
     """
-    cut = list[str]()
-    values = _responses_if_json(path, cut)
+    values, cut = _responses_if_json(path)
     if values is None:
         records, kind, notes = read_lines_of_counts(path)
     elif (one := of_items(values)) is not None:
@@ -58,21 +57,26 @@ def read_served(path: Path) -> Counts:
     return counts
 
 
-def _responses_if_json(path: Path, cut: list[str]) -> list[tuple[Any, str]] | None:
-    """The responses of a file that is named as JSON, or begins with one; None: it is text. ``cut``
-    gets a sentence on a last line that was cut off."""
+def _responses_if_json(path: Path) -> tuple[list[tuple[Any, str]] | None, list[str]]:
+    """The responses of a file that is named as JSON, or is JSON of which some value has counts, and
+    a sentence on a last line that was cut off; None: it is text."""
+    cut, found, wrong = list[str](), list[tuple[Any, str]](), None
     values = json_values(path, cut.append)
     if path.suffix in (".json", ".jsonl"):
-        return list(values)
+        return list(values), cut
     with reading(path), open_regular(path) as file:
         start = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    first = None
     if start in (b"{", b"["):
-        with suppress(UserError):  # a log's line may begin so
-            first = next(values, None)
-    if first is not None and isinstance(first[0], dict) and holds_counts(first[0]):
-        return [first, *values]
-    return None
+        try:
+            for each in values:
+                found.append(each)
+        except UserError as error:  # a log's line may begin so
+            wrong = error
+    if not any(isinstance(value, dict) and holds_counts(value) for value, _ in found):
+        return None, []
+    if wrong is not None:
+        raise wrong
+    return found, cut
 
 
 def holds_counts(value: dict[str, Any]) -> bool:
