@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # where gradio is missing, the tests are skipped and nothing 
     Profiles = defaultdict[str, list[BrowserContext]]
     Put = Callable[..., Page]
 
+pytest.register_assert_rewrite("tests.browser.axe_core")  # a fault is said, and not only counted
+
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 LOADING = 120_000  # ms for a page to load: seconds on a quiet machine, and not what is tested

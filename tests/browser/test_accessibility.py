@@ -42,6 +42,7 @@ def opened(visit: Open, address: str, name: str) -> Page:
     page = visit(f"{address}/{STATES[name]}", color_scheme="light", bypass_csp=True)
     shown = page.locator(SEEN[name]).locator("visible=true").first
     expect(shown).to_be_visible()
+    expect(page.locator(".loading")).to_have_count(0)  # Gradio's own word, outside of landmarks
     return page
 
 

@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests.browser.steps import (
+    FRAMES,
     NODE,
     PROMPT,
     Open,
@@ -144,3 +145,19 @@ def test_what_two_runs_do_not_share_is_said_of_no_other_two(visit: Open):
     expect(place.locator(".dn-place")).to_contain_text("Step 2 of")
     expect(place).not_to_contain_text("of two other runs")
     expect(same).to_contain_text("the same tokens")
+
+
+def test_of_two_saved_runs_neither_is_drawn_without_the_other(visit: Open):
+    page = visit()
+    tab(page, "denoise")
+    cards = page.locator("#ds-d-scope .dn-card:visible")
+    expect(cards).to_have_count(2)
+    examples = page.locator("#ds-d-panel").get_by_role("button", name="Examples")
+    with holding(page, "since") as held:
+        examples.click()
+        pair = page.locator("#ds-d-scope dialog .ds-example", has_text="side by side")
+        pair.first.click()
+    page.evaluate(FRAMES)
+    expect(cards).to_have_count(0)
+    let_go(page, held)
+    expect(cards).to_have_count(2)

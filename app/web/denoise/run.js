@@ -28,6 +28,12 @@ export class DenoiseRun {
     return Boolean(this.header?.drafts);
   }
 
+  /** It was opened, and its first news or a file's calls are on their way. */
+  get opens() {
+    const { run, active } = this.feed;
+    return active && !this.steps.length && (!run.source || run.source === "file");
+  }
+
   /** Before its first call a run is called by what was asked for. */
   get name() {
     const drafts = this.header ? this.drafts : this.feed.made?.graph;

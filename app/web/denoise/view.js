@@ -266,7 +266,7 @@ export class DenoiseView {
   _drawAll() {
     const shown = this.shown,
       pair = shown.length > 1;
-    if (!pair && !shown.length) return;
+    if (!shown.length || this.runs.some((run) => run.opens)) return; // a pair is drawn as one
     if (this.scope.classList.contains("nothing")) this.graph.forget();
     this.scope.classList.remove("nothing");
     this.scope.classList.toggle("pair", pair);
