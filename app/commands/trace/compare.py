@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from app.command_line import option, words
 from app.commands import common
 from app.commands.options import POSITIVE, Model
 from app.object_stores import here
-from app.terminal import FittingTable, ProgressBar, console, one_line
+from app.terminal import FittingTable, ProgressBar, console, one_line, say
 from core.errors import UserError
 from core.methods.names import PLAIN
 from core.ranges import Range
@@ -52,7 +53,8 @@ def main(args: Options) -> int:
 
     with ProgressBar("reading texts", late=True) as progress:
         ones, others = (
-            texts_at(path, args.response, progress.at) for path in (args.one, args.other)
+            texts_at(path, args.response, progress.at, partial(_left_out, path))
+            for path in (args.one, args.other)
         )
     matched = pair_texts(ones, others)
     several = len(ones) > 1 or len(others) > 1
@@ -66,6 +68,10 @@ def main(args: Options) -> int:
     else:
         _one(args, pairs[0])
     return 1 if unmatched or any(pair.difference is not None for pair in pairs) else 0
+
+
+def _left_out(path: Path, sentence: str) -> None:
+    say(f"{one_line(path.name, 200)}: {sentence}")
 
 
 def _told_apart(args: Options, one: str, other: str) -> tuple[str, str]:
