@@ -177,9 +177,9 @@ export class Alone {
 
   _show(at) {
     const round = this.pane.rounds[at];
+    this.strip.mark(at); // it measures itself: before the tree is changed
     this.pane.show(at);
     this.drawn = performance.now();
-    this.strip.mark(at);
     this.took.textContent = duration(took(round));
     this.measures.at();
     this._draw();

@@ -33,6 +33,13 @@ export function letGo(source, ticket) {
   if (!isKept) answered(source.stop({ ticket, left: true }));
 }
 
+/** Whether a run of some feeds goes on, as a trace that is read does not; null: that is not known
+ * of each yet. */
+export function goesOn(feeds) {
+  const there = feeds.filter(({ run }) => run);
+  return there.every(({ run }) => run.source) ? there.some(({ decoding }) => decoding) : null;
+}
+
 export class Feed {
   /** source: {updates, stop}, and news (see News) where runs go on.
    *  hear: {model(model), rounds(feed, first), state(feed, ended), lost(feed), silent(why)}. */

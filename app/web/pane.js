@@ -95,7 +95,7 @@ export class Pane {
     this.tree.onSize = null;
     this.tree.call();
     this.tree.reshape(null);
-    if (this.tree.columns) this.tree.stand(null);
+    if (this.tree.window.columns) this.tree.stand(null);
   }
 
   /** Draw the nodes as a table, or as the tree again. */
@@ -105,7 +105,7 @@ export class Pane {
     table.element.hidden = !on;
     tree.element.hidden = on;
     if (on && shown) table.show(this.rounds[this.at], this.row);
-    if (!on && shown) tree.frame(!tree.columns);
+    if (!on && shown) tree.frame(!tree.window.columns);
     if (held) (on ? table.stop : tree.svg)?.focus(); // what had the focus is hidden
   }
 

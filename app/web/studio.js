@@ -31,8 +31,7 @@ const CUT = "The run before was stopped. Its rounds are in Examples, under “Op
 export class Studio {
   /** where: {view, places, stop, bar}: its tab, how many runs, whose Stop, any form's line. */
   constructor(element, source, trigger, where = {}) {
-    this.source = source;
-    this.trigger = trigger;
+    Object.assign(this, { source, trigger });
     this.where = { view: "run", places: 4, stop: "ds", ...where };
     this.look = new Look(this);
     this.arranged = new Turns();
@@ -63,7 +62,7 @@ export class Studio {
       complain: (sentence) => this.complain(sentence),
       model: (model) => this.status.model(model),
       rounds: (_feed, first) => this._rounds(pane, first),
-      state: (_feed, ended) => this._runState(pane, ended),
+      state: () => this._runState(pane),
       lost: () => this._lost(pane),
       silent: (why) => this.status.silent(why),
     });
@@ -101,6 +100,7 @@ export class Studio {
   _build(element) {
     this.frame = new Frame(this);
     if (this.where.bar) this.status.standIn(this.where.bar, this.where.stop);
+    this.empty.hidden = !!this.shelf; // until it is known that the page opens nothing by itself
     this.panes[0].picture.append(this.empty);
     clear(element).append(this.scope);
   }
@@ -116,15 +116,16 @@ export class Studio {
   /** Show the panes there are: one run by itself, or several side by side. */
   _arrange() {
     this.player.pause();
-    const { panes, source } = this,
+    const { panes, source, comparing } = this,
       isWanted = this.arranged.take(),
       changed = () => this._draw();
     panes.forEach((pane, at) => pane.rename(LETTERS[at]));
-    this.guide = this.comparing
+    this.guide = comparing
       ? new Together(panes, changed, source, isWanted)
       : new Alone(panes[0], changed, source, this.rounds);
     this.frame.arrange(panes, this.guide, (pane) => this.runs.part(pane));
-    for (const pane of panes) if (!pane.chip.hidden && pane.feed.run) this._chip(pane);
+    for (const pane of panes)
+      if (!pane.chip.hidden && pane.feed.run) this.status.run(pane, comparing ? pane.letter : "");
     this.rounds.stale(true);
     this.guide.enter();
   }
@@ -166,16 +167,16 @@ export class Studio {
 
   _began() {
     if (!this.opening.coming.size) setForm(this.where.stop, false); // what was opened is to be seen
-    this._vacant();
+    this.vacate();
     this._arrange();
     this.runs.keep();
     describe(this.status, this.panes);
     this.link.opened();
-    this.trigger(this.runs.busy ? "running" : "settled");
+    this._working();
   }
 
   /** The shelf fills the canvas while nothing is on view and nothing is coming. */
-  _vacant() {
+  vacate() {
     const [{ feed }] = this.panes;
     this.empty.hidden = this.comparing || !!feed.rounds.length || feed.active || !!feed.emptiness;
   }
@@ -184,16 +185,20 @@ export class Studio {
     this._arrange();
     this.runs.keep();
     describe(this.status, this.panes);
-    this._settled();
+    this._working();
   }
 
-  _settled() {
-    if (!this.runs.busy) this.trigger("settled");
+  /** Stop is there while a run goes on; it stays as it was until it is known what was opened. */
+  _working() {
+    const { busy } = this.runs;
+    if (busy === null || busy === this.busy) return;
+    this.busy = busy;
+    this.trigger(busy ? "running" : "settled");
   }
 
   _rounds(pane, first) {
     if (!this.panes.includes(pane)) return;
-    this._vacant();
+    this.vacate();
     if (first === 0 && pane.feed.ticket) shelve([pane.feed.ticket]);
     describe(this.status, this.panes);
     this.guide.take(pane, first);
@@ -285,32 +290,28 @@ export class Studio {
 
   // ── the server ─────────────────────────────────────────────────────────────────────────────
 
-  _runState(pane, ended) {
+  _runState(pane) {
     if (!this.panes.includes(pane)) return;
     const { feed } = pane;
-    this._chip(pane);
+    this.status.run(pane, this.comparing ? pane.letter : "");
     pane.wait(this.status.waitingFor(pane));
-    this._vacant();
+    this.vacate();
     this.opening.fill();
     if (feed.run.message && !feed.emptiness) this.complain(feed.run.message);
+    this._working();
     if (feed.active) return this.guide.goesOn();
     if (feed.emptiness) this.say(pane.blank(feed.emptiness));
     this.opening.settled(pane);
     this.guide.settle();
-    if (ended) this._settled();
-  }
-
-  _chip(pane) {
-    this.status.run(pane, this.comparing ? pane.letter : "");
   }
 
   _lost(pane) {
     setChip(pane.chip, "", "");
     const looked = pane.rounds.length ? ": what is here can be looked at, and not saved" : "";
     this.complain(`this run is no longer on the server${looked}`);
-    this._vacant();
+    this.vacate();
     this.runs.keep();
-    this._settled();
+    this._working();
   }
 
   complain(sentence) {

@@ -69,6 +69,8 @@ export class TreeView {
   /** Draw a round; keep tells whether the person's zoom stays. run: {rounds, at, sees} of the run
    * that it is a part of, whose other rounds are drawn around it. */
   show(round, keep, run) {
+    this.window.measure(); // before anything is changed
+    this.unseen = !this.window.isSeen;
     const before = this.window.spine && this.plan && { ...this.window.view };
     const same = before && run?.rounds === this.spine.plan.rounds,
       columns = same ? this.spine.columnsTo(run.at) : 0,
@@ -78,7 +80,6 @@ export class TreeView {
     this.pointing.forget();
     this.selected = this.marked = null;
     this._draw(round, this.folded ? round.fold : null);
-    this.unseen = !this.svg.getClientRects().length;
     this.frame(keep);
     if (this.unseen) return;
     this.settle(); // no frame without its boxes
@@ -99,7 +100,7 @@ export class TreeView {
     if (this.run) this.spine.show(this.run, this.plan);
     else this.spine.clear();
     this.scene.draw(this.plan);
-    this.axis.draw(this.plan, this.columns);
+    this.axis.draw(this.plan, this.window.columns);
     this.map.draw(this.plan.width, this.plan.height, this.scene.blocks());
     this.call(this.owner);
     if (this.selected !== null && !this.plan.place.has(this.selected)) this.selected = null;
@@ -181,10 +182,6 @@ export class TreeView {
     await (one ? this.open([row]) : this.setFolded(!this.folded));
   }
 
-  get columns() {
-    return this.window.columns;
-  }
-
   /** Slim boxes or usual ones, as beside other trees; null: those that the window has room for. */
   reshape(slim) {
     this.slim = slim;
@@ -230,6 +227,7 @@ export class TreeView {
   /** The window has moved, or what is drawn in it is another thing. */
   _apply() {
     const { view, size, columns } = this.window;
+    this.sight = size;
     this.scene.place(view);
     if (!this.plan) return;
     this.spine.place(view, size);
@@ -243,7 +241,7 @@ export class TreeView {
   }
 
   settle() {
-    this.scene.settle(this.window.size, this._marked());
+    this.scene.settle(this.sight, this._marked());
   }
 
   /** Rows that are drawn wherever the window stands. */
@@ -256,9 +254,10 @@ export class TreeView {
 
   /** A window of another size shows the same, or all as before. */
   _resized() {
+    this.axis.type = null;
     if (!this.plan) return;
-    const hidden = !this.svg.getClientRects().length,
-      size = this.window.size.join();
+    const size = this.window.size.join(),
+      hidden = !this.window.isSeen;
     if (!hidden && (this.unseen || (size !== this.size && !this.window.isKept))) {
       this.reshape(this.slim);
       if (this.onSize) this.onSize();

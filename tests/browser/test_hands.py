@@ -8,7 +8,8 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.steps import Open, at_round, title
+from tests.bench.browser import STEP
+from tests.browser.steps import FRAMES, Open, at_round, title
 
 pytestmark = pytest.mark.browser
 
@@ -44,6 +45,25 @@ def test_tools_of_the_tree_are_there_where_it_is(replay: Open):
     expect(tools.locator("visible=true")).to_have_count(0)
     page.get_by_role("button", name="Tree", exact=True).click()
     expect(tools.first).to_be_visible()
+
+
+@pytest.mark.parametrize(("methods", "most"), [(("ddtree",), 2), (("ddtree", "dflash"), 4)])
+def test_a_step_lays_the_page_out_with_its_frames_and_not_in_between(
+    replay: Open, methods: tuple[str, ...], most: int
+):
+    page = replay(*methods, reduced_motion="reduce")
+    told = page.context.new_cdp_session(page)
+    told.send("Performance.enable")
+
+    def layouts() -> float:
+        every = told.send("Performance.getMetrics")["metrics"]
+        return next(each["value"] for each in every if each["name"] == "LayoutCount")
+
+    for _ in range(3):
+        page.evaluate(FRAMES)
+        before = layouts()
+        page.evaluate(STEP, "ArrowRight")
+        assert layouts() - before <= most
 
 
 WINDOW = """() => {

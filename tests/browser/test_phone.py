@@ -105,6 +105,49 @@ def test_a_node_of_a_comparison_stands_above_the_sheet_that_tells_of_it(visit: O
     assert chip["x"] + chip["width"] <= examples["x"]
 
 
+# Where parts of the page stand in each frame, from the first in which they are seen.
+PLACES = """window.places = {};
+const look = () => {
+  for (const at of %s) {
+    const part = [...document.querySelectorAll(at)].find((each) => each.checkVisibility());
+    if (!part) continue;
+    const { x, y } = part.getBoundingClientRect();
+    const place = `${Math.round(x)} ${Math.round(y)}`, all = (places[at] ??= []);
+    if (!all.includes(place)) all.push(place);
+  }
+  requestAnimationFrame(look);
+};
+requestAnimationFrame(look);"""
+NEVER_MOVED = {
+    "run": ["#ds-start", "#ds-panel .ds-menu", ".ds-transport button", ".ds-node.root .box"],
+    "denoise": ["#ds-d-start", "#ds-d-panel .ds-menu", ".dn-grid", ".dn-place"],
+}
+
+
+@pytest.mark.parametrize("view", list(NEVER_MOVED))
+def test_nothing_moves_once_it_is_seen_while_the_page_opens(visit: Open, address: str, view: str):
+    page = visit(f"{address}/#view={view}", viewport={"width": 390, "height": 844}, has_touch=True)
+    hand = page.context.new_cdp_session(page)
+    hand.send("Emulation.setCPUThrottlingRate", {"rate": 4})
+    page.add_init_script(PLACES % NEVER_MOVED[view])
+    page.evaluate("sessionStorage.clear()")
+    page.reload()
+    page.locator(NEVER_MOVED[view][-1]).locator("visible=true").first.wait_for()
+    page.evaluate(FRAMES)
+    places = page.evaluate("places")
+    assert len(places) == len(NEVER_MOVED[view])
+    assert all(len(each) == 1 for each in places.values()), places
+
+
+def test_the_course_begins_with_its_figure_on_the_first_screen(visit: Open, address: str):
+    page = visit(f"{address}/#learn=1.1", viewport={"width": 390, "height": 844}, has_touch=True)
+    lane, steps = page.locator(".ds-lane .ds-boxes").first, page.locator(".ds-lesson-controls")
+    expect(lane).to_be_visible()
+    boxes = [each.bounding_box() for each in (lane, steps)]
+    assert boxes[0] is not None and boxes[1] is not None and boxes[0]["y"] < boxes[1]["y"]
+    assert page.evaluate("document.documentElement.scrollHeight") < 1550
+
+
 @pytest.mark.parametrize("step", ["3.4", "10.8"])
 def test_words_below_a_token_of_a_lesson_can_be_read(visit: Open, address: str, step: str):
     page = visit(f"{address}/#learn={step}", viewport={"width": 390, "height": 844}, has_touch=True)
@@ -235,6 +278,20 @@ def test_large_text_leaves_the_tools_in_sight_and_makes_the_nodes_larger(visit: 
     assert heads.evaluate_all("(all) => all.every((e) => e.scrollWidth <= e.clientWidth + 1)")
 
 
+def test_large_text_leaves_two_lines_of_the_compared_text_whole(visit: Open, address: str):
+    url = f"{address}/#view=compare&trace=code-ddtree-16,code-treeflash"
+    page = visit(url, viewport={"width": 1440, "height": 900})
+    browser = page.context.new_cdp_session(page)
+    browser.send("Page.setFontSizes", {"fontSizes": {"standard": 24}})
+    page.reload()
+    tokens = page.locator(".ds-pair-strip:visible .ds-two")
+    expect(tokens.nth(3)).to_be_visible()
+    strip, second = page.locator(".ds-pair-strip:visible").bounding_box(), tokens.nth(3)
+    token = second.bounding_box()  # behind the first line break
+    assert strip is not None and token is not None and token["y"] > strip["y"] + 20
+    assert token["y"] + token["height"] <= strip["y"] + strip["height"]
+
+
 def test_a_link_is_not_replaced_by_the_example(visit: Open, address: str):
     url = f"{address}/#trace=chat-dart&round=2"
     page = visit(url, viewport={"width": WIDTH, "height": HEIGHT})
@@ -328,6 +385,7 @@ def test_of_several_runs_the_sentence_of_the_one_in_hand_is_on_the_first_screen(
 
 FOLDED = [
     ("denoise", 1600, ".dn-graph", ".ds-node .box"),
+    ("results", 1450, "#ds-results .ds-folding", ".ds-tell"),
     ("calibration", 2700, "figure.ds-folding:has-text('TVD by depth')", ".ds-plot .main-svg"),
 ]
 

@@ -218,6 +218,8 @@ export class Together {
     let moved = false,
       isOther = place !== this.place;
     Object.assign(this, { place, going: null });
+    this.strip.mark(place, this.sides); // all is measured before anything is changed
+    for (const { tree } of this.panes) tree.window.measure();
     this.panes.forEach((pane, side) => {
       const at = roundAt(this.sides[side], this.place);
       const other = at < 0 || at !== pane.at || !pane.shown;
@@ -280,7 +282,6 @@ export class Together {
       { where } = this;
     this.heading.textContent = `${where[0].toUpperCase()}${where.slice(1)} `;
     if (token) this.heading.append(h("small", `“${token.text.replace(/\n/g, "⏎")}”`));
-    this.strip.mark(this.place, this.sides);
     this.lanes.mark(token ? this.place : -1); // out of sight
     scrubTo(this.scrub, this.place, this.reachable, where);
     this.card.draw();

@@ -4,7 +4,7 @@
 
 import { ViewInAddress } from "../address.js";
 import { clear, h } from "../dom.js";
-import { answered } from "../feed.js";
+import { answered, goesOn } from "../feed.js";
 import { Filling } from "../filling.js";
 import { formAbove, recallForm, triggerOf } from "../form.js";
 import { Gallery } from "../gallery.js";
@@ -64,7 +64,7 @@ export class DenoiseView {
     this.address = new ViewInAddress("denoise", this.scope, {
       state: () => stateOf(this),
       runs: () => this.tickets,
-      show: (...asked) => showLinked(this, ...asked),
+      show: (...asked) => showLinked(this, ...asked).finally(() => this._working()),
       go: ({ ticket, tickets = [ticket] }) => this.choose(tickets),
     });
     this.runs[0].feed.wake();
@@ -79,7 +79,7 @@ export class DenoiseView {
     this.shelf = new Shelf(gallery());
     const away = h("p.ds-away.waiting"),
       blocks = [emptyView(EMPTY.blocks, gallery()), wordList(), away];
-    this.empty = h("div.ds-card.dn-empty", blocks);
+    this.empty = h("div.ds-card.dn-empty.awaiting", blocks);
     const saves = this.runs.map((run) => run.save);
     this.status = new StatusLine("The runs on view", this.shelf, saves);
     this.status.chips.append(...this.runs.map((run) => run.chip));
@@ -197,11 +197,13 @@ export class DenoiseView {
   }
 
   _working() {
-    const busy = this.runs.some((each) => each.feed.active);
-    if (busy !== this.busy) this.trigger(busy ? "running" : "settled");
-    this.busy = busy;
+    const feeds = this.runs.map(({ feed }) => feed),
+      on = goesOn(feeds) ?? this.isOn;
+    this.busy = feeds.some(({ active }) => active);
+    if (on !== this.isOn) this.trigger(on ? "running" : "settled");
+    this.isOn = on;
     const words = this.runs.map((each) => this.status.waitingFor(each)).find(Boolean);
-    this.empty.classList.toggle("awaiting", !!words);
+    this.empty.classList.toggle("awaiting", this.busy);
     this.empty.lastChild.textContent = words ?? "";
   }
 

@@ -4,7 +4,7 @@
 import { ViewInAddress } from "../address.js";
 import { button, clear, estimate, h, number, ratio } from "../dom.js";
 import { answered } from "../feed.js";
-import { awaited, banner, card, choice, menu } from "../parts.js";
+import { awaited, banner, card, choice, folding, menu } from "../parts.js";
 import { pictureButtons } from "../save/buttons.js";
 import { fileName } from "../save/files.js";
 import { setHeads, sorted, sortHead } from "../sorting.js";
@@ -195,8 +195,8 @@ export class Results {
     this.setting = h("span.ds-setting"); // where the lists are not to be seen
     const title = [h("h2", "All methods, the same prompts"), h("span", name), this.setting],
       head = [title, Object.values(this.picks), this.save],
-      told = h("p.ds-soft.ds-tell", aboutOf(answer), " Make yours: ", h("code", COMMAND)),
-      parts = [told, this.picture, this.untimed, this.whole, h("div.ds-wide", this.table)];
+      beside = h("div.ds-row", this.untimed, h("span.ds-spring"), this.whole),
+      parts = [told(aboutOf(answer)), this.picture, beside, h("div.ds-wide", this.table)];
     this._place(card("All methods", head, ...parts));
   }
 
@@ -255,6 +255,13 @@ export class Results {
     this._draw();
     this.address.moved();
   }
+}
+
+/** What the numbers are of: on a phone its first words, until a press. */
+function told(about) {
+  const head = h("header", h("small.ds-brief.ds-cut.ds-soft", about)),
+    whole = h("p.ds-soft.ds-tell", about, " Make yours: ", h("code", COMMAND));
+  return folding(h("div", head, whole), head);
 }
 
 function line(row, most, { columns, ran }) {

@@ -73,9 +73,9 @@ export class RoundsTable {
     });
   }
 
-  /** Its height would tell it too, but would lay out the page for each piece of news. */
+  /** The page is laid out only where that is open: else for each piece of news. */
   get isSeen() {
-    return this.element.checkVisibility();
+    return !!this.element.closest("[data-show=rounds]") && this.element.checkVisibility();
   }
 
   get _runs() {

@@ -15,7 +15,7 @@ export class Look {
     this.part = name;
     frame.show(name);
     if (name === "tree")
-      for (const pane of panes) if (pane.shown) pane.tree.frame(!pane.tree.columns);
+      for (const pane of panes) if (pane.shown) pane.tree.frame(!pane.tree.window.columns);
     guide.measures?.stale();
     if (name === "rounds") this.studio.rounds.stale();
     this.studio.link.moved();

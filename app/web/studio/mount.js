@@ -25,7 +25,9 @@ export async function mountStudio(page, setting) {
   studio.link.listen(async (atStart) => {
     const isRestored = atStart && restore(studio),
       unseen = setting.view === "run" && viewOf(readAddress()) !== "run"; // made from the start
-    if (!isRestored && !unseen) await showFirst(studio, page.server);
+    if (isRestored || unseen) return;
+    await showFirst(studio, page.server);
+    studio.vacate();
   });
   page.watch("value", () => {
     const value = page.props.value || {};

@@ -63,7 +63,9 @@ export class Opening {
     const best = panes.map((pane) => ({ pane, at: bestOf(pane.rounds) }));
     best.sort((a, b) => b.pane.rounds[b.at].accepted - a.pane.rounds[a.at].accepted);
     const isShown = await this.studio.reach(best[0].at, best[0].pane);
-    if (isShown && panes.length === 1) unroll(panes[0].tree.svg); // of several it would take long
+    if (!isShown || panes.length > 1) return; // of several it would take long
+    panes[0].tree.frame(false); // no glide: nobody saw the round before
+    unroll(panes[0].tree.svg);
   }
 
   /** Compare's form begins with the settings of what it opens. */

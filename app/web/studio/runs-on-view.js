@@ -1,5 +1,6 @@
 // Which runs a view shows: opened, put beside each other and taken out again, a pane for each.
 
+import { goesOn } from "../feed.js";
 import { LETTERS } from "../parts.js";
 import { keepTickets } from "./shelf.js";
 
@@ -36,7 +37,7 @@ export class RunsOnView {
   }
 
   get busy() {
-    return this.panes.some((pane) => pane.feed.active);
+    return goesOn(this.panes.map(({ feed }) => feed));
   }
 
   /** For a reload of this tab. */

@@ -45,7 +45,8 @@ export class TreeAxis {
   place({ stepX, boxW }, { kx, x }, columns) {
     const { lead, here } = columns ?? { lead: 0, here: 0 };
     const step = stepX * kx;
-    const size = Number.parseFloat(getComputedStyle(this.back).fontSize);
+    this.type ||= Number.parseFloat(getComputedStyle(this.back).fontSize);
+    const size = this.type; // not asked at each move: that would lay the page out
     const every = Math.ceil((LABEL * size) / step);
     const from = (column) => (x + ((column - lead) * stepX + 2) * kx).toFixed(1);
     this.band.toggleAttribute("hidden", !columns);

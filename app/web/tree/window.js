@@ -40,8 +40,18 @@ export class TreeWindow {
   }
 
   get size() {
-    const box = this.svg.getBoundingClientRect();
-    return [box.width || 800, box.height || 500];
+    return this.measured ?? this.measure();
+  }
+
+  /** Once in a run of script: after each change a measure lays the page out anew. */
+  measure() {
+    const { width, height } = this.svg.getBoundingClientRect();
+    this.isSeen = width > 0;
+    this.measured = [width || 800, height || 500];
+    queueMicrotask(() => {
+      this.measured = null;
+    });
+    return this.measured;
   }
 
   /** The smallest window of the trees in the same columns: their scale is that of it. */
