@@ -14,6 +14,7 @@ export function wholeTree(tree) {
     other.show(tree.round);
     host.style.width = `${other.plan.width * TYPE + 2 * MARGIN}px`;
     host.style.height = `${other.plan.height * TYPE + 2 * MARGIN}px`;
+    other.window.measure();
     other.window.show({ k: TYPE, kx: TYPE, x: MARGIN, y: MARGIN });
     other.settle();
     return picture(other.svg);
