@@ -19,6 +19,7 @@ from core.json_input import MAX_BYTES, parse_json, read_json
 from core.lines import open_regular
 
 QUESTION_FIELDS = ("prompt", "question", "instruction", "user")
+Cut = Callable[[str], object]  # hears a sentence on a last line that was cut off
 ANSWER_FIELDS = ("assistant", "answer", "response", "output")
 
 
@@ -68,9 +69,7 @@ def csv_rows(path: Path, most: float) -> list[dict[str, Any]]:
             else row for row in rows]  # fmt: skip
 
 
-def json_values(
-    path: Path, cut: Callable[[str], object] | None = None
-) -> Iterator[tuple[Any, str]]:
+def json_values(path: Path, cut: Cut | None = None) -> Iterator[tuple[Any, str]]:
     """Every value in a JSON file or its list, or one a line, and what to call it.
 
     cut  hears of a last line that was cut off, as of a program that was killed, and is left out;

@@ -236,6 +236,10 @@ def test_the_command_shows_it_and_says_so(tmp_path, capsys):
     assert cli.main(["trace", "compare", one, other, "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert not found["same"] and found["difference"]["index"] == 5
+    cut = tmp_path / "c.jsonl"
+    cut.write_text(json.dumps(response(trace, 5)) + '\n{"text": "a c')
+    assert cli.main(["trace", "compare", one, str(cut)]) == 1
+    assert capsys.readouterr().err == "c.jsonl: Line 2, the last, is cut off: it is left out.\n"
 
 
 def test_equal_ids_of_two_tokenizers_are_no_equal_text(tmp_path, capsys):

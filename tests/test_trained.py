@@ -99,6 +99,8 @@ def test_logs_of_other_trainers_are_read_and_their_last_value_counts(tmp_path):
         conditional = found.pop(("val", AFTER))
         assert np.isnan(conditional[0]) and conditional[1] == 0.6 and not found
     assert read_accuracy(written(tmp_path / "b.json", {"full_acc_0": "0.5"}))[0].text == "train"
+    cut, file = list[str](), written(tmp_path / "c.jsonl", lines[:-1])
+    assert read_accuracy(file, cut.append)[0].values[0] == 0.1 and len(cut) == 1
 
 
 @pytest.mark.parametrize(
@@ -314,6 +316,7 @@ def test_the_command(tmp_path, capsys):
     assert cli.main(["report", *both, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len({r["source"] for r in found["table"]}) == 3
+    assert any(line.startswith("vllm.log: ") for line in found["sentences"])
     log.write_text("Decode batch, accept len: 2.40")
     assert cli.main(["report", *both]) == 2
     assert "no acceptance by place" in capsys.readouterr().err

@@ -30,7 +30,7 @@ from analysis.numbers import interval, number
 from core.declared import BadField, Count, Share, convert, read
 from core.errors import UserError
 from core.json_input import MAX_BYTES
-from core.samples import csv_rows, json_values
+from core.samples import Cut, csv_rows, json_values
 from core.stats import FEW_COMPARED, wilson, z_of_several
 
 FORMAT = "draftscope-accuracy"
@@ -62,10 +62,11 @@ class Curve:
     seen: tuple[int, ...] | None = None
 
 
-def read_accuracy(path: Path) -> list[Curve]:
-    """The curves of a file. Raises UserError, one sentence, for a file that holds none."""
+def read_accuracy(path: Path, cut: Cut | None = None) -> list[Curve]:
+    """The curves of a file. ``cut`` hears of a last line that was cut off, as of a training that
+    goes on. Raises UserError, one sentence, for a file that holds none."""
     try:
-        found = _curves(path)
+        found = _curves(path, cut)
     except BadField as why:
         raise UserError(f"{path}: {why}") from None
     if not found:
@@ -76,10 +77,10 @@ def read_accuracy(path: Path) -> list[Curve]:
     return found
 
 
-def _curves(path: Path) -> list[Curve]:
+def _curves(path: Path, cut: Cut | None) -> list[Curve]:
     if path.suffix == ".csv":
         return _logged(path, csv_rows(path, MAX_BYTES))
-    values = [value for value, _ in json_values(path)]
+    values = [value for value, _ in json_values(path, cut)]
     if len(values) == 1 and isinstance(values[0], dict) and values[0].get("format") == FORMAT:
         return [curve for text in read(values[0], _Accuracy).texts for curve in text.curves()]
     return _logged(path, values)

@@ -21,6 +21,7 @@ from analysis.numbers import interval, plural, share
 from core.errors import UserError
 from core.progress import Steps, silent
 from core.rounds.draft import Array
+from core.samples import Cut
 from core.stats import wilson
 from core.traces.reader import traces_in
 
@@ -64,10 +65,12 @@ class TextPair:
         return None if self.difference is None else self.difference.least_gap(self.asked)
 
 
-def texts_at(path: Path, response: int | None, report: Steps = silent) -> list[Written]:
+def texts_at(
+    path: Path, response: int | None, report: Steps = silent, cut: Cut | None = None
+) -> list[Written]:
     """The texts of a file, or of all traces in a folder, by name. Raises UserError."""
     if not path.is_dir():
-        return read_texts(path, response, lambda share: report(share, path.name))
+        return read_texts(path, response, lambda share: report(share, path.name), cut)
     files = traces_in(path)
     texts = list[Written]()
     for done, file in enumerate(files):

@@ -23,7 +23,7 @@ from core.errors import UserError
 from core.json_input import MAX_BYTES
 from core.progress import At, silent
 from core.rounds.round import Round
-from core.samples import json_values, read_lines
+from core.samples import Cut, json_values, read_lines
 from core.traces.reader import is_trace, new_text, read_trace
 from core.traces.schema import Trace
 
@@ -195,9 +195,11 @@ class Difference:
         return min((gap for gap, _ in (each for each in gaps if each is not None)), default=None)
 
 
-def read_texts(path: Path, response: int | None = None, at: At = silent) -> list[Written]:
+def read_texts(
+    path: Path, response: int | None = None, at: At = silent, cut: Cut | None = None
+) -> list[Written]:
     """The texts in a file: of a trace, of a .txt file, or of its responses: the n-th, or all.
-    ``at`` hears how far a trace is read.
+    ``at`` hears how far a trace is read, and ``cut`` of a last line that was cut off.
 
     Raises UserError, one sentence, for a file that holds something else.
     """
@@ -205,7 +207,7 @@ def read_texts(path: Path, response: int | None = None, at: At = silent) -> list
         return [_of_trace(read_trace(path, at=at), path.name)]
     if path.suffix == ".txt":
         return [Written(path.name, None, None, _plain(path))]
-    found = list(json_values(path))
+    found = list(json_values(path, cut))
     chosen = found if response is None else found[max(0, response - 1) : max(0, response)]
     if not chosen:
         wanted = 1 if response is None else response

@@ -28,7 +28,8 @@ def show_trained(
     from analysis.frames import plain_rows
     from core.traces.reader import is_trace
 
-    curves = read_accuracy(file)
+    cut = list[str]()
+    curves = read_accuracy(file, cut.append)
     traces = [path for path in served if path.is_dir() or is_trace(path)]
     others = [path for path in served if path not in traces]
     names = [path.name for path in others]
@@ -42,7 +43,9 @@ def show_trained(
     with ProgressBar("reading traces", late=True) as progress:
         tables = read_tables(traces, progress.at, limits) if traces else None
     found = trained_and_served(curves, tables, counts)
-    said = sentences(found)
+    left_out = {file.name: cut} | {name: each.notes for name, each in counts.items()}
+    notes = [f"{name}: {note}" for name, told in left_out.items() for note in told]
+    said = [*notes, *sentences(found)]
     if as_json:
         print(json.dumps({"table": plain_rows(found), "sentences": said}))
         return

@@ -306,18 +306,24 @@ def test_after_each_step_the_accepted_paths_of_all_runs_are_in_sight(
         assert page.evaluate("scrollY") == 0
 
 
-def test_of_four_runs_the_sentence_is_that_of_the_one_in_hand(visit: Open, address: str):
-    runs = "code-ddtree-16,code-treeflash,code-dart,code-ar"
-    page = visit(f"{address}/#view=compare&trace={runs}", viewport={"width": 390, "height": 844})
-    said = page.locator("#ds-c-scope .ds-why-line")
-    expect(said).to_have_count(4)
-    expect(said.locator("visible=true")).to_have_count(1)
+@pytest.mark.parametrize("runs", ["code-ddtree-16,code-treeflash,code-ar", "code-ddtree-16," * 4])
+def test_of_several_runs_the_sentence_of_the_one_in_hand_is_on_the_first_screen(
+    visit: Open, address: str, runs: str
+):
+    url = f"{address}/#view=compare&trace={runs.strip(',')}"
+    page = visit(url, viewport={"width": 360, "height": 740}, has_touch=True)
+    said = page.locator("#ds-c-scope .ds-why-line:visible")
+    expect(page.locator("#ds-c-scope .ds-why-line:not(.stale)")).to_have_count(runs.count("code"))
+    expect(said).to_have_count(1)
     pane = page.locator("#ds-c-scope .ds-pane").nth(1)
     before = pane.bounding_box()
-    pane.locator(".ds-run-name").click()
-    expect(said.nth(1)).to_be_visible()
-    expect(said.locator("visible=true")).to_have_count(1)
+    pane.locator(".ds-run-name").tap()
+    expect(pane.locator(".ds-why-line")).to_be_visible()
+    expect(said).to_have_count(1)
     assert pane.bounding_box() == before
+    line, steps = (each.bounding_box() for each in (said, page.locator(".ds-transport:visible")))
+    assert line is not None and steps is not None and page.evaluate("scrollY") == 0
+    assert line["y"] + line["height"] <= steps["y"]
 
 
 FOLDED = [

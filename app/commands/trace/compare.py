@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from app.command_line import option, words
 from app.commands import common
 from app.commands.options import POSITIVE, Model
 from app.object_stores import here
-from app.terminal import FittingTable, ProgressBar, console, one_line
+from app.terminal import FittingTable, ProgressBar, console, one_line, say
 from core.errors import UserError
 from core.methods.names import PLAIN
 from core.ranges import Range
@@ -59,7 +60,8 @@ def main(args: Options) -> int:
 
     with ProgressBar("reading texts", late=True) as progress:
         ones, others = (
-            texts_at(path, args.response, progress.at) for path in (args.one, args.other)
+            texts_at(path, args.response, progress.at, partial(_left_out, path))
+            for path in (args.one, args.other)
         )
     matched = pair_texts(ones, others)
     several = len(ones) > 1 or len(others) > 1
@@ -79,6 +81,10 @@ def _bound(args: Options, dtypes: Iterable[str]) -> float:
     """The nats within which tokens tie, by the precisions that are known."""
     near = max((NEAR_IN.get(dtype, NEAR) for dtype in dtypes), default=NEAR)
     return near if args.bound is None else args.bound
+
+
+def _left_out(path: Path, sentence: str) -> None:
+    say(f"{one_line(path.name, 200)}: {sentence}")
 
 
 def _told_apart(args: Options, one: str, other: str) -> tuple[str, str]:
@@ -154,9 +160,7 @@ def _facts(pair: TextPair, bound: float) -> dict[str, Any]:
     return asdict(found) | more | {"asked": None if ours is None else asdict(ours)}
 
 
-def _asked(
-    args: Options, pairs: Sequence[TextPair], bound: float
-) -> tuple[list[TextPair], float]:
+def _asked(args: Options, pairs: Sequence[TextPair], bound: float) -> tuple[list[TextPair], float]:
     """The pairs with what our target says of partings of which no trace tells p; and the bound,
     which is no less than its precision needs."""
     from analysis.engines.partings import UNKNOWN as NOT_KNOWN
