@@ -325,11 +325,16 @@ def test_saved_trees_become_the_same_rounds(tmp_path):
         assert ours.verdict.path == theirs.verdict.path
         assert ours.draft.parents.tolist() == theirs.draft.parents.tolist()
         assert ours.draft.ranks.tolist() == theirs.draft.ranks.tolist()
-    assert trace.header.settings["budget"] == max(len(r.draft) - 1 for r in run.rounds)
     value["output_ids"].pop()  # the text ends before the last bonus token
+    tree = next(
+        t for t in value["round_trees"] if len(t["tree"]["parents"]) > t["accepted_indices"][-1] + 1
+    )
+    for name in ("node_token_ids", "parents"):
+        tree["tree"][name].pop()  # a smaller one
     write_trees(written(tmp_path, value), out)
     last = read_trace(out).rounds[-1]
     assert last.verdict.bonus == -1 and last.committed == run.rounds[-1].committed[:-1]
+    assert read_trace(out).header.settings["budget"] == max(len(r.draft) - 1 for r in run.rounds)
 
 
 def test_trees_that_are_not_the_texts_are_refused(tmp_path):

@@ -66,6 +66,7 @@ PROMPTS = ("What now? 12345",)
 PLAN = ProbePlan(new_tokens=96, stride=1)  # a text with the places of two costs half as much
 SHORT = {"prompts": (*PROMPTS, "abcdefg hijk"), "plan": ProbePlan(new_tokens=48, stride=1)}
 STEPS, DEPTH = 120, 3
+UNTAUGHT = {"steps": 0}
 TEXTS = Kept()  # what the target writes and reads is the same for every drafter
 
 
@@ -156,9 +157,10 @@ def eagle3(layers=1) -> EagleDrafter:
     return EagleDrafter(*made, options=DepthOptions(DEPTH, 1.0))
 
 
+@cache
 def eagle3_layers() -> EagleDrafter:
     """Of three layers: the first reads an embedding beside a feature, the others do not."""
-    return eagle3(3)
+    return eagle3.__wrapped__(3)
 
 
 @cache
@@ -318,6 +320,14 @@ HEALTHY = {
     "eagle3 of three layers": eagle3_layers, "peagle": peagle, "xpress": xpress, "domino": domino,
     "mtp by depth": mtp,
 }  # fmt: skip
+
+
+def untaught(kind, monkeypatch):
+    """A drafter of this kind with random weights, where nobody asks what it knows."""
+    real = learn
+    with monkeypatch.context() as patched:
+        patched.setitem(globals(), "learn", lambda *given, **more: real(*given, **more | UNTAUGHT))
+        return HEALTHY[kind].__wrapped__()
 
 
 def quiet(done, what):
@@ -851,8 +861,8 @@ def test_notes_say_what_no_mistake_explains():
 
 
 @pytest.mark.parametrize("kind", HEALTHY)
-def test_many_places_at_once_tell_what_a_decoding_tells_one_by_one(kind):
-    drafter, passage = HEALTHY[kind](), passages()[0]
+def test_many_places_at_once_tell_what_a_decoding_tells_one_by_one(kind, monkeypatch):
+    drafter, passage = untaught(kind, monkeypatch), passages()[0]
     features, tokens = passage.after(tuple(drafter.layers)), passage.tokens
     anchors = torch.tensor([1, 2, 7, passage.answer + 3, len(tokens) - DEPTH - 1])
     together = drafter.log_q_at(tokens, features, anchors)
@@ -1137,8 +1147,8 @@ def test_what_a_stopped_probe_measured_is_kept(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [*HEALTHY, "dart that reads a layer twice"])
-def test_no_two_trials_have_one_name(kind):
-    made = HEALTHY[kind]() if kind in HEALTHY else dart_at((1, 1, 0))
+def test_no_two_trials_have_one_name(kind, monkeypatch):
+    made = untaught(kind, monkeypatch) if kind in HEALTHY else dart_at((1, 1, 0))
     subject = Subject(made, language(), 60)
     names = [trial.name for row in MISTAKES for trial in row.trials(subject)]
     assert len(names) == len(set(names)) and "layers in the order [1, 1, 0]" not in names
