@@ -979,6 +979,10 @@ def test_a_temperature_that_saves_little_is_not_told():
         costs[:, :, 2] -= saved
         cheaper = replace(found, configured=replace(found.configured, cross=costs))
         assert sum("q is too sharp" in note for note in cheaper.notes) == told
+    elsewhere = seen(np.zeros((200, 2)))
+    cross = cheaper.configured.cross
+    (note,) = replace(elsewhere, configured=replace(elsewhere.configured, cross=cross)).notes
+    assert note.startswith("q hardly follows p")  # a q that is elsewhere is always too sharp
 
 
 def test_the_report_beside_a_checkpoint_says_what_is_expected(tmp_path):
