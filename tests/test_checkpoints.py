@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from analysis.collected.collection import Collection
+from analysis.labels import set_apart
 from analysis.measures import begins, checkpoints, comparison
 from analysis.measures.comparison import compare
 from analysis.measures.tables import Tables
@@ -103,13 +104,23 @@ def test_checkpoints_that_accept_alike_are_said_to():
         assert not list(alike_lines(tables, [(other, first)], named))
 
 
-def test_checkpoints_of_one_name_are_told_apart_by_their_weights():
+@pytest.mark.parametrize(
+    ("one", "other", "labels"),
+    [
+        ("mine", "mine", {"weights=aa", "weights=bb"}),
+        ("own/mine", "own/other", {"drafter=mine", "drafter=other"}),
+        ("own/mine", "own/mine/last", {"drafter=mine", "drafter=mine/last"}),
+    ],
+)
+def test_a_checkpoint_is_called_by_its_name_and_by_its_weights_where_that_is_shared(
+    one, other, labels
+):
     header = make_header("why?")
     runs = {
-        sha: Trace(replace(header, drafter={"checkpoint": "mine", "sha256": sha}), ())
-        for sha in ("aa", "bb")
+        sha: Trace(replace(header, drafter={"checkpoint": name, "sha256": sha}), ())
+        for sha, name in (("aa", one), ("bb", other))
     }
-    assert len(set(Tables.of(runs).labels.values())) == 2
+    assert set(set_apart({name: run.header for name, run in runs.items()}).values()) == labels
 
 
 def test_runs_that_differ_in_any_setting_are_two_methods_and_no_two_checkpoints():

@@ -94,6 +94,8 @@ def test_every_step_is_as_transformers_counts_it(kind, sampled, tmp_path, counts
     rebuilt = [*trace.header.prompt_ids, int(trace.rounds[0].draft.tokens[0])]
     rebuilt += [t for r in trace.rounds for t in r.committed]
     assert rebuilt == text
+    limit = trace.header.settings["max_new_tokens"]
+    assert len(trace.header.prompt_ids) + limit == REPEATS.shape[1] + 24
     cut = [r for r in trace.rounds[:-1] if r.accepted < r.draft.nodes]
     drawn = sampled and kind != "lookup"  # whose q is not told: p alone is sampled there
     assert cut and all((r.stop_reason == Cause.REFUSED) == drawn for r in cut)
@@ -259,6 +261,17 @@ def test_a_text_that_ends_inside_a_draft_is_recorded(end, sampled, oracle, tmp_p
         assert last.wanted_rank is None and last.probe.rank_q.tolist() == [1, 1, -1]
     else:  # its draft is kept whole
         assert last.accepted == 3 and last.verdict.bonus == text[begin + 7]
+
+
+def test_a_mixture_with_q_tells_no_token_of_the_target(oracle, tmp_path):
+    model, _ = oracle
+    with recorded(model, tmp_path / "a.jsonl"):
+        model.generate(
+            PROMPT, attention_mask=torch.ones_like(PROMPT), max_new_tokens=6, do_sample=False,
+            prompt_lookup_num_tokens=3, assistant_ensemble_weight=0.5,
+        )  # fmt: skip
+    last = read_trace(tmp_path / "a.jsonl").rounds[-1]
+    assert last.accepted == 2 and last.verdict.bonus == -1  # the text ends inside a draft
 
 
 def test_an_error_of_the_recording_does_not_end_the_generation(

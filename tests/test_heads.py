@@ -91,7 +91,8 @@ def test_the_tree_of_a_target(tmp_path):
     assert load(facts, StaticTreeOptions()) == published()
     write_accuracies(tmp_path / "a.json", np.array([[0.5, 0.2], [0.25, 0.125]]))
     named = StaticTreeOptions(str(tmp_path / "a.json"))
-    assert load(facts, named).nodes == ((0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1))
+    tree = load(facts, named)
+    assert tree.nodes == ((0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)) and tree.reads == 2
     assert load(facts, StaticTreeOptions(named.accuracies, True)) == published()
 
 

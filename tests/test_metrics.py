@@ -588,6 +588,9 @@ def test_the_text_is_decided_by_all_that_decides_it_the_seed_only_above_temperat
         replace(header, device="cuda:0"), replace(header, prompt_ids=(1, 2)),
     ]  # fmt: skip
     keys = {text_key(h) for h in (header, *others)} | {key(1, 0.7), key(2, 0.7)}
+    warm = fakes.make_header(sampling={"temperature": 0.7, "seed": 1})
+    assert text_key(warm) == key(1, 0.7)  # its own seed, not the header's
+    assert asked_key(header) != asked_key(others[1])  # another limit
     assert len(keys) == 8 and text_key(replace(header, device="cuda:1")) in keys
     assert text_key(fakes.make_header(method="dart", budget=8)) == text_key(untold)
 
@@ -632,11 +635,11 @@ def test_labels_tell_apart_what_differs_and_nothing_else_and_are_short():
 
 def test_settings_of_other_engines_are_two_labels_and_what_names_a_request_is_none():
     runs = [
-        fake_trace(num_speculative_tokens=k, request=str(n), max_tokens=n, strict=False)
-        for n, k in enumerate((2, 2, 6))
+        fake_trace(threshold=k, request=str(n), max_tokens=n, strict=False)
+        for n, k in enumerate((2, 2, 0.5))
     ]
     assert list(Tables.of(runs).labels.values()) == [
-        f"ddtree B=24 num_speculative_tokens={k}" for k in (2, 2, 6)
+        f"ddtree B=24 threshold={k}" for k in (2, 2, 0.5)
     ]
 
 
@@ -648,6 +651,8 @@ def test_words_of_other_engines_are_labels_unless_they_name_the_single_runs():
     assert labels(*rules) == ["ddtree B=24 rule=block", "ddtree B=24 rule=standard"]
     several = [{"rule": "block" if n else "standard", "uuid": f"u{n}"} for n in range(5)]
     assert labels(*several) == ["ddtree B=24 rule=standard", *["ddtree B=24 rule=block"] * 4]
+    ids = [{"uuid": f"u{max(n, 1)}"} for n in range(6)]  # two runs share one
+    assert labels(*ids) == [f"ddtree B=24 uuid=u{max(n, 1)}" for n in range(6)]
     drafters = [{"name": "one"}, {"name": "two"}, {"name": "two", "kind": "mtp"}]
     made = [replace(fake_trace(), header=fakes.make_header()) for _ in drafters]
     made = [

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 
 from analysis.engines.partings import (
     DISPUTED,
@@ -299,12 +300,40 @@ def test_the_command_asks_the_target_only_where_p_is_not_known(folders, capsys, 
         heard.append(ids)
         return np.log(np.full(32, 1 / 32))
 
-    monkeypatch.setattr(compare, "_log_p", lambda args: log_p)
+    monkeypatch.setattr(compare, "_log_p", lambda args: (log_p, "float32"))
     line = ["trace", "compare", str(folders / "one"), str(folders / "other"), "--compute"]
     assert cli.main([*line, "--json"]) == 1
     counts = json.loads(capsys.readouterr().out)["counts"]
     assert (counts["ties"], counts["others"], counts["unknown"]) == (2, 1, 0)
     assert heard == [[3, 1, *TEXT[:3]]]
+    monkeypatch.setattr(compare, "_log_p", lambda args: (log_p, "bfloat16"))
+    assert cli.main([*line, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["counts"]["bound"] == 0.5
+
+
+def rounded(log_p):
+    """p by logits that bfloat16 holds: the largest, as heads have them, is about 20."""
+    logits = torch.tensor(log_p).float() + 19.855
+    return logits.bfloat16().float().log_softmax(-1).exp().tolist()
+
+
+def test_what_rounding_to_bfloat16_parts_is_a_tie(tmp_path, capsys):
+    """Engines in bfloat16 and float32: the tokens are alike to the one, and 0.12 nats apart to the
+    other. That is one step of a logit of 16 or more."""
+    p = {2: 0.45, 30: 0.40, 7: 0.15}
+    alike = dict(zip(p, rounded(np.log([*p.values()])), strict=True))
+    assert alike[2] == alike[30]
+    saved(tmp_path / "a.jsonl", run((1,), odds={3: p}, dtype="float32"))
+    theirs = run((1,), changed(3), {3: alike}, dtype="bfloat16")
+    saved(tmp_path / "b.jsonl", theirs)
+    line = ["trace", "compare", str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
+    assert cli.main(line) == 1
+    assert "both lie within 0.5 nats of the target's best" in capsys.readouterr().out
+    assert cli.main([*line, "--bound", "0.1"]) == 1
+    assert "the targets disagree" in capsys.readouterr().out
+    saved(tmp_path / "b.jsonl", replace(theirs, header=replace(theirs.header, dtype="float32")))
+    assert cli.main(line) == 1
+    assert "the targets disagree" in capsys.readouterr().out
 
 
 def test_responses_of_two_files_are_paired(tmp_path, capsys):

@@ -15,6 +15,7 @@ from analysis.experiments.bench import Result, Timing, roofs
 from analysis.experiments.roofline import (
     COMPUTE,
     MEMORY,
+    AttentionShape,
     Drafting,
     Forward,
     Gauge,
@@ -70,6 +71,10 @@ def test_a_forward_is_what_one_counts_by_hand(tied, dtype, item):
 def test_heads_that_share_keys_read_less_and_compute_the_same():
     own, shared = (Forward.of(llama(num_key_value_heads=groups)).attention for groups in (4, 1))
     assert own.row_bytes == 4 * shared.row_bytes and own.pair_flops == shared.pair_flops == PAIR
+    mixed = llama().config
+    mixed.layer_types = ["conv", "full_attention"]  # a state keeps no keys
+    one, two = (AttentionShape.of(config, torch.float32) for config in (mixed, llama().config))
+    assert 2 * one.pair_flops == two.pair_flops == PAIR
 
 
 def test_a_head_width_of_its_own_and_norms_of_heads_are_counted():

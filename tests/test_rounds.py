@@ -169,6 +169,15 @@ def test_the_stop_is_explained_by_what_the_drafter_listed_there(path, bonus, pro
     assert all(record.why(row) == why for row in record.draft.children[path[-1]])
 
 
+def test_of_tied_nodes_those_are_in_the_beam_after_which_the_drafter_was_asked():
+    """Half precision ties them, and an engine may go on from either."""
+    after = (0, NOT_ASKED, NOT_ASKED, NOT_ASKED, 1)
+    proposal = replace(by_row(after, None), beam=1)
+    tied = {"scores": np.array([0, -1, -1, -2, -2], np.float32)}
+    assert a_round([0, 2, 4], 7, proposal, **tied).stop_reason is Cause.PRUNED
+    assert a_round([0, 1, 3], 7, proposal, **tied).stop_reason is Cause.STOPPED
+
+
 @pytest.mark.parametrize(
     ("bonus", "proposal", "of_its_budget", "with_nodes_left"),
     [

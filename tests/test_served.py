@@ -325,6 +325,16 @@ def test_saved_trees_become_the_same_rounds(tmp_path):
         assert ours.verdict.path == theirs.verdict.path
         assert ours.draft.parents.tolist() == theirs.draft.parents.tolist()
         assert ours.draft.ranks.tolist() == theirs.draft.ranks.tolist()
+    value["output_ids"].pop()  # the text ends before the last bonus token
+    tree = next(
+        t for t in value["round_trees"] if len(t["tree"]["parents"]) > t["accepted_indices"][-1] + 1
+    )
+    for name in ("node_token_ids", "parents"):
+        tree["tree"][name].pop()  # a smaller one
+    write_trees(written(tmp_path, value), out)
+    last = read_trace(out).rounds[-1]
+    assert last.verdict.bonus == -1 and last.committed == run.rounds[-1].committed[:-1]
+    assert read_trace(out).header.settings["budget"] == max(len(r.draft) - 1 for r in run.rounds)
 
 
 def test_trees_that_are_not_the_texts_are_refused(tmp_path):
@@ -332,6 +342,7 @@ def test_trees_that_are_not_the_texts_are_refused(tmp_path):
     value["output_ids"] = [1 + (i % 40) for i in range(len(value["output_ids"]))]
     with pytest.raises(UserError, match="is not the text"):
         write_trees(written(tmp_path, value), tmp_path / "t.jsonl")
+    assert not (tmp_path / "t.jsonl").exists()
 
 
 def test_hostile_trees_are_one_sentence(tmp_path):

@@ -22,7 +22,7 @@ from transformers import DynamicCache
 from analysis.drafters import measuring, wiring
 from analysis.drafters.expected import Expected, errors, reported
 from analysis.drafters.measuring import HEATS, Kept, Measured, measure, passage_of
-from analysis.drafters.mistakes import MISTAKES, NO_FEATURES
+from analysis.drafters.mistakes import MISTAKES, NO_FEATURES, OWN_STATE
 from analysis.drafters.signatures import BAD, BETTER, GOOD, NAMED, NOTHING, Signature, Wiring
 from analysis.drafters.trials import Subject, Trial
 from analysis.drafters.wiring import CONFIGURED, Healthy, ProbePlan, WiringProbe, to_json
@@ -66,6 +66,7 @@ PROMPTS = ("What now? 12345",)
 PLAN = ProbePlan(new_tokens=96, stride=1)  # a text with the places of two costs half as much
 SHORT = {"prompts": (*PROMPTS, "abcdefg hijk"), "plan": ProbePlan(new_tokens=48, stride=1)}
 STEPS, DEPTH = 120, 3
+UNTAUGHT = {"steps": 0}
 TEXTS = Kept()  # what the target writes and reads is the same for every drafter
 
 
@@ -156,9 +157,10 @@ def eagle3(layers=1) -> EagleDrafter:
     return EagleDrafter(*made, options=DepthOptions(DEPTH, 1.0))
 
 
+@cache
 def eagle3_layers() -> EagleDrafter:
     """Of three layers: the first reads an embedding beside a feature, the others do not."""
-    return eagle3(3)
+    return eagle3.__wrapped__(3)
 
 
 @cache
@@ -318,6 +320,14 @@ HEALTHY = {
     "eagle3 of three layers": eagle3_layers, "peagle": peagle, "xpress": xpress, "domino": domino,
     "mtp by depth": mtp,
 }  # fmt: skip
+
+
+def untaught(kind, monkeypatch):
+    """A drafter of this kind with random weights, where nobody asks what it knows."""
+    real = learn
+    with monkeypatch.context() as patched:
+        patched.setitem(globals(), "learn", lambda *given, **more: real(*given, **more | UNTAUGHT))
+        return HEALTHY[kind].__wrapped__()
 
 
 def quiet(done, what):
@@ -843,11 +853,16 @@ def test_notes_say_what_no_mistake_explains():
     assert note.startswith("the features help little") and "1.00×" in note
     (note,) = seen(np.zeros((200, 3), bool)).notes
     assert note.startswith("q hardly follows p")
+    beside = seen(gentle & (rng.random((200, 5)) < 0.7), gentle)
+    head = replace(beside.mistakes[0], trial=Trial("shifted features", OWN_STATE))
+    beside = replace(beside, mistakes=(head,))
+    assert [note.startswith(f"beside the {OWN_STATE}") for note in beside.notes] == [True]
+    assert replace(beside, expected=expected(0.56, 0.49, 0.42, 0.35, 0.3)).notes == ()  # healthy
 
 
 @pytest.mark.parametrize("kind", HEALTHY)
-def test_many_places_at_once_tell_what_a_decoding_tells_one_by_one(kind):
-    drafter, passage = HEALTHY[kind](), passages()[0]
+def test_many_places_at_once_tell_what_a_decoding_tells_one_by_one(kind, monkeypatch):
+    drafter, passage = untaught(kind, monkeypatch), passages()[0]
     features, tokens = passage.after(tuple(drafter.layers)), passage.tokens
     anchors = torch.tensor([1, 2, 7, passage.answer + 3, len(tokens) - DEPTH - 1])
     together = drafter.log_q_at(tokens, features, anchors)
@@ -919,6 +934,55 @@ def test_a_mistake_that_was_ruled_out_early_is_not_named_for_a_larger_gain_there
     early = replace(best, **few, trial=replace(best.trial, name="early"))
     found = replace(found, mistakes=(best, early))
     assert found.gain(early).mean() > found.gain(best).mean() and found.nearest is best
+    assert found.ratio(early) == np.inf  # at its own places the configuration accepts nothing
+
+
+def test_what_has_a_name_is_much_better_beyond_the_chance_of_all_trials_and_decodes():
+    rng = np.random.default_rng(0)
+    own, mended = rng.random((400, 3)) < 0.3, rng.random((400, 3)) < 0.6
+    slight, deep = own.copy(), mended.copy()
+    slight[np.flatnonzero(~own[:, 0])[::20], 0] = True  # at 14 places
+    deep[:, 0] = False
+    nothing = np.zeros((400, 3))
+    assert seen(own, slight).nearest is None and seen(nothing, deep).nearest is None
+    lucky = nothing[:48].copy()
+    lucky[:32:4, 0] = True
+    found = seen(nothing[:48], lucky)
+    (best,) = found.mistakes
+    assert found.nearest is best and replace(found, mistakes=60 * (best,)).nearest is None
+
+
+def test_the_nearest_is_nearest_in_tvd_and_is_none_where_an_input_is_not_read():
+    rng = np.random.default_rng(0)
+    own, mended = rng.random((400, 3)) < 0.3, rng.random((400, 3)) < 0.6
+    deep = mended | [False, True, True]  # nearer, though it accepts less
+    deep[:, 0] = own[:, 0] | (rng.random(400) < 0.1)
+    found, (other,) = seen(own, mended), seen(own, deep).mistakes
+    found = replace(found, mistakes=(*found.mistakes, other))
+    assert found.nearest is other and other.tau < found.mistakes[0].tau
+    unread = replace(
+        other, **vars(found.configured) | {"trial": Trial("x", "mask", moot="not read")}
+    )
+    found = replace(found, mistakes=(*found.mistakes, unread))
+    assert found.nearest is None and found.faults == ("mask: not read",)
+
+
+def test_acceptance_at_a_depth_is_of_the_places_that_came_there():
+    one = seen([[1, 0], [1, 1], [0, 1], [0, 0]]).configured
+    assert one.acceptance.tolist() == [0.5, 0.5] and one.tau == 1.75
+
+
+def test_a_temperature_that_saves_little_is_not_told():
+    found = seen(np.ones((200, 2), bool))
+    for saved, told in ((0.05, 0), (0.2, 1)):
+        costs = np.ones((200, 2, len(HEATS)))
+        costs[:, :, 2] -= saved
+        cheaper = replace(found, configured=replace(found.configured, cross=costs))
+        assert sum("q is too sharp" in note for note in cheaper.notes) == told
+    elsewhere = seen(np.zeros((200, 2)))
+    cross = cheaper.configured.cross
+    (note,) = replace(elsewhere, configured=replace(elsewhere.configured, cross=cross)).notes
+    assert note.startswith("q hardly follows p")  # a q that is elsewhere is always too sharp
 
 
 def test_the_report_beside_a_checkpoint_says_what_is_expected(tmp_path):
@@ -1087,8 +1151,8 @@ def test_what_a_stopped_probe_measured_is_kept(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [*HEALTHY, "dart that reads a layer twice"])
-def test_no_two_trials_have_one_name(kind):
-    made = HEALTHY[kind]() if kind in HEALTHY else dart_at((1, 1, 0))
+def test_no_two_trials_have_one_name(kind, monkeypatch):
+    made = untaught(kind, monkeypatch) if kind in HEALTHY else dart_at((1, 1, 0))
     subject = Subject(made, language(), 60)
     names = [trial.name for row in MISTAKES for trial in row.trials(subject)]
     assert len(names) == len(set(names)) and "layers in the order [1, 1, 0]" not in names

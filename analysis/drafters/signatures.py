@@ -347,9 +347,9 @@ class Wiring:
 
     def _heat(self) -> str:
         """A remark on a q that is much too sharp or too flat, where nothing else explains it."""
-        if self.nearest is not None or self.moot:
-            return ""
         own = self.configured
+        if self.nearest is not None or self.moot or own.hardly_follows:
+            return ""  # a q that is elsewhere is always too sharp
         costs = np.nanmean(own.cross, axis=1)  # [P, H]
         before, *others = costs.T
         times, then = min(zip(HEATS[1:], others, strict=True), key=lambda each: each[1].mean())

@@ -42,6 +42,7 @@ class Written:
     complete        False of a trace that was interrupted or has no rounds: its text goes on
     tokenizer       hash of the tokenizer that the ids are of; "": not told
     target          name of the model that wrote it; "": not told
+    dtype           the precision that it computed in, such as bfloat16; "": not told
     """
 
     name: str
@@ -54,6 +55,7 @@ class Written:
     complete: bool = True
     tokenizer: str = ""
     target: str = ""
+    dtype: str = ""
 
     def reads_otherwise(self, other: Written) -> bool:
         """Whether an id is known to be of another tokenizer than the other's."""
@@ -243,6 +245,7 @@ def _of_trace(trace: Trace, name: str) -> Written:
         name, whole[:at], whole[at:], text, trace.rounds, start, drawn,
         trace.complete and bool(trace.rounds), trace.header.tokenizer_hash,
         target if isinstance(target := trace.header.model.get("name"), str) else "",
+        trace.header.dtype,
     )  # fmt: skip
 
 
@@ -373,12 +376,13 @@ def sentences(
         )
     if found.disputed(bound, asked):
         said.append(
-            "the targets disagree: to one the two are nearly alike, another puts one of them more "
-            f"than {bound:g} nats below its best: look for other weights or precision"
+            f"the targets disagree: to one both lie within {bound:g} nats of its best, another "
+            "puts one of them further below: look for other weights or precision"
         )
     elif (tied := found.tied(bound, asked)) is not None:
         said.append(
-            "the two are nearly alike to the target: another order of rounding can swap them"
+            f"both lie within {bound:g} nats of the target's best: another order of rounding can "
+            "swap them"
             if tied
             else "this is not a tie: other weights, precision, sampling or masks, or a lossy rule"
         )

@@ -322,10 +322,13 @@ class Round:
         return Cause.UNKNOWN if self.budget is None else Cause.PRUNED
 
     def _behind_the_beam(self, proposal: Proposal, row: int) -> bool:
-        """Whether so many nodes of this row's depth are better that it gets no children."""
-        draft = self.draft
+        """Whether so many nodes of this row's depth are better that it gets no children. Of scores
+        that tie, lists by path tell: the drafter was asked after the nodes of the beam alone."""
+        draft, asked = self.draft, proposal.after[row] != NOT_ASKED
         if proposal.beam is None or row == ROOT or draft.children[row]:
             return False
+        if not asked or proposal.by_depth is None:
+            return not asked
         rows = np.flatnonzero((draft.depths == draft.depths[row]) & (proposal.after != CHILDLESS))
         best_first = rows[np.argsort(-draft.scores[rows], kind="stable")]
         return row not in best_first[: proposal.beam]

@@ -132,7 +132,8 @@ class Bounds:
     may lie; and ``same``, the least share of drafts that are ours.
 
     In bfloat16, with its 8 bits, a logit of 20 is known to about 0.1. A drafter adds its own error
-    to that of the target's states.
+    to that of the target's states. Behind refused tokens the text makes no sense, and rounding
+    moves p most: by up to 1.3 in transformers' bfloat16, without an engine and its recorder.
 
     In float32 a number has an error of 2⁻²⁴ of its size, and a sum of 1536 products, the longest
     here, about √1536 times as much, 2e-6. So a logit of 20 is known to about 5e-5: on average twice
@@ -149,7 +150,7 @@ class Bounds:
 
 BOUNDS = {
     "float32": Bounds(1e-4, 2e-3, 1e-3, 1e-3, 0.95),
-    "bfloat16": Bounds(0.1, 1.0, 0.2, 0.5, 1 / 3),
+    "bfloat16": Bounds(0.1, 2.0, 0.2, 0.5, 1 / 3),
 }
 
 
@@ -295,12 +296,12 @@ def phase(batch: int, temperature: float) -> dict[str, Any]:
     }
 
 
-# SGLang's stand-in kernels compute in float32 whatever the precision.
+# SGLang's stand-in kernels compute in float32 whatever the precision, and V2's are interpreted.
 CASES = [
     (method, dtype)
     for dtype in BOUNDS
     for method, kind in KINDS.items()
-    if (kind.engine, kind.runner) == ("vllm", "V1") or dtype == "float32"
+    if (kind.engine, kind.runner) == ("vllm", "V1") or method == "V2-eagle3" or dtype == "float32"
 ]
 
 

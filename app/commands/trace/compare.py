@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,8 @@ from core.ranges import Range
 if TYPE_CHECKING:
     from analysis.engines.partings import LogP, Partings, TextPair
 
-NEAR = 0.1  # nats: lower precision may swap tokens that are as near
+NEAR = 0.1  # nats: another order of rounding may swap tokens that are as near
+NEAR_IN = {"bfloat16": 0.5}  # four steps of a logit from 16 to 32, as ``audit`` allows them
 SHOWN = 40  # partings that the terminal lists
 
 
@@ -34,8 +35,9 @@ class Options(Model):
     llama.cpp (tokens); several are paired by their prompts. Where no ids are told the words are
     compared. The first difference is shown with p of both tokens where a trace knows it. It is a
     tie where both lie within --bound of the target's best token; where p of both sides is known
-    and only one says so, the targets disagree. Of several texts all first differences are counted.
-    Exit code 1 if a text differs or has no partner.
+    and only one says so, the targets disagree. Logits of bfloat16 have 8 bits, so its bound is
+    wider. Of several texts all first differences are counted. Exit code 1 if a text differs or has
+    no partner.
     """
 
     one: Path = words("a trace, .json or .jsonl, or a folder of traces", read=here)
@@ -43,7 +45,12 @@ class Options(Model):
     response: int | None = option(
         None, "which response of a file that holds several (default: all)", POSITIVE
     )
-    bound: float = option(NEAR, "nats within which tokens tie", Range(0))
+    bound: float | None = option(
+        None,
+        f"nats within which tokens tie (default: {NEAR}; {NEAR_IN['bfloat16']} where one "
+        "side is known to compute in bfloat16)",
+        Range(0),
+    )
     compute: bool = option(False, "ask the target of --model where no trace tells p")
     json: bool = option(False, "the differences as JSON")
 
@@ -58,16 +65,22 @@ def main(args: Options) -> int:
         )
     matched = pair_texts(ones, others)
     several = len(ones) > 1 or len(others) > 1
-    pairs = compared(matched)
+    pairs, bound = compared(matched), _bound(args, [text.dtype for text in (*ones, *others)])
     if args.compute:
-        pairs = _asked(args, pairs)
+        pairs, bound = _asked(args, pairs, bound)
     unmatched = len(ones) + len(others) - 2 * len(matched)
     if several:
         sampled = len(matched) - len(pairs)
-        _many(args, pairs, count_partings(pairs, args.bound, unmatched, sampled))
+        _many(args, pairs, count_partings(pairs, bound, unmatched, sampled))
     else:
-        _one(args, pairs[0])
+        _one(args, pairs[0], bound)
     return 1 if unmatched or any(pair.difference is not None for pair in pairs) else 0
+
+
+def _bound(args: Options, dtypes: Iterable[str]) -> float:
+    """The nats within which tokens tie, by the precisions that are known."""
+    near = max((NEAR_IN.get(dtype, NEAR) for dtype in dtypes), default=NEAR)
+    return near if args.bound is None else args.bound
 
 
 def _left_out(path: Path, sentence: str) -> None:
@@ -79,12 +92,12 @@ def _told_apart(args: Options, one: str, other: str) -> tuple[str, str]:
     return (str(args.one), str(args.other)) if one == other else (one, other)
 
 
-def _one(args: Options, pair: TextPair) -> None:
+def _one(args: Options, pair: TextPair, bound: float) -> None:
     from analysis.engines.texts import sentences
 
     found = pair.difference
     if args.json:
-        facts = None if found is None else _facts(pair, args.bound)
+        facts = None if found is None else _facts(pair, bound)
         unknown = pair.one.reads_otherwise(pair.other) or not pair.compared
         same = None if facts is None and unknown else facts is None
         print(json.dumps({"same": same, "difference": facts}))
@@ -93,7 +106,7 @@ def _one(args: Options, pair: TextPair) -> None:
         console().print(f"… {one_line(found.before, 200)}", soft_wrap=True)
     names = _told_apart(args, pair.one.name, pair.other.name)
     one, other = replace(pair.one, name=names[0]), replace(pair.other, name=names[1])
-    for line in sentences(found, one, other, args.bound, pair.asked):
+    for line in sentences(found, one, other, bound, pair.asked):
         console().print(one_line(line, 400), soft_wrap=True)
 
 
@@ -103,15 +116,15 @@ def _many(args: Options, pairs: Sequence[TextPair], found: Partings) -> None:
     parted = [pair for pair in pairs if pair.difference is not None]
     names = _told_apart(args, args.one.name, args.other.name)
     if args.json:
-        rows = [{"one": p.one.name, "other": p.other.name, "kind": p.kind(args.bound)}
-                | {"difference": _facts(p, args.bound)} for p in parted]  # fmt: skip
+        rows = [{"one": p.one.name, "other": p.other.name, "kind": p.kind(found.bound)}
+                | {"difference": _facts(p, found.bound)} for p in parted]  # fmt: skip
         said = remarks(found, names)
         print(json.dumps({"counts": found.to_json(), "remarks": said, "differences": rows}))
         return
     out = console()
     if parted:
         columns = ("", "parts at", "one", "other", "nats", "")
-        rows = list(_rows(parted[:SHOWN], args.bound))
+        rows = list(_rows(parted[:SHOWN], found.bound))
         out.print(FittingTable(columns, rows, left=("", "one", "other")))
         if len(parted) > SHOWN:
             out.print(f"… and {len(parted) - SHOWN} more")
@@ -143,27 +156,30 @@ def _facts(pair: TextPair, bound: float) -> dict[str, Any]:
     # JSON knows no infinity: where p is 0 the gap is null
     gap = pair.gap()
     more = {"tied": found.tied(bound, ours), "disputed": found.disputed(bound, ours)}
-    more |= {"gap": None if gap == float("inf") else gap}
+    more |= {"gap": None if gap == float("inf") else gap, "bound": bound}
     return asdict(found) | more | {"asked": None if ours is None else asdict(ours)}
 
 
-def _asked(args: Options, pairs: Sequence[TextPair]) -> list[TextPair]:
-    """The pairs with what our target says of partings of which no trace tells p."""
+def _asked(args: Options, pairs: Sequence[TextPair], bound: float) -> tuple[list[TextPair], float]:
+    """The pairs with what our target says of partings of which no trace tells p; and the bound,
+    which is no less than its precision needs."""
     from analysis.engines.partings import UNKNOWN as NOT_KNOWN
     from analysis.engines.partings import ask_target
 
-    open_ = [at for at, pair in enumerate(pairs) if pair.kind(args.bound) == NOT_KNOWN]
+    open_ = [at for at, pair in enumerate(pairs) if pair.kind(bound) == NOT_KNOWN]
     found = list(pairs)
     if open_:
-        log_p = _log_p(args)
+        log_p, dtype = _log_p(args)
+        bound = max(bound, _bound(args, [dtype]))
         with ProgressBar("asking the target", len(open_)) as progress:
             for done, at in enumerate(open_):
                 progress.at(done)
                 found[at] = ask_target(pairs[at], log_p)
-    return found
+    return found, bound
 
 
-def _log_p(args: Options) -> LogP:
+def _log_p(args: Options) -> tuple[LogP, str]:
+    """Return a function that asks the target, and the precision it computes in."""
     engine = common.load_engine(args)
     target = engine.target(engine.method(PLAIN))
 
@@ -172,4 +188,4 @@ def _log_p(args: Options) -> LogP:
             raise UserError(f"{args.model} cannot read these texts: they are another target's")
         return target.prefill(list(ids), 1).logits[0].float().log_softmax(-1).cpu().numpy()
 
-    return log_p
+    return log_p, str(target.dtype).removeprefix("torch.")

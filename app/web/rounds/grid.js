@@ -19,6 +19,7 @@ export class RowGrid {
     Object.assign(this, { name, hear });
     this.rows = [];
     this.columns = [];
+    this.lines = new WeakMap(); // row → its line, which is the same while a run goes on
     this.at = -1; // the line in hand
     this.range = null; // [first, last] of the lines that are selected
     this.tall = LINE;
@@ -34,8 +35,8 @@ export class RowGrid {
     this.element = h("div.ds-rounds-box", this.long);
     this.element.addEventListener("scroll", () => this._later(), { passive: true });
     this.table.addEventListener("keydown", (event) => this._key(event));
-    // On the way down: while a run goes on, a line may be another element when the press ends. A
-    // click without a press is a screen reader's.
+    // On the way down, as everywhere in a table of lines. A click without a press is a screen
+    // reader's.
     this.body.addEventListener("mousedown", (event) => {
       event.preventDefault(); // else Shift selects the text between
       if (event.button === 0) this._press(event);
@@ -49,7 +50,7 @@ export class RowGrid {
   /** The columns, and by which the rows are sorted: {name, down} or null. */
   heads(columns, by) {
     if (columns.length === this.columns.length && by === this.by) return;
-    Object.assign(this, { columns, by });
+    Object.assign(this, { columns, by, lines: new WeakMap() });
     const made = columns.map((column) => {
       const { name, head: words } = column,
         about = { name, words, title: titleOf(column), look: `of-${name}` };
@@ -121,21 +122,27 @@ export class RowGrid {
   }
 
   _line(row, at) {
-    const { columns, hear, range } = this,
+    const { lines, hear, range } = this,
       isChosen = !!range && at >= range[0] && at <= range[1],
       marks = [hear.marks(row), at === this.at ? "in-hand" : "", isChosen ? "chosen" : ""];
-    const line = h("tr", {
+    const now = {
       id: `${this.name}-${at}`,
       class: marks.filter(Boolean).join(" "),
       "aria-rowindex": at + 2,
       "aria-selected": String(isChosen),
       "data-at": at,
-    });
-    for (const column of columns) {
-      const tag = column.name === "round" ? "th" : "td";
-      line.append(h(tag, { class: `of-${column.name}` }, hear.cell(row, column)));
-    }
+    };
+    const line = lines.get(row) ?? h("tr", this._cells(row));
+    lines.set(row, line);
+    for (const [name, value] of Object.entries(now)) line.setAttribute(name, value);
     return line;
+  }
+
+  _cells(row) {
+    return this.columns.map((column) => {
+      const tag = column.name === "round" ? "th" : "td";
+      return h(tag, { class: `of-${column.name}` }, this.hear.cell(row, column));
+    });
   }
 
   // ── hands ──────────────────────────────────────────────────────────────────────────────────
