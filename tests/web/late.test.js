@@ -309,7 +309,7 @@ test("what an address started is stopped where it is not wanted any more", async
   assert.deepEqual(stopped, ["t"]);
 });
 
-const UNSEEN = { checkVisibility: () => false };
+const UNSEEN = { closest: () => null };
 
 test("lines that an address named are of its runs", () => {
   const table = made(RoundsTable, { wanted: [3, 5], waiting: 1, element: UNSEEN });
