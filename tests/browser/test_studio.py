@@ -221,6 +221,7 @@ def test_the_tree_stays_where_it_is_when_the_first_round_comes(visit: Open, size
 def test_settings_float_over_the_page_and_enter_starts(visit: Open):
     page = visit()
     settings, prompt = page.locator("#ds-settings"), page.locator(PROMPT)
+    page.wait_for_function("location.hash.includes('round=2')")  # what a reload opens
     with holding(page, "why") as held:
         page.reload()
     settle(page)
