@@ -19,8 +19,8 @@ from core.json_input import MAX_BYTES, parse_json, read_json
 from core.lines import open_regular
 
 QUESTION_FIELDS = ("prompt", "question", "instruction", "user")
-Cut = Callable[[str], object]  # hears a sentence on a last line that was cut off
 ANSWER_FIELDS = ("assistant", "answer", "response", "output")
+Cut = Callable[[str], object]  # hears a sentence on a last line that was cut off
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ def show_trained(
     with ProgressBar("reading traces", late=True) as progress:
         tables = read_tables(traces, progress.at, limits) if traces else None
     found = trained_and_served(curves, tables, counts)
-    left_out = {file.name: cut} | {name: each.notes for name, each in counts.items()}
-    notes = [f"{name}: {note}" for name, told in left_out.items() for note in told]
+    left_out = [(file.name, cut), *((name, each.notes) for name, each in counts.items())]
+    notes = [f"{name}: {note}" for name, told in left_out for note in told]
     said = [*notes, *sentences(found)]
     if as_json:
         print(json.dumps({"table": plain_rows(found), "sentences": said}))

@@ -35,8 +35,8 @@ export class RowGrid {
     this.element = h("div.ds-rounds-box", this.long);
     this.element.addEventListener("scroll", () => this._later(), { passive: true });
     this.table.addEventListener("keydown", (event) => this._key(event));
-    // On the way down, as everywhere in a table of lines. A click without a press is a screen
-    // reader's.
+    // On the way down: while a run goes on the lines are put in anew, which ends a click. A click
+    // without a press is a screen reader's.
     this.body.addEventListener("mousedown", (event) => {
       event.preventDefault(); // else Shift selects the text between
       if (event.button === 0) this._press(event);
