@@ -25,7 +25,8 @@ export class Together {
     this.going = null; // the place that is shown as soon as its trees are here
     this.shows = new Turns();
     this.sides = panes.map(() => []);
-    this.cautions = null;
+    this.cautions = null; // not asked for yet
+    this.isTold = false; // what cannot be compared
     this.linkable = true;
     this.strip = new BandStrip(panes.length, (place) => this.go(place));
     this.lanes = new Lanes((place) => this.go(place));
@@ -60,7 +61,7 @@ export class Together {
   // ── where we are ───────────────────────────────────────────────────────────────────────────
 
   get titles() {
-    return [this.heading, this.card.differ, this.card.count];
+    return [this.card.differ, this.heading, this.card.count];
   }
 
   /** The legend's entries for the text. */
@@ -179,6 +180,7 @@ export class Together {
       this.source.compare({ tickets: this.panes.map((pane) => pane.feed.ticket) }),
     );
     if (!this.isWanted()) return;
+    this.isTold = true;
     this.cautions = answer.error
       ? [`it is not known whether these runs can be compared: ${answer.error}`]
       : answer.cautions;
@@ -189,7 +191,13 @@ export class Together {
     });
     if (answer.prompts?.length) this.prompts = answer.prompts;
     sayShared(this);
-    this.card.note(this.parts);
+    this._draw();
+  }
+
+  /** Whether all is there that takes room on the page. */
+  get isHere() {
+    const isTold = this.isTold || !this.panes.every(({ feed }) => feed.header);
+    return isTold && this.panes.every((pane) => pane.isHere);
   }
 
   /** Show a place once the trees there are here; null: another one was wanted meanwhile. */
