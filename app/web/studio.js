@@ -179,8 +179,7 @@ export class Studio {
     this._see();
   }
 
-  /** The view of several runs is seen once all have come, or none comes: drawn one by one, each
-   *  would move the others. */
+  /** Several runs are seen once all have come, or none comes: each would move the others. */
   _see() {
     if (this.guide.isHere || !this.empty.hidden || this.status.complaint) this.frame.blank(false);
   }
@@ -272,6 +271,10 @@ export class Studio {
   /** A node was found in a tree. */
   found(pane, row) {
     this._picked(pane);
+    this.select(row);
+  }
+
+  select(row) {
     this.guide.follow = false;
     this.active.select(row);
     this._draw();
