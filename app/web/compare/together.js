@@ -25,8 +25,7 @@ export class Together {
     this.going = null; // the place that is shown as soon as its trees are here
     this.shows = new Turns();
     this.sides = panes.map(() => []);
-    this.cautions = null; // not asked for yet
-    this.isTold = false; // what cannot be compared
+    this.cautions = null; // until the server has told them
     this.linkable = true;
     this.strip = new BandStrip(panes.length, (place) => this.go(place));
     this.lanes = new Lanes((place) => this.go(place));
@@ -174,13 +173,12 @@ export class Together {
 
   /** Once, when all headers are there. */
   async _ask() {
-    if (this.cautions || !this.panes.every((pane) => pane.feed.header)) return;
-    this.cautions = [];
+    if (this.isAsked || !this.panes.every((pane) => pane.feed.header)) return;
+    this.isAsked = true;
     const answer = await answered(
       this.source.compare({ tickets: this.panes.map((pane) => pane.feed.ticket) }),
     );
     if (!this.isWanted()) return;
-    this.isTold = true;
     this.cautions = answer.error
       ? [`it is not known whether these runs can be compared: ${answer.error}`]
       : answer.cautions;
@@ -196,8 +194,7 @@ export class Together {
 
   /** Whether all is there that takes room on the page. */
   get isHere() {
-    const isTold = this.isTold || !this.panes.every(({ feed }) => feed.header);
-    return isTold && this.panes.every((pane) => pane.isHere);
+    return (this.cautions || !this.isAsked) && this.panes.every((pane) => pane.isHere);
   }
 
   /** Show a place once the trees there are here; null: another one was wanted meanwhile. */

@@ -23,8 +23,6 @@ export class Frame {
 
   /** Whether what is on its way is not seen yet. */
   blank(on) {
-    if (on === this.isBlank) return;
-    this.isBlank = on;
     this.fill.classList.toggle("ds-coming", on);
     this.status.blank(on);
   }
