@@ -207,7 +207,7 @@ def _html_table(grid: TextTable, order: Sequence[str]) -> str:
         for row in grid.rows
     )
     return (
-        f'<div class="ds-table ds-sheet"><table><thead><tr>{head}</tr></thead>{body}</table></div>'
+        f'<div class="ds-table"><table><thead><tr>{head}</tr></thead>{body}</table></div>'
     )
 
 
