@@ -104,6 +104,13 @@ def test_texts_of_other_lengths_make_no_cliff(seed):
     assert step(*of_texts(rng, *[short] * 20, long)) is None
 
 
+def test_a_step_counts_the_rounds_of_the_texts_that_go_across_it():
+    across, before = (400, lambda at: 0.9 if at < 200 else 0.1), (100, lambda at: 0.9)
+    rows = of_texts(np.random.default_rng(0), *[across] * 6, *[before] * 6)
+    found = step(*rows)
+    assert (found.texts, found.rounds) == (6, (rows[2] < 6).sum())
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_cliff_inside_texts_is_found_whatever_their_levels(seed):
     rng = np.random.default_rng(seed)

@@ -292,11 +292,13 @@ def place(tables: Tables, by: By = "method") -> Iterator[Finding]:
         word = "falls" if found.after < found.before else "rises"
         shape = f"a cliff at {where}" if found.cliff else "slowly"
         inside = f", in the {found.texts} texts that go on from there" if found.texts > 1 else ""
-        over = f"over {plural(len(part), 'round')}"
+        over = f"over {plural(found.rounds, 'round')}"
         words = f"Acceptance {word} with the place in the text, {shape}: {change}{inside}, {over}."
         about = "cliff" if found.cliff else "slope"
-        example = part[part["position"] >= found.place]
-        yield _finding(label, about, len(part), "round", words, example)
+        behind = part["position"] >= found.place
+        both = behind.groupby(part["run"], observed=True).transform("nunique") == 2
+        example = part[behind & both]
+        yield _finding(label, about, found.rounds, "round", words, example)
 
 
 def kinds(tables: Tables, by: By = "method") -> Iterator[Finding]:

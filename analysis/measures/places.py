@@ -91,14 +91,15 @@ def placed(tables: Tables, *names: str) -> Iterator[Frame]:
 
 @dataclass(frozen=True)
 class TauStep:
-    """τ before and from a place on, over the ``texts`` that have rounds on both sides. ``cliff``: a
-    step fits better than a line."""
+    """τ before and from a place on, over the ``rounds`` of the ``texts`` that have some on both
+    sides. ``cliff``: a step fits better than a line."""
 
     place: int
     before: float
     after: float
     cliff: bool
     texts: int
+    rounds: int
 
 
 def step(places: Array, lengths: Array, texts: Array) -> TauStep | None:
@@ -136,7 +137,8 @@ def step(places: Array, lengths: Array, texts: Array) -> TauStep | None:
         return None
     line = float((y * y).sum() - (along * y).sum() ** 2 / (along * along).sum())
     cliff = bool(inside[best] < line)
-    return TauStep(int(x[at + 1]), before, after, cliff, int(sides.texts[at]))
+    rounds = int(sides.before[at] + sides.after[at])
+    return TauStep(int(x[at + 1]), before, after, cliff, int(sides.texts[at]), rounds)
 
 
 def _within(values: Array, text: Array) -> Array:
