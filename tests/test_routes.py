@@ -43,12 +43,13 @@ from app.studio.runs import Runs
 from app.studio.server import build
 from app.studio.tabs import calibration, whatif
 from app.studio.tabs.run import of_runs
-from app.studio.tabs.whatif import LastUsed, Simulations
+from app.studio.tabs.whatif import Simulations
 from app.studio.tabs.whatif_answers import example_cost
 from app.temporary import temporary_files
 from core.decoding.engine import other_target
 from core.errors import UserError
 from core.lines import Limits
+from core.memory import Recent
 from core.progress import silent
 from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace
@@ -408,12 +409,14 @@ def test_a_value_out_of_range_is_a_sentence(simulate: Asks):
 
 
 def test_the_least_recently_used_goes_first():
-    recent: LastUsed[int] = LastUsed(2)
-    recent.put("a", 1)
-    recent.put("b", 2)
-    assert recent.find("a") == 1
-    recent.put("c", 3)
-    assert (recent.find("a"), recent.find("b"), recent.find("c")) == (1, None, 3)
+    recent, made = Recent[int](2), list[str]()
+
+    def get(key: str) -> int:
+        return recent.get(key, lambda: made.append(key) or ord(key))
+
+    assert [get(key) for key in "abaca"] == [97, 98, 97, 99, 97]
+    assert made == ["a", "b", "c"]
+    assert get("b") == 98 and made == ["a", "b", "c", "b"]
 
 
 def test_stop_is_switched_within_the_page():
