@@ -252,19 +252,21 @@ def text_key(header: Header) -> str:
         header.device.partition(":")[0],
         [settings.get(name) for name in ("block", "pace", "ahead", "go_on")],
     ]
-    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
+    return _key(parts)
 
 
 def asked_key(header: Header) -> str:
     """Short name of what a run was asked: runs with one key differ in target, precision, engine or
     drafting, so their texts may part."""
-    parts = [header.prompt_ids, _rule(header), token_limit(header)]
-    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
+    return _key([header.prompt_ids, _rule(header), token_limit(header)])
 
 
 def prompt_key(header: Header) -> str:
     """Short name of the prompt: runs with one key differ in the rest, the seed too."""
-    parts = [header.tokenizer_hash, header.prompt_text, header.prompt_ids]
+    return _key([header.tokenizer_hash, header.prompt_text, header.prompt_ids])
+
+
+def _key(parts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
 
 

@@ -9,10 +9,12 @@ Values are rounded once, half up on the shortest decimal that is the value: 13 o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
 UNKNOWN = "–"
+NEAR = 0.1  # nats: another order of rounding may swap tokens that are as near
+NEAR_IN = {"bfloat16": 0.5}  # four steps of a logit from 16 to 32, as ``audit`` allows them
 EXACT = 1e15  # from here on a decimal point says nothing that a float can hold
 
 
@@ -163,3 +165,8 @@ def ordinal(count: int) -> str:
     """1st, 2nd, 3rd, 4th."""
     teen = 10 < count % 100 < 14
     return f"{count}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(count % 10, 'th')}"
+
+
+def near(dtypes: Iterable[str]) -> float:
+    """The nats within which tokens tie where targets compute in these precisions."""
+    return max((NEAR_IN.get(dtype, NEAR) for dtype in dtypes), default=NEAR)

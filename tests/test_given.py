@@ -7,20 +7,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from msgspec import structs
 from transformers import AutoTokenizer
 
 from analysis.collected.calibrate import CalibrationPlan, calibrate, given_texts
 from analysis.collected.collect import CollectionPlan, collect
 from analysis.collected.collection import Collection
-from analysis.collected.given import NEAR, Answer
+from analysis.collected.given import Answer, Follows, told
 from analysis.collected.whatif import Simulation
+from analysis.numbers import NEAR
 from app import cli
 from app.command_line import parse
 from app.commands import collect as collect_command
 from app.commands.options import drafting
 from app.studio.examples import Examples
 from app.studio.tabs.whatif import Simulations
+from core.decoding.along import Reading
 from core.decoding.engine import Engine
 from core.errors import UserError
 from core.journal import FILE, Journal
@@ -97,6 +100,20 @@ def test_what_the_target_says_of_it_is_a_plain_forwards(given):
     tail = tokens[given.end :]  # it goes on as the target would
     wanted = log_p[given.end - 1 : given.end - 1 + len(tail)].argmax(1)
     assert tail and tail == wanted.tolist()
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 0), (torch.bfloat16, 2)])
+def test_in_bfloat16_tokens_tie_within_half_a_nat(dtype, near):
+    """As ``trace compare`` holds them: written along the text, or read elsewhere."""
+    logits = torch.tensor([[0.0, 0.25, -9.0], [0.25, 0.0, -9.0], [0.5, 0.0, -9.0]], dtype=dtype)
+    served = answer((0, 1, 0))
+    follows = Follows(served, 4)
+    follows.choose(logits, [4, 5, 6])
+    tokens = torch.tensor([7, 7, 7, 7, *served.tokens])
+    rows = torch.cat([logits, logits[:1]])  # after the last token, too
+    reading = Reading(tokens, 4, {}, rows, lambda rows: rows)
+    for found in (follows.found(3), told(reading, served, 3)):
+        assert (found.off, found.near) == ((0, 1), near)
 
 
 def test_drafters_run_at_each_of_its_tokens(given):

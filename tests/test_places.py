@@ -22,13 +22,14 @@ from core.rounds.round import ACCEPTED, UNREACHED, Probe, Round, Times, Verdict
 from core.stats import wilson
 from core.traces.schema import Header, Trace
 
-TEXTS = {1: " the", 2: "ing", 3: " 42", 4: "слово", 5: "。", 6: " a"}
+TEXTS = {1: " the", 2: "ing", 3: " 42", 4: "слово", 5: "。", 6: " a", 7: "ed"}
 
 
 def chain(index, position, length, bonus, tvd=0.5, token=1):
-    """A chain of three nodes of which ``length`` are accepted."""
-    draft = Draft.chain([9, *[token] * 3], [-0.1] * 3)
-    answers = np.array([token, token, token, bonus])
+    """A chain of three nodes, of one or of three tokens, of which ``length`` are accepted."""
+    tokens = (token,) * 3 if isinstance(token, int) else token
+    draft = Draft.chain([9, *tokens], [-0.1] * 3)
+    answers = np.array([*tokens, bonus])
     answers[length] = bonus
     seen = min(length + 1, 3)
     nothing = np.zeros(seen, np.float32)
@@ -37,7 +38,7 @@ def chain(index, position, length, bonus, tvd=0.5, token=1):
         np.ones(seen, np.int32),
     )  # fmt: skip
     verdict = Verdict(tuple(range(length + 1)), answers)
-    committed = (*[token] * length, bonus)
+    committed = (*tokens[:length], bonus)
     return Round(index, position, draft, verdict, committed, probe=probe, texts=TEXTS)
 
 
@@ -102,6 +103,13 @@ def test_texts_of_other_lengths_make_no_cliff(seed):
     short, long = (120, lambda at: 0.9), (500, lambda at: 0.3)
     assert step(*of_texts(rng, *[short] * 20, *[long] * 20)) is None
     assert step(*of_texts(rng, *[short] * 20, long)) is None
+
+
+def test_a_step_counts_the_rounds_of_the_texts_that_go_across_it():
+    across, before = (400, lambda at: 0.9 if at < 200 else 0.1), (100, lambda at: 0.9)
+    rows = of_texts(np.random.default_rng(0), *[across] * 6, *[before] * 6)
+    found = step(*rows)
+    assert (found.texts, found.rounds) == (6, (rows[2] < 6).sum())
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -188,7 +196,10 @@ def test_a_weak_kind_and_a_weak_tag_are_found():
     traces = {"a": trace(good, "maths"), "b": trace(bad, "chat", "mine")}
     found = findings(Tables.of(traces)).set_index("finding")
     assert "Prompts tagged chat are accepted at 0.00" in found["sentence"]["tag"]
-    assert "of 60 positions, all others at 1.00 of " in found["sentence"]["tag"]
+    assert (
+        "of 60 positions; at the same depths all others are at 1.00, over "
+        in found["sentence"]["tag"]
+    )
     assert found["run"]["tag"] == "b" and found["round"]["tag"] == 1
     assert "cyrillic" in found["sentence"]["script"]
     tags = by_kind(Tables.of(traces), "tag").set_index("tag")["acceptance"].to_dict()
@@ -196,6 +207,24 @@ def test_a_weak_kind_and_a_weak_tag_are_found():
     header = replace(traces["b"].header, settings={"tag": "chat"})  # as a recorder writes it
     served = traces | {"b": replace(traces["b"], header=header, footer={})}
     assert set(by_kind(Tables.of(served), "tag")["tag"]) == {"maths", "chat"}
+
+
+def test_a_sort_that_only_stands_deep_is_not_worse_for_that():
+    """Depth 1 is always right, depth 2 in two of five, whatever the sort; *ing* is never first."""
+    rounds = [
+        chain(n, n, 2 if n % 5 < 2 else 1, bonus, token=(1, token, token))
+        for n in range(200)
+        for token, bonus in [((1, 6), (2, 7))[n % 2]]
+    ]
+    tables = Tables.of(trace(rounds))
+    shares = by_kind(tables).set_index("token_class")["acceptance"]
+    assert shares["word continuation"] < 0.5 * shares["word start"] and findings(tables).empty
+    worse = [chain(n, n, 1, 7, token=(1, 2, 2)) if n % 2 else r for n, r in enumerate(rounds)]
+    (said,) = findings(Tables.of(trace(worse)))["sentence"]
+    assert said.endswith(
+        "word continuation are accepted at 0.00 of 100 positions; "
+        "at the same depths all others are at 0.40, over 100."
+    )
 
 
 def test_a_sort_that_is_a_little_worse_is_not_named():

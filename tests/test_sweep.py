@@ -34,7 +34,7 @@ from analysis.experiments.sweep import (
     with_same_as_plain,
 )
 from analysis.experiments.sweep_folder import Folder
-from analysis.experiments.variants import Variant, variants_of
+from analysis.experiments.variants import Variant, variant_name, variants_of
 from analysis.measures.acceptance import tau
 from analysis.measures.tables import Tables
 from app import cli, ray_workers, sweep_runner
@@ -253,6 +253,16 @@ def test_who_cannot_use_a_budget_runs_once():
         "ddtree B=4",
         "ddtree B=8",
     ]
+
+
+def test_a_chain_of_a_method_file_has_no_budget_in_its_name(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(
+        'from core.methods.method import Method\nMETHOD = Method("", "dflash", "chain", 8)\n'
+    )
+    (only,) = variants_of([str(own)], [4, 16, None])
+    assert (only.name, only.budget) == ("own", 8)
+    assert variant_name(str(own), 8) == "own"  # as a row of ``grid table`` is called
 
 
 def test_a_run_s_name_is_a_file_name_and_holds_what_decides_it():

@@ -203,6 +203,8 @@ def test_an_absurdly_large_round_is_drawn_in_part():
     assert all(p < row for row, p in enumerate(small.draft.parents.tolist()))
     rows = [*range(len(small.draft) - 1), record.verdict.path[-1]]
     assert small.proposal.after.tolist() == record.proposal.after[rows].tolist()
+    answers = record.verdict.target_tokens[rows]
+    assert small.verdict.target_tokens.tolist() == answers.tolist()
     assert isinstance(small.target_probs, TargetProbs)
     plain_json(round_view(small))
     chain = Round(

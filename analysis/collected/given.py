@@ -14,6 +14,7 @@ from torch import Tensor
 
 from analysis.collected.collection import Given
 from analysis.measures.probe import SLAB
+from analysis.numbers import near
 from core.decoding.along import Reading
 from core.errors import UserError
 from core.rounds.draft import Draft
@@ -22,7 +23,6 @@ from core.verification.rules import Proposes
 from core.verification.sampling import TargetSampler, best
 from core.verification.walk import walk
 
-NEAR = 0.1  # nats below the target's best token: another rounding or precision may swap the two
 LEAST_LOG_P = -1e9  # log p of an impossible token
 
 
@@ -66,10 +66,11 @@ class Follows(TargetSampler):
         self.answer, self.start = answer, start
         self.sampler: TargetSampler = self
         self._log_p: dict[int, tuple[float, float]] = {}  # number → log p of it, and of the best
+        self._dtype = torch.float32
 
     def choose(self, logits: Tensor, positions: list[int]) -> Tensor:
         """The text's tokens at these positions, whatever the logits [R, V] say."""
-        tokens = best(logits).tolist()
+        tokens, self._dtype = best(logits).tolist(), logits.dtype
         for row, position in enumerate(positions):
             number = position - self.start
             if 0 <= number < len(self.answer.tokens):
@@ -90,22 +91,24 @@ class Follows(TargetSampler):
 
     def found(self, count: int) -> Given:
         """Sum up log p of the text's first ``count`` tokens and of the target's best ones there."""
-        return _noted(self.answer, [self._log_p[number] for number in range(count)])
+        return _noted(self.answer, [self._log_p[number] for number in range(count)], self._dtype)
 
 
 @torch.inference_mode()
 def told(reading: Reading, answer: Answer, count: int) -> Given:
     """The same of a text that was read elsewhere; p must be known before its first new token."""
-    log_p, last = list[tuple[float, float]](), reading.answer - 1 + count
+    log_p, last, dtype = list[tuple[float, float]](), reading.answer - 1 + count, torch.float32
     for first in range(reading.answer - 1, last, SLAB):
-        rows = reading.logits(first, min(first + SLAB, last)).float().log_softmax(-1)
+        logits = reading.logits(first, min(first + SLAB, last))
+        rows, dtype = logits.float().log_softmax(-1), logits.dtype
         own = rows.gather(1, reading.tokens[first + 1 : first + 1 + len(rows), None])[:, 0]
         log_p += zip(own.tolist(), rows.amax(-1).tolist(), strict=True)
-    return _noted(answer, log_p)
+    return _noted(answer, log_p, dtype)
 
 
-def _noted(answer: Answer, log_p: Sequence[tuple[float, float]]) -> Given:
+def _noted(answer: Answer, log_p: Sequence[tuple[float, float]], dtype: torch.dtype) -> Given:
     """Sum up a text's first tokens: ``log_p`` of each, and of the target's best token there."""
+    bound = near([str(dtype).removeprefix("torch.")])
     off = [n for n, (own, most) in enumerate(log_p) if own < most]
     return Given(
         name=answer.name,
@@ -114,5 +117,5 @@ def _noted(answer: Answer, log_p: Sequence[tuple[float, float]]) -> Given:
         digest=answer.digest,
         log_p=sum(own for own, _ in log_p) / len(log_p),
         off=tuple(off),
-        near=sum(log_p[n][1] - log_p[n][0] < NEAR for n in off),
+        near=sum(log_p[n][1] - log_p[n][0] <= bound for n in off),
     )

@@ -15,7 +15,7 @@ import pandas as pd
 from analysis.collected.whatif import SimulatedRun
 from analysis.frames import Frame, declared
 from analysis.measures.comparison import paired
-from analysis.numbers import number
+from analysis.numbers import UNKNOWN, number
 from core.rounds.draft import Array
 from core.stats import ratio_interval
 
@@ -82,16 +82,15 @@ def several_texts(table: pd.DataFrame) -> pd.DataFrame | None:
     return found if len(found) and found["texts"].max() > 1 else None
 
 
-def departing(table: Frame, value: str) -> list[str]:
+def departing(table: Frame, value: str, digits: int = 2, says: str = " differs most") -> list[str]:
     """Of each line of a table with ``apart``, ``apart_VALUE`` and ``others_VALUE``: the text that
-    differs most, in words; "" where there is one text only."""
+    differs most, and by what; "" where there is one text only, or where none differs."""
+    names = (name if isinstance(name, str) else f"prompt {name}" for name in table["apart"])
+    each = [[number(x, digits) for x in table[f"{of}_{value}"]] for of in ("apart", "others")]
     return [
-        f"{name if isinstance(name, str) else f'prompt {name}'} differs most: {number(own)}, "
-        f"others {number(others)}" if others == others else ""
-        for name, own, others in zip(
-            table["apart"], table[f"apart_{value}"], table[f"others_{value}"], strict=True
-        )
-    ]  # fmt: skip
+        f"{name}{says}: {own}, others {others}" if others not in (UNKNOWN, own) else ""
+        for name, own, others in zip(names, *each, strict=True)
+    ]
 
 
 def across(texts: Frame) -> tuple[float, float, float]:

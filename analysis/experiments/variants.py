@@ -30,7 +30,7 @@ class Variant:
 
 def variant_name(method: str, budget: int) -> str:
     """The method, and its budget where that decides what is drafted."""
-    size = deciding_budget(method, budget)
+    size = deciding_budget(method, budget, chain=find_method(method).is_chain)
     name = shown_name(method)
     return name if size is None else f"{name} B={size}"
 
@@ -57,10 +57,7 @@ def variants_of(
         if method.drafter_info is None:
             made.append(Variant(shown_name(name), name))
             continue
-        if method.is_chain:
-            made.append(Variant(shown_name(name), name, method.budget, options=pairs))
-            continue
-        for size in budgets:
+        for size in [None] if method.is_chain else budgets:
             size = method.budget if size is None else size
             made.append(Variant(variant_name(name, size), name, size, options=pairs))
     if unused:

@@ -292,36 +292,30 @@ def place(tables: Tables, by: By = "method") -> Iterator[Finding]:
         word = "falls" if found.after < found.before else "rises"
         shape = f"a cliff at {where}" if found.cliff else "slowly"
         inside = f", in the {found.texts} texts that go on from there" if found.texts > 1 else ""
-        over = f"over {plural(len(part), 'round')}"
+        over = f"over {plural(found.rounds, 'round')}"
         words = f"Acceptance {word} with the place in the text, {shape}: {change}{inside}, {over}."
         about = "cliff" if found.cliff else "slope"
-        example = part[part["position"] >= found.place]
-        yield _finding(label, about, len(part), "round", words, example)
+        behind = part["position"] >= found.place
+        both = behind.groupby(part["run"], observed=True).transform("nunique") == 2
+        example = part[behind & both]
+        yield _finding(label, about, found.rounds, "round", words, example)
 
 
 def kinds(tables: Tables, by: By = "method") -> Iterator[Finding]:
-    """The sorts of tokens, scripts and tags accepted much less than all other positions."""
+    """The sorts of tokens, scripts and tags accepted much less than others at the same depths."""
     for over in KINDS:
-        yield from _kind(tables, over, by)
-
-
-def _kind(tables: Tables, over: Over, by: By) -> Iterator[Finding]:
-    frame: Frame = places.by_kind(tables, over, by)
-    for label, part in frame.groupby(by, observed=True):
-        total, hits = part["observed"].sum(), (part["observed"] * part["acceptance"]).sum()
-        for row in part.to_dict("records"):
-            others = total - row["observed"]
-            if min(row["observed"], others) < FEW_COMPARED:
-                continue
-            rest = (hits - row["observed"] * row["acceptance"]) / others
-            if row["acceptance_high"] >= (1 - MATTERS) * rest:
+        for row in places.beside_others(tables, over, by):
+            observed, rest = row["observed"], row["rest"]
+            few = min(observed, row["others"]) < FEW_COMPARED
+            if few or row["acceptance_high"] >= (1 - MATTERS) * rest:
                 continue
             words = (
                 f"{_KINDS[over]} {row[over]} are accepted at {number(row['acceptance'])} of "
-                f"{plural(row['observed'], 'position')}, all others at {number(rest)} of {others}."
+                f"{plural(observed, 'position')}; at the same depths all others are at "
+                f"{number(rest)}, over {row['others']}."
             )
-            example = _missed(tables, by, label, over, row[over])
-            yield _finding(label, over, row["observed"], "position", words, example)
+            missed = _missed(tables, by, row[by], over, row[over])
+            yield _finding(row[by], over, observed, "position", words, missed)
 
 
 def _missed(tables: Tables, by: By, label: object, over: Over, value: object) -> Frame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ from analysis.measures.acceptance import share_columns, tvd_columns
 from analysis.measures.tables import Tables, grouped
 from analysis.measures.units import mean_interval
 from core.rounds.draft import Array
-from core.stats import FEW_COMPARED, FEW_UNITS
+from core.stats import FEW_COMPARED, FEW_SEEN, FEW_UNITS
 
 Over = Literal["token_class", "script", "tag"]
 KINDS: tuple[Over, ...] = ("token_class", "script", "tag")
@@ -54,10 +54,33 @@ def by_kind(tables: Tables, over: Over = "token_class", by: By = "method") -> pd
 
     A sort of token that mostly stands deep in drafts is accepted less for that alone.
     """
-    positions = placed(tables, over)
-    if over == "script":
-        positions = (part[part["script"] != ""] for part in positions)
-    return _shares(positions, [by, over]).reset_index()
+    return _shares(_sorted(tables, over), [by, over]).reset_index()
+
+
+def _sorted(tables: Tables, over: Over, *names: str) -> Iterator[Frame]:
+    """``placed`` positions that are of some sort: digits and signs are of no script."""
+    parts = placed(tables, over, *names)
+    return (part[part["script"] != ""] for part in parts) if over == "script" else parts
+
+
+def beside_others(tables: Tables, over: Over, by: By = "method") -> list[dict[str, Any]]:
+    """Acceptance of each sort and of all other positions at the same depths.
+
+    A sort that mostly stands deep in drafts is accepted less for that alone, so the others are
+    weighed: at each depth as the sort has positions there. A depth counts where ``FEW_SEEN`` others
+    stand. ``observed`` and ``others`` are the positions at these depths.
+    """
+    own = grouped(_sorted(tables, over, "depth"), [by, over, "depth"], ["accepted"])
+    rest = own.groupby([by, "depth"], observed=True).transform("sum") - own
+    own = own[rest["size"] >= FEW_SEEN]
+    rest = rest.loc[own.index]
+    sums = own.rename(columns={"size": "observed"}).assign(
+        others=rest["size"], rest=own["size"] * rest["accepted"] / rest["size"]
+    )
+    found = sums.groupby([by, over], observed=True).sum()
+    found["rest"] /= found["observed"]
+    share_columns(found, "acceptance", found["accepted"], found["observed"])
+    return found.reset_index().to_dict("records")
 
 
 def _shares(positions: Iterable[Frame], keys: list[str]) -> Frame:
@@ -91,14 +114,15 @@ def placed(tables: Tables, *names: str) -> Iterator[Frame]:
 
 @dataclass(frozen=True)
 class TauStep:
-    """τ before and from a place on, over the ``texts`` that have rounds on both sides. ``cliff``: a
-    step fits better than a line."""
+    """τ before and from a place on, over the ``rounds`` of the ``texts`` that have some on both
+    sides. ``cliff``: a step fits better than a line."""
 
     place: int
     before: float
     after: float
     cliff: bool
     texts: int
+    rounds: int
 
 
 def step(places: Array, lengths: Array, texts: Array) -> TauStep | None:
@@ -136,7 +160,8 @@ def step(places: Array, lengths: Array, texts: Array) -> TauStep | None:
         return None
     line = float((y * y).sum() - (along * y).sum() ** 2 / (along * along).sum())
     cliff = bool(inside[best] < line)
-    return TauStep(int(x[at + 1]), before, after, cliff, int(sides.texts[at]))
+    rounds = int(sides.before[at] + sides.after[at])
+    return TauStep(int(x[at + 1]), before, after, cliff, int(sides.texts[at]), rounds)
 
 
 def _within(values: Array, text: Array) -> Array:

@@ -83,7 +83,7 @@ def main(args: Options) -> int:
 
 
 def _show_texts(found: pd.DataFrame) -> None:
-    from analysis.collected.many_texts import several_texts
+    from analysis.collected.many_texts import departing, several_texts
 
     texts: Any = several_texts(found)
     if texts is None:
@@ -93,23 +93,16 @@ def _show_texts(found: pd.DataFrame) -> None:
             row["series"], str(row["depth"]), str(row["texts"]), number(row["tvd"], 3),
             interval(row["low"], row["high"], 3), signed(row["difference"], 3),
             interval(row["difference_low"], row["difference_high"], 3, sign=True),
-            f"{row['apart']}: {number(row['apart_tvd'], 3)}, others {number(row['others_tvd'], 3)}",
+            furthest,
         )
-        for row in texts.to_dict("records")
+        for row, furthest in zip(
+            texts.to_dict("records"), departing(texts, "tvd", 3, ""), strict=True
+        )
     ]  # fmt: skip
     out = console()
     against = one_line(str(texts["against"].iloc[0]), 60)
     out.print(f"\nAcross texts; differences in TVD from {against}, paired by text", style="bold")
-    columns = (
-        "",
-        "depth",
-        "texts",
-        "TVD",
-        "95 %",
-        "difference",
-        "95 %",
-        "prompt that differs most",
-    )
+    columns = ("", "depth", "texts", "TVD", "95 %", "difference", "95 %", "differs most")
     out.print(FittingTable(columns, rows, left=("", columns[-1])))
 
 

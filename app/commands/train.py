@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from app.command_line import REQUIRED, CommandOptions, Declared, one_of, option, words
+from app.terminal import ProgressBar
 from core.errors import UserError
 from core.files import write_json
 from core.journal import alone
@@ -104,7 +105,8 @@ def main(args: Options) -> int:
     language = load_language(args.model, args.device, fast=False)
     run = TrainingRun(language, args.out, start)
     layers = feature_layers(training, run, options, shards)
-    make_shards(language, sources.settings(layers), sources, shards)
+    with ProgressBar("collecting text") as progress:
+        make_shards(language, sources.settings(layers), sources, shards, progress.at)
     settings = FitSettings(**args.set_of(FitSettings) | {"seed": sources.seed})
     corpus = Corpus(shards, settings.held_out)
     if not corpus.train:
@@ -131,9 +133,12 @@ def _fit_and_report(
     from core.train.simulate import ALL
 
     corpus, folder = fit.corpus, fit.folder
-    fit.run()
+    with ProgressBar("fitting") as progress:
+        fit.run(progress.at)
     if held_out:
-        texts = evaluation_texts(language, corpus.layers, held_out, args.out / "evaluation")
+        with ProgressBar("evaluation texts") as progress:
+            place = args.out / "evaluation"
+            texts = evaluation_texts(language, corpus.layers, held_out, place, report=progress.at)
     else:
         texts = [HeldOutText("held out", ALL, document) for document in corpus.test]
     if isinstance(training, DrafterTraining):
@@ -212,7 +217,8 @@ def report_drafter(
         for name in training.builders
         for setup in setups(name, named_builder(name, language), BUDGETS, drafter.max_depth)
     ]
-    return print_rows(score_by_source(language, drafter, texts, found))
+    with ProgressBar("simulating") as progress:
+        return print_rows(score_by_source(language, drafter, texts, found, progress.at))
 
 
 def print_rows(found: Iterable[Row]) -> list[Row]:

@@ -75,7 +75,7 @@ def _runs(collection: Collection, methods: Sequence[str], args: Options) -> list
 
 def _several(collections: Sequence[Collection], methods: Sequence[str], args: Options) -> int:
     """The same settings over several texts."""
-    from analysis.collected.many_texts import whatif_texts
+    from analysis.collected.many_texts import departing, whatif_texts
     from analysis.frames import plain_rows
 
     if len({c.header.name for c in collections}) > 1:
@@ -84,15 +84,15 @@ def _several(collections: Sequence[Collection], methods: Sequence[str], args: Op
     if args.json:
         print(json.dumps(plain_rows(found)))
         return 0
+    found["apart"] = [one_line(Path(name).name, 40) for name in found["apart"]]
+    apart = departing(found, "tau", says="")
     rows = [
         (
             row["method"], str(row["budget"]), tau(row["tau"]), interval(row["low"], row["high"]),
             *_from_best(row),
-            f"{one_line(Path(row['apart']).name, 40)}: {tau(row['apart_tau'])}, "
-            f"others {tau(row['others_tau'])}",
-            "yes" if row["exact"] else "no",
+            furthest, "yes" if row["exact"] else "no",
         )
-        for row in found.to_dict("records")
+        for row, furthest in zip(found.to_dict("records"), apart, strict=True)
     ]  # fmt: skip
     out = console(tables=args.tables)
     count = sum(c.end - c.answer for c in collections)

@@ -10,14 +10,13 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from core.rounds.draft import Array, Candidates, Draft, DraftRows, Proposal
-from core.rounds.round import Round, TargetProbs, Verdict
+from core.rounds.draft import Array, Candidates, Draft, DraftRows
+from core.rounds.round import Round, Verdict
 from core.verification.walk import walk
 
 NOBODY = -1  # a verdict that was not given yet
@@ -128,18 +127,9 @@ def answered(record: Round, draft: Draft, tokens: Sequence[int]) -> Round:
 def first_nodes(record: Round, budget: int) -> Round:
     """The round as a smaller draft budget makes it: best-first takes no node back, so its tree is
     the beginning of the larger one, and the target's answers there are the same."""
-    whole, rows = tree_of(record), slice(budget + 1)
-    parts: dict[str, Any] = {
-        each.name: getattr(whole, each.name)[rows] for each in fields(DraftRows)
-    }
-    by_depth, probs = record.by_depth, record.target_probs
-    assert by_depth is not None and probs is not None, "a shipped trace keeps its lists and p"
-    proposal = Proposal.factorised(by_depth, parts["depths"])
-    kept = {each.name: getattr(probs, each.name)[rows] for each in fields(TargetProbs)}
-    smaller = answered(
-        record, Draft(**parts, proposal=proposal), record.verdict.target_tokens.tolist()
-    )
-    return replace(smaller, target_probs=TargetProbs(**kept))
+    rows, probs = range(budget + 1), record.target_probs
+    draft, answers = tree_of(record).some(rows), record.verdict.target_tokens.tolist()
+    return replace(answered(record, draft, answers), target_probs=probs and probs.some(rows))
 
 
 # ── one forward pass ─────────────────────────────────────────────────────────────────────────────

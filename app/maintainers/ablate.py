@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from app.command_line import REQUIRED, CommandOptions, one_of, option, run, words
+from app.terminal import ProgressBar
 from core.decoding.along import Setup
 from core.drafting.builders import Chain, best_first
 from core.errors import UserError, as_script
@@ -165,14 +166,16 @@ class Ablation:
         torch.manual_seed(settings.seed)
         run, options = TrainingRun(self.language, folder), self.info.options(**variant.options)
         fit = Fit(self.info.training.student(run, options, corpus), corpus, settings, folder)
-        fit.run()
+        with ProgressBar("fitting") as progress:
+            fit.run(progress.at)
         return fit
 
     def judge(self, variant: TrainingVariant, fit: Fit) -> VariantResult:
         """The averaged drafter over the target's texts, as a chain and as a tree."""
         drafter = trained_drafter(self.info.training.name, self.language, fit.checkpoint)
         setups = [Setup(CHAIN, Chain(), drafter.max_depth), Setup(TREE, best_first, BUDGET)]
-        runs = score(self.language, drafter, self.texts, setups).runs
+        with ProgressBar("simulating") as progress:
+            runs = score(self.language, drafter, self.texts, setups, progress.at).runs
         student = fit.averaged()
         return VariantResult(
             name=variant.name,
@@ -255,7 +258,9 @@ def main(args: Options) -> int:
     if unknown := set(args.only) - set(known):
         raise UserError(f"no variant {sorted(unknown)[0]!r}: choose of {', '.join(known)}")
     language = load_language(args.model, args.device, fast=False)
-    texts = evaluation_texts(language, layers, prompts, args.out / "evaluation", ("greedy",))
+    with ProgressBar("evaluation texts") as progress:
+        place = args.out / "evaluation"
+        texts = evaluation_texts(language, layers, prompts, place, ("greedy",), progress.at)
     texts = texts[:: args.every]
     table = Journal(args.out / "table.jsonl")
     if not all(row.comparable(args.minutes, len(texts)) for row in rows_of(table).values()):

@@ -12,11 +12,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
 
 from app.command_line import REQUIRED, CommandOptions, one_of, option, run, words
+from app.terminal import ProgressBar
 from core.errors import UserError, as_script
 from core.learning.corpus import SHORTEST, Corpus
 from core.learning.shards import write_shard
@@ -27,7 +29,6 @@ from core.models import embedded
 from core.models.language import Language, load_language
 from core.ranges import Range
 from core.train.accuracy import Accuracy, of_drafter, of_student
-from core.train.bars import progress_bar
 from core.train.collect import Collector, CollectSettings
 from core.train.fit import Fit
 from core.train.options import FitSettings
@@ -101,12 +102,9 @@ def overfit(
     corpus = Corpus(folder / "shards", 0)
     torch.manual_seed(settings.seed)
     fit = Fit(training.student(run, options, corpus), corpus, settings, folder / training.name)
-    bar = progress_bar(plan.steps, "overfitting", "step")
-    for status in fit.steps():
-        bar.update()
-        if status.step == plan.steps:
-            break
-    bar.close()
+    with ProgressBar("overfitting", plan.steps) as progress:
+        for status in islice(fit.steps(), plan.steps):
+            progress.at(status.step)
     student = fit.averaged()
     student.save(fit.checkpoint)
     drafter = trained_drafter(training.name, language, fit.checkpoint)

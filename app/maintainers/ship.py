@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from app.command_line import REQUIRED, CommandOptions, option, run
+from app.terminal import ProgressBar
 from core import ASSETS
 from core.decoding.along import Setup
 from core.drafting.builders import best_first
@@ -83,7 +84,9 @@ def units() -> list[list[str]]:
 
 def judge(kind: str, folder: Path, language: Language, texts: Sequence[HeldOutText]) -> Score:
     """A drafter in the form that ships, over the target's texts."""
-    return score(language, trained_drafter(kind, language, folder), texts, [SETUP])
+    drafter = trained_drafter(kind, language, folder)
+    with ProgressBar(f"simulating {kind}") as progress:
+        return score(language, drafter, texts, [SETUP], progress.at)
 
 
 def ship(
@@ -91,7 +94,9 @@ def ship(
 ) -> list[Gain]:
     """Judge every drafter the run has, and put the better ones in place. Prints as it goes."""
     layers = folder_layers(run / "shards")
-    texts = evaluation_texts(language, layers, prompts, run / "evaluation", ("greedy",))
+    with ProgressBar("evaluation texts") as progress:
+        place = run / "evaluation"
+        texts = evaluation_texts(language, layers, prompts, place, ("greedy",), progress.at)
     found = []
     with tempfile.TemporaryDirectory(dir=run) as temporary:
         made = Path(temporary)

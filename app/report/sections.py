@@ -149,7 +149,7 @@ def _no_interval(tables: Tables, frame: Frame) -> Iterator[str]:
 
 def doubts(tables: Tables, frame: Frame) -> Iterator[str]:
     """Say of the pairs in a table what it cannot tell of them."""
-    from app.view.comparison import sampled
+    from analysis.labels import sampling
 
     if (frame["prompts"] < FEW_UNITS).any():
         yield f"Fewer than {FEW_UNITS} prompts give a difference but no interval: run both on more."
@@ -160,7 +160,7 @@ def doubts(tables: Tables, frame: Frame) -> Iterator[str]:
     for row in frame[frame["same"] < frame["texts"]].to_dict("records"):
         why = (
             "sampled texts may part at any token."
-            if any(sampled(first[row[name]]) for name in ("method", "other"))
+            if not all(sampling(first[row[name]]).greedy for name in ("method", "other"))
             else "`trace compare` says whether the others part at near ties."
         )
         cut, texts = row["beginnings"], row["texts"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.charts.palette import LETTERS
-from analysis.labels import set_apart, token_limit
+from analysis.labels import sampling, set_apart, temperature, token_limit
 from core.journal import key_of
 from core.traces.schema import Header
 from core.visible import visible
@@ -93,8 +93,7 @@ CAUTIONS: Mapping[str, tuple[str, ...]] = {
 def facts(header: Header) -> dict[str, str]:
     """Return what two runs may share or not, each as a short hash; "" where it is not known: older
     traces do not know everything."""
-    sampling = _sampling(header)
-    warm = sampled(header)  # at temperature 0 nothing else of it counts
+    rule, told = sampling(header), temperature(header) is not None
     known = {
         "tokenizer": header.tokenizer_hash,
         "prompt": header.prompt_ids,
@@ -104,26 +103,16 @@ def facts(header: Header) -> dict[str, str]:
         "block": header.settings.get("block"),
         "pace": header.settings.get("pace"),
     }
-    rule = {
-        "temperature": sampling.get("temperature") or 0,
-        "top-k": warm and (sampling.get("top_k") or 0),
-        "top-p": (warm and sampling.get("top_p")) or 1,
-        "seed": warm and header.seed,
-    }
+    drawn = {
+        "temperature": rule.temperature, "top-k": rule.top_k, "top-p": rule.top_p,
+        "seed": rule.seed,
+    }  # fmt: skip
     always = {"text": header.prompt_text, "ahead": header.settings.get("ahead") or 0}
-    told = {name: _short(value) if value else "" for name, value in known.items()}
-    always |= rule if "temperature" in sampling else {}
-    return dict.fromkeys(rule, "") | told | {name: _short(each) for name, each in always.items()}
-
-
-def sampled(header: Header) -> bool:
-    """Whether its text was drawn at a temperature above 0."""
-    return bool(_sampling(header).get("temperature"))
-
-
-def _sampling(header: Header) -> Mapping[str, Any]:
-    found = header.settings.get("sampling", header.settings)
-    return found if isinstance(found, dict) else {}
+    return (
+        {name: _short(value) if value else "" for name, value in known.items()}
+        | {name: _short(value) for name, value in always.items()}
+        | {name: _short(value) if told else "" for name, value in drawn.items()}
+    )
 
 
 def _short(value: object) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from core.rounds.blocks import BlockDraft
 from core.rounds.causes import ENDS, Cause
 from core.rounds.draft import NOT_ASKED, Array, Draft
 from core.rounds.node import Node
-from core.rounds.round import REJECTED, Probe, Round, TargetProbs, Verdict
+from core.rounds.round import REJECTED, Probe, Round
 from core.traces.possible import NEAR
 from core.traces.schema import Header
 from core.visible import PIECE, fitting, flowing, visible
@@ -198,29 +198,15 @@ def drawable(record: Round, limit: int = DRAWN) -> Round:
     if len(draft) <= limit or isinstance(draft, BlockDraft):
         return record
     rows = sorted({*path[:limit], *range(max(1, limit - len(path)))})
-    places, some = {row: i for i, row in enumerate(rows)}, np.array(rows)
-    parents = [places.get(int(p), -1) for p in draft.parents[some]]
-    small = Draft(
-        tokens=draft.tokens[some],
-        parents=np.array(parents, np.int32),
-        depths=draft.depths[some],
-        ranks=draft.ranks[some],
-        log_q=draft.log_q[some],
-        scores=draft.scores[some],
-        notes={name: values[some] for name, values in draft.notes.items()},
-        side=frozenset(places[row] for row in draft.side if row in places),
-        proposal=draft.proposal and replace(draft.proposal, after=draft.proposal.after[some]),
+    verdict, probs = record.verdict, record.target_probs
+    kept = tuple(np.searchsorted(rows, path[:limit]).tolist())
+    answers = verdict.target_tokens[rows]
+    return replace(
+        record,
+        draft=draft.some(rows),
+        verdict=replace(verdict, path=kept, target_tokens=answers),
+        target_probs=probs and probs.some(rows),
     )
-    verdict = record.verdict
-    verdict = Verdict(
-        tuple(places[r] for r in path[:limit]), verdict.target_tokens[some], verdict.bonus_token
-    )
-    probs = record.target_probs and _rows(record.target_probs, some)
-    return replace(record, draft=small, verdict=verdict, target_probs=probs)
-
-
-def _rows(probs: TargetProbs, rows: Array) -> TargetProbs:
-    return TargetProbs(**{f.name: getattr(probs, f.name)[rows] for f in fields(probs)})
 
 
 def _pieces(record: Round, first: bool) -> list[list[Any]]:

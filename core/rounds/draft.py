@@ -121,6 +121,19 @@ class Draft(DraftRows):
             proposal=proposal,
         )
 
+    def some(self, rows: Sequence[int]) -> Draft:
+        """The draft of some of its rows, ascending: the root, and each row's parent, among them."""
+        at, place = np.asarray(rows), {row: i for i, row in enumerate(rows)}
+        proposal = self.proposal
+        return replace(
+            self,
+            parents=np.array([place.get(p, -1) for p in self.parents[at].tolist()], np.int32),
+            **{n: getattr(self, n)[at] for n in ("tokens", "depths", "ranks", "log_q", "scores")},
+            notes={name: values[at] for name, values in self.notes.items()},
+            side=frozenset(place[row] for row in self.side if row in place),
+            proposal=proposal and replace(proposal, after=proposal.after[at]),
+        )
+
     def reading(self, read: int | None) -> Draft:
         """The draft of a builder that looks at so many tokens of a list whatever its budget."""
         if read is None or self.proposal is None or self.proposal.read is not None:

@@ -22,7 +22,8 @@ class Node:
     q, p    the drafter's and the target's probability of the token
     path_q, path_p  their products along the path; 1 for the root
     score   what the builder ranked by
-    rank_p  the target's rank of the token, 1 = the most probable
+    rank_p  the target's rank of the token, 1 = the most probable; equals that are not listed after
+            its parent share one
     choice  the target's own token after the row; None: not computed
     """
 

@@ -64,6 +64,10 @@ class TargetProbs:
     top_log_p: Array
     entropy: Array
 
+    def some(self, rows: Sequence[int]) -> TargetProbs:
+        """Those of some rows."""
+        return TargetProbs(**{name: values[rows] for name, values in vars(self).items()})
+
 
 @dataclass(frozen=True, eq=False)
 class Probe:

@@ -29,8 +29,8 @@ from core.models.language import MARKER, Language
 from core.models.layer_kinds import carries_state
 from core.models.layer_masks import layer_masks
 from core.models.target import make_kv
+from core.progress import Steps
 from core.samples import Sample
-from core.train.bars import progress_bar
 
 _PATIENCE = 512  # user turns the target may write without ending one
 _AT_ONCE = 256  # positions whose logits [N, V] exist together; each such batch reads the head once
@@ -139,7 +139,7 @@ class Collector:
         for row, sequence in enumerate(sequences):
             source = row // copies
             length = len(prompts[source])
-            if settings.cut_loops and is_loop(sequence[length:], period=12, repeats=5):
+            if settings.cut_loops and is_loop(sequence[length:]):
                 sequence = sequence[: length + _LOOP_LENGTH]
             whole = [
                 torch.cat([before[source, first.pad[source] :], *(part[row] for part in after)])
@@ -318,22 +318,25 @@ def collect(
             yield sum(len(d) - d.answer for d in documents)
 
 
-def collect_with_bar(
-    collector: Collector, samples: Sequence[Sample], folder: Path, name: str, title: str
+def collect_all(
+    collector: Collector,
+    samples: Sequence[Sample],
+    folder: Path,
+    name: str,
+    title: str,
+    report: Steps,
 ) -> None:
-    """``collect`` to its end, with a progress bar."""
-    bar, tokens = progress_bar(len(batches(collector.settings, samples)), title, "batch"), 0
-    for fresh in collect(collector, samples, folder, name):
+    """``collect`` to its end."""
+    count, tokens = len(batches(collector.settings, samples)), 0
+    for done, fresh in enumerate(collect(collector, samples, folder, name), 1):
         tokens += fresh
-        bar.set_postfix_str(f"{tokens} answer tokens")
-        bar.update()
-    bar.close()
+        report(done / count, f"{title}, {tokens} answer tokens")
 
 
-def is_loop(tokens: list[int], period: int = 24, repeats: int = 4) -> bool:
-    """Whether the text ends in a short cycle."""
-    for size in range(1, period + 1):
-        tail = tokens[-size * repeats :]
-        if len(tail) == size * repeats and tail == tail[:size] * repeats:
+def is_loop(tokens: list[int]) -> bool:
+    """Whether the text ends in five turns of a cycle of at most twelve tokens."""
+    for size in range(1, 13):
+        tail = tokens[-size * 5 :]
+        if len(tail) == size * 5 and tail == tail[:size] * 5:
             return True
     return False

@@ -16,8 +16,9 @@ from core.learning.shards import (
     write_record,
 )
 from core.models.language import Language
+from core.progress import Steps, silent
 from core.samples import Sample, digest
-from core.train.collect import Collector, CollectSettings, batches, collect_with_bar
+from core.train.collect import Collector, CollectSettings, batches, collect_all
 
 NEW_TOKENS = 128
 SAMPLINGS = {"greedy": 0.0, "T=1": 1.0}
@@ -39,6 +40,7 @@ def evaluation_texts(
     prompts: Sequence[Sample],
     folder: Path,
     names: Sequence[str] = tuple(SAMPLINGS),
+    report: Steps = silent,
 ) -> list[HeldOutText]:
     """The target's own texts on the prompts by the named samplings; made once, then read.
 
@@ -46,7 +48,7 @@ def evaluation_texts(
     """
     texts = []
     for name in names:
-        texts += _texts(language, _settings(layers, name), prompts, folder / name, name)
+        texts += _texts(language, _settings(layers, name), prompts, folder / name, name, report)
     return texts
 
 
@@ -69,6 +71,7 @@ def _texts(
     prompts: Sequence[Sample],
     folder: Path,
     name: str,
+    report: Steps,
 ) -> list[HeldOutText]:
     samples = [Sample(s.user, None, s.source) for s in prompts]
     made_of = {"model": language.name, "prompts": digest(samples), **asdict(settings)}
@@ -77,7 +80,7 @@ def _texts(
     else:
         write_record(folder, made_of)
     collector = Collector(language, settings)
-    collect_with_bar(collector, samples, folder, "text", f"evaluation texts ({name})")
+    collect_all(collector, samples, folder, "text", name, report)
     documents = [d for path in shard_paths(folder) for d in read_shard(path)]
     sources = [sample.source for batch in batches(settings, samples) for sample in batch]
     if len(documents) != len(sources) or folder_layers(folder) != settings.layers:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from core.files import replacing, write_json
 from core.learning.corpus import Blocks, Corpus, draw_blocks, frequent_tokens
 from core.learning.shards import Document
 from core.learning.student import Student
-from core.train.bars import progress_bar
+from core.progress import Steps, silent
 from core.train.options import FitSettings
 
 REREAD = 25  # steps between looks for new shards
@@ -130,22 +130,13 @@ class Fit:
                 self.save()
             yield FitStatus(self.step, self.done, loss)
 
-    def run(self) -> None:
-        """All steps, with a bar on a terminal and a line a minute elsewhere."""
-        bar = progress_bar(100, "fitting", "%")
-        losses: list[float] = []
-        shown = time.monotonic()
+    def run(self, report: Steps = silent) -> None:
+        """All steps."""
+        losses = deque[float](maxlen=50)
         for status in self.steps():
-            losses = [*losses, status.loss][-50:]
+            losses.append(status.loss)
             mean = sum(losses) / len(losses)
-            bar.n = round(status.done * 100, 1)
-            bar.set_postfix_str(f"step {status.step}, KL {mean:.3f}")
-            bar.update(0)
-            if bar.disable and time.monotonic() - shown > 60:
-                shown = time.monotonic()
-                line = f"fitting {status.done:.1%}: step {status.step}, KL {mean:.3f}"
-                print(line, file=sys.stderr, flush=True)
-        bar.close()
+            report(status.done, f"step {status.step}, KL {mean:.3f}")
 
     def _learn(
         self, batch: list[Blocks], vocabulary: VocabularySampler, rng: torch.Generator

@@ -20,9 +20,9 @@ from core.methods import loading
 from core.methods.method import lazy
 from core.methods.registry import find_builder, find_drafter
 from core.models.language import Language
+from core.progress import At, silent
 from core.rounds.node import known
 from core.stats import bootstrap, difference_interval, rounds_by_length
-from core.train.bars import progress_bar
 from core.train.evaluation import NEW_TOKENS, HeldOutText
 
 ALL = "all"  # the source of rows over all sources
@@ -94,15 +94,14 @@ def score(
     drafter: Drafter,
     texts: Sequence[HeldOutText],
     setups: Sequence[Setup],
+    report: At = silent,
 ) -> Score:
     """Simulated runs of every setup over the target's texts."""
-    bar = progress_bar(len(texts), "simulating", "text")
     runs: dict[str, list[tuple[int, ...]]] = {setup.name: [] for setup in setups}
-    for text in texts:
+    for done, text in enumerate(texts, 1):
         for name, lengths in simulate(language, drafter, text.document, setups).items():
             runs[name].append(lengths)
-        bar.update()
-    bar.close()
+        report(done / len(texts))
     return Score(runs)
 
 
@@ -127,12 +126,16 @@ def simulate(
 
 
 def score_by_source(
-    language: Language, drafter: Drafter, texts: Sequence[HeldOutText], setups: Sequence[Setup]
+    language: Language,
+    drafter: Drafter,
+    texts: Sequence[HeldOutText],
+    setups: Sequence[Setup],
+    report: At = silent,
 ) -> Iterator[Row]:
     """A row for each setup, sampling and source, and one over all sources."""
     for sampling in dict.fromkeys(t.sampling for t in texts):
         some = [t for t in texts if t.sampling == sampling]
-        whole = score(language, drafter, some, setups)
+        whole = score(language, drafter, some, setups, report)
         for source in dict.fromkeys([*(t.source for t in some), ALL]):
             mine = [source in (ALL, t.source) for t in some]
             for name in whole.runs:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import random
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,12 +16,13 @@ from core.files import replacing
 from core.journal import alone
 from core.learning.shards import check_record, read_record, write_record
 from core.models.language import Language
+from core.progress import Progress, silent
 from core.samples import Sample, digest, read_samples
 from core.train.collect import (
     COLLECTING,
     Collector,
     CollectSettings,
-    collect_with_bar,
+    collect_all,
     synthesis_settings,
 )
 from core.train.options import TextOptions
@@ -70,7 +70,7 @@ class Sources(TextOptions):
     def settings(self, layers: tuple[int, ...]) -> CollectSettings:
         return CollectSettings(layers, tuple(self.temperature), batch=self.batch, seed=self.seed)
 
-    def samples(self, language: Language) -> list[Sample]:
+    def samples(self, language: Language, report: Progress = silent) -> list[Sample]:
         """Prompts of every kind, interleaved, each once, none overlapping the held-out ones."""
         kinds = [read_samples(path) for path in self.prompts]
         if self.code:
@@ -78,7 +78,7 @@ class Sources(TextOptions):
         if self.tasks:
             kinds += [make(self.seed)[: self.tasks] for make in (topic_prompts, function_prompts)]
         if self.synthesise:
-            print(f"the target writes {self.synthesise} prompts …", file=sys.stderr)
+            report(None, f"the target writes {self.synthesise} prompts")
             author = Collector(language, synthesis_settings(self.settings(())))
             kinds.append([Sample(t) for t in author.synthesise(self.synthesise, self.seed)])
         held_out = Overlap(sample.user for sample in self.held_out_samples())
@@ -97,28 +97,32 @@ class Sources(TextOptions):
 
 
 def make_shards(
-    language: Language, settings: CollectSettings, sources: Sources, folder: Path
+    language: Language,
+    settings: CollectSettings,
+    sources: Sources,
+    folder: Path,
+    report: Progress = silent,
 ) -> None:
     """The collecting stage. The list of prompts is written first, so that a resumed run continues
     it. Raises UserError where there is no prompt, and where another process makes shards there."""
     plan = folder / PLAN
     if not plan.exists():
         with alone(folder, COLLECTING):
-            _write_plan(language, sources, folder)
+            _write_plan(language, sources, folder, report)
     samples = [Sample(*pair) for pair in json.loads(plan.read_text())]
     collector = Collector(language, settings)
     with_answer = [s for s in samples if s.answer is not None]
     without = [s for s in samples if s.answer is None]
     for name, some in (("read", with_answer), ("answered", without)):
-        collect_with_bar(collector, some, folder, name, f"collecting ({name})")
+        collect_all(collector, some, folder, name, name, report)
 
 
-def _write_plan(language: Language, sources: Sources, folder: Path) -> None:
+def _write_plan(language: Language, sources: Sources, folder: Path, report: Progress) -> None:
     """Raises UserError where there is no prompt, and where another process wrote a plan since this
     one looked: it may be of other text."""
     if (folder / PLAN).exists():
         raise UserError(f"another process chose the text of {folder} meanwhile: try again")
-    samples = sources.samples(language)
+    samples = sources.samples(language, report)
     if not samples:
         raise UserError("no training text: give --prompts, --code, --tasks or --synthesise")
     write_record(folder, sources.record(language.name))

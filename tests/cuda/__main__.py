@@ -4,7 +4,7 @@
     python -m tests.cuda WORK … --only checks speed
     python -m tests.cuda WORK … --hours 6
 
-Needs torch ≥ 2.11, transformers ≥ 5.17, pytest, hypothesis, pandas, numba, rich and tqdm. Nothing
+Needs torch ≥ 2.11, transformers ≥ 5.17, pytest, hypothesis, pandas, numba and rich. Nothing
 is fetched, so the target must be there (``--model``, or the prepared one in the cache). Every step
 writes ``WORK/STEP.log``. A step that is done is not repeated unless its options change (more hours,
 say), and one that was cut short resumes. Collected features take 6 kB a token, a gigabyte for some

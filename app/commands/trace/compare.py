@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.numbers import UNKNOWN, number
+from analysis.numbers import NEAR, NEAR_IN, UNKNOWN, near, number
 from app.command_line import option, words
 from app.commands import common
 from app.commands.options import POSITIVE, Model
@@ -22,8 +22,6 @@ from core.ranges import Range
 if TYPE_CHECKING:
     from analysis.engines.partings import LogP, Partings, TextPair
 
-NEAR = 0.1  # nats: another order of rounding may swap tokens that are as near
-NEAR_IN = {"bfloat16": 0.5}  # four steps of a logit from 16 to 32, as ``audit`` allows them
 SHOWN = 40  # partings that the terminal lists
 
 
@@ -79,8 +77,7 @@ def main(args: Options) -> int:
 
 def _bound(args: Options, dtypes: Iterable[str]) -> float:
     """The nats within which tokens tie, by the precisions that are known."""
-    near = max((NEAR_IN.get(dtype, NEAR) for dtype in dtypes), default=NEAR)
-    return near if args.bound is None else args.bound
+    return near(dtypes) if args.bound is None else args.bound
 
 
 def _left_out(path: Path, sentence: str) -> None:
