@@ -4,11 +4,11 @@ Light: pandas only when a table is there."""
 from __future__ import annotations
 
 import inspect
-import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
@@ -77,17 +77,13 @@ def declared(
 
 
 def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """A table's lines for JSON; what is not known is None."""
-    return [
-        {str(k): None if _missing(v) else v for k, v in row.items()}
-        for row in frame.to_dict("records")
-    ]
-
-
-def _missing(value: Any) -> bool:
+    """A table's lines for JSON; what is not known, or not finite, is None."""
     from pandas import NA
 
-    return value is NA or (isinstance(value, float) and math.isnan(value))
+    def known(value: Any) -> Any:
+        return None if value is NA or (isinstance(value, float) and not isfinite(value)) else value
+
+    return [{str(k): known(v) for k, v in row.items()} for row in frame.to_dict("records")]
 
 
 def _meanings(table: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

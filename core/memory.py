@@ -1,15 +1,20 @@
-"""Memory of this process: how much it has, and what the C library holds after it was freed."""
+"""Memory of this process: how much it has, what is kept for another use, and what the C library
+holds after it was freed."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 # Of glibc's malloc.h. A block above the threshold is handed back when it is freed.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 LARGE = 8 << 20  # above a layer's rows of 1,024 nodes, below the logits of 48 over 50,000 tokens
+
+
+T = TypeVar("T")
 
 
 def use_one_heap() -> None:
@@ -73,3 +78,17 @@ def peak() -> int | None:
     except (OSError, StopIteration):
         return None
     return int(found.split()[1]) << 10
+
+
+class Recent(Generic[T]):
+    """The ``size`` values that were used last, by key; the least recently used goes first."""
+
+    def __init__(self, size: int):
+        self._size, self._made = size, dict[Any, T]()
+
+    def get(self, key: Any, make: Callable[[], T]) -> T:
+        """Return the value of ``key``, which ``make`` makes where it is not kept."""
+        self._made[key] = self._made.pop(key) if key in self._made else make()
+        while len(self._made) > self._size:
+            del self._made[next(iter(self._made))]
+        return self._made[key]

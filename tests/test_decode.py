@@ -215,8 +215,9 @@ def test_every_method_writes_plain_decodings_text(name, budget, rule):
 def test_odd_pairs_write_plain_decodings_text(name, rule):
     sampling = SHORT_RULES[rule]
     steps = amount(40, STEPS)
-    found = run(method_named(name, sampling), steps, sampling, 24)
+    found = run(method_named(name, sampling), steps, sampling, 24, observe=observe)
     assert found.tokens == plain(STEPS, sampling)[:steps]
+    assert all(np.isfinite(record.probe.tvd).all() for record in found.rounds)
 
 
 @pytest.mark.parametrize("rule", usually(("hot",), SHORT_RULES))

@@ -49,19 +49,6 @@ def test_a_level_is_one_batch():
     assert sizes == [1, 4, 4, 4, 4]
 
 
-@pytest.mark.parametrize(("ids", "layers"), [(None, 2), (IDS, 1), (IDS, 2)])
-@pytest.mark.parametrize(("sampling", "budget"), [(toys.GREEDY, 1), (toys.HOT, 6), (toys.HOT, 59)])
-def test_the_text_is_plain_decodings(budget, sampling, ids, layers):
-    """Of a part of the vocabulary, and of several layers."""
-    decoder = toys.tree(toys.eagle_drafter(ids=ids, num_hidden_layers=layers))
-    found = toys.run(decoder, 30, sampling, budget, observe=observe)
-    assert found.tokens == toys.plain(30, sampling)
-    for record in found.rounds:
-        assert record.draft.nodes <= budget
-        if ids is not None:
-            assert set(record.draft.tokens[1:].tolist()) <= set(IDS.tolist())
-
-
 # ── files ────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -35,13 +35,13 @@ from analysis.collected.many_texts import HELD_OUT, MARGINAL
 from analysis.frames import COVERAGE, WIDEST
 from core.decoding.along import Reading, along
 from core.decoding.decode import Decoder, decode
-from core.decoding.engine import Recent
 from core.decoding.request import Settings
 from core.drafting.best import top
 from core.drafting.probabilities import coverage, tvd
 from core.drafting.session import DraftSession
 from core.errors import UserError
 from core.journal import FILE, Journal, open_journal
+from core.memory import Recent
 from core.methods.names import PLAIN
 from core.models.target import Target
 from core.progress import Steps, silent

@@ -17,8 +17,9 @@ import torch
 
 from analysis.numbers import number, percent
 from core.decoding.decode import Decoder
-from core.decoding.engine import Engine, Recent
+from core.decoding.engine import Engine
 from core.decoding.request import RunRequest, Settings
+from core.memory import Recent
 from core.models.cuda_graphs import bucket
 from core.models.target import Target
 from core.rounds.draft import Array, Draft

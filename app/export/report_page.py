@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.frames import plain_rows
 from app.page_files import PLOTLY, css, enclosed
 from app.report.shown import ReportPart, as_html
 from core.files import replacing
@@ -65,8 +66,7 @@ def write_table(frame: Any, path: Path) -> None:
         if form == "parquet":
             frame.to_parquet(file, index=False)
         elif form == "json":
-            rows = json.loads(frame.to_json(orient="records", double_precision=15))
-            whole = {**frame.attrs.get("about", {}), "rows": rows}
+            whole = {**frame.attrs.get("about", {}), "rows": plain_rows(frame)}
             file.write_text(json.dumps(whole, ensure_ascii=False), encoding="utf-8")
         else:
             from analysis.table_files import table_csv

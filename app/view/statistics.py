@@ -5,10 +5,10 @@ Nothing is computed here. pandas loads on first use.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from analysis.frames import plain_rows
 from core.traces.schema import Trace
 
 if TYPE_CHECKING:
@@ -51,16 +51,11 @@ def numbers_only(figure: dict[str, Any]) -> dict[str, Any]:
 
 
 def records(frame: pd.DataFrame) -> Records:
-    """A table as JSON: what is not finite is null."""
-    columns = [str(name) for name in frame.columns]
-    rows = zip(*(frame[name].tolist() for name in frame.columns), strict=True)
-    return [dict(zip(columns, map(_plain, row), strict=True)) for row in rows]
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return round(value, 6) if math.isfinite(value) else None
-    item = getattr(value, "item", None)
-    return _plain(item()) if item else None  # pandas' own missing value
+    """A table's lines as JSON, numbers at six decimals."""
+    return [
+        {
+            name: round(value, 6) if isinstance(value, float) else value
+            for name, value in row.items()
+        }
+        for row in plain_rows(frame)
+    ]

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from core import VERSION
 from core.decoding.decode import Decoder, Observer, decode
@@ -17,6 +17,7 @@ from core.drafting import builders
 from core.drafting.session import Builder, Drafter
 from core.errors import UserError
 from core.files import sha256
+from core.memory import Recent
 from core.methods import loading
 from core.methods.fetch import ngram_store
 from core.methods.method import DrafterInfo, drafter_source, lazy, made_options
@@ -33,7 +34,6 @@ from core.rounds.round import Round, new_tokens
 from core.traces.schema import Header
 from core.verification.rules import TargetTokens
 
-T = TypeVar("T")
 LOADED = 6  # drafters and builders kept in memory: each set of options makes new ones
 
 
@@ -246,20 +246,6 @@ class Engine:
             presets.check_template(source, self.template)
             self._folders[drafter] = source.full_folder(report)
         return self._folders.get(drafter)
-
-
-class Recent(Generic[T]):
-    """The ``size`` values that were used last, by key; the least recently used goes first."""
-
-    def __init__(self, size: int):
-        self._size, self._made = size, dict[Any, T]()
-
-    def get(self, key: Any, make: Callable[[], T]) -> T:
-        """Return the value of ``key``, which ``make`` makes where it is not kept."""
-        self._made[key] = self._made.pop(key) if key in self._made else make()
-        while len(self._made) > self._size:
-            del self._made[next(iter(self._made))]
-        return self._made[key]
 
 
 def own_digest(path: str) -> str:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 import secrets
 import threading
-from collections import OrderedDict
 from collections.abc import Container, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -37,6 +36,7 @@ from app.view.explanation import Explainer
 from app.view.rounds import round_view
 from core import ASSETS
 from core.errors import UserError
+from core.memory import Recent
 from core.methods.method import Option, Range
 from core.methods.names import BUILDERS, DEFAULT, METHODS
 from core.methods.registry import find_method, split
@@ -57,8 +57,6 @@ KEPT = 6  # curves beside a setting's own
 TEXTS = 8  # that a curve is drawn over
 BUDGETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SLIDER_STEPS = 128  # a slider of a longer range takes its beginning
-
-T = TypeVar("T")
 
 
 def build(studio: Studio) -> None:
@@ -116,33 +114,14 @@ class CurveAsked(Setting, frozen=True):
     cost: str | None = None
 
 
-class LastUsed(OrderedDict[Any, T], Generic[T]):
-    """The last ``size`` things that were used; the least recently used goes first."""
-
-    def __init__(self, size: int):
-        super().__init__()
-        self._size = size
-
-    def find(self, key: object) -> T | None:
-        if key in self:
-            self.move_to_end(key)
-        return self.get(key)
-
-    def put(self, key: object, thing: T) -> T:
-        self[key] = thing
-        while len(self) > self._size:
-            self.popitem(last=False)
-        return thing
-
-
 class Simulations:
     """Open files and the simulations made of them."""
 
     def __init__(self, examples: Examples):
         self._examples, self._lock = examples, threading.Lock()
-        self._files: LastUsed[Collection] = LastUsed(OPEN_FILES)
-        self._simulations: LastUsed[Simulation] = LastUsed(OPEN_SIMULATIONS)
-        self._costs: LastUsed[Cost] = LastUsed(OPEN_FILES)
+        self._files: Recent[Collection] = Recent(OPEN_FILES)
+        self._simulations: Recent[Simulation] = Recent(OPEN_SIMULATIONS)
+        self._costs: Recent[Cost] = Recent(OPEN_FILES)
 
     def routes(self) -> dict[str, Route[Any]]:
         return {
@@ -163,8 +142,7 @@ class Simulations:
 
         name = name or secrets.token_urlsafe(12)
         with self._lock:
-            if self._files.find(name) is None:
-                self._files.put(name, Collection.load(file))
+            self._files.get(name, lambda: Collection.load(file))
         return name
 
     def add_cost(self, file: Path) -> dict[str, str]:
@@ -175,7 +153,7 @@ class Simulations:
         cost = read_cost(file)
         with self._lock:
             name = secrets.token_urlsafe(12)
-            self._costs.put(name, cost)
+            self._costs.get(name, lambda: cost)
         return {"cost": name, "of": costs_of(cost)}
 
     def _shipped(self) -> dict[str, Path]:
@@ -189,22 +167,25 @@ class Simulations:
 
         if name is None:
             raise UserError("there is no such collected text")
-        with self._lock:
-            if (opened := self._files.find(name)) is not None:
-                return opened
+
+        def shipped() -> Collection:
             if (path := self._shipped().get(name)) is None:
                 raise UserError("this collected text is no longer on the server: open it again")
-            return self._files.put(name, Collection.load(path))
+            return Collection.load(path)
+
+        with self._lock:
+            return self._files.get(name, shipped)
 
     def _cost(self, name: str | None) -> Cost | None:
         """The opened result of that name; None, and so the estimate, where none is named."""
         if name is None:
             return None
-        with self._lock:
-            cost = self._costs.find(name)
-        if cost is None:
+
+        def gone() -> Cost:
             raise UserError("this result of cost is no longer on the server: open it again")
-        return cost
+
+        with self._lock:
+            return self._costs.get(name, gone)
 
     def _about(self, question: OfFile) -> Any:
         """The text, and every method with its knobs."""
@@ -232,8 +213,7 @@ class Simulations:
         options = _options(method, question.options)
         key = (name, method, *sorted(options.items()))
         with self._lock:
-            made = self._simulations.find(key)
-            return made or self._simulations.put(key, Simulation(file, method, options))
+            return self._simulations.get(key, lambda: Simulation(file, method, options))
 
     def _run(self, question: Simulate) -> tuple[Simulation, SimulatedRun, Round]:
         """The run of one budget, and its round at a place of the text."""
