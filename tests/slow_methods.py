@@ -14,7 +14,15 @@ import torch
 from core.models.adapter import PARTS
 from core.models.layers import Rope
 from tests import toys
-from tests.drafter_reference import mlp, norm, rotate, slow_attention, slow_layers, written_out
+from tests.drafter_reference import (
+    mlp,
+    norm,
+    residual_rows,
+    rotate,
+    slow_attention,
+    slow_layers,
+    written_out,
+)
 
 
 def eagle2(drafter, tokens, features, path):
@@ -281,6 +289,15 @@ class BlockBefore:
         return found
 
 
+# Waves of 6, 63, 628 and 6283 positions: one kept, one between, two slowed eightfold.
+SCALING = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+LLAMA3 = Rope.of({"rope_theta": 10000.0, "rope_scaling": SCALING})
 CHANGES = [
     ("dspark", {}),
     ("dspark", {"sample_from_anchor": False, "confidence_head_with_markov": False}),
@@ -296,6 +313,38 @@ CHANGES = [
     ("dflash2", {"temperature": 0.5, "conv_kernel_size": 3, "conv_group_size": 16}),
     ("dflash2", {"sliding": (False, True), "window": 2048, "causal": None, "selector_top_k": 48}),
 ]
+
+
+def dflash(drafter, tokens, features, root):
+    """log q [L, V] of the rows of a block after the root."""
+    block = BlockBefore(drafter, features, root)
+    return torch.stack([block.plain(depth) for depth in range(drafter.max_depth)])
+
+
+def treeflash_rows(drafter, features, root):
+    """The backbone's residual stream at the L drafted depths, from the whole context."""
+    config = drafter.model.config
+    embedding = toys.model().get_input_embeddings().weight
+    block = embedding[[root] + [config.mask_token_id] * (config.block_size - 1)]
+    return residual_rows(config, drafter.model.state_dict(), features, block)[1:]
+
+
+def treeflash(drafter, h, before=None, temperature=1.0):
+    """log q [V] from one residual row, or log q′ given the token before it.
+
+    h′ = h + d(silu(g)·u), [u, g] = ug([norm(embedding, ε = 1e-6) ; final norm of h]).
+    """
+    owner, config = toys.model(), drafter.model.config
+    w, final = drafter.conditioner.model.ar_approximation.state_dict(), drafter.model.norm.weight
+    normed = norm(h, final, config.rms_norm_eps)
+    if before is not None:
+        embedded = owner.get_input_embeddings().weight[before]
+        embedded = norm(embedded, w["norm.weight"], 1e-6)
+        both = w["ug.weight"] @ torch.cat([embedded, normed]) + w["ug.bias"]
+        u, g = both.chunk(2)
+        normed = norm(h + w["d.weight"] @ (silu(g) * u), final, config.rms_norm_eps)
+    logits = owner.get_output_embeddings().weight @ normed
+    return (logits / temperature).log_softmax(-1)
 
 
 def rotated(x, cos, sin):

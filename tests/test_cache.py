@@ -40,16 +40,6 @@ def check_rows(cache, written, path):
             assert torch.equal(stored[:, :, : cache.length], expected)
 
 
-@pytest.mark.parametrize(
-    "path", [[0], [0, 1], [0, 2, 3], [0, 1, 5], [0, 5], [0, 1, 2, 3, 4, 5], [0, 3, 4, 5], [0, 4]]
-)
-def test_commit_keeps_exactly_the_path(path):
-    cache, written = filled()
-    cache.commit(torch.tensor(path))
-    assert cache.length == 5 + len(path)
-    check_rows(cache, written, path)
-
-
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("wide", [False, True])
 def test_layers_together_apart_and_of_other_shapes_commit_the_same(apart, wide):
@@ -78,14 +68,6 @@ def test_layers_together_apart_and_of_other_shapes_commit_the_same(apart, wide):
     assert torch.equal(cache.layers[2].values[1, :, :5], written[2][0][1][0])
 
 
-def test_overlapping_moves_read_before_they_overwrite():
-    """Rows 1…19 move down by one: an in-place copy in the wrong order would repeat one row."""
-    cache, written = filled(scratch=20)
-    path = [0, *range(2, 20)]
-    cache.commit(torch.tensor(path))
-    check_rows(cache, written, path)
-
-
 def test_random_paths_one_after_the_other():
     rng = np.random.default_rng(0)
     cache, expected = StaticKV(1, 400), rows(99, 0)
@@ -104,36 +86,6 @@ def test_random_paths_one_after_the_other():
         )
     assert cache.length == expected[0].shape[2]
     assert torch.equal(cache.layers[0].keys[:, :, : cache.length], expected[0])
-
-
-def test_a_count_and_the_same_indices_commit_alike():
-    by_count, _ = filled()
-    by_index, _ = filled()
-    by_count.commit(4)
-    by_index.commit(torch.arange(4))
-    assert by_count.length == by_index.length == 9
-    assert torch.equal(by_count.layers[1].keys[:, :, :9], by_index.layers[1].keys[:, :, :9])
-
-
-def test_every_forward_overwrites_the_scratch_rows():
-    cache, written = filled()
-    again = rows(77, 3)
-    keys, _ = cache.update(*again, 0)
-    assert keys.shape[2] == 8
-    assert torch.equal(keys[:, :, 5:], again[0])
-    assert torch.equal(keys[:, :, :5], written[0][0][0])
-
-
-def test_updates_equal_dynamic_cache():
-    static, dynamic = StaticKV(2, 64), DynamicCache()
-    for step in range(6):
-        for layer in range(2):
-            new = rows(10 * step + layer, step + 1)
-            ours = static.update(*new, layer)
-            theirs = dynamic.update(*new, layer)
-            assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
-        static.commit(step + 1)
-        assert static.length == dynamic.get_seq_length()
 
 
 def test_a_full_cache_raises_instead_of_overwriting():

@@ -1,7 +1,7 @@
 """DART's search against Algorithm 1 written plainly, at its edges, and in what it notes."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.decoding.decode import Decoder
-from core.drafting.builders import best_first
 from core.drafting.session import FactorisedSession
 from core.errors import UserError
-from core.methods.dart import CONTEXT, NOTES, TERM_NGRAM, TERM_Q, ContinuityOptions
+from core.methods.dart import NOTES, ContinuityOptions
 from core.methods.dart.search import ContinuitySearch, load
 from core.ngram import BuildOptions, build_store
 from core.rounds.draft import Candidates
@@ -186,67 +185,6 @@ def test_any_search_is_algorithm_1_ties_included(s):
     both(s.candidates, s.text, s.budget, s.grams, s.stops, **s.weights)
 
 
-def test_equal_scores_keep_the_order_they_were_found_in():
-    flat = Candidates(np.tile(np.arange(4), (3, 1)), np.full((3, 4), -1.0, np.float32))
-    found = both(flat, [9, 9], 12, {}, beam=2, level_power=0.0, logit_decay=1.0)
-    assert [n.ranks for n in found.expected[:5]] == [(0,), (1,), (2,), (3,), (0, 0)]
-
-
-# ── what ends a text ─────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("beam", "stops", "reached"), [(2, {7}, False), (3, {7}, True), (2, (), True)]
-)
-def test_sequences_that_end_the_text_leave_the_beam_last(beam, stops, reached):
-    """With the best token a stop, its children are looked at only if the beam has room."""
-    log_q = np.log(np.tile([0.9, 0.06, 0.04], (3, 1))).astype(np.float32)
-    candidates = Candidates(np.tile([7, 1, 2], (3, 1)), log_q)
-    met = both(candidates, [5, 5], 99, {}, stops, beam=beam, ngram_weight=0.0).met
-    assert any(len(n.ranks) > 1 and n.ranks[0] == 0 for n in met) == reached
-
-
-def test_the_stop_itself_is_still_drafted():
-    candidates = Candidates(np.array([[7, 1]]), np.log([[0.9, 0.1]]).astype(np.float32))
-    assert both(candidates, [5], 1, {}, {7}, beam=1).draft.tokens.tolist() == [5, 7]
-
-
-# ── the n-gram term ──────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_seen_continuation_beats_a_likelier_token_but_at_level_0_of_the_released_search():
-    grams = count_grams([[1, 2, 3] * 20])
-    candidates = Candidates(np.array([[9, 3]] * 2), np.log([[0.6, 0.4]] * 2).astype(np.float32))
-    found = both(candidates, [1, 2], 2, grams, beam=2).draft
-    assert found.tokens[1] == 3 and found.notes[CONTEXT][1] == 2
-    assert both(candidates, [1, 2], 2, grams, beam=2, ngram_weight=0.0).draft.tokens[1] == 9
-    released = both(candidates, [1, 2], 2, grams, ngram_at_first=False).draft
-    assert released.tokens[1] == 9 and released.notes[TERM_NGRAM][1] == 0
-    assert np.isnan(released.notes[CONTEXT][1])
-
-
-def test_the_context_reaches_over_the_root_into_the_path():
-    """Depth 1 stands after the text's last two tokens, depth 2 after root and depth 1, …"""
-    grams = count_grams([[10, 11, 12, 13, 14]])
-    candidates = Candidates(np.array([[12], [13], [14]]), np.zeros((3, 1), np.float32))
-    found = both(candidates, [8, 10, 11], 3, grams, width=1)
-    assert found.draft.notes[CONTEXT][1:].tolist() == [2, 2, 2]
-    short = both(candidates, [11], 3, grams, width=1)
-    assert short.draft.notes[CONTEXT][1:].tolist() == [1, 2, 2]
-    assert both(candidates, [12], 3, grams, width=1).draft.notes[CONTEXT][1] == 0
-
-
-@pytest.mark.parametrize("budget", [1, 10, 59, 1024])
-def test_the_two_terms_add_up_to_the_score_along_every_path(budget):
-    rng = np.random.default_rng(budget)
-    history = a_text(rng)
-    draft = both(a_table(rng, 8, 25), history[:9], budget, count_grams([history])).draft
-    terms = draft.notes[TERM_Q] + draft.notes[TERM_NGRAM]
-    for row in range(1, len(draft)):
-        along = sum(float(terms[r]) for r in draft.path(row)[1:])
-        assert draft.scores[row] == pytest.approx(along, rel=1e-5)
-
-
 def test_scores_that_rise_stay_prefix_closed():
     """log(1 + ε) > 0: a sure token after a sure n-gram scores above its own parent."""
     grams = count_grams([[1] * 200])
@@ -255,22 +193,6 @@ def test_scores_that_rise_stay_prefix_closed():
         found = both(candidates, [1, 1], budget, grams, width=1, epsilon=1e-2)
         assert found.draft.depths.tolist() == list(range(budget + 1))
     assert (np.diff(found.draft.scores) > 0)[1:].all()
-
-
-def test_without_n_grams_and_weights_it_is_best_first():
-    """With a beam that drops nothing, over q renormed to the tokens looked at."""
-    rng = np.random.default_rng(3)
-    candidates = a_table(rng, 4, 6)
-    odds = np.exp(candidates.log_q.astype(np.float64))
-    log_q = np.log(odds / odds.sum(1, keepdims=True)).astype(np.float32)
-    candidates = replace(candidates, log_q=log_q)
-    weights = {"ngram_weight": 0.0, "logit_decay": 1.0, "level_power": 0.0, "beam": 1024}
-    for budget in (1, 9, 64, 300):
-        draft = both(candidates, [1], budget, {}, **weights).draft
-        ordinary = best_first(FactorisedSession(candidates), [1], budget)
-        np.testing.assert_array_equal(draft.tokens, ordinary.tokens)
-        np.testing.assert_array_equal(draft.parents, ordinary.parents)
-        np.testing.assert_allclose(draft.scores, ordinary.scores, rtol=1e-5, atol=1e-6)
 
 
 def test_tokens_of_no_probability_are_bearable():

@@ -215,8 +215,9 @@ def test_every_method_writes_plain_decodings_text(name, budget, rule):
 def test_odd_pairs_write_plain_decodings_text(name, rule):
     sampling = SHORT_RULES[rule]
     steps = amount(40, STEPS)
-    found = run(method_named(name, sampling), steps, sampling, 24)
+    found = run(method_named(name, sampling), steps, sampling, 24, observe=observe)
     assert found.tokens == plain(STEPS, sampling)[:steps]
+    assert all(np.isfinite(record.probe.tvd).all() for record in found.rounds)
 
 
 @pytest.mark.parametrize("rule", usually(("hot",), SHORT_RULES))
@@ -319,13 +320,6 @@ def test_accepted_paths_skip_rows():
     assert sum(p != tuple(range(len(p))) for p in paths) > 30
     assert any(p[:2] == (0, 2) and len(p) > 2 for p in paths)
     assert {len(p) - 1 for p in paths} >= {0, 1, 2, 3}
-
-
-def test_a_larger_budget_never_needs_more_rounds_with_a_sharp_drafter():
-    counts = [
-        len(run(tree(drafter_named("noisy", GREEDY)), 150, budget=b).rounds) for b in (1, 7, 64)
-    ]
-    assert counts[0] > counts[1] > counts[2]
 
 
 # ── after every round ────────────────────────────────────────────────────────────────────────────
@@ -474,21 +468,10 @@ def test_a_stop_token_in_the_prompt_is_no_end():
 # ── what it costs ────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("name", ["oracle", "noisy", "adversarial", "dflash"])
-def test_one_forward_for_the_prompt_and_one_per_round(name):
-    found = run(tree(drafter_named(name, GREEDY)), 60, budget=16)
-    assert found.target.forwards == 1 + len(found.rounds)
-
-
 def test_plain_decoding_takes_a_forward_per_token():
     found = run(AR, 60)
     assert found.target.forwards == 60
     assert len(found.rounds) == 59
-
-
-def test_an_oracle_saves_the_forwards_it_promises():
-    found = run(tree(drafter_named("oracle", GREEDY)), 161, budget=7)
-    assert found.target.forwards == 1 + 160 // 8
 
 
 # ── the generator ────────────────────────────────────────────────────────────────────────────────

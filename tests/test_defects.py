@@ -25,6 +25,10 @@ defects = [
 file = "half.py"
 tests = ["test_broken.py"]
 defects = [["its tests fail anyway", 'x // 2', 'x']]
+[[module]]
+file = "half.js"
+tests = ["half.test.js"]
+defects = [["a script doubles", 'x / 2', 'x * 2']]
 """
 FOUND = {
     "it doubles": "test_half.py::test_even",
@@ -34,6 +38,7 @@ FOUND = {
     "it is not there": defects.GONE,
     "it is there twice": defects.GONE,
     "its tests fail anyway": defects.UNFIT,
+    "a script doubles": "four is halved",
 }
 
 
@@ -46,6 +51,12 @@ def tree(tmp_path: Path) -> Path:
         "from half import half\n\n\ndef test_even():\n    assert half(4) == 2\n"
     )
     (root / "test_broken.py").write_text("def test_it():\n    assert False\n")
+    (root / "half.js").write_text("export const half = (x) => x / 2;\n")
+    (root / "half.test.js").write_text(
+        'import assert from "node:assert/strict";\nimport { test } from "node:test";\n'
+        'import { half } from "./half.js";\n'
+        'test("four is halved", () => assert.equal(half(4), 2));\n'
+    )
     (root / "list.toml").write_text(LIST)
     subprocess.run(["git", "init", "-q", root], check=True)
     return root
@@ -64,7 +75,7 @@ def test_each_defect_is_planted_alone_and_the_tree_stays_as_it_is(
     assert defects.read_record(record) == tested
     assert (tree / "half.py").read_text() == before
     assert "✗ half.py: it rounds up: survived" in (shown := capsys.readouterr().out)
-    assert "2 of 7 caught" in shown
+    assert "3 of 8 caught" in shown
     # what survived before is not a loss
     assert defects.main(tree, listing, record, ["rounds"]) == 0
     assert defects.main(tree, listing, record, ["--check"]) == 1

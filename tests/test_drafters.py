@@ -26,7 +26,14 @@ from core.models.hub import Source
 from core.models.layers import Rope
 from core.models.target import Target
 from tests import gemma_assistants, hydra_plus_published, mtp_published, slow_methods, toys
-from tests.drafter_reference import IDS, assert_close, check_draft, numbers, tokens_after
+from tests.drafter_reference import (
+    IDS,
+    assert_close,
+    check_draft,
+    listed,
+    numbers,
+    tokens_after,
+)
 from tests.gemma_assistants import layers_without_keys  # noqa: F401 (a fixture)
 from tests.timing import amount, usually
 
@@ -97,6 +104,19 @@ def before(folder, kind, **changes):
     return Case(drafter, slow)
 
 
+def treeflash(folder, **options):
+    drafter = toys.treeflash_drafter(**options)
+
+    def slow(text, features):
+        rows = cache(partial(slow_methods.treeflash_rows, drafter, features))
+        heat = options.get("temperature", 1.0)
+        return lambda path: slow_methods.treeflash(
+            drafter, rows(path[0])[len(path) - 1], path[-1], heat
+        )
+
+    return Case(drafter, slow)
+
+
 def hydra_plus(folder, family):
     drafter, w = hydra_plus_published.loaded(folder, family)
     config = toys.model(family).config
@@ -162,6 +182,16 @@ PEAGLE = [
     {"fc_norm": True, "window": 3, "num_hidden_layers": 3, "whole": (1,), "own_embedding": True},
     {"window": 1, "depth": 1},
 ]
+DFLASH = [
+    {},
+    {"num_key_value_heads": 1, "head_dim": 16, "causal": True},
+    {"num_hidden_layers": 1, "block_size": 2, "rope": slow_methods.LLAMA3},
+    {"rope": Rope(500.0), "rms_norm_eps": 1e-2, "target_layer_ids": (0, 1, 2)},
+    {"sliding": (True, False), "window": 5},
+    {"sliding": (True, True), "window": 10, "causal": False},
+    {"sliding": (False, True), "window": 3, "causal": False, "num_key_value_heads": 4},
+    {"sliding": (True, False), "window": 1, "causal": True},
+]
 DART = [
     {},
     {"num_key_value_heads": 4},
@@ -182,6 +212,10 @@ ROWS = {  # how a case is made, of which changes, the builders, and nodes of a d
                (DynamicTree(4), best_first), amount(9, 14)),
     "peagle": (by_depth(toys.parallel_drafter, slow_methods.peagle), PEAGLE,
                (Chain(), best_first), 14),
+    "dflash": (by_depth(toys.dflash_drafter, slow_methods.dflash), DFLASH,
+               (Chain(), best_first), 14),
+    "treeflash": (treeflash, [{}, {"candidates": 2, "siblings": 48}, {"temperature": 0.5}],
+                  (best_first,), 40),
     "dart": (by_depth(toys.dart_drafter, slow_methods.dart), DART,
              (best_first,), 14),
     "before": (before, [{"kind": kind} | changes for kind, changes in slow_methods.CHANGES],
@@ -215,22 +249,46 @@ def case(name, change, tmp_path, monkeypatch):
         yield make(tmp_path, **changes[change])
 
 
+def dirtied(case):
+    """Another text was read, a session begun there, and more of it waits."""
+    other = TEXT[::-1]
+    features = case.features(other)
+    case.drafter.reset(60)
+    case.drafter.extend(other[:9], features[:9])
+    case.drafter.begin(3, 4)
+    case.drafter.extend(other[9:], features[9:])
+
+
+def check_lists(session, after, root, width, near):
+    """Of a drafter whose q depends on the depth alone: its best tokens, as many as asked for."""
+    lists = listed(session)
+    for depth, (ids, log_q) in enumerate(zip(lists.ids.tolist(), lists.log_q, strict=True), 1):
+        q = after([root] * depth)
+        assert len(set(ids)) == len(ids) == min(width, int(q.isfinite().sum()))
+        assert_close(log_q, q.topk(len(ids)).values, near)
+        assert_close(log_q, q[ids], near)
+
+
 @pytest.mark.parametrize(("name", "change", "builder"), usually(USUAL, DRAFTED))
 def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(name, case, builder):
     drafter, features = case.drafter, case.features(TEXT)
     _, _, builders, nodes = ROWS[name]
     builder, low = builders[builder], 0
+    dirtied(case)
     drafter.reset(40)
-    for end in ENDS:
+    for end, width in zip(ENDS, (16, 20, 1024, 1), strict=False):
         for part in (slice(low, low + 1), slice(low + 1, end)):  # one extension, or two
             if TEXT[part]:
                 drafter.extend(TEXT[part], features[part])
         text, root, low = TEXT[:end], TEXT[end + 1], end
-        after, session = case.slow(text, features[:end]), drafter.begin(root, 16)
+        drafter.begin(TEXT[end], 4)  # which leaves nothing behind
+        after, session = case.slow(text, features[:end]), drafter.begin(root, max(16, width))
         draft = builder(session, [*text, root], nodes)
         assert draft.nodes == (min(nodes, drafter.max_depth) if builder == Chain() else nodes)
         assert draft.depths.max() > 1 or nodes < 10 or drafter.max_depth == 1
         check_draft(draft, after, case.near)
+        if session.factorised:
+            check_lists(session, after, root, max(16, width), case.near)
     deepest = tokens_after(draft, int(draft.depths.argmax()))
     for path in ([root, 3, 40, 2, 9, 1, 30], deepest):  # of tokens that were not drafted, too
         path = path[: drafter.max_depth]

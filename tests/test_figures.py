@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -18,12 +19,14 @@ from analysis.charts.chart import as_json, chart
 from analysis.charts.figures import FIGURES, PAGE, Style
 from analysis.charts.palette import PALETTES
 from analysis.charts.parts import About, Axis, Point, Series
-from analysis.measures import acceptance, causes
+from analysis.measures import acceptance, causes, reliability
 from analysis.measures.tables import Tables
+from core.stats import FEW_SEEN
 from core.traces.schema import Trace
 from tests import fakes
 
 EVIL = "<img src=x onerror=alert(1)> %{x} var(--ds-ink) @ink"
+PAGE_RUN = Style("page", "run")
 ABOUT = About("a title", "what it means", Axis("x"), Axis("y"))
 
 
@@ -69,7 +72,7 @@ def test_no_name_becomes_markup_or_a_colour(tables: Tables, name: str, theme: An
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.parametrize("runs", ["A", "ABCD", "C"])
 def test_nothing_leaves_the_plot(name: str, runs: str):
-    drawn = as_json(FIGURES[name](Tables.of({r: TRACES[r] for r in runs}), Style("page", "run")))
+    drawn = as_json(FIGURES[name](Tables.of({r: TRACES[r] for r in runs}), PAGE_RUN))
     layout = drawn["layout"]
     (left, right), (low, high) = layout["xaxis"]["range"], layout["yaxis"]["range"]
     log = layout["xaxis"].get("type") == "log"
@@ -93,28 +96,80 @@ def test_nothing_leaves_the_plot(name: str, runs: str):
         assert low <= label["y"] <= high
 
 
-def test_points_are_the_table_s(tables: Tables):
-    depths = acceptance.per_depth(tables, by="run")
-    drawn = as_json(figures.acceptance_by_depth(depths, Style("page", "run")))
-    for trace in (each for each in drawn["data"] if (each["meta"] or {}).get("points")):
-        own = depths[(depths["run"] == trace["meta"]["name"]) & depths["acceptance"].notna()]
+# a figure of runs: its table, and the columns of a point
+POINTS = {
+    "acceptance-by-depth": (acceptance.per_depth, "depth", "acceptance", "acceptance_", "observed"),
+    "tvd-by-depth": (acceptance.per_depth, "depth", "tvd", "tvd_", "probed"),
+    "reliability-path": (reliability.reliability, "mean_q", "share", "share_", "nodes"),
+    "reliability-step": (partial(reliability.reliability, event="step"), "mean_q", "share",
+                         "share_", "nodes"),
+    "expected-accepted": (reliability.surrogate_curve, "expected", "accepted", "", "rounds"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_points_are_the_table_s(tables: Tables, name: str):
+    measure, x, y, stem, n = POINTS[name]
+    table = measure(tables, by="run")
+    drawn = as_json(FIGURES[name](tables, PAGE_RUN))
+    lines = [each for each in drawn["data"] if (each.get("meta") or {}).get("points")]
+    assert len(lines) == len(TRACES)
+    for trace in lines:
+        own = table[(table["run"] == trace["meta"]["name"]) & table[y].notna() & (table[x] > 0)]
         points = trace["meta"]["points"]
-        columns = {"y": "acceptance", "low": "acceptance_low", "high": "acceptance_high",
-                   "n": "observed", "x": "depth"}  # fmt: skip
+        columns = {"x": x, "y": y, "low": f"{stem}low", "high": f"{stem}high", "n": n}
         for key, column in columns.items():
-            assert [p[key] for p in points] == pytest.approx(own[column].tolist())
+            found = [point.get(key, math.nan) for point in points]
+            assert found == pytest.approx(own[column].tolist(), nan_ok=True), column
         shown = [y for y in trace["y"] if y is not None]
-        assert shown == pytest.approx(own.loc[own["observed"] >= 5, "acceptance"].tolist())
+        assert shown == pytest.approx(own.loc[own[n] >= FEW_SEEN, y].tolist())
+
+
+def test_of_one_run_acceptance_and_coverage_have_their_own_columns(tables: Tables):
+    one = Tables.of({"A": TRACES["A"]})
+    depths = acceptance.per_depth(one, by="run")
+
+    def drawn(name: str, of: Tables) -> dict[tuple[str, str], list[dict[str, float]]]:
+        told = [each.get("meta") or {} for each in as_json(FIGURES[name](of, PAGE_RUN))["data"]]
+        return {(m["name"], m.get("choice", "")): m["points"] for m in told if m.get("points")}
+
+    lines = drawn("acceptance-by-depth", one)
+    for name, y, n in (("best token right", "top1", "observed"),
+                       ("from the root on", "marginal", "rounds")):  # fmt: skip
+        known = depths[depths[y].notna()]
+        assert [p["y"] for p in lines[name, ""]] == pytest.approx(known[y].tolist())
+        assert [p["n"] for p in lines[name, ""]] == known[n].tolist()
+    several = drawn("coverage-by-depth", tables) | drawn("coverage-by-width", tables)
+    whole = acceptance.per_depth(tables, by="run").set_index(["run", "depth"])
+    for (run, choice), points in several.items():
+        by, at = choice.split()[0], int(choice.split()[-1])
+        for point in points:
+            k, depth = (at, point["x"]) if by == "K" else (point["x"], at)
+            assert point["y"] == pytest.approx(whole.loc[(run, depth), f"coverage_{k}"])
+            assert point["n"] == whole.loc[(run, depth), "probed"]
+    chosen = as_json(FIGURES["coverage-by-depth"](tables, PAGE_RUN))["layout"]["meta"]["chosen"]
+    assert chosen == "K = 8"
+
+
+def test_rounds_stand_at_their_length_by_their_share():
+    drawn = as_json(figures.lengths_of("mine", [1, 3, 3, 4]))
+    (trace,) = drawn["data"]
+    places = drawn["layout"]["meta"]["places"]
+    found = {places[int(p["x"])]: (p["y"], p["words"]) for p in trace["meta"]["points"]}
+    assert found == {1: (0.25, "1 round"), 3: (0.5, "2 rounds"), 4: (0.25, "1 round")}
 
 
 def test_causes_are_pressed_by_their_own_names(tables: Tables):
     shares = causes.cause_shares(tables, "nodes", by="run")
-    drawn = as_json(figures.node_causes(shares, Style("page", "run")))
+    drawn = as_json(figures.node_causes(shares, PAGE_RUN))
     places = drawn["layout"]["meta"]["places"]
     found = {
         (each["meta"]["choice"], each["meta"]["key"], places[p["x"]]): p["y"]
         for each in drawn["data"] for p in each["meta"]["points"]
     }  # fmt: skip
+    said = {p["words"] for each in drawn["data"] for p in each["meta"]["points"]}
+    assert said == {f"{a} of {b}" for a, b in zip(shares["count"], shares["total"], strict=True)}
+    assert places == sorted(places)
     wanted = zip(shares["run"], shares["cause"], shares["depth"], strict=True)
     assert found == pytest.approx(dict(zip(wanted, shares["share"], strict=True)))
     assert not any(each["name"].startswith("not drafted") for each in drawn["data"])

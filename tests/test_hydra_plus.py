@@ -50,16 +50,6 @@ def test_the_layer_is_a_llama_model_of_one_layer_on_hidden_states(tmp_path):
     assert_close(drafter.model.attend(features[rows], rows, context), expected[rows])
 
 
-def test_a_text_is_forgotten_and_memory_grows(tmp_path):
-    drafter, _ = loaded(tmp_path)
-    features, found = numbers(1, 300, WIDTH), []
-    for text in (features[:4], features, features[:4]):
-        drafter.reset(len(text) + 1)
-        drafter.extend([1] * len(text), text)
-        found.append(drafter.begin(9, 16).log_q([9, 3]))
-    assert torch.equal(found[0], found[2]) and not torch.equal(found[0], found[1])
-
-
 def test_packed_linears_draft_the_same(tmp_path):
     """A CPU's float32 target packs the drafter's linears."""
     drafter, _ = loaded(tmp_path)

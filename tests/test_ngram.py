@@ -3,6 +3,7 @@
 import json
 import random
 import struct
+from itertools import product
 from pathlib import Path
 
 import numba
@@ -106,13 +107,6 @@ def test_large_counts_are_exact(tmp_path, vocabulary, beyond):
     counts = np.empty(2, np.int64)
     assert lookup(store.arrays, last, last, np.array([last, 3]), counts) == (2, times - 1)
     assert counts.tolist() == [times - 2, 0]
-
-
-def test_pruning_drops_rare_trigrams_and_keeps_their_contexts_counts(tmp_path):
-    store = build_store(TEXT, tmp_path / "a.safetensors", 10, BuildOptions(min_count=2))
-    assert grams(store) == count_grams(TEXT, 2)
-    assert grams(store)[1, 2] == 4 and (1, 2, 3) in grams(store) and (2, 3, 1) not in grams(store)
-    assert store.metadata["min_count"] == "2"
 
 
 def test_a_store_is_small_and_has_its_metadata(tmp_path):
@@ -238,18 +232,6 @@ def same_each(store, counted, contexts, tokens):
     return True
 
 
-def test_probabilities_are_undiscounted(tmp_path):
-    store = build_store(TEXT, tmp_path / "a.safetensors", 10)
-    tokens = np.array([3, 1, 9, 77])
-    assert probabilities(store, [1, 2], tokens) == [2 / 4, 0, 0, 0]  # two end a document
-    assert probabilities(store, [7, 7, 1, 2], tokens) == [2 / 4, 0, 0, 0]
-    assert probabilities(store, [7, 9], tokens) == [0, 0, 3 / 5, 0]  # (7, 9) is unknown
-    assert probabilities(store, [9], tokens) == [0, 0, 3 / 5, 0]
-    for context in ([], [7], [77], [-1, -1]):
-        assert probabilities(store, context, tokens) == [0] * 4
-    assert probabilities(store, [1], np.array([], int)) == []
-
-
 def test_the_empty_store(tmp_path):
     built = build_store([], tmp_path / "a.safetensors", 49_152)
     for store in (NgramStore.empty(), NgramStore.empty(49_152), built):
@@ -304,29 +286,11 @@ def patched(at, kind, value, whole=GOOD):
     return whole[:at] + struct.pack(kind, value) + whole[at + struct.calcsize(kind) :]
 
 
-NODE_1 = 16 + 24 + 12 * 6  # after the header and a root with six children
 BROKEN = {
     "empty": b"",
     "three bytes": b"abc",
-    "order 2": patched(0, "<Q", 2),
-    "order huge": patched(0, "<Q", 2**63),
-    "no node": patched(8, "<Q", 0),
-    "a node less": patched(8, "<Q", len(count_grams(TEXT))),
-    "a node more": patched(8, "<Q", len(count_grams(TEXT)) + 2),
     "nodes huge": patched(8, "<Q", 2**64 - 1),
     "children huge": patched(16 + 16, "<Q", 2**64 - 1),
-    "children many": patched(16 + 16, "<Q", 2**40),
-    "a child less": patched(16 + 16, "<Q", 5),
-    "child's token": patched(16 + 24, "<i", 8),
-    "child's node": patched(16 + 24 + 4, "<Q", 2),
-    "child beyond": patched(16 + 24 + 4, "<Q", 2**63),
-    "token below 0": patched(NODE_1, "<i", -1),
-    "token beyond": patched(NODE_1, "<i", 2**31 - 1),
-    "parent beyond": patched(NODE_1 + 4, "<Q", 10_000),
-    "parent huge": patched(NODE_1 + 4, "<Q", 2**64 - 1),
-    "its own parent": patched(NODE_1 + 4, "<Q", 1),
-    "another parent": patched(NODE_1 + 4, "<Q", 3),
-    "count below 0": patched(NODE_1 + 12, "<i", -1),
     "trailing bytes": GOOD + b"\0\0",
     "trailing words": GOOD + b"\0" * 8,
     "noise": random.Random(0).randbytes(4_000),
@@ -390,18 +354,17 @@ def test_a_trie_that_is_not_there_or_too_wide(tmp_path):
     assert grams(read_trie(tmp_path / "a.trie", out, 10)) == count_grams(TEXT)
 
 
-@settings(max_examples=100)
-@given(st.data())
-def test_a_trie_with_any_word_changed_is_read_or_refused(tmp_path_factory, data):
-    at = data.draw(st.integers(0, len(GOOD) // 4 - 1)) * 4
-    value = data.draw(st.sampled_from([0, 1, 2, 2**31, 2**32 - 1]) | st.integers(0, 2**32 - 1))
-    folder = tmp_path_factory.mktemp("changed")
-    (folder / "a.trie").write_bytes(patched(at, "<I", value))
-    try:
-        store = read_trie(folder / "a.trie", folder / "a.safetensors")
-    except UserError:
-        return
-    assert store.nodes == len(count_grams(TEXT))  # at most a count or the root's own fields changed
+def test_a_trie_with_any_word_changed_is_refused_unless_it_is_a_count(tmp_path):
+    path, expected = tmp_path / "a.trie", count_grams(TEXT).keys()
+    for at, value in product(range(0, len(GOOD), 4), (0, 1, 2, 2**31 - 1, 2**31, 2**32 - 1)):
+        path.write_bytes(patched(at, "<I", value))
+        try:
+            store = read_trie(path, tmp_path / "a.safetensors")
+        except UserError as error:
+            assert "a.trie" in str(error) and "\n" not in str(error)
+            continue
+        found = grams(store)
+        assert found.keys() == expected and min(found.values()) >= 0  # or of the root's own fields
 
 
 # ── broken stores ────────────────────────────────────────────────────────────────────────────────

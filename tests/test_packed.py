@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from analysis.measures import acceptance, metrics, packed
+from analysis.measures import metrics, packed
 from analysis.measures.checkpoints import pairs
 from analysis.measures.packed import Done, pack, parts_of
 from analysis.measures.tables import Tables
@@ -29,7 +29,7 @@ from core.stats import MANY, middle_interval, ratio_interval, resample
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
-from tests import fakes, raw_numbers
+from tests import fakes
 from tests.sentences import is_one_sentence
 from tests.small_traces import METHODS, NOTHING, fake_trace
 from tests.small_traces import two_drafters as checkpoints
@@ -88,20 +88,6 @@ def test_every_table_of_a_pack_is_that_of_the_traces(folder, tmp_path):
     found, expected = tables(tmp_path / "pack"), tables(folder)
     assert len(found.parts) > 3 and pairs(expected) and found.names == expected.names
     same(found, expected)
-
-
-@pytest.mark.parametrize("method", METHODS[:3])
-def test_depths_of_a_pack_equal_a_plain_count_of_the_lines(folder, tmp_path, method):
-    file = folder / f"{method}.jsonl"
-    write_trace(file, read_trace(folder / f"{method}.jsonl.gz"))
-    pack([file], tmp_path / "pack", read_trace)
-    found = acceptance.per_depth(tables(tmp_path / "pack")).set_index("depth")
-    expected = raw_numbers.by_depth(raw_numbers.raw_rounds(file))
-    assert list(found.index) == sorted(expected)
-    for depth, counts in expected.items():
-        for name in ("rounds", "observed", "tested", "accepted"):
-            assert found.loc[depth, name] == counts[name]
-        assert found.loc[depth, "tvd"] == pytest.approx(counts["tvd"] / counts["observed"])
 
 
 def test_a_pack_is_brought_up_to_date(folder, tmp_path):

@@ -15,6 +15,7 @@ from dataclasses import fields, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,8 @@ pytest.importorskip("gradio")
 from gradio.utils import get_upload_folder
 
 from analysis.collected.collection import Collection
+from analysis.collected.whatif import Simulation
+from analysis.experiments.cost import Cost, ForwardTime, Stage, fit
 from app.commands.collect import Options
 from app.studio import background, files
 from app.studio.background import Collecting, Diagnosing
@@ -41,12 +44,14 @@ from app.studio.server import build
 from app.studio.tabs import calibration, whatif
 from app.studio.tabs.run import of_runs
 from app.studio.tabs.whatif import Simulations
+from app.studio.tabs.whatif_answers import example_cost
 from app.temporary import temporary_files
 from core.decoding.engine import other_target
 from core.errors import UserError
 from core.lines import Limits
 from core.memory import Recent
 from core.progress import silent
+from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace
 from core.traces.writer import write_trace
 from tests.fakes import FakeEngine, diagnosis, make_header, make_run
@@ -109,6 +114,36 @@ def test_numbers_never_move_to_another_letter(runs: Runs, ask: Asks):
     assert ask["compare"]({"tickets": [first, "gone"]}) == GONE
     listed = ask["runs"]({"tickets": ["gone", second]})["runs"]
     assert [run["ticket"] for run in listed] == [second]  # each says which it is
+
+
+def test_calibration_gives_each_run_the_numbers_that_it_has_alone():
+    traces, names = {"A": trace(count=8), "B": trace("dart", 6)}, {"A": "A one", "B": "B two"}
+    together = calibration.calibration_records(traces, names)
+    assert [each["label"] for each in together["findings"]] == sorted(
+        each["label"] for each in together["findings"]
+    )
+    for letter, own in traces.items():
+        alone = calibration.calibration_records({letter: own}, {letter: names[letter]})
+        for name in ("tau", "depths", "errors", "surrogate", "siblings"):
+            rows = [row for row in together[name] if row["run"] == letter]
+            assert rows == alone[name] != [], name
+    assert together["tau"][0]["rounds"] == 8
+
+
+def test_an_example_of_a_cause_is_a_round_of_that_cause():
+    run = trace(count=30)
+    for stop in {record.stop_reason for record in run.rounds}:
+        found = calibration.cause_examples(run, stop.value, "stops", {})
+        assert [each["index"] for each in found] == [
+            at for at, record in enumerate(run.rounds) if record.stop_reason == stop
+        ][: calibration.MAX_EXAMPLES]
+        assert all(each["round"] == each["index"] + 1 for each in found)
+        depth = found[0]["depth"]
+        narrow = calibration.cause_examples(run, stop.value, "stops", {"depth": depth})
+        assert narrow == [each for each in found if each["depth"] == depth]
+    for cause, unit in (("pruned", "rounds"), ("pruned", None), ("nonsense", "stops")):
+        with pytest.raises(UserError, match="no such cause"):
+            calibration.cause_examples(run, cause, unit, {})
 
 
 def test_a_method_file_is_named_without_its_folders(runs: Runs, ask: Asks):
@@ -236,6 +271,74 @@ def test_the_estimate_never_takes_the_place_of_a_result_that_is_gone(simulate: A
     for name in (7, []):
         with pytest.raises(UserError, match="the question: cost must be a text"):
             simulate["curve"](question | {"cost": name})
+
+
+def test_an_opened_result_of_cost_takes_the_estimate_s_place(tmp_path: Path):
+    simulations = Simulations(Examples())
+    law = fit([ForwardTime(n, *[0.05 + 0.25 * n] * 3) for n in (1, 2, 3, 5, 9, 17)])
+    stages = (Stage(1, 0.01, 0.01, 0.01, 2), Stage(16, 0.01, 0.01, 0.01, 17))
+    (file := tmp_path / "cost.json").write_text(
+        json.dumps(Cost("here", "ddtree", law, stages).to_json())
+    )
+    question = {"file": "fibonacci", "method": "ddtree", "options": {}}
+    ask = dict(simulations.routes())
+    estimate = ask["curve"](question)
+    assert "An estimate" in (says := estimate["figures"]["speed"]["layout"]["meta"]["says"]), says
+    opened = simulations.add_cost(file)
+    found = ask["curve"](question | {"cost": opened["cost"]})
+    cost, meta = found["cost"], found["figures"]["speed"]["layout"]["meta"]
+    assert opened["of"] in meta["says"] and "that cost measured" in meta["says"]
+    speeds = {point["budget"]: point["speed"] for point in cost["points"]}
+    assert max(speeds) == 16 and cost["best"] == max(speeds, key=speeds.__getitem__) == 1
+    assert cost["plain"] == pytest.approx(1 / 0.3) and estimate["cost"]["plain"] > 10
+    _, plain = (each for each in found["figures"]["speed"]["data"] if "hovertext" in each)
+    assert plain["y"] == [cost["plain"]] * len(speeds)
+    other = json.loads(file.read_text()) | {"method": "mine.py"}
+    file.write_text(json.dumps(other))
+    with pytest.raises(UserError, match="does not come with Draftscope"):
+        simulations.add_cost(file)
+
+
+def test_the_estimate_is_of_the_timed_examples_that_draft_trees():
+    examples = Examples()
+    text = Collection.load(whatif.SHIPPED / "fibonacci.safetensors")
+    cost = example_cost(examples, Simulation(text, "ddtree"))
+    runs = [read_trace(examples.path(f"chat-{n}")).rounds for n in ("ddtree-16", "ddtree-64")]
+    assert cost is not None
+    stages = {stage.rows: stage for stage in cost.stages}
+    assert list(stages) == sorted(stages) and 16 not in stages  # a chain of 15 is timed, too
+    for rounds in runs:
+        stage, times = stages[len(rounds[0].draft)], [record.times for record in rounds]
+        assert (stage.budget, stage.draft, stage.build) == (
+            len(rounds[0].draft) - 1,
+            median(each.draft for each in times),
+            median(each.build for each in times),
+        )
+        verify = sorted(each.verify for each in times)
+        assert verify[0] < cost.verify.seconds(stage.rows) < verify[-1]
+
+
+def test_a_setting_s_answer_is_that_of_its_own_options(simulate: Asks):
+    text = Collection.load(whatif.SHIPPED / "fibonacci.safetensors")
+    for options in ({}, {"candidates": 1}, {"candidates": 4}):
+        question = {"file": "fibonacci", "method": "treeflash", "options": options, "budget": 16}
+        found, run = simulate["simulate"](question), Simulation(text, "treeflash", options).run(16)
+        told = [found[name] for name in ("lengths", "tau", "rounds", "tokens", "exact", "budget")]
+        assert told == [list(run.lengths), run.tau, run.rounds, run.new_tokens, run.exact, 16]
+    for at, tokens in ((0, 1 + run.lengths[0]), (run.lengths[0], run.lengths[1])):
+        shown = simulate["simulate"](question | {"place": at})["round"]
+        assert len(shown["text"]) == tokens  # the first round's begins with its root
+
+
+def test_so_many_curves_and_texts_and_no_more(simulate: Asks, monkeypatch: pytest.MonkeyPatch):
+    question = {"file": "fibonacci", "method": "ddtree", "options": {}}
+    kept = [question | {"name": f"kept {at}"} for at in range(9)]
+    figure = simulate["curve"](question | {"kept": kept})["figures"]["tau"]
+    assert sum("hovertext" in line for line in figure["data"]) == 1 + whatif.KEPT
+    monkeypatch.setattr(whatif, "TEXTS", 2)
+    more = ["train-journey", "walk-in-the-rain"]
+    figure = simulate["curve"](question | {"more": more})["figures"]["tau"]
+    assert "over 2 texts" in figure["layout"]["meta"]["says"]
 
 
 def test_a_curve_over_several_texts_is_that_of_each_text_together(simulate: Asks):

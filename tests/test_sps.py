@@ -15,14 +15,13 @@ from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest, Settings
 from core.drafting.builders import Chain, OptTree, SampledChain, best_first
-from core.drafting.session import Drafter, FactorisedSession
+from core.drafting.session import FactorisedSession
 from core.errors import UserError
 from core.learning.shards import Document
 from core.learning.student import TrainingRun
 from core.methods.mtp.model import MtpConfig
 from core.methods.registry import choose, find_method
 from core.methods.sps import SpsTrainingOptions
-from core.methods.sps import drafter as sps_drafter
 from core.methods.sps.model import (
     FORM,
     DraftAdapter,
@@ -84,18 +83,6 @@ def test_the_cache_holds_the_committed_context_and_nothing_else():
     drafter.extend(text, None)
     drafter.begin(3, 1)
     torch.testing.assert_close(drafter.cache.layers[1].keys[:, :, : len(text)], keys)
-
-
-@pytest.mark.parametrize("chunk", [3, 512])
-@pytest.mark.parametrize("anchors", [[0, 1, 5], [4, 9, 11, 12], [13]])
-def test_along_a_text_its_own_rows_tell_what_sessions_tell(anchors, chunk, monkeypatch):
-    """Also past the text's end, where its last token is drafted again."""
-    monkeypatch.setattr(sps_drafter, "PREFILL_CHUNK", chunk)
-    drafter, text = toys.sps_drafter(), torch.tensor([*PROMPT, 7, 7, 30, 2, 40, 9, 1, 5])[:14]
-    at_once = drafter.log_q_at(text, torch.empty(0), torch.tensor(anchors))
-    one_by_one = Drafter.log_q_at(drafter, text, torch.empty(14, 0), torch.tensor(anchors))
-    assert at_once.shape == (len(anchors), 5, 48)
-    torch.testing.assert_close(at_once, one_by_one)
 
 
 def test_a_cache_that_is_too_small_grows():

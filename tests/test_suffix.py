@@ -213,15 +213,6 @@ def test_q_is_that_of_the_text_before_the_tokens_that_were_accepted(
     assert session.log_q([text[-1], *path]).tolist() == before.tolist()
 
 
-def test_two_tokens_that_followed_as_often_stay_alike_when_one_is_accepted():
-    drafter = toys.suffix_drafter(min_token_prob=0.0, max_spec_factor=2)
-    drafter.extend([1, 5, 2, 1, 6, 3], None)
-    session = drafter.begin(1, 1)
-    assert session.log_q([1])[0].exp()[[5, 6]].tolist() == [0.5, 0.5]
-    drafter.extend([1, 5], None)
-    assert session.log_q([1])[0].exp()[[5, 6]].tolist() == [0.5, 0.5]
-
-
 @pytest.mark.parametrize("method", ["pld", "ngram-mod", "lookahead"])
 def test_q_of_other_lookups_does_not_follow_the_text_either(method):
     facts = SimpleNamespace(vocabulary=toys.VOCABULARY, stop_ids=frozenset())

@@ -12,11 +12,11 @@ from core.drafting.best import top
 from core.drafting.builders import best_first
 from core.drafting.session import WrappedSession
 from core.methods.treeflash import BEHIND, TreeFlashOptions
-from core.methods.treeflash.drafter import Conditioner, TreeFlashDrafter, TreeFlashSession
+from core.methods.treeflash.drafter import TreeFlashDrafter, TreeFlashSession
 from core.methods.treeflash.model import ArApproximation, PairLinear, initial_model
 from core.rounds.draft import MARGINAL
-from tests import toys
-from tests.drafter_reference import assert_close, listed, norm, numbers, residual_rows
+from tests import slow_methods, toys
+from tests.drafter_reference import assert_close, listed, numbers
 from tests.pretend_gpu import HERE, gpu
 from tests.timing import amount, usually
 from tests.toys import PROMPT, run, tree
@@ -25,38 +25,6 @@ VOCABULARY = toys.VOCABULARY
 
 
 # ── the method, one pair at a time ───────────────────────────────────────────────────────────────
-
-
-def slow_rows(drafter, features, root):
-    """The backbone's residual stream at the L drafted depths, from the whole context."""
-    config = drafter.model.config
-    embedding = toys.model().get_input_embeddings().weight
-    block = embedding[[root] + [config.mask_token_id] * (config.block_size - 1)]
-    return residual_rows(config, drafter.model.state_dict(), features, block)[1:]
-
-
-def slow_q(drafter, h, before=None, temperature=1.0):
-    """log q [V] from one residual row, or log q′ given the token before it, in float64.
-
-    h′ = h + d(silu(g)·u), [u, g] = ug([norm(embedding, ε = 1e-6) ; final norm of h]).
-    """
-    owner, config = toys.model(), drafter.model.config
-    w, final = whole_state(drafter), drafter.model.norm.weight
-    normed = norm(h, final, config.rms_norm_eps)
-    if before is not None:
-        embedded = owner.get_input_embeddings().weight[before]
-        embedded = norm(embedded, w["norm.weight"], 1e-6)
-        both = w["ug.weight"] @ torch.cat([embedded, normed]) + w["ug.bias"]
-        half = len(both) // 2
-        u, g = both[:half], both[half:]
-        changed = h + w["d.weight"] @ (g * g.sigmoid() * u)
-        normed = norm(changed, final, config.rms_norm_eps)
-    logits = owner.get_output_embeddings().weight @ normed
-    return (logits / temperature).log_softmax(-1)
-
-
-def whole_state(drafter):
-    return drafter.conditioner.model.ar_approximation.state_dict()
 
 
 def a_session(width=16, changes=None, **options):
@@ -76,7 +44,7 @@ def a_session(width=16, changes=None, **options):
     return SimpleNamespace(
         drafter=drafter,
         session=session,
-        h=slow_rows(drafter, features, 7),
+        h=slow_methods.treeflash_rows(drafter, features, 7),
         temperature=options.get("temperature", 1.0),
         count=min(options.get("candidates", 16), VOCABULARY),
         siblings=min(options.get("siblings", 16), VOCABULARY),
@@ -88,7 +56,9 @@ def slow_after(a, state):
     state 1 + (d − 1)·M + m stands after the m-th best token of depth d."""
     depth, place = (0, None) if state == 0 else (1 + (state - 1) // a.count, (state - 1) % a.count)
     before = 7 if place is None else int(listed(a.session).ids[depth - 1, place])
-    plain, conditioned = (slow_q(a.drafter, a.h[depth], b, a.temperature) for b in (None, before))
+    plain, conditioned = (
+        slow_methods.treeflash(a.drafter, a.h[depth], b, a.temperature) for b in (None, before)
+    )
     return SimpleNamespace(depth=depth, before=before, q=plain, conditioned=conditioned)
 
 
@@ -143,30 +113,6 @@ def test_whatever_is_asked_in_whatever_order_the_lists_are_the_formulas(options,
         unknown -= set(answered)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
-@pytest.mark.parametrize(("width", "length"), [(1, 16), (20, 20), (1024, 48)])
-def test_the_lists_by_depth_are_dflashs(temperature, width, length):
-    a = a_session(width, temperature=temperature)
-    lists = listed(a.session)
-    assert lists.ids.shape == lists.log_q.shape == (7, length) and not a.session.factorised
-    for depth, h in enumerate(a.h):
-        best = slow_q(a.drafter, h, None, temperature).topk(length)
-        assert lists.ids[depth].tolist() == best.indices.tolist()
-        assert_close(lists.log_q[depth], best.values, 2e-5)
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_q_along_a_path_is_the_formula_whatever_its_tokens(temperature):
-    """Also of tokens that are not candidates; and without any state expanded."""
-    a = a_session(candidates=2, temperature=temperature)
-    a.drafter.conditioner.model.requires_grad_(True)  # as a loaded one does
-    for path in ([7], [7, 3, 3], [7, 40, 0, 47, 21, 5, 9]):
-        along = a.session.log_q(path)
-        assert along.shape == (len(path), VOCABULARY) and not along.requires_grad
-        for row, h, before in zip(along, a.h, path, strict=False):
-            assert_close(row, slow_q(a.drafter, h, before, temperature), 2e-5)
-
-
 # ── few answers on a CPU, one elsewhere ──────────────────────────────────────────────────────────
 
 
@@ -213,26 +159,6 @@ def test_elsewhere_one_answer_holds_every_state(monkeypatch):
     check_lists(a, children)
 
 
-def test_every_drafted_nodes_numbers_are_the_formulas():
-    a = a_session(40)
-    draft = best_first(a.session, [7], 40)
-    outside = 0
-    for row in range(1, len(draft)):
-        depth, parent = int(draft.depths[row]), int(draft.parents[row])
-        token, before = int(draft.tokens[row]), int(draft.tokens[parent])
-        q, plain = (slow_q(a.drafter, a.h[depth - 1], b) for b in (before, None))
-        assert draft.log_q[row] == pytest.approx(float(q[token]), abs=2e-5)
-        assert draft.ranks[row] == 1 + int((q > q[token]).sum())
-        assert draft.notes[MARGINAL][row] == pytest.approx(float(plain[token]), abs=2e-5)
-        if depth == 1:
-            assert np.isnan(draft.notes[BEHIND][row])
-        else:
-            candidate = int(draft.notes[BEHIND][row]) - 1
-            assert listed(a.session).ids[depth - 2, candidate] == before
-        outside += token not in listed(a.session).ids[depth - 1, :16]
-    assert outside > 0, "some leaves must fall outside the candidates"
-
-
 # ── beside DDTree ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -258,14 +184,6 @@ def test_a_zero_head_drafts_ddtrees_trees_round_by_round(budget, sampling):
         assert_close(one.probe.coverage, two.probe.coverage)
 
 
-def test_a_head_that_is_not_zero_drafts_other_trees():
-    ours = run(tree(toys.treeflash_drafter()), 20, budget=16).rounds[0].draft
-    theirs = run(tree(toys.dflash_drafter()), 20, budget=16).rounds[0].draft
-    assert set(ours.tokens.tolist()) != set(theirs.tokens.tolist())
-    assert ours.notes.keys() == {MARGINAL, BEHIND} and not ours.proposal.factorised_lists
-    assert not theirs.notes and theirs.proposal.factorised_lists
-
-
 def test_the_initial_model_is_its_backbone():
     backbone = toys.dflash_model(3)
     made = initial_model(backbone)
@@ -288,29 +206,15 @@ def test_the_probe_compares_q_given_the_accepted_path(candidates):
     text, several = PROMPT + found.tokens, 0
     for record, scene in list(zip(found.rounds, seen, strict=True))[:20]:
         whole = toys.full_forward(text[: record.position])
-        h = slow_rows(drafter, whole.features, text[record.position])
+        h = slow_methods.treeflash_rows(drafter, whole.features, text[record.position])
         path = record.draft.tokens[list(record.verdict.path)].tolist()
         for depth in range(min(len(path), 7)):
-            q = slow_q(drafter, h[depth], path[depth]).exp()
+            q = slow_methods.treeflash(drafter, h[depth], path[depth]).exp()
             p = scene.logits[record.verdict.path[depth]].softmax(-1)
             assert_close(record.probe.tvd[depth], (p - q).abs().sum() / 2, 1e-4)
             assert_close(record.probe.coverage[depth], p[q.topk(16).indices].cumsum(0), 1e-4)
         several += len(path) > 1
     assert several > 2, "paths of length 0 prove little"
-
-
-def test_the_conditioner_alone_says_what_the_drafter_says():
-    """As simulations call it: embeddings and head as functions, any residual rows."""
-    a, owner = a_session(), toys.model()
-    conditioner = Conditioner(
-        a.drafter.conditioner.model,
-        lambda ids: owner.get_input_embeddings().weight[ids],
-        lambda rows: rows @ owner.get_output_embeddings().weight.T,
-    )
-    session = TreeFlashSession(conditioner, a.h, 7, 16)
-    children = session.expand(np.arange(session.state_count, dtype=np.int32))
-    np.testing.assert_array_equal(listed(session).ids, listed(a.session).ids)
-    check_lists(a, children)
 
 
 @pytest.mark.parametrize(("size", "count"), [(64, 5), (640, 4), (6400, 16), (1000, 16), (64, 99)])

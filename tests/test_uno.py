@@ -11,9 +11,7 @@ from analysis.drafters.trials import Subject
 from core.errors import UserError
 from core.methods.loading import checkpoint_config
 from core.methods.registry import runnable, shipped
-from core.methods.sps import drafter as language_models
 from core.methods.uno import UnoOptions
-from core.methods.uno import drafter as at_work
 from core.methods.uno.drafter import UnoDrafter
 from core.methods.uno.model import (
     FORM,
@@ -26,27 +24,6 @@ from tests.toys_on_disk import write_peft
 
 TEXT = [5, 17, 3, 44, 9, 28, 3, 11]
 ROOT = 30
-
-
-@pytest.mark.parametrize("family", ["llama", "mistral"])  # full attention, a window of 6
-@pytest.mark.parametrize("chunk", [3, 1024])
-@pytest.mark.parametrize(("causal", "masks"), [(True, 0), (True, 9), (False, 0), (False, 7)])
-@torch.inference_mode()
-def test_q_is_that_of_a_forward_written_out(causal, masks, chunk, family, monkeypatch):
-    for module in (at_work, language_models):
-        monkeypatch.setattr(module, "PREFILL_CHUNK", chunk)
-    drafter = toys.uno_drafter(causal, masks, family=family)
-    drafter.reset(64)
-    for known, text in ((0, TEXT[:5]), (5, TEXT)):  # the second round knows the first's text
-        drafter.extend(text[known:], None)
-        session = drafter.begin(ROOT, 8)
-        found, wanted = session.log_q([0] * 5), slow_methods.uno(drafter, text, ROOT, family=family)
-        torch.testing.assert_close(
-            found.double(), wanted, atol=2e-6, rtol=1e-5
-        )  # logits are float32
-        p = toys.reference(family)(torch.tensor([[*text, ROOT]])).logits[0, -1].log_softmax(-1)
-        torch.testing.assert_close(found[0].double(), p, atol=2e-6, rtol=1e-5)  # the target's own
-        assert len(text) == drafter.cache.length, "guesses and root are dropped"
 
 
 @torch.inference_mode()

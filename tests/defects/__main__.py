@@ -43,13 +43,14 @@ class Defect:
     new: str
 
     def planted(self, source: str) -> str | None:
-        """The source with it; None where it does not apply or leaves no Python."""
+        """The source with it; None where it does not apply, or leaves no Python in a module."""
         pattern = r"\s+".join(map(re.escape, self.old.split()))
         changed, count = re.subn(pattern, lambda _: self.new, source)
         if count != 1 or changed == source:
             return None
         try:
-            compile(changed, self.file, "exec")
+            if self.file.endswith(".py"):
+                compile(changed, self.file, "exec")
         except SyntaxError:
             return None
         return changed
@@ -101,8 +102,10 @@ class Scratch:
         os.utime(self._folder / name, (self._writes, self._writes))
 
     def _failing(self, tests: tuple[str, ...], compiled: bool = False) -> str | None:
-        """The first test that fails. ``compiled``: numba's cache does not see a change in what a
-        function calls, so it has an empty one."""
+        """The first test that fails; those of scripts are run by Node. ``compiled``: numba's cache
+        does not see a change in what a function calls, so it has an empty one."""
+        if tests[0].endswith(".js"):
+            return _failing_script(self._folder, tests)
         with TemporaryDirectory() as fresh, TemporaryFile("w+") as output:
             sys.stdout.flush()
             gc.freeze()  # or the child copies all that is imported when it looks for garbage
@@ -121,6 +124,20 @@ class Scratch:
         if found is None:
             sys.exit(f"{' '.join(tests)} cannot be run:\n{said}")
         return found[1]
+
+
+def _failing_script(folder: Path, tests: Sequence[str]) -> str | None:
+    command = [Path(sys.executable).with_name("node"), "--test", "--test-reporter=spec", *tests]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TOO_LONG)
+    except subprocess.TimeoutExpired:
+        return f"more than {TOO_LONG} s"
+    if done.returncode == 0:
+        return None
+    found = re.search(r"^✖ (.+) \([\d.]+ms\)$", done.stdout, re.MULTILINE)
+    if found is None or found[1] in tests:  # a script that cannot be read
+        sys.exit(f"{' '.join(tests)} cannot be run:\n{done.stdout}")
+    return found[1]
 
 
 def _run_tests(folder: Path, tests: Sequence[str], output: int) -> NoReturn:

@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { choicesOf, rowsOf } from "../../app/web/results/rows.js";
+import { OpenedFile } from "../../app/web/results/opened.js";
+import { aboutOf, choicesOf, rowsOf } from "../../app/web/results/rows.js";
 import { named } from "../../app/web/results/scatter.js";
 import { Results } from "../../app/web/results/view.js";
 import { sorted } from "../../app/web/sorting.js";
 import { Turns } from "../../app/web/turns.js";
+import { wordsOf } from "./page.js";
 
 const row = (method, budget, temperature = 0, source = "all") => ({
   method,
@@ -28,6 +30,9 @@ test("in a table of few methods every budget that was measured can be chosen", (
   const tree = [row("ddtree", 16), { ...row("ddtree", 64), own: true }],
     few = [row("ar", 1), ...tree, row("pld", 10)];
   assert.deepEqual(choicesOf(few).budget, [16, 64]);
+  const sizes = { pld: [1, 8, 16], ddtree: [1, 8, 16], dart: [1, 16, 64] };
+  const three = Object.entries(sizes).flatMap(([name, all]) => all.map((size) => row(name, size)));
+  assert.deepEqual(choicesOf(three).budget, [16]); // two have 8, and one token is no tree
   const other = [row("eagle3", 16), row("eagle3", 64), { ...row("eagle3", 59), own: true }];
   assert.deepEqual(choicesOf([...few, ...other]).budget, [16, 64, "own"]);
   assert.deepEqual(choicesOf([row("ar", 1), row("ddtree", 64)]).budget, [64]);
@@ -42,6 +47,7 @@ test("methods with a budget of their own are in the table at every budget", () =
     );
   }
   assert.equal(rowsOf(ROWS, { temperature: 1, source: "code", budget: 64 })[0].size, "own");
+  assert.deepEqual(rowsOf(ROWS, { temperature: 1, source: "all", budget: 16 }), []);
 });
 
 test("the methods' own budgets are a choice where they are others", () => {
@@ -64,6 +70,107 @@ test("rows without a number come last, whichever way", () => {
     names = (down) => sorted(rows, (each) => each.n, down).map((each) => each.n);
   assert.deepEqual(names(true), [3, 2, null]);
   assert.deepEqual(names(false), [2, 3, null]);
+});
+
+const MEASURED = {
+  ...{ budget: 16, temperature: 0, source: "all", own: false, ran: true, knows: "text" },
+  ...{ tau: 2, low: 1.5, high: 2.5, speed: 1.25, tvd: [0.25, 0.5], coverage: [0.75] },
+  ...{ draft_ms: 3, round_ms: 30, forward_ms: 20, generate: 1.5, texts: 24, timed: 10, same: 9 },
+};
+const PLAIN = {
+  ...MEASURED,
+  budget: 1,
+  own: true,
+  knows: "",
+  tau: 1,
+  low: null,
+  high: null,
+  speed: 1,
+};
+const NO_DEPTH = "  \u2007\u2008\u2007\u2007";
+const TABLE = {
+  rows: [
+    { ...MEASURED, method: "dart", title: "DART" },
+    { ...MEASURED, method: "dart", title: "DART", budget: 64, tau: 4, low: 3, high: 5, speed: 2 },
+    { ...MEASURED, method: "eagle3", title: "EAGLE-3", budget: 59, own: true, tau: 3, high: 3.5 },
+    { ...PLAIN, method: "ar", title: "Plain" },
+    { ...MEASURED, method: "mtp", title: "MTP", budget: 64, ran: false, tau: 2, speed: null },
+  ],
+  ...{ model: "small", max_new_tokens: 64, hardware: "two cores", threads: 2 },
+};
+/** A table on the page, chosen and ordered as an address may say. */
+function shownOf(rows, state = {}) {
+  const view = Object.assign(Object.create(Results.prototype), { chosen: {}, _place: () => {} });
+  view._make({ ...TABLE, rows }, "mine.json");
+  view._show(state);
+  return { view, rows: wordsOf(view.table) };
+}
+
+test("each number stands under its heading, and a row says which budget is its own", () => {
+  const { view, rows } = shownOf(TABLE.rows);
+  assert.deepEqual(rows[0].slice(0, 5), [
+    "DARTq depends on the text, in 24 real runs",
+    "4.00",
+    "2.00×",
+    `0.25  0.50${NO_DEPTH.repeat(3)}`,
+    `0.75${NO_DEPTH.repeat(4)}`,
+  ]);
+  assert.deepEqual(rows[0].slice(5), ["3.0", "1.50×", "1.50×", "9 of 10"]);
+  const ran = shownOf(TABLE.rows.filter((each) => each.ran)).rows;
+  assert.ok(!ran.some(([title]) => title.includes("real runs"))); // where all did
+  assert.match(rows[1][0], /^EAGLE-3B = 59, q depends/);
+  assert.equal(rows[2][0], "Plainno drafter, in 24 real runs");
+  assert.match(view.untimed.textContent, /^not timed: MTP$/);
+  assert.equal(view.setting.textContent, "greedy (T = 0) · all prompts · budget 64");
+  const marks = view.table.of("ds-tau").map((each) =>
+    each
+      .all()
+      .slice(2)
+      .map(({ style }) => style),
+  );
+  assert.deepEqual(marks[0], [{ width: "80%" }, { left: "60%", width: "40%" }]);
+  assert.deepEqual(marks[2], [{ width: "20%" }, { left: "20%", width: "0%" }]);
+});
+
+test("columns sort by what they hold: the best first, and what is not known last", () => {
+  const numbers = [
+    { title: "a", tau: 1, speed: 2, tvd: [0.3, 0.1], round_ms: 10, same: 2, timed: 4 },
+    { title: "b", tau: 3, speed: 1, tvd: [0.1, 0.3], round_ms: 30, same: 1, timed: 1 },
+    { title: "c", tau: 2, speed: 3, tvd: [], round_ms: 20, forward_ms: 0, same: 0, timed: 0 },
+  ];
+  const rows = numbers.map((each) => ({ ...MEASURED, ...each, method: each.title, knows: "" })),
+    order = (sort) =>
+      shownOf(rows, { sort })
+        .rows.map(([title]) => title[0])
+        .join("");
+  const found = ["tau", "speed", "tvd", "round", "same", "no such column"].map(order);
+  assert.deepEqual(found, ["bca", "cab", "bac", "abc", "bac", "cab"]);
+  assert.equal(shownOf(rows, { sort: "tau" }).view._state().sort, "tau");
+});
+
+test("a picture's dots stand higher the faster and further right the more tokens", () => {
+  const { view } = shownOf(TABLE.rows),
+    [svg] = view.picture.children,
+    dots = svg.of("dot").map((dot) => {
+      const { cx, cy } = dot.all("circle")[0].attributes,
+        [, from] = dot.of("whisker")[0].attributes.d.match(/^M([\d.]+)/);
+      return { look: dot.className, x: Number(cx), y: Number(cy), from: Number(from) };
+    }),
+    [dart, eagle, plain] = dots;
+  assert.deepEqual(
+    dots.map(({ look }) => look),
+    ["dot faster", "dot faster", "dot "],
+  );
+  assert.ok(dart.x > eagle.x && eagle.x > plain.x && dart.y < eagle.y && eagle.y < plain.y);
+  assert.ok(dart.from < dart.x && plain.from === plain.x && plain.x < 60); // τ = 1 at the axis
+  assert.equal(Number(svg.of("plain")[0].attributes.d.split(/[ H]/)[1]), plain.y);
+  assert.match(svg.attributes["aria-label"], /of 3 methods; the fastest is DART, at 2.00×/);
+});
+
+test("it is said of how many prompts the numbers are, and whether they were run", () => {
+  assert.match(aboutOf(TABLE), /of 24 prompts, from the target's own texts; times of 10, on one/);
+  const rows = [{ ...MEASURED, texts: 7, timed: 3 }, MEASURED];
+  assert.match(aboutOf({ ...TABLE, rows }), /of 24 prompts, in real runs; times of 10, on one/);
 });
 
 /** Results without a page; `shown`: what it makes and opens. */
@@ -137,4 +244,16 @@ test("a name keeps away from other words of the picture", () => {
   assert.ok(named([point], { wide: 360 })[0].name.left >= 140);
   const { name } = named([point], { wide: 360 }, [words])[0];
   assert.ok(name.right <= words.left || name.bottom <= words.top || name.top >= words.bottom);
+});
+
+test("columns of words and the code within a sentence look like that", () => {
+  const opened = new OpenedFile({}),
+    table = { title: "Sums", heads: ["name", "sort", "n"], words: [1], rows: [["a", "b", "3"]] };
+  opened.show("a.log", { about: "`report` says more", sheets: [table], lines: ["see `docs`"] });
+  const words = (name) => opened.element.all(name).map((each) => each.textContent);
+  assert.deepEqual([words("code"), words("tbody")], [["report", "docs"], ["ab3"]]);
+  assert.deepEqual(
+    opened.element.of("ds-words").map((each) => each.textContent),
+    ["sort", "b"],
+  );
 });

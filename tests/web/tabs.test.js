@@ -6,7 +6,6 @@ import { takesKey } from "../../app/web/keys.js";
 import { actOf } from "../../app/web/learn/keys.js";
 import { placesFor, stateAt } from "../../app/web/learn/knobs.js";
 import { gigabytes } from "../../app/web/learn/lanes.js";
-import { cameOf, roundAt } from "../../app/web/whatif/draft.js";
 
 const step = (position, token) => ({
   count: 1,
@@ -94,13 +93,6 @@ test("a player stays within what there is, and goes on only while more may come"
   assert.equal(player.place, 0);
   player.live();
   assert.deepEqual([player.place, player.follow], [2, true]);
-});
-
-test("the lengths of rounds say how each token came", () => {
-  assert.deepEqual(cameOf([3, 1]), ["prefill", "accepted", "accepted", "bonus", "bonus"]);
-  assert.deepEqual(roundAt([0, 3, 4], 3), [3, 4]);
-  assert.deepEqual(roundAt([0, 3, 4], 9), [4, Infinity]);
-  assert.deepEqual(roundAt([], 2), [0, Infinity]);
 });
 
 test("clickers, digits and letters move through the course", () => {

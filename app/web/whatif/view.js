@@ -27,7 +27,7 @@ export function mount(page) {
   new WhatIf(page.element, source, (route, file) => sent(page, route, file));
 }
 
-class WhatIf {
+export class WhatIf {
   /** send(route, file): what a route of the server makes of a file. */
   constructor(element, source, send) {
     Object.assign(this, { source, send, place: 0 });
