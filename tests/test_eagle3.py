@@ -28,7 +28,6 @@ from core.train.options import FitSettings
 from tests import slow_methods, toys
 from tests.drafter_reference import (
     IDS,
-    assert_close,
     numbers,
 )
 from tests.toys_on_disk import write_checkpoint
@@ -376,18 +375,6 @@ def test_the_loss_is_that_of_chains_drafted_one_by_one(tmp_path, shards, monkeyp
             total += 0.8**depth * float((p * (p.log() - log_q[ids[inside]])).sum())
             weights += 0.8**depth
     assert weights > 3 and loss == pytest.approx(total / weights, rel=2e-3)
-
-
-@pytest.mark.parametrize("layers", [1, 2])
-def test_anchors_of_one_text_do_not_see_each_other(layers):
-    student = toys.eagle_drafter(num_hidden_layers=layers).model.requires_grad_(False)
-    found, embed = training_document(), toys.model().get_input_embeddings()
-    features = numbers(3, 26, 96)
-    tokens = found.tokens.long()
-    together = student.rows_at(embed, tokens, features, torch.tensor([4, 5, 9, 20]), 6)
-    for place, anchor in enumerate((4, 5, 9, 20)):
-        alone = student.rows_at(embed, tokens, features, torch.tensor([anchor]), 6)
-        assert_close(alone[0], together[place], 1e-9)
 
 
 def test_a_killed_training_goes_on_with_its_own_draft_vocabulary(tmp_path, shards):

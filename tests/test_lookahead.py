@@ -14,8 +14,6 @@ from core.decoding.request import Settings
 from core.drafting.builders import Chain, SampledChain, best_first
 from core.errors import UserError
 from core.methods.lookahead import NEWEST, SHARED, GramPool, PoolSession
-from core.models.tree_mask import ancestor_mask
-from core.rounds.draft import Draft
 from core.rounds.round import SIDE
 from core.traces.writer import round_to_json
 from core.verification.rules import SpeculativeSampling
@@ -74,26 +72,6 @@ def test_window_and_pool_are_those_of_a_slow_simulation(sizes, sampling):
             )
             pool[key].append(gram)
         text += record.committed
-
-
-def test_the_windows_rows_see_what_they_should_and_stand_where_they_should():
-    n, w = 5, 7
-    drafter = toys.lookahead_drafter()
-    drafter.extend(list(PROMPT), None)
-    drafter.begin(9, 28)
-    draft = drafter.beside(Draft.chain([9, 1, 2]))
-    seen, own = ancestor_mask(draft), 3
-    row_of = {(0, 0): 0}
-    for at in range(1, (n - 1) * w):
-        row_of[divmod(at, w)] = own + at - 1
-    assert len(draft) == own + (n - 1) * w - 1 == own + drafter.side_rows and draft.nodes == 2
-    for (r, c), row in row_of.items():
-        assert draft.tokens[row] == (9 if row == 0 else drafter.window[r, c])
-        assert draft.depths[row] == r + c
-        expected = {row_of[0, column] for column in range(c + 1)}
-        expected |= {row_of[above, c] for above in range(1, r + 1)}
-        assert set(np.flatnonzero(seen[row])) == expected
-    assert not seen[1:3, 3:].any(), "guesses never see the window"
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=60), st.integers(1, 4))

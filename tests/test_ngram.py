@@ -109,13 +109,6 @@ def test_large_counts_are_exact(tmp_path, vocabulary, beyond):
     assert counts.tolist() == [times - 2, 0]
 
 
-def test_pruning_drops_rare_trigrams_and_keeps_their_contexts_counts(tmp_path):
-    store = build_store(TEXT, tmp_path / "a.safetensors", 10, BuildOptions(min_count=2))
-    assert grams(store) == count_grams(TEXT, 2)
-    assert grams(store)[1, 2] == 4 and (1, 2, 3) in grams(store) and (2, 3, 1) not in grams(store)
-    assert store.metadata["min_count"] == "2"
-
-
 def test_a_store_is_small_and_has_its_metadata(tmp_path):
     rng = np.random.default_rng(0)
     path = tmp_path / "a.safetensors"
@@ -237,18 +230,6 @@ def same_each(store, counted, contexts, tokens):
                 expected = [counted[(*context, token)], counted[context], len(context)]
             assert out[:, k].tolist() == expected
     return True
-
-
-def test_probabilities_are_undiscounted(tmp_path):
-    store = build_store(TEXT, tmp_path / "a.safetensors", 10)
-    tokens = np.array([3, 1, 9, 77])
-    assert probabilities(store, [1, 2], tokens) == [2 / 4, 0, 0, 0]  # two end a document
-    assert probabilities(store, [7, 7, 1, 2], tokens) == [2 / 4, 0, 0, 0]
-    assert probabilities(store, [7, 9], tokens) == [0, 0, 3 / 5, 0]  # (7, 9) is unknown
-    assert probabilities(store, [9], tokens) == [0, 0, 3 / 5, 0]
-    for context in ([], [7], [77], [-1, -1]):
-        assert probabilities(store, context, tokens) == [0] * 4
-    assert probabilities(store, [1], np.array([], int)) == []
 
 
 def test_the_empty_store(tmp_path):

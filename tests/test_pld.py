@@ -12,7 +12,7 @@ from transformers.generation.candidate_generator import PromptLookupCandidateGen
 from analysis.measures.probe import observe
 from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, SampledChain
-from core.methods.pld import MATCHED, PLACE, PldOptions, lookup
+from core.methods.pld import MATCHED, PLACE
 from core.rounds.causes import Cause
 from core.traces.writer import round_to_json
 from core.verification.rules import SpeculativeSampling
@@ -60,14 +60,6 @@ def test_it_copies_what_transformers_copies(text, longest, count):
 def test_it_copies_what_vllm_copies_as_far_as_a_stop_token(text, longest, count):
     expected = list(takewhile(lambda token: token != 2, looked_up(text, 1, longest, count, 1000)))
     assert drafted(text, longest=longest, copied=count, whole=False) == expected
-
-
-def test_the_first_match_of_the_longest_run_is_copied():
-    text = [7, 8, 1, 2, 3, 4, 9, 1, 2, 5, 6, 0, 0, 9, 1, 2]
-    assert lookup(text, PldOptions(3, 4)) == (9, 13, 3)  # 9 1 2, though 1 2 stands before it
-    assert lookup(text, PldOptions(2, 4)) == (4, 8, 2)
-    assert lookup([1, 2, 1, 2], PldOptions(3, 4)) == (0, 0, 0)  # fewer than 4 tokens follow
-    assert lookup([1, 2, 1, 2], PldOptions(3, 4, whole=False)) == (2, 4, 2)
 
 
 @pytest.mark.parametrize("whole", [True, False])

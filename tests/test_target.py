@@ -6,8 +6,6 @@ import torch
 
 from core.errors import UserError
 from core.models import target as target_module
-from core.models.cache import mask_value
-from core.rounds.draft import Draft
 from tests import toys
 
 CONTEXT = [5, 17, 3, 44, 9, 28, 3, 11, 40, 2]
@@ -42,25 +40,6 @@ def test_each_nodes_logits_equal_its_path_decoded_as_a_chain(family, seed):
         torch.testing.assert_close(scores.features[row], alone.features[-1], **CLOSE)
 
 
-def test_siblings_with_equal_tokens_score_alike(family):
-    """Two equal children of the root have one position; consecutive positions would differ."""
-    where = prefilled(family)
-    draft = toys.draft_of([-1, 0, 0, 0, 1, 3], [4, 7, 9, 7, 2, 2])
-    logits = where.score(draft).logits
-    torch.testing.assert_close(logits[1], logits[3], **CLOSE)
-    torch.testing.assert_close(logits[4], logits[5], **CLOSE)
-    assert (logits[1] - logits[2]).abs().max() > 0.01
-
-
-def test_prefill_gives_the_last_logits_and_every_feature(family):
-    where = toys.target(family)
-    scores, alone = where.prefill(CONTEXT, 10), toys.full_forward(CONTEXT, family)
-    assert scores.logits.shape == (1, toys.VOCABULARY)
-    torch.testing.assert_close(scores.logits[0], alone.logits[-1], **CLOSE)
-    torch.testing.assert_close(scores.features, alone.features, **CLOSE)
-    check_cache(where, CONTEXT, family)
-
-
 def test_layer_minus_one_is_what_enters_the_first_layer(family):
     where, layers = toys.target(family, (-1, 2)), (-1, 2)
     table = toys.model(family).get_input_embeddings().weight
@@ -84,38 +63,6 @@ def test_prefill_in_chunks_equals_prefill_at_once(family, length, monkeypatch):
     check_cache(where, text, family)
 
 
-def test_a_prompt_longer_than_the_real_chunk(family):
-    text = [
-        (11 * i + i * i // 3) % toys.VOCABULARY for i in range(target_module.PREFILL_CHUNK + 40)
-    ]
-    where, alone = toys.target(family), toys.full_forward(text, family)
-    scores = where.prefill(text, 40)
-    assert where.forwards == 2
-    torch.testing.assert_close(scores.logits[0], alone.logits[-1], **CLOSE)
-    draft = toys.random_draft(1, 20)
-    last = text + draft.tokens[list(draft.path(19))].tolist()
-    expected = toys.full_forward(last, family).logits[-1]
-    torch.testing.assert_close(where.score(draft).logits[19], expected, **CLOSE)
-
-
-@pytest.mark.parametrize(
-    "path", [(0,), (0, 1), (0, 2, 3), (0, 2, 6), (0, 2, 6, 7), (0, 5), (0, 1, 4, 8, 9)]
-)
-def test_after_a_commit_cache_and_next_logits_equal_a_fresh_prefill(family, path):
-    #                   0   1  2  3  4  5  6  7  8  9
-    draft = toys.draft_of([-1, 0, 0, 2, 1, 0, 2, 6, 4, 8], [4, 7, 9, 7, 2, 30, 31, 32, 33, 34])
-    where = prefilled(family)
-    where.score(draft)
-    index = where.commit(toys.verdict_of(draft, path))
-    assert index.tolist() == list(path)
-    text = CONTEXT + draft.tokens[list(path)].tolist()
-    check_cache(where, text, family)
-    following = where.score(Draft.root_only(13)).logits[0]
-    torch.testing.assert_close(
-        following, toys.full_forward([*text, 13], family).logits[-1], **CLOSE
-    )
-
-
 def test_many_random_commits_keep_the_cache_a_fresh_prefill(family):
     rng = np.random.default_rng(4)
     where, text = prefilled(family, reserve=400), list(CONTEXT)
@@ -129,35 +76,6 @@ def test_many_random_commits_keep_the_cache_a_fresh_prefill(family):
         where.commit(toys.verdict_of(draft, path))
         text = row_text
         check_cache(where, text, family)
-
-
-def test_masking_the_first_key_changes_every_row(family):
-    """The mask reaches the attention, and the context's first token is really read."""
-    where, draft = prefilled(family), toys.random_draft(0)
-    before = where.score(draft).logits
-
-    def hide_first(_, args, kwargs):
-        kwargs["attention_mask"][..., 0] = mask_value(torch.float64)
-        return args, kwargs
-
-    hook = where.model.register_forward_pre_hook(hide_first, with_kwargs=True)
-    try:
-        after = where.score(draft).logits
-    finally:
-        hook.remove()
-    assert (after - before).abs().amax(-1).min() > 1e-4
-
-
-def test_hiding_an_ancestor_changes_its_descendants_only(family, monkeypatch):
-    where, draft = prefilled(family), toys.random_draft(2)
-    before = where.score(draft).logits
-    victim = next(row for row in range(1, 40) if draft.children[row])
-    allowed = target_module.ancestor_mask(draft)
-    below = [row for row in range(40) if allowed[row, victim] and row != victim]
-    allowed[below, victim] = False
-    monkeypatch.setattr(target_module, "ancestor_mask", lambda _: allowed)
-    moved = (where.score(draft).logits - before).abs().amax(-1) > 1e-9
-    assert moved.nonzero().flatten().tolist() == below
 
 
 def test_a_chain_as_a_tree_is_byte_identical_to_a_causal_pass(family, monkeypatch):
@@ -199,14 +117,6 @@ def test_features_are_optional(family):
     where = toys.target(family, layers=())
     scores = where.prefill(CONTEXT, 4)
     assert scores.features.shape == (len(CONTEXT), 0)
-
-
-def test_every_forward_is_counted(family):
-    where = prefilled(family)
-    assert where.forwards == 1
-    where.score(toys.random_draft(0))
-    where.score(Draft.root_only(1))
-    assert where.forwards == 3
 
 
 def test_a_run_leaves_no_attribute_hook_or_gradient_on_the_model(family):

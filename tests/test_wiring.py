@@ -860,20 +860,6 @@ def test_notes_say_what_no_mistake_explains():
     assert replace(beside, expected=expected(0.56, 0.49, 0.42, 0.35, 0.3)).notes == ()  # healthy
 
 
-@pytest.mark.parametrize("kind", HEALTHY)
-def test_many_places_at_once_tell_what_a_decoding_tells_one_by_one(kind, monkeypatch):
-    drafter, passage = untaught(kind, monkeypatch), passages()[0]
-    features, tokens = passage.after(tuple(drafter.layers)), passage.tokens
-    anchors = torch.tensor([1, 2, 7, passage.answer + 3, len(tokens) - DEPTH - 1])
-    together = drafter.log_q_at(tokens, features, anchors)
-    for anchor, found in zip(anchors.tolist(), together, strict=True):
-        drafter.reset(len(tokens))
-        drafter.extend(tokens[:anchor].tolist(), features[:anchor])
-        path = tokens[anchor : anchor + drafter.max_depth].tolist()
-        alone = drafter.begin(path[0], 4).log_q(path)
-        torch.testing.assert_close(found.exp(), alone.exp(), atol=1e-4, rtol=1e-3)
-
-
 def expected(*shares):
     """A training report's figures."""
     right = np.array([shares])

@@ -71,6 +71,8 @@ def the_open_form_is_sound(page: Page, axe: Path, prefix: str) -> None:
 def test_axe_finds_no_fault(visit: Open, address: str, axe: Path, name: str):
     page = opened(visit, address, name)
     expect(page.locator("body.dark")).to_have_count(0)
+    menus = page.locator("select:visible")
+    assert "none" not in menus.evaluate_all("all => all.map(x => getComputedStyle(x).appearance)")
     check(page, axe)
     if name in FORMS:
         the_open_form_is_sound(page, axe, FORMS[name])
