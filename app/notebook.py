@@ -13,7 +13,7 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 
-from app.commands.trace.show import pick
+from app.commands.common import pick
 from app.export.offline import offline_page
 from core.errors import UserError
 from core.traces.reader import read_trace

@@ -11,7 +11,7 @@ from core.drafting.session import FactorisedSession
 from core.rounds.causes import Cause
 from core.rounds.draft import Candidates, Proposal
 from core.rounds.round import Probe, Round, Verdict
-from core.verification.simulate import verdict
+from core.verification.walk import verdict
 
 IDS = np.argsort(np.random.default_rng(5).random((6, 40)), axis=1)
 

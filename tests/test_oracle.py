@@ -17,7 +17,7 @@ from core.drafting.session import FactorisedSession
 from core.rounds.draft import Candidates
 from core.rounds.round import Round
 from core.traces.schema import Header, Trace
-from core.verification.simulate import verdict
+from core.verification.walk import verdict
 from tests import toys
 from tests.small_traces import fake_trace, plain_round
 

@@ -137,7 +137,7 @@ def test_noise_forgotten_by_the_cache_comes_back_the_same():
     sampler, logits = TargetSampler(Sampling(1.0, seed=2)), logits_of(1)
     first, again = ([int(sampler.choose(logits, [p])[0]) for p in range(300)] for _ in "ab")
     assert first == again
-    assert sampler._noise.at.cache_info().currsize <= 128
+    assert sampler._noise.cache_info().currsize <= 128
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0), Sampling(0.7, 5, 0.5)])

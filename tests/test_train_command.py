@@ -137,7 +137,9 @@ def test_a_head_and_its_backbone_learn_together_and_ship_together(words, folder,
 
 
 @pytest.mark.parametrize("first", [(), ("--joint",)])
-def test_a_head_alone_does_not_go_on_from_both_nor_both_from_it(words, folder, first, capsys):
+def test_a_head_alone_does_not_go_on_from_both_nor_both_from_it(
+    words, folder, backbone, first, capsys
+):
     out = folder / f"first{len(first)}"
     shutil.copytree(folder / "run" / "shards", out / "shards")
     shutil.copytree(folder / "run" / KIND, out / KIND)

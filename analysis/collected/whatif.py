@@ -1,6 +1,6 @@
 """Rounds of any builder, budget or option simulated on a collected text, without the model.
 
-What a round accepts follows from what is drafted at its root (``core.verification.simulate``), so
+What a round accepts follows from what is drafted at its root (``core.verification.walk``), so
 each position is searched once and remembered. Where a smaller draft is the beginning of a larger
 one (``BuilderInfo.nested``), one search serves every budget: the draft of budget b accepts the rows
 of the accepted path that stand among the first b. Light: numpy and numba, never torch.
@@ -28,7 +28,7 @@ from core.methods.method import BuilderInfo, Method, Options, Value, lazy, made_
 from core.methods.registry import find_method
 from core.rounds.draft import Candidates, Draft
 from core.rounds.round import Round
-from core.verification.simulate import lengths, verdict
+from core.verification.walk import lengths, verdict
 
 NEVER = 1 << 30
 

@@ -25,7 +25,6 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from core.drafting.session import Drafter
-from core.drafting.work import DraftWork
 from core.models.fast_layers import PackedLinear
 from core.models.layer_kinds import ATTENDING, layer_kinds
 from core.models.layers import Attention as DrafterAttention
@@ -205,7 +204,7 @@ class Drafting:
     @staticmethod
     def of(drafter: Drafter | None) -> Drafting | None:
         """From the work a drafter describes (``DraftWork``); None where it describes none."""
-        work: DraftWork | None = getattr(drafter, "work", None)
+        work = None if drafter is None else drafter.work
         if work is None:
             return None
         layers = [m for m in work.network.modules() if isinstance(m, DrafterAttention)]

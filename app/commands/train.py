@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from analysis.numbers import interval, number
 from app.command_line import REQUIRED, CommandOptions, Declared, one_of, option, words
 from app.terminal import ProgressBar
 from core.errors import UserError
@@ -227,15 +228,12 @@ def print_rows(found: Iterable[Row]) -> list[Row]:
     for row in found:
         print(
             f"{row['method']:20} {row['sampling']:7} {row['source']:10} "
-            f"{row['tau']:.3f} {_interval(row['low'], row['high'])}",
+            f"{number(row['tau'], 3)} "
+            + (TOO_FEW if row["low"] is None else interval(row["low"], row["high"])),
             flush=True,
         )
         made.append(row)
     return made
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return TOO_FEW if low is None else f"[{low:.2f}, {high:.2f}]"
 
 
 def report_denoiser(folder: Path, args: Options, texts: Sequence[HeldOutText]) -> list[Row]:

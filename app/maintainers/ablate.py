@@ -22,7 +22,9 @@ from typing import Any
 
 import torch
 
+from analysis.numbers import interval, number
 from app.command_line import REQUIRED, CommandOptions, one_of, option, run, words
+from app.table_texts import FORMS
 from app.terminal import ProgressBar
 from core.decoding.along import Setup
 from core.drafting.builders import Chain, best_first
@@ -214,17 +216,16 @@ def print_table(rows: Sequence[VariantResult], base: VariantResult | None) -> No
     """Print the table as Markdown."""
     sources = sorted({source for row in rows for source in row.sources if source})
     heads = ["variant", "steps", "M parameters", "KL", f"τ {CHAIN}", f"τ {TREE}", *sources]
-    print("| " + " | ".join(heads) + " |\n|" + " --- |" * len(heads))
+    lines = []
     for row in rows:
-        cells = [row.name, str(row.steps), f"{row.parameters / 1e6:.1f}", f"{row.kl:.2f}"]
+        cells = [row.name, str(row.steps), number(row.parameters / 1e6, 1), number(row.kl)]
         for setup in (CHAIN, TREE):
-            cell = f"{row.score.tau(setup):.2f}"
+            cell = number(row.score.tau(setup))
             if base and row is not base:
-                low, high = row.score.gain(base.score, setup)
-                cell += f" [{low:+.2f}, {high:+.2f}]"
+                cell += f" {interval(*row.score.gain(base.score, setup), sign=True)}"
             cells.append(cell)
-        cells += [f"{row.tau_of(source):.2f}" for source in sources]
-        print("| " + " | ".join(cells) + " |")
+        lines.append([*cells, *(number(row.tau_of(source)) for source in sources)])
+    print(FORMS["markdown"](heads, lines, heads[:1]))
 
 
 KINDS = tuple(drafter_trainings())

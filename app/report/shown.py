@@ -206,9 +206,7 @@ def _html_table(grid: TextTable, order: Sequence[str]) -> str:
         + "</tr>"
         for row in grid.rows
     )
-    return (
-        f'<div class="ds-table ds-sheet"><table><thead><tr>{head}</tr></thead>{body}</table></div>'
-    )
+    return f'<div class="ds-table"><table><thead><tr>{head}</tr></thead>{body}</table></div>'
 
 
 def _sign(method: str, order: Sequence[str]) -> str:

@@ -71,9 +71,8 @@ export function readLink(hash) {
   const state = {};
   if (typeof hash !== "string" || hash.length > LONGEST) return state;
   for (const part of hash.replace(/^#/, "").split("&")) {
-    const [name, value, ...rest] = part.split("=");
-    if (rest.length || !Object.hasOwn(LINKED, name) || !LINKED[name].test(value || "")) continue;
-    const said = readValue(name, value);
+    const [name, value = "", ...rest] = part.split("=");
+    const said = rest.length || !Object.hasOwn(LINKED, name) ? null : readValue(name, value);
     if (said !== null) state[name] = said;
   }
   return state;
@@ -109,12 +108,15 @@ function note(view, sentence) {
     window.addEventListener(act, () => [line.remove(), away.abort()], { signal: away.signal });
 }
 
+/** What a part says; null: nothing sound. Mail and chat encode commas, too. */
 function readValue(name, value) {
-  if (WHOLE.includes(name) && /^[0-9]+$/.test(value)) return Number(value);
   try {
-    if (TEXTS.includes(name)) return decodeURIComponent(value);
-    const found = DATA.includes(name) ? JSON.parse(decodeURIComponent(value)) : value;
-    return !DATA.includes(name) || typeof found === "object" ? found : null;
+    const words = decodeURIComponent(value),
+      isData = DATA.includes(name);
+    if (!LINKED[name].test(isData || TEXTS.includes(name) ? value : words)) return null;
+    if (WHOLE.includes(name) && /^[0-9]+$/.test(words)) return Number(words);
+    const found = isData ? JSON.parse(words) : words;
+    return !isData || typeof found === "object" ? found : null;
   } catch {
     return null; // it was cut
   }

@@ -71,6 +71,11 @@ export class Alone {
     return [];
   }
 
+  /** Whether there is something to see, or why there is nothing. */
+  get isHere() {
+    return this.pane.isHere;
+  }
+
   get words() {
     return `round ${this.pane.at + 1} of ${this.pane.rounds.length}, ${this.pane.kind}`;
   }

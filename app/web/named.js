@@ -53,14 +53,16 @@ export async function ticketsOf(source, state, runs, isWanted) {
   return { tickets: [], said: named && !state.trace && !state.run ? CUT_ADDRESS : "" };
 }
 
-/** Wait for runs that were just started: they have their rounds then. A file that is being written
- *  may never end, so nothing waits for it, nor once the runs are not wanted any more. */
-export async function whenEnded(source, tickets, isWanted) {
+/** Wait for runs that were just started: they have their rounds then; `waits`: it takes a while. A
+ *  file that is being written may never end, so nothing waits for it, nor once the runs are not
+ *  wanted any more. */
+export async function whenEnded(source, tickets, isWanted, waits = () => {}) {
   const isAwaited = ({ state, follows }) =>
     state === "waiting" || (state === "running" && !follows);
   while (tickets.length && isWanted()) {
     const { runs = [] } = await answered(source.runs({ tickets }));
     if (!runs.some(isAwaited)) return;
+    waits();
     await new Promise((done) => setTimeout(done, LOOK_AGAIN));
   }
 }

@@ -73,6 +73,13 @@ export class Pane {
     return header.method + size + (this.apart ? ` ${this.apart}` : "");
   }
 
+  /** Whether there is something to see, or why there is nothing; not that a file is being read. */
+  get isHere() {
+    const { active, decoding, run } = this.feed,
+      isComing = active && !(run.source && decoding);
+    return this.shown || !(isComing || this.away.hidden);
+  }
+
   /** How many nodes the round shown drafted. */
   get drafted() {
     return this.shown ? this.rounds[this.at].drafted : 0;

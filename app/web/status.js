@@ -54,6 +54,11 @@ export class StatusLine {
     this.about.classList.toggle("unlike", isOther);
   }
 
+  /** Whether the states are not seen yet: those of some would move the others. */
+  blank(on) {
+    this.chips.classList.toggle("ds-coming", on);
+  }
+
   model(model) {
     const words = model.state === "ready" ? "model ready" : `model: ${model.message}`,
       absent = model.state === "absent"; // a file has no model

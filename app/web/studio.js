@@ -168,17 +168,20 @@ export class Studio {
   _began() {
     if (!this.opening.coming.size) setForm(this.where.stop, false); // what was opened is to be seen
     this.vacate();
-    this._arrange();
-    this.runs.keep();
-    describe(this.status, this.panes);
+    this._parted();
     this.link.opened();
-    this._working();
   }
 
   /** The shelf fills the canvas while nothing is on view and nothing is coming. */
   vacate() {
     const [{ feed }] = this.panes;
     this.empty.hidden = this.comparing || !!feed.rounds.length || feed.active || !!feed.emptiness;
+    this._see();
+  }
+
+  /** Several runs are seen once all have come, or none comes: each would move the others. */
+  _see() {
+    if (this.guide.isHere || !this.empty.hidden || this.status.complaint) this.frame.blank(false);
   }
 
   _parted() {
@@ -213,12 +216,13 @@ export class Studio {
     if (shown !== this.shown) this._moved(shown);
     this.rounds.moved();
     this.link.moved();
+    this._see();
   }
 
   /** Another round is on view, in one pane or in both. */
   _moved(shown) {
     this.shown = shown;
-    this.toolbar.folding(this.panes);
+    this.look.told();
     this.legend.explain(
       this.panes.flatMap((pane) => pane.rounds),
       this.panes[0].feed.header?.causes,
@@ -243,11 +247,6 @@ export class Studio {
     const isShown = this.reach(at, pane);
     this.guide.follow = false;
     return isShown;
-  }
-
-  goLive() {
-    this.player.pause();
-    this.guide.live();
   }
 
   // ── nodes ──────────────────────────────────────────────────────────────────────────────────
@@ -316,5 +315,6 @@ export class Studio {
 
   complain(sentence) {
     this.status.complain(sentence);
+    this._see();
   }
 }

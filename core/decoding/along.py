@@ -36,7 +36,7 @@ from core.progress import At, Progress, silent
 from core.rounds.draft import Array, Draft
 from core.rounds.round import Verdict
 from core.verification.rules import TargetTokens
-from core.verification.simulate import verdict
+from core.verification.walk import verdict
 
 AT_ONCE = 16  # roots that share a pass of a drafter, at most
 NUMBERS = 1 << 23  # of log q that a pass may hold: 32 MB

@@ -26,21 +26,21 @@ from torch import Tensor
 from core.drafting.best import top
 from core.rounds.blocks import Ranking
 from core.rounds.draft import Array
-from core.verification.sampling import Noise
+from core.verification.sampling import noise_of
 
 
 class TokenRule:
     """Scores of tokens at a position: logits, plus Gumbel noise where the temperature is not 0."""
 
     def __init__(self, mask_id: int, temperature: float = 0.0, seed: int = 0):
-        self.mask_id, self.temperature, self._noise = mask_id, temperature, Noise(seed)
+        self.mask_id, self.temperature, self._noise = mask_id, temperature, noise_of(seed)
 
     def scores(self, logits: Tensor, positions: list[int]) -> Tensor:
         """The scores [R, V] of all tokens at absolute ``positions`` [R]."""
         if self.temperature == 0:
             scores = logits.clone()
         else:
-            noise = torch.stack([self._noise.at(at, logits.shape[-1]) for at in positions])
+            noise = torch.stack([self._noise(at, logits.shape[-1]) for at in positions])
             scores = logits / self.temperature + noise.to(logits)
         if self.mask_id < logits.shape[-1]:
             scores[:, self.mask_id] = -torch.inf

@@ -7,6 +7,7 @@ i was reached, every method and every budget writes the text that plain decoding
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 
 import numpy as np
@@ -24,11 +25,9 @@ def of_round(stream: int, root: int) -> int:
     return stream + 4 * (root + 1)
 
 
-class Noise:
-    """A seed's Gumbel noise by absolute position. That of the latest positions is cached."""
-
-    def __init__(self, seed: int, stream: int = TARGET_STREAM):
-        self.at = lru_cache(maxsize=128)(partial(gumbel_noise, seed, stream=stream))
+def noise_of(seed: int, stream: int = TARGET_STREAM) -> Callable[[int, int], Tensor]:
+    """A seed's Gumbel noise, by absolute position and size. That of the latest is cached."""
+    return lru_cache(maxsize=128)(partial(gumbel_noise, seed, stream=stream))
 
 
 class TargetSampler:
@@ -38,7 +37,7 @@ class TargetSampler:
     """
 
     def __init__(self, sampling: Sampling, stream: int = TARGET_STREAM):
-        self.sampling, self._noise = sampling, Noise(sampling.seed, stream)
+        self.sampling, self._noise = sampling, noise_of(sampling.seed, stream)
 
     def choose(self, logits: Tensor, positions: list[int]) -> Tensor:
         """Tokens [R] from logits [R, V]; ``positions`` are those the tokens will stand at."""
@@ -48,7 +47,7 @@ class TargetSampler:
         """float32 [R, V]: the filtered logits and noise, whose largest is the sampled token."""
         scores = self.filtered(logits)
         for row, position in enumerate(positions):
-            scores[row] += self._noise.at(position, scores.shape[-1]).to(scores.device)
+            scores[row] += self._noise(position, scores.shape[-1]).to(scores.device)
         return scores
 
     def filtered(self, logits: Tensor) -> Tensor:

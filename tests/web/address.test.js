@@ -51,6 +51,10 @@ test("links are read strictly, and what is written reads back", () => {
   assert.deepEqual(readLink("#filter=%E4%ZZ&show=tree&sort=<b>&filter=a%20b"), { filter: "a b" });
   assert.deepEqual(readLink("#made=%5B%22a&options=7&kept=null&find=%22words%22"), {});
   assert.equal(writeLink({ filter: "😀".repeat(200), sort: "tvd" }), "#sort=tvd"); // too long
+  assert.deepEqual(readLink("#trace=chat-dart%2Ccode-ar&rows=3%2D6&trace=%3Cb%3E"), {
+    trace: "chat-dart,code-ar",
+    rows: "3-6",
+  });
   assert.deepEqual(readLink("#round=3&node=ghost&round=x&toString=1&other=short"), {
     round: 3,
     node: "ghost",

@@ -30,7 +30,7 @@ test("a step says why it sets what it sets", () => {
 test("a step that a run ends before is not waited for", () => {
   const went = [],
     nothing = () => {},
-    status = { run: nothing, tell: nothing, waitingFor: nothing },
+    status = { run: nothing, tell: nothing, waitingFor: nothing, blank: nothing },
     empty = { classList: { toggle: nothing }, lastChild: {} };
   const ended = (steps, wanted) => {
     const player = { go: (at) => went.push(at), follow: true },

@@ -329,7 +329,7 @@ test("what cannot be compared is said of the runs on view", async () => {
   turns.take(); // a run was taken out
   compare.answers[0]({ cautions: ["others"], apart: ["seed 1"] });
   await told;
-  assert.deepEqual([pane.apart, old.cautions], ["B = 16", []]);
+  assert.deepEqual([pane.apart, old.cautions], ["B = 16", null]);
 });
 
 test("a run is put beside others where the first one is gone", () => {

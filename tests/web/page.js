@@ -18,6 +18,7 @@ class Element extends Part {
     this.classList = {
       contains: (look) => this.className.split(" ").includes(look),
       add: (...looks) => looks.forEach((look) => this.classList.toggle(look, true)),
+      remove: (...looks) => looks.forEach((look) => this.classList.toggle(look, false)),
       toggle: (look, on = !this.classList.contains(look)) => {
         const others = this.className.split(" ").filter((each) => each && each !== look);
         this.className = [...others, ...(on ? [look] : [])].join(" ");

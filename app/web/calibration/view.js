@@ -7,7 +7,7 @@ import { answered, sent } from "../feed.js";
 import { Figures } from "../figure.js";
 import { NEEDS_FILE, namesOf, ticketsOf, whenEnded } from "../named.js";
 import { News } from "../news.js";
-import { banner, card, opener } from "../parts.js";
+import { awaited, banner, card, opener } from "../parts.js";
 import { Turns } from "../turns.js";
 import { CausesCard } from "./causes.js";
 import { RunChooser } from "./chooser.js";
@@ -79,7 +79,7 @@ export class Calibration {
     const { tickets, said } = await ticketsOf(this.source, state, runs, isWanted);
     if (!isWanted()) return;
     this.complain(said);
-    await whenEnded(this.source, tickets, isWanted);
+    await whenEnded(this.source, tickets, isWanted, () => this._see());
     if (!isWanted()) return;
     if (tickets.length) await this.chooser.only(tickets);
     else await this.chooser.begin();
@@ -113,11 +113,19 @@ export class Calibration {
       this.causes.element,
     );
     this.body.hidden = true;
-    const head = [h("h2", "Runs"), list, this.reading, spring, open],
-      chosen = card("Runs", head, empty, this.said, fold),
-      diagnosis = new DiagnosisCard(this.source).element;
-    this.scope = h("div.ds-scope", chosen, this._result(), this.body, diagnosis);
+    this.coming = awaited();
+    const head = [h("h2", "Runs"), list, this.reading, spring, open];
+    this.chosen = card("Runs", head, empty, this.said, fold);
+    this.last = h("div", new DiagnosisCard(this.source).element);
+    const parts = [this.chosen, this._result(), this.coming, this.body, this.last];
+    this.scope = h("div.ds-scope", parts);
+    for (const each of [this.chosen, this.coming]) each.classList.add("ds-coming");
     clear(element).append(this.scope);
+  }
+
+  /** It is known which runs are measured, or that it takes a while. */
+  _see() {
+    for (const each of [this.chosen, this.coming]) each.classList.remove("ds-coming");
   }
 
   /** A result file of the command calibrate, once one is opened. */
@@ -141,6 +149,7 @@ export class Calibration {
       letters = runs.map((run) => run.letter).join("");
     const isWanted = this.looks.take();
     this.runs = runs;
+    this._see();
     this._working(runs.length > 0);
     const answer = runs.length ? await answered(this.source.calibrate({ tickets, letters })) : null;
     if (!isWanted()) return;
@@ -154,17 +163,17 @@ export class Calibration {
 
   /** Until the answer is there the view shows the runs before, dimmed. */
   _working(busy) {
-    this.reading.hidden = !busy;
-    const first = busy && !this.found; // nothing stands there yet: show where it will
-    if (first) this.body.hidden = false;
-    this.body.classList.toggle("ds-awaited", first);
-    this.body.classList.toggle("ds-stale", busy && !first);
+    this.reading.hidden = this.coming.hidden = !busy;
+    if (this.found) this.coming.hidden = true;
+    this.last.classList.toggle("ds-coming", !this.coming.hidden); // it stands below
+    this.body.classList.toggle("ds-stale", busy);
     this.scope.setAttribute("aria-busy", String(busy));
   }
 
   complain(sentence) {
     say(this.said, sentence);
     if (!sentence || this.found) return;
+    this._see();
     this._working(false);
     this.body.hidden = true;
   }

@@ -25,7 +25,7 @@ export class Together {
     this.going = null; // the place that is shown as soon as its trees are here
     this.shows = new Turns();
     this.sides = panes.map(() => []);
-    this.cautions = null;
+    this.cautions = null; // until the server has told them
     this.linkable = true;
     this.strip = new BandStrip(panes.length, (place) => this.go(place));
     this.lanes = new Lanes((place) => this.go(place));
@@ -60,7 +60,7 @@ export class Together {
   // ── where we are ───────────────────────────────────────────────────────────────────────────
 
   get titles() {
-    return [this.heading, this.card.differ, this.card.count];
+    return [this.card.differ, this.heading, this.card.count];
   }
 
   /** The legend's entries for the text. */
@@ -173,8 +173,8 @@ export class Together {
 
   /** Once, when all headers are there. */
   async _ask() {
-    if (this.cautions || !this.panes.every((pane) => pane.feed.header)) return;
-    this.cautions = [];
+    if (this.isAsked || !this.panes.every((pane) => pane.feed.header)) return;
+    this.isAsked = true;
     const answer = await answered(
       this.source.compare({ tickets: this.panes.map((pane) => pane.feed.ticket) }),
     );
@@ -189,7 +189,12 @@ export class Together {
     });
     if (answer.prompts?.length) this.prompts = answer.prompts;
     sayShared(this);
-    this.card.note(this.parts);
+    this._draw();
+  }
+
+  /** Whether all is there that takes room on the page. */
+  get isHere() {
+    return (this.cautions || !this.isAsked) && this.panes.every((pane) => pane.isHere);
   }
 
   /** Show a place once the trees there are here; null: another one was wanted meanwhile. */

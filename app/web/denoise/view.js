@@ -204,6 +204,7 @@ export class DenoiseView {
     this.isOn = on;
     const words = this.runs.map((each) => this.status.waitingFor(each)).find(Boolean);
     this.empty.classList.toggle("awaiting", this.busy);
+    this.status.blank(this.runs.some(({ opens }) => opens));
     this.empty.lastChild.textContent = words ?? "";
   }
 

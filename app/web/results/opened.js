@@ -70,5 +70,5 @@ function listOf(lines) {
 function drawn({ title, heads, words, rows }) {
   const made = sheet(title || "Sums", heads, rows);
   for (const row of made.rows) for (const at of words) row.cells[at]?.classList.add("ds-words");
-  return [title ? h("h3.ds-sub", title) : "", h("div.ds-wide.ds-table.ds-sheet", made)];
+  return [title ? h("h3.ds-sub", title) : "", h("div.ds-wide.ds-table", made)];
 }

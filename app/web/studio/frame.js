@@ -4,8 +4,8 @@ import { button, h } from "../dom.js";
 import { menu } from "../parts.js";
 
 export class Frame {
-  /** parts: {status, actions, toolbar, legend, rounds, help dialog, link, shelf or null}. */
-  constructor({ status, actions, toolbar, legend, rounds, help, link, shelf }) {
+  /** parts: {where, status, actions, toolbar, legend, rounds, help dialog, link, shelf or null}. */
+  constructor({ where, status, actions, toolbar, legend, rounds, help, link, shelf }) {
     Object.assign(this, { status, actions, toolbar, legend, link: link.button });
     this.announce = h("div.ds-unseen", { "aria-live": "polite" });
     this.stage = h("div.ds-panes");
@@ -15,8 +15,16 @@ export class Frame {
     const staged = [this.stage, rounds.element, this.below, legend.element, toolbar.element];
     const parts = [status.element, this.around, h("section", card, staged)];
     const beside = [help, shelf?.element, this.announce];
-    this.scope = h("div.ds-scope", h("div.ds-fill", parts), beside);
+    this.fill = h("div.ds-fill", parts);
+    this.scope = h("div.ds-scope", this.fill, beside);
     this.show("tree");
+    this.blank(where.places > 1);
+  }
+
+  /** Whether what is on its way is not seen yet. */
+  blank(on) {
+    this.fill.classList.toggle("ds-coming", on);
+    this.status.blank(on);
   }
 
   /** Which part the stage shows. */

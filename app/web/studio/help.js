@@ -114,6 +114,5 @@ export class Legend {
       place.replaceChildren(...marks.map(meaning));
       place.hidden = !marks.length;
     }
-    this.element.classList.toggle("cued", marks.length > 0);
   }
 }

@@ -45,10 +45,10 @@ export class Look {
 
   /** Draw every node of the trees, or fold them again. */
   toggleFold() {
-    const { panes, toolbar } = this.studio;
+    const { panes } = this.studio;
     const folded = !panes[0].tree.folded;
     for (const pane of panes) pane.tree.setFolded(folded);
-    toolbar.folding(panes);
+    this.told();
     this.studio.link.moved();
   }
 
@@ -58,16 +58,21 @@ export class Look {
       { tree, row, drafted } = studio.active;
     if (!tree.foldable) return studio.say("nothing is folded");
     await tree.unfold(row);
-    studio.toolbar.folding(studio.panes);
+    this.told();
     studio.say(`${tree.plan.drawn} of ${plural(drafted, "node")} drawn`);
   }
 
   toggleTable() {
     this.tabular = !this.tabular;
-    this.studio.toolbar.tabular(this.tabular);
     this.studio.scope.classList.toggle("tabular", this.tabular);
     for (const pane of this.studio.panes) pane.tabulate(this.tabular);
+    this.told();
     this.studio.link.moved();
+  }
+
+  /** The tools say how the nodes are drawn. */
+  told() {
+    this.studio.toolbar.drawn(this.studio.panes, this.tabular);
   }
 
   /** act(tree) for every tree that is drawn. */

@@ -29,7 +29,10 @@ export class Toolbar {
     this.moves = new Transport("Round", {
       step: (by) => studio.guide.step(by),
       play: () => studio.player.toggle(),
-      live: () => studio.goLive(),
+      live: () => {
+        studio.player.pause();
+        studio.guide.live();
+      },
     });
     const { back, play, next, live } = this.moves,
       label = { class: "ds-transport", role: "group", "aria-label": "Step through rounds" };
@@ -86,15 +89,12 @@ export class Toolbar {
     for (const part of this.parts.values()) part.disabled = !count; // else a white page
   }
 
-  folding(panes) {
-    const { folded } = panes[0].tree;
-    this.fold.hidden = !panes.some((pane) => pane.tree.foldable);
-    this.fold.setAttribute("aria-pressed", String(!folded));
-  }
-
-  /** Whether the nodes are a table: then there is no drawing to move. */
-  tabular(on) {
-    this.table.setAttribute("aria-pressed", String(on));
-    for (const each of this.drawing) each.disabled = on;
+  /** How the nodes are drawn. As a table there is no drawing to move. */
+  drawn(panes, tabular) {
+    const trees = panes.map(({ tree }) => tree);
+    this.table.setAttribute("aria-pressed", String(tabular));
+    for (const each of this.drawing) each.disabled = tabular;
+    this.fold.disabled = tabular || !trees.some(({ foldable }) => foldable);
+    this.fold.setAttribute("aria-pressed", String(!trees[0].folded));
   }
 }

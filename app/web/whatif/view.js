@@ -101,13 +101,14 @@ export class WhatIf {
       below = h("header", this.tiles, spring(), this.curves.tools),
       setting = card("Setting", title, this.knobs.element, below),
       parted = [setting, this.curves.element, this.draft.element];
-    this.body = h("div.ds-below.ds-simulation", parted);
+    this.body = h("div.ds-below.ds-simulation.ds-coming", parted); // until the first answer
     this.body.hidden = true;
     this.coming = awaited();
     const head = [h("h2", "Collected text"), this.files, spring(), open],
-      parts = [this.collecting.element, this.words, this.empty, this.said],
-      file = card("Collected text", head, ...parts);
-    this.scope = h("div.ds-scope", file, this.coming, this.body);
+      parts = [this.collecting.element, this.words, this.empty, this.said];
+    this.top = card("Collected text", head, ...parts);
+    this.top.classList.add("ds-coming"); // until there is a list
+    this.scope = h("div.ds-scope", this.top, this.coming, this.body);
     clear(element).append(this.scope);
   }
 
@@ -130,6 +131,7 @@ export class WhatIf {
     this.files.replaceChildren(...optionsOf(files.map(({ name, title }) => [name, title])));
     this.files.hidden = !files.length;
     this.listed = files.map((each) => each.name);
+    this.top.classList.remove("ds-coming");
   }
 
   /** Somebody chose a text. */
@@ -248,6 +250,7 @@ export class WhatIf {
       else this._blank();
     } while (this.again);
     this.busy = false;
+    this.body.classList.remove("ds-coming");
     this._stale(!this.found);
     clearTimeout(this.timer);
     if (this.fresh && this.found) this.timer = setTimeout(() => this._curve(), REST);
