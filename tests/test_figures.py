@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis.charts import figures
@@ -157,6 +158,15 @@ def test_rounds_stand_at_their_length_by_their_share():
     places = drawn["layout"]["meta"]["places"]
     found = {places[int(p["x"])]: (p["y"], p["words"]) for p in trace["meta"]["points"]}
     assert found == {1: (0.25, "1 round"), 3: (0.5, "2 rounds"), 4: (0.25, "1 round")}
+
+
+def test_a_chance_of_zero_has_no_place_on_an_axis_of_logarithms():
+    row = {"share": 0.5, "share_low": 0.25, "share_high": 0.75, "nodes": 9}
+    curve = pd.DataFrame([{"method": "m", "mean_q": q} | row for q in (0.0, 0.25)])
+    for draw, expected in ((figures.reliability_of_paths, [0.25]),
+                           (figures.reliability_of_steps, [0.0, 0.25])):  # fmt: skip
+        (line,) = (t for t in as_json(draw(curve))["data"] if (t.get("meta") or {}).get("points"))
+        assert [point["x"] for point in line["meta"]["points"]] == expected
 
 
 def test_causes_are_pressed_by_their_own_names(tables: Tables):

@@ -13,7 +13,7 @@ from analysis.measures.misses import miss, sentence
 from analysis.measures.probe import observe, probe_along
 from core.decoding.decode import Scene
 from core.drafting.best import top
-from core.drafting.probabilities import order
+from core.drafting.probabilities import order, target
 from core.drafting.session import FactorisedSession
 from core.rounds.causes import Cause
 from core.rounds.draft import Candidates, Proposal
@@ -194,6 +194,14 @@ def test_of_tokens_with_one_q_one_alone_is_the_best():
         int(probe_along(session, [0], logits, np.array([token])).rank_q[0]) for token in range(60)
     ]
     assert ranks == list(range(1, 61))
+
+
+def test_of_tokens_with_one_p_the_listed_have_a_rank_each_and_the_others_share_one():
+    tokens, parents = torch.arange(60), torch.zeros(60).long()
+    found = target(torch.zeros(60, 60), parents, tokens, 10)
+    listed = found["top"][0].tolist()
+    ranks = [listed.index(token) + 1 if token in listed else 11 for token in range(60)]
+    assert len(listed) == 10 and found["rank_p"].tolist() == ranks
 
 
 @pytest.mark.parametrize("vocabulary", [None, 58])

@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 
 def request_of(args: RequestOptions, method: str, budget: int | None = None) -> RunRequest:
     """The request that the options describe, without its prompt."""
-    if budget is None:
-        budget = presets.preset_of(args.model).budgets.get(split(method)[0])
     return RunRequest(
         prompt="",
         method=method,
-        budget=budget,
+        budget=preset_budget(args.model, method) if budget is None else budget,
         max_new_tokens=args.max_new_tokens,
         temperature=args.temperature,
         top_k=args.top_k,
@@ -42,6 +40,11 @@ def request_of(args: RequestOptions, method: str, budget: int | None = None) -> 
         seed=args.seed,
         options=args.set,
     )
+
+
+def preset_budget(model: str, method: str) -> int | None:
+    """The budget that a model's preset names for a method; None: the method's own."""
+    return presets.preset_of(model).budgets.get(split(method)[0])
 
 
 def template_of(args: Model) -> dict[str, Value]:

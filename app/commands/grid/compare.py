@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import plural
 from app.command_line import option, words
+from app.commands import common
 from app.commands.grid.sweep import Sweep, carry_out
 from app.commands.options import BUDGETS, Printed, method
 from app.report.sections import CHECKPOINTS, PAIRED, doubts
@@ -17,7 +18,6 @@ from app.terminal import ProgressBar, console, one_line
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.registry import split
-from core.models import presets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,15 +53,12 @@ def main(args: Options) -> int:
         raise UserError("name two checkpoints or more, as in ddtree ddtree@runs/mine")
     if len(args.budget) > 1:
         raise UserError("name one budget")
-    budget = args.budget or (_own_budget(args, methods[0]),)
+    if not (budget := args.budget):
+        named = common.preset_budget(args.model, methods[0])
+        own = RunRequest("", methods[0], named, options=args.set)
+        budget = (own.resolved.settings.budget,)
     whole = replace(args, methods=methods, budget=budget)
     return carry_out(whole, lambda folder: _conclude(folder, args))
-
-
-def _own_budget(args: Options, method: str) -> int:
-    """The budget of the preset, or the method's own."""
-    budget = presets.preset_of(args.model).budgets.get(split(method)[0])
-    return RunRequest("", method, budget, options=args.set).resolved.settings.budget
 
 
 def _conclude(folder: Folder, args: Options) -> int:
