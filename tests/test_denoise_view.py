@@ -208,7 +208,7 @@ def test_what_two_runs_do_not_share():
     one, other = make_header(GRAPH), make_header()
     assert differences([one, other]) == []
     assert differences([one, replace(make_header(), seed=3)]) == []  # greedy: the seed says nothing
-    assert differences([one, replace(make_header(temperature=1.0), seed=3)]) == [
+    assert differences([one, make_header(temperature=1.0, seed=3)]) == [
         "the temperatures differ",
         "the seeds differ",
     ]
