@@ -54,10 +54,10 @@ def by_kind(tables: Tables, over: Over = "token_class", by: By = "method") -> pd
 
     A sort of token that mostly stands deep in drafts is accepted less for that alone.
     """
-    return _shares(_sorted(tables, over), [by, over]).reset_index()
+    return _shares(_of_a_sort(tables, over), [by, over]).reset_index()
 
 
-def _sorted(tables: Tables, over: Over, *names: str) -> Iterator[Frame]:
+def _of_a_sort(tables: Tables, over: Over, *names: str) -> Iterator[Frame]:
     """``placed`` positions that are of some sort: digits and signs are of no script."""
     parts = placed(tables, over, *names)
     return (part[part["script"] != ""] for part in parts) if over == "script" else parts
@@ -70,7 +70,7 @@ def beside_others(tables: Tables, over: Over, by: By = "method") -> list[dict[st
     weighed: at each depth as the sort has positions there. A depth counts where ``FEW_SEEN`` others
     stand. ``observed`` and ``others`` are the positions at these depths.
     """
-    own = grouped(_sorted(tables, over, "depth"), [by, over, "depth"], ["accepted"])
+    own = grouped(_of_a_sort(tables, over, "depth"), [by, over, "depth"], ["accepted"])
     rest = own.groupby([by, "depth"], observed=True).transform("sum") - own
     own = own[rest["size"] >= FEW_SEEN]
     rest = rest.loc[own.index]
