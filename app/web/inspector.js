@@ -6,6 +6,8 @@ import { bar } from "./parts.js";
 
 const CHOSEN = ["◆", "the target's own token"],
   OWN = ["◂", "this node"];
+const RANK_P =
+  "1 = the target's most probable token; equals behind its best that are listed share one";
 const NOTE = "what this method's builder says of the node";
 
 export class Inspector {
@@ -93,7 +95,7 @@ export class Inspector {
     const lines = [
       ["p target", percent(node.p), "the target's probability after its parent, at temperature 1"],
       ["q drafter", percent(node.q), "the drafter's probability of this token at its place"],
-      ["rank under p", rank(node.rank_p), "1 = the target's most probable token"],
+      ["rank under p", rank(node.rank_p), RANK_P],
       ["rank under q", rank(node.rank_q), "1 = the drafter's best token"],
       ["path p", tiny(node.path_p), "product of p along the path"],
       ["path q", tiny(node.path_q), "product of q along the path"],

@@ -54,11 +54,16 @@ export function searchBox(placeholder, label, more = {}) {
   });
 }
 
+/** A list of [what, its words]. */
+export function meanings(entries) {
+  const row = ([what, words]) => h("div", h("dt", what), h("dd", words));
+  return h("dl", entries.map(row));
+}
+
 /** Keys, and what each does: [keys, words] each. */
 export function keyList(keys) {
-  const each = (words) => words.split(" ").map((key) => h("kbd", key));
-  const row = ([names, what]) => h("div", h("dt", each(names)), h("dd", what));
-  return h("dl", keys.map(row));
+  const each = (names) => names.split(" ").map((key) => h("kbd", key));
+  return meanings(keys.map(([names, words]) => [each(names), words]));
 }
 
 /** A dialog over the page that a press outside of it closes. */

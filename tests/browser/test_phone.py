@@ -481,7 +481,7 @@ def test_the_first_screen_of_denoise_has_the_step_and_its_whole_grid(
 
 def test_the_search_box_has_a_row_beside_the_help(phone: Page):
     box = phone.get_by_label("Find a token in this tree").bounding_box()
-    help_ = phone.get_by_role("button", name="Keys and marks").locator("visible=true")
+    help_ = phone.get_by_role("button", name="Words and keys").locator("visible=true")
     beside = help_.bounding_box()
     assert box is not None and beside is not None
     assert box["width"] > 0.6 * WIDTH and abs(box["y"] - beside["y"]) < 3

@@ -157,7 +157,7 @@ def test_search_help_fit_and_zoom(replay: Open):
     page.keyboard.press("Escape")
     page.keyboard.press("?")
     keys = page.get_by_role("dialog", name="Keys")
-    expect(keys).to_be_visible()
+    expect(keys.get_by_text("bonus token", exact=True)).to_be_visible()
     page.keyboard.press("Escape")
     expect(keys).to_be_hidden()
     scene = page.locator(".ds-scene")

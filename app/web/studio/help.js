@@ -1,9 +1,27 @@
-// Meanings of the marks and keys of Run and Compare: the legend below the trees, and the help.
+// Meanings of the words, marks and keys of Run and Compare: the legend below the trees, the help.
 
 import { h } from "../dom.js";
-import { dialog, entry, keyList } from "../parts.js";
+import { dialog, entry, keyList, meanings, TAU } from "../parts.js";
 import { namesOf } from "../rounds/filter.js";
 import { COLUMNS } from "../rounds/rows.js";
+
+const WORDS = [
+  ["p", "probability of a token by the target, the model whose text is written, after the path"],
+  ["q", "the same by the drafter, the fast model that guesses ahead"],
+  [
+    "round",
+    "the drafter guesses a tree of at most B nodes, the draft budget; one forward pass of the " +
+      "target checks them all, and a walk from the root goes on while a child is accepted",
+  ],
+  ["bonus token", "the target's own token where the walk ended: the root of the next round"],
+  ["unreached", "behind a node that was not accepted: neither accepted nor rejected"],
+  ["τ", TAU],
+  ["path", "the nodes from the root to one; its q is theirs, multiplied"],
+  ["cut-off", "the least q of a path that is still drafted with this budget"],
+  ["Σq, Σp", "of the nodes that a chip folds, added up"],
+  ["TVD", "distance of q from p, ½ Σ |q − p| over the vocabulary: 0 is equal, 1 shares nothing"],
+  ["coverage", "C₁₆: p of the drafter's 16 best tokens, added up"],
+];
 
 const HELP = [
   ["← →", "round before, round after; in a comparison, where a round begins"],
@@ -45,17 +63,15 @@ const FILTER = [
 ];
 
 export function helpDialog(legend) {
-  return dialog(
-    "Keys",
-    "",
-    h("h3", "Text"),
-    h("p.ds-key", textKey()),
-    legend.marks,
-    h("h3", "Filter of the rounds"),
-    ...FILTER.map((words) => h("p.ds-key", words)),
-    h("h3", "Keys"),
-    keyList(HELP),
-  );
+  const filter = FILTER.map((words) => h("p.ds-key", words)),
+    words = [h("h3", "Words"), meanings(WORDS)],
+    text = [h("h3", "Text"), h("p.ds-key", textKey()), legend.marks],
+    keys = [h("h3", "Keys"), keyList(HELP)],
+    sections = [
+      h("section", words, text, h("h3", "Filter of the rounds"), filter),
+      h("section", keys),
+    ];
+  return dialog("Words and keys", "ds-glossary", ...sections);
 }
 
 /** The meanings of the lines below a token of the text. */

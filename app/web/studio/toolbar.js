@@ -59,7 +59,7 @@ export class Toolbar {
       studio.search.box,
       this.drawing,
       this.table,
-      tool("?", "Keys and marks (?)", () => studio.help.showModal()),
+      tool("?", "Words and keys (?)", () => studio.help.showModal()),
     );
   }
 
