@@ -15,6 +15,11 @@ from pathlib import Path
 from analysis.charts.palette import causes, variables
 
 WEB = Path(__file__).resolve().parent / "web"
+# The mark beside the name, in an element of class ds-brand.
+LOGO = """<svg viewBox="0 0 34 34" aria-hidden="true">
+<path class="t" d="M6 17C14 17 14 7 22 7M6 17H28M6 17C14 17 14 27 22 27"/>
+<circle class="n" cx="6" cy="17" r="4"/><circle class="o" cx="23" cy="7" r="3.4"/>
+<circle class="n" cx="27" cy="17" r="4"/><circle class="g" cx="23" cy="27" r="3.4"/></svg>"""
 # plotly.py ships the script that draws its figures
 PLOTLY = Path(str(files("plotly"))) / "package_data" / "plotly.min.js"
 STYLES = tuple(

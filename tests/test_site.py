@@ -10,7 +10,7 @@ import pytest
 
 from app.cli import main
 from app.export import site
-from app.export.site import element_script, write_site
+from app.export.site import BARS, _shape, element_script, write_site
 from app.trace_files import find_traces
 from app.view.comparison import CAUTIONS, cautions, comparison_view, facts
 from core import files
@@ -66,9 +66,20 @@ def test_a_folder_of_runs_becomes_a_site(runs: Path, tmp_path: Path, capsys):
     assert (line["tau"], line["tokens"], line["rounds"]) == (
         numbers["tau"], numbers["tokens"], numbers["rounds"],
     )  # fmt: skip
+    lengths = [length - 1 for length in numbers["acceptance_lengths"]]
+    assert line["shape"] == {"each": 1, "accepted": lengths}
     held = unpacked(json.loads(data_of(out / "runs" / f"{line['name']}.js"))["run"])
     assert len(held["rounds"]) == 3 and held["header"]["method"] == "ddtree"
     assert len(json.loads(data_of(out / "learn.js"))["chapters"]) == 11
+
+
+@pytest.mark.parametrize(("count", "each"), [(1, 1), (BARS, 1), (BARS + 1, 2), (5 * BARS, 5)])
+def test_a_long_run_has_means_of_its_rounds_as_bars(count: int, each: int):
+    accepted = [at % 7 for at in range(count)]
+    shape = _shape(accepted)
+    assert shape["each"] == each and len(shape["accepted"]) == -(-count // each) <= BARS
+    last = accepted[(count - 1) // each * each :]
+    assert shape["accepted"][-1] == pytest.approx(sum(last) / len(last), abs=0.006)
 
 
 @pytest.mark.parametrize("plain", [False, True])

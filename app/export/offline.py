@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from html import escape
 
 from app.export.packs import DETAILED, inert, packed_run, weight
-from app.page_files import css, enclosed
+from app.page_files import LOGO, css, enclosed
 from app.view.comparison import CAUTIONS, apart
 from app.view.rounds import header_view
 from core.errors import UserError
@@ -82,7 +82,8 @@ def page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer">'
         f"<title>{escape(title)} · Draftscope</title><style>{style}</style></head>\n"
-        f'<body><header class="ds-page-head"><h1>Draftscope</h1>{head}</header>{body}'
+        f'<body><header class="ds-page-head"><div class="ds-brand">{LOGO}<h1>Draftscope</h1></div>'
+        f"{head}</header>{body}"
         "<noscript>This page draws its trees with JavaScript.</noscript>\n",
         f"\n<script>{code}</script></body></html>\n",
     )

@@ -38,6 +38,7 @@ UNFINISHED = "unfinished"  # below the site: what is being written
 MARK = '<meta name="generator" content="Draftscope">'
 _RUN = re.compile(r"run-[0-9a-f]{16}\.js")
 PROMPT, LABEL, APART = 200, 120, 60  # characters in the list
+BARS = 96  # of a run's shape there
 SITE = (*STYLES, *(f"learn/{name}" for name in LEARN), "offline/site.css")
 
 
@@ -123,8 +124,16 @@ def _line(name: str, file: TraceFile, trace: Trace) -> dict[str, Any]:
         "tau": numbers["tau"],
         "tokens": numbers["tokens"],
         "rounds": numbers["rounds"],
+        "shape": _shape([each.accepted for each in trace.rounds]),
         "prompt": flowing(header.prompt_text, PROMPT),
     }
+
+
+def _shape(accepted: Sequence[int]) -> dict[str, Any]:
+    """A bar for each round or, of a long run, means of as many in a row as leave BARS of them."""
+    each = -(-len(accepted) // BARS)
+    bars = (accepted[at : at + each] for at in range(0, len(accepted), each))
+    return {"each": each, "accepted": [round(sum(bar) / len(bar), 2) for bar in bars]}
 
 
 def _write_pages(made: Path, lines: Sequence[dict[str, Any]]) -> None:
@@ -135,7 +144,8 @@ def _write_pages(made: Path, lines: Sequence[dict[str, Any]]) -> None:
         "Runs",
         enclosed("offline/site.js"),
         css(SITE),
-        f'<nav aria-label="Parts of this site"></nav><p>recorded runs</p>{TOOLS}',
+        '<nav aria-label="Parts of this site"></nav>'
+        f"<p>recorded rounds of speculative decoding</p>{TOOLS}",
         "<main></main>",
         # The data's files: 'self' is this host, and "file:" this folder opened from disk.
         scripts=" 'self' file:",

@@ -20,7 +20,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.page_files import PLOTLY
+from app.page_files import LOGO, PLOTLY
 from app.studio.access import Access, Token
 from app.studio.api import decoding
 from app.studio.components import EARLY_HEAD, HEAD, MODULES_JS, SCRIPT, SHEET, Studio, script, sheet
@@ -51,10 +51,7 @@ TEXT = themes.sizes.Size(
 THEME_JS = f"() => {MODULES_JS}.then((all) => all['theme.js'].toggleTheme())"
 PRESENT_JS = f"() => {MODULES_JS}.then((all) => all['present.js'].presentOnView())"
 
-BRAND = """<div class="ds-brand"><svg viewBox="0 0 34 34" aria-hidden="true">
-<path class="t" d="M6 17C14 17 14 7 22 7M6 17H28M6 17C14 17 14 27 22 27"/>
-<circle class="n" cx="6" cy="17" r="4"/><circle class="o" cx="23" cy="7" r="3.4"/>
-<circle class="n" cx="27" cy="17" r="4"/><circle class="g" cx="23" cy="27" r="3.4"/></svg>
+BRAND = f"""<div class="ds-brand">{LOGO}
 <div><h1>Draftscope</h1><p>speculative decoding, tree by tree</p></div></div>"""
 
 

@@ -4,7 +4,7 @@ import { clear, duration, h, number, s, scrub } from "./dom.js";
 import { entry, TAU, tile } from "./parts.js";
 
 export const STAGES = ["draft", "build", "verify", "commit"];
-const HIGH = 56; // of the chart of lengths, in its own units
+export const HIGH = 56; // of a chart of lengths, in its own units
 const UNTIMED = "times were not recorded";
 
 /** Seconds of a round's stages; null where none was recorded, which is read as zeros. */
@@ -17,7 +17,7 @@ export class RoundBars {
   /** look: the drawing's; parts: the looks of the parts of a bar, from below; height: of the
    *  drawing, in units of its own; onPick(round, event); about: its further attributes. */
   constructor(look, parts, height, onPick, about) {
-    Object.assign(this, { parts, height, count: -1, slots: 1 });
+    Object.assign(this, { parts, height, count: -1, slots: 1, least: 24 });
     this.svg = s("svg", { class: `ds-bars ${look}`, preserveAspectRatio: "none", ...about });
     scrub(this.svg, (share, _, event) => {
       const at = Math.floor(share * this.slots);
@@ -35,7 +35,7 @@ export class RoundBars {
   /** sizes(round): of the parts of its bar; more: what is drawn over all bars. */
   draw(rounds, sizes, ...more) {
     Object.assign(this, { count: rounds.length, first: rounds[0] });
-    this.slots = Math.max(24, rounds.length);
+    this.slots = Math.max(this.least, rounds.length);
     const wide = this.slots > 160 ? 1 : 0.8,
       strokes = this.parts.map(() => []);
     rounds.forEach((round, at) => {
@@ -81,7 +81,7 @@ export class LengthChart {
     const tallest = Math.max(4, ...rounds.map((r) => r.accepted + 1)),
       unit = (HIGH - 4) / tallest,
       line = HIGH - (tau ?? 0) * unit,
-      d = tau ? `M0 ${line.toFixed(2)}H${Math.max(24, rounds.length)}` : "";
+      d = tau ? `M0 ${line.toFixed(2)}H${Math.max(this.bars.least, rounds.length)}` : "";
     this.bars.draw(rounds, (r) => [r.accepted * unit, unit], s("path.tau", { d }));
     this.label.textContent = tau ? `τ ${number(tau)}` : "";
     this.label.style.top = `${Math.max(0, (line / HIGH) * 100)}%`;

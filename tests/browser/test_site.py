@@ -93,6 +93,7 @@ def test_from_the_list_to_a_run_and_to_a_comparison(visit: Visit):
     cells = lines(page).filter(has_text="hydra.jsonl.gz").locator("td, th").all_inner_texts()
     numbers = summary(traces()["hydra"].rounds)
     shown = [number(numbers["tau"]), str(numbers["tokens"]), str(numbers["rounds"]), "why?"]
+    shown.insert(-1, "")  # the bars of its rounds
     assert cells[3:] == ["–", *shown]  # its header tells no temperature
     assert cells[1].split() == ["hydra", "hydra.jsonl.gz"]
     expect(lines(page).filter(has_text="other.jsonl.gz").locator("td").nth(2)).to_have_text("0.7")
@@ -151,6 +152,21 @@ def test_runs_are_sorted_by_a_number(visit: Visit):
         assert values == sorted(values, reverse=order)
     page.get_by_role("button", name="tokens").click()
     assert tokens.all_inner_texts() == before
+
+
+def test_a_bar_opens_its_round_and_a_prompt_is_shown_once(visit: Visit):
+    page = visit()
+    prompts = lines(page).locator(".ds-site-prompt")
+    shown = lines(page).locator(".ds-site-prompt:not(.same)")
+    texts = prompts.all_inner_texts()
+    begin = [text for at, text in enumerate(texts) if not at or text != texts[at - 1]]
+    assert shown.all_inner_texts() == begin and len(begin) < len(texts)
+    page.get_by_label("Filter the runs").fill("hydra")
+    expect(shown).to_have_text("why?")
+    line = lines(page)
+    width = line.locator("svg").bounding_box()["width"]
+    line.locator("svg").click(position={"x": width * 2.5 / 24, "y": 10})
+    expect(title(page)).to_have_text(at_round(3))
 
 
 def test_hostile_runs_stay_text(visit: Visit):

@@ -1,6 +1,7 @@
-// The runs of a site as a table: looked through by words, sorted by a number, opened by a press,
-// and ticked to be compared.
+// The runs of a site as a table: looked through by words, sorted by a number, opened by a press at
+// a round, and ticked to be compared.
 
+import { HIGH, RoundBars } from "../charts.js";
 import { button, h, number, plural } from "../dom.js";
 import { compareTicked, TAU, tickBox, wordFilter } from "../parts.js";
 import { pressed, setHeads, sorted, sortHead } from "../sorting.js";
@@ -20,17 +21,21 @@ function target(tick) {
 }
 
 export class RunList {
-  /** open(names): somebody chose runs. */
+  /** open(names, round): somebody chose runs; round: from 1, where they chose one. */
   constructor(runs, open) {
     this.runs = runs;
     this.open = open;
     this.order = null;
+    // One scale for all, so that a shorter shape is a text of fewer passes of the target.
+    this.longest = Math.max(24, ...runs.map(({ shape }) => shape.accepted.length));
+    this.tallest = Math.max(4, ...runs.map(({ shape }) => Math.max(...shape.accepted) + 1));
     this.lines = runs.map((run) => this._line(run));
     this.body = h("tbody");
     this.head = h("tr");
     const shown = h("p.ds-soft", { role: "status" });
     const filter = wordFilter("Filter the runs", this.lines, (count) => {
       shown.textContent = count < runs.length ? `${count} of ${plural(runs.length, "run")}` : "";
+      this._prompts();
     });
     const together = compareTicked(this.body, this.lines, (lines) =>
       open(lines.map((line) => line.run.name)),
@@ -48,6 +53,7 @@ export class RunList {
         h("span.ds-spring"),
         together,
       ),
+      h("p.ds-soft", "Press a run to see its drafted trees. Tick two to four to compare them."),
       h("div.ds-table", table),
     );
     this._draw();
@@ -57,7 +63,9 @@ export class RunList {
     const heads = LISTED.map(([name, words, title]) =>
       sortHead({ name, words, title: `${title}: sort by it` }, this.order, () => this._sort(name)),
     );
-    return [h("td"), h("th", "run"), ...heads, h("th", "prompt")];
+    const title = "accepted nodes of each round, and the bonus token",
+      shape = h("th", { title }, "round by round");
+    return [h("td"), h("th", "run"), ...heads, shape, h("th", "prompt")];
   }
 
   _line(run) {
@@ -68,9 +76,32 @@ export class RunList {
     const cells = LISTED.map(([key, , , written]) =>
       h("td", run[key] === null ? "–" : written(run[key])),
     );
-    const prompt = h("td.ds-site-prompt.ds-cut", { title: run.prompt }, run.prompt);
-    const element = h("tr", h("td", target(tick)), h("th", opener), cells, prompt);
-    return { run, element, tick };
+    const prompt = h("td.ds-site-prompt.ds-cut", { title: run.prompt }, run.prompt),
+      shape = h("td", this._shape(run)),
+      element = h("tr", h("td", target(tick)), h("th", opener), cells, shape, prompt);
+    return { run, element, tick, prompt };
+  }
+
+  _shape({ name, shape: { accepted, each } }) {
+    const pick = (at) => this.open([name], at * each + 1),
+      bars = new RoundBars("ds-shape", ["accepted", "bonus"], HIGH, pick, {
+        "aria-hidden": "true",
+      }),
+      unit = HIGH / this.tallest;
+    bars.least = this.longest;
+    bars.draw(accepted, (count) => [count * unit, unit]);
+    bars.mark(-1);
+    return bars.svg;
+  }
+
+  /** Runs on one prompt that stand below each other show it once. */
+  _prompts() {
+    let above = null;
+    const isSeen = (line) => !line.element.hidden;
+    for (const { run, prompt } of this.shown.filter(isSeen)) {
+      prompt.classList.toggle("same", run.prompt === above);
+      above = run.prompt;
+    }
   }
 
   /** By this number: the largest first, then the smallest, then as they were. */
@@ -80,9 +111,10 @@ export class RunList {
   }
 
   _draw() {
-    const { order, lines } = this,
-      shown = order ? sorted(lines, ({ run }) => run[order.name], order.down) : lines;
+    const { order, lines } = this;
+    this.shown = order ? sorted(lines, ({ run }) => run[order.name], order.down) : lines;
     setHeads(this.head, this._heads());
-    this.body.replaceChildren(...shown.map((line) => line.element));
+    this.body.replaceChildren(...this.shown.map((line) => line.element));
+    this._prompts();
   }
 }

@@ -60,7 +60,9 @@ class Site {
   constructor(root, nav, told) {
     this.known = new Set(told.runs.map((run) => run.name));
     this.note = banner();
-    const runs = new RunList(told.runs, (names) => goToHash(`trace=${names.join(",")}`));
+    const open = (names, round) =>
+        goToHash(`trace=${names.join(",")}${round ? `&round=${round}` : ""}`),
+      runs = new RunList(told.runs, open);
     const places = {
       list: h("div", h("div.ds-scope.ds-site", this.note, runs.element)),
       run: h("div", { hidden: true }),
