@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.drafting.builders import Chain, OptTree, best_first, grow
-from core.drafting.session import FactorisedSession
+from core.drafting.session import FactorisedSession, as_builder
+from core.errors import UserError
 from core.models.tree_mask import ancestor_mask
 from core.rounds.draft import MARGINAL, NOT_ASKED, Candidates
 from tests.draft_sessions import BEHIND, Tables, TablesSession
@@ -110,6 +111,18 @@ def test_the_chain_is_the_argmax_of_every_depth():
 def test_without_any_candidate_nothing_is_drafted(builder, shape):
     none = Candidates(np.zeros(shape, np.int64), np.zeros(shape, np.float32))
     assert builder(FactorisedSession(none), [7, 9], 8).tokens.tolist() == [9]
+
+
+def test_a_function_s_reach_is_noted_and_hooks_are_a_builder_s():
+    def build(session, text, budget):
+        return grow(session, text, [(0, 0), (0, 2)])
+
+    build.reads = 3
+    draft = as_builder(build)(FactorisedSession(table(1, 2, 4)), [9], 2)
+    assert draft.ranks.tolist() == [0, 1, 3] and draft.proposal.read == 3
+    for hook in ("for_run", "took"):
+        with pytest.raises(UserError, match=f"Mine has {hook}: let it be a Builder"):
+            as_builder(type("Mine", (), {"__call__": build, hook: print})())
 
 
 def test_building_leaves_the_candidates_alone():

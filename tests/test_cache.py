@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 from transformers import DynamicCache
+from transformers.models.gemma2 import modeling_gemma2 as gemma2
+from transformers.models.gpt_oss import modeling_gpt_oss as gpt_oss
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
 from core.models.cache import StaticKV, folded_attention, grouped_attention, mask_value
@@ -66,6 +68,14 @@ def test_layers_together_apart_and_of_other_shapes_commit_the_same(apart, wide):
     cache.repeat(2)
     assert all(layer.keys.shape[0] == layer.values.shape[0] == 2 for layer in cache.layers)
     assert torch.equal(cache.layers[2].values[1, :, :5], written[2][0][1][0])
+
+
+def test_keys_and_values_of_two_widths_take_no_more_bytes_than_their_own():
+    cache = StaticKV(3, 32)
+    for layer in range(3):
+        keys, values = rows(layer, 5)
+        cache.update(keys, values[..., :4], layer)
+    assert cache.bytes_per_token == 3 * 2 * (8 + 4) * keys.element_size()
 
 
 def test_random_paths_one_after_the_other():
@@ -169,6 +179,18 @@ def test_grouped_attention_equals_hugging_faces_eager_one(share, new, keys):
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
     other = folded_attention(query, key, value, mask, 0.3, None)  # what CUDA gets
     torch.testing.assert_close(ours, other.transpose(1, 2), rtol=1e-6, atol=1e-6)
+    ours, _ = grouped_attention(Module(share), query, key, value, mask)
+    theirs, _ = eager_attention_forward(Module(share), query, key, value, mask, scaling=8**-0.5)
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+    ours, _ = grouped_attention(Module(share), query, key, value, mask, softcap=0.5)
+    theirs, _ = gemma2.eager_attention_forward(Module(share), query, key, value, mask,
+                                               scaling=8**-0.5, softcap=0.5)  # fmt: skip
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+    sinking = Module(share)
+    sinking.sinks = torch.linspace(-2, 2, 2 * share, dtype=query.dtype)
+    ours, _ = grouped_attention(sinking, query, key, value, mask, 0.3, s_aux=sinking.sinks)
+    theirs, _ = gpt_oss.eager_attention_forward(sinking, query, key, value, mask, scaling=0.3)
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
 def test_grouped_attention_without_mask_sees_everything():
@@ -209,9 +231,11 @@ def test_a_model_on_grouped_attention_called_without_a_mask_is_causal(family):
 
 
 def test_repeated_rows_continue_independently():
-    cache, _ = filled(context=4, scratch=3)
+    cache = StaticKV(1, 32)
+    cache.update(*rows(0, 4, batch=2), 0)
+    cache.commit(4)
     before = cache.layers[0].keys[:, :, :4].clone()
     cache.repeat(3)
     assert torch.equal(cache.layers[0].keys[:, :, :4], before.repeat_interleave(3, 0))
-    keys, _ = cache.update(*rows(5, 1, batch=3), 0)
-    assert keys.shape == (3, 2, 5, 8)
+    keys, _ = cache.update(*rows(5, 1, batch=6), 0)
+    assert keys.shape == (6, 2, 5, 8)

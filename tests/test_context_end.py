@@ -1,14 +1,23 @@
 """Texts that fill their model's context: drafts reach beyond it, the text does not."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    Llama4TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.errors import UserError
 from core.models.hugging_face import ATTENTION
-from core.models.target import Target, no_graph_reason
+from core.models.target import Target, context_limit, no_graph_reason
+from core.rounds.draft import MAX_BUDGET
 from core.rounds.round import new_tokens
 from tests import toys
 
@@ -80,3 +89,10 @@ def test_nodes_beyond_the_end_change_nothing_before_it(kind):
 @pytest.mark.parametrize("kind", ROPES)
 def test_a_model_that_depends_on_the_texts_length_is_not_captured(kind):
     assert "rotary" in (no_graph_reason(target(kind).model) or "")
+
+
+def test_no_row_of_a_draft_comes_to_where_llama_4_begins_to_scale_queries():
+    """It counts rows of the cache, floor((row + 1) / floor_scale), and not positions."""
+    config = Llama4TextConfig(attn_temperature_tuning=True, floor_scale=4096)
+    last = context_limit(SimpleNamespace(config=config)) - 1 + MAX_BUDGET  # behind the last root
+    assert (last + 1) // config.floor_scale == 0 < (last + 3) // config.floor_scale

@@ -283,7 +283,8 @@ def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(name, case,
         text, root, low = TEXT[:end], TEXT[end + 1], end
         drafter.begin(TEXT[end], 4)  # which leaves nothing behind
         after, session = case.slow(text, features[:end]), drafter.begin(root, max(16, width))
-        draft = builder(session, [*text, root], nodes)
+        draft, part = builder(session, [*text, root], nodes), drafter.covered
+        assert session.draft_vocabulary == (None if part is None else len(part.ids))
         assert draft.nodes == (min(nodes, drafter.max_depth) if builder == Chain() else nodes)
         assert draft.depths.max() > 1 or nodes < 10 or drafter.max_depth == 1
         check_draft(draft, after, case.near)

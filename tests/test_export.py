@@ -29,7 +29,8 @@ from core.rounds.round import Times
 from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
 from tests.fakes import HOSTILE, make_header, make_run
-from tests.small_traces import made
+from tests.small_traces import denoised_round, made
+from tests.toys import draft_of
 
 
 def export(*words: object) -> int:
@@ -282,6 +283,33 @@ def test_a_profile_is_what_the_rounds_say_and_is_read_again(tmp_path, capsys):
     assert (found.rounds, found.accepted, found.kind) == (len(taken), sum(taken), "profile")
     assert found.tau == pytest.approx(told["mean_accept_length"], abs=1e-6)
     assert str(tmp_path) not in json.dumps(told)
+    assert told["max_supported_k"] == max(r.max_depth for t in runs for r in t.rounds) > depth
+
+
+def test_a_profile_is_of_sound_rounds_of_runs_with_any():
+    """Runs of one drafter have seeds of their own; of its path two parts are of no one machine."""
+    run, drafter = made(4, 16), {"checkpoint": "/home/me/org/name"}
+    first, second = (
+        replace(make_header(sampling={"temperature": 1.0, "seed": n}), drafter=drafter)
+        for n in (1, 2)
+    )
+    odd = replace(run.rounds[0], faults=("a fault",)), replace(run.rounds[1], committed=())
+    told = profile.made([replace(run, header=first)])
+    more = replace(run, header=first, rounds=(*odd, *run.rounds))
+    assert profile.made([more, replace(run, header=second, rounds=())]) == told
+    assert told["draft_checkpoint"] == {"name": "org/name"}
+    assert told["measurement_conditions"]["sampling"] == {"temperature": 1.0}
+    assert told["measurement_conditions"]["num_samples"] == 1
+    chain, tree = (
+        replace(run, rounds=(replace(run.rounds[1], draft=draft_of(parents, [9, 4, 5])),))
+        for parents in ([-1, 0, 1], [-1, 0, 0])
+    )
+    for runs, drafts in (([chain, chain], "chains"), ([chain, tree], "trees")):
+        assert profile.made(runs)["measurement_conditions"]["drafts"] == drafts
+    with pytest.raises(UserError, match="token by token, not of denoising"):
+        profile.made([Trace(run.header, (denoised_round(),), {})])
+    with pytest.raises(UserError, match=r"no round of these runs counts: .* a fault"):
+        profile.made([replace(run, rounds=odd[:1])])
 
 
 def test_a_profile_counts_no_places_of_rows_scored_for_the_drafter_alone():

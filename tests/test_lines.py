@@ -20,7 +20,7 @@ from app.cli import main
 from app.report.counted import PLACES, sheets
 from core.errors import UserError
 from core.stats import wilson
-from tests.engine_logs import DECODE, LOGS, TASK, VLLM
+from tests.engine_logs import DECODE, LOGS, SUMS, TASK, VLLM
 from tests.sentences import is_one_sentence
 
 # records, rounds, drafted, accepted, τ and the rounds that accepted each place, counted by hand
@@ -42,7 +42,7 @@ TOLD = {
 
 def read(folder, text: str, encoding: str = "utf-8") -> Counts:
     path = folder / "served.log"
-    path.write_text(text, encoding)
+    path.write_text(text, encoding, "surrogatepass", newline="")
     return read_served(path)
 
 
@@ -54,11 +54,17 @@ def test_every_form_alone_and_among_other_lines(name, tmp_path):
     assert (alone.accepted, alone.fits) == (accepted, None)
     assert alone.tau == (tau if tau is None else pytest.approx(tau))
     assert tuple(d.accepted for d in alone.by_depth) == places
-    around = ["# HELP x y", "", "café \x1b[31m 1.00", "z" * 200_000, "INFO Received request: hi"]
-    text = "\n".join((*around, *(line for each in LOGS[name].split("\n") for line in (each, "-"))))
-    for encoding in ("utf-8", "utf-16"):
-        mixed = read(tmp_path, text, encoding)
-        assert (mixed.by_depth, mixed.tau, mixed.records) == (alone.by_depth, alone.tau, records)
+    around = ["# HELP x y", "", "café \x1b[31m \udcff 1.00", "z" * 200_000, "10 %\r90 %", "INFO hi"]
+    among = (*around, *(line for each in LOGS[name].split("\n") for line in (each, "-")))
+    for mark, encoding in (("", "utf-8"), ("\ufeff", "utf-8"), ("\ufeff", "utf-16-le"),
+                           ("\ufeff", "utf-16-be")):  # fmt: skip
+        first = read(tmp_path, f"{mark}{LOGS[name]}\n", encoding)
+        mixed = read(tmp_path, mark + "\n".join(among), encoding)
+        for each in (first, mixed):
+            assert (each.by_depth, each.tau, each.records) == (alone.by_depth, alone.tau, records)
+            assert not any("no line break" in note for note in each.notes)
+        if alone.kind == "log line":
+            assert f"of {sum(map(bool, among))} lines read" in mixed.notes[0]
 
 
 def test_the_bare_curve_of_shares(tmp_path):
@@ -67,6 +73,8 @@ def test_the_bare_curve_of_shares(tmp_path):
     assert [d.conditional for d in found.by_depth] == pytest.approx([0.6, 0.5, 1 / 3])
     assert [d.tau for d in found.by_depth] == pytest.approx([1.6, 1.9, 2.0])
     assert all(d.low is d.high is d.tested is None for d in found.by_depth)
+    rounded = read(tmp_path, f"{VLLM}Mean acceptance length: 2.00, {LOGS['a bare curve']}5")
+    assert rounded.tau == pytest.approx(2.0005)  # three digits of each place tell more
     said = " ".join(sentences(found))
     assert "0.60, 0.50, 0.33" in said and "how many drafts is not told" in said
     assert "40.0% of the drafts end at place 1" in said and "whole" not in said
@@ -190,9 +198,11 @@ def test_the_fewest_and_the_most_rounds_by_hand(counts, mean, rates, listed, rou
     assert fitted(*counts, mean, rates, listed) == rounds
 
 
-def test_the_sum_of_all_places_tells_what_rounding_leaves_open():
+def test_the_sum_of_all_places_tells_what_rounding_leaves_open(tmp_path):
     """Half of 4,000 may be 1,998 to 2,002, and a quarter 998 to 1,002: together they are 3,004."""
     assert kept_by((0.5, 0.25), 4000, (4000, 4000), 3004) == ((2002, 1002), ())
+    first = read(tmp_path, SUMS.format("ngram-mod", 4000, 80_000, 3004, "0.500, 0.250"))
+    assert [(d.accepted, d.off[0]) for d in first.by_depth] == [(2000, 2), (1000, 2)]
 
 
 def test_lines_of_two_requests_may_take_turns(tmp_path):
@@ -231,6 +241,12 @@ def test_places_whose_counts_were_cut_off_are_of_no_other_task(tmp_path):
     before = read(tmp_path, f"{other}\n{LOGS['llama.cpp']}")
     assert (before.records, before.by_depth) == (1, whole.by_depth)
     assert "line 1: the line with its counts is missing" in before.notes[1]
+    again = read(tmp_path, f"{LOGS['llama.cpp']}\n{places}")
+    assert "line 3: the line with its counts is missing" in again.notes[1]
+    none = read(tmp_path, f"{counts}\n{TASK} acc per pos = ()")
+    assert (none.accepted, none.by_depth) == (whole.accepted, ())
+    first = read(tmp_path, LOGS["llama.cpp"].replace(", 0.308", ""))
+    assert (first.rounds, [d.accepted for d in first.by_depth]) == (13, [12, 8])
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -302,14 +318,17 @@ REFUSED = {
     "more accepted tokens than": LOGS["vLLM's page"]
     .replace(" 150.0", " 999.0")
     .replace(" 450.0", " 9999.0"),
+    "positions count more accepted": LOGS["vLLM's page"].replace(" 870.0", " 100.0"),
     "not a whole number": LOGS["vLLM's page"].replace(" 600.0", " 600.5"),
     "lacks spec_decode_num_drafts": 'vllm:spec_decode_num_draft_tokens_total{engine="0"} 3.0',
     "no draft was verified yet": "vllm:spec_decode_num_drafts_total 0.0",
+    "no draft was verified": SUMS.format("ngram-mod", 0, 0, 0, ""),
     "contradict each other": LOGS["vLLM, 2025"].replace("2.16", "2.90"),
     "not 1 \\+ its shares": f"{VLLM}Mean acceptance length: 2.01, {LOGS['a bare curve']}",
     "shares by place rise": "Per-position acceptance rate: 0.100, 0.300",
     "is not a number from 0 to 1": "Per-position acceptance rate: 1.600, 0.300",
     "more tokens are accepted": "draft acceptance rate = 1.5 (  9 accepted /   6 generated)",
+    "or drafts made": SUMS.format("ngram-mod", 700, 600, 300, "0.400"),
     "accept len is below 1": LOGS["SGLang"].replace("2.40", "0.40"),
     "ends before its counts": f"{VLLM}Mean accep",
 }
@@ -339,7 +358,33 @@ def test_a_line_that_cannot_be_read_is_left_out_and_named(bad, tmp_path):
 def test_what_stands_in_a_page_twice_is_its_last_value(tmp_path):
     page = LOGS["vLLM's page"]
     before = page.replace("00.0", "0.0").replace("50.0", "5.0")
+    before = re.sub(r'(engine="\d"),(model_name="m")', r"\2,\1", before)
     assert read(tmp_path, f"{before}\n{page}").by_depth == read(tmp_path, page).by_depth
+    log = LOGS["vLLM, 2025"]  # another form of the same counts
+    assert read(tmp_path, f"{page}\n{log}").by_depth == read(tmp_path, log).by_depth
+
+
+def test_a_gauge_is_its_sample_s_value_and_none_while_nothing_was_drafted(tmp_path):
+    page = LOGS["SGLang's page"]
+    text = f"{page} 1764500000000\n{page.replace('2.4', '0.0')}\n"
+    assert (found := read(tmp_path, text)).records == 1 and found.tau == 2.4
+    sums = LOGS["llama.cpp's sums"]
+    idle = read(tmp_path, f"{sums}\n{SUMS.format('idle', 0, 0, 0, '')}")
+    assert idle.by_depth == read(tmp_path, sums).by_depth
+
+
+@pytest.mark.parametrize(
+    ("most", "name", "said"),
+    [
+        ("MOST_LINES", "vLLM, 2025", "more than 1 lines of counts"),
+        ("MOST_BYTES", "vLLM, 2025", "larger than 0 MB"),
+        ("MAX_PLACES", "vLLM's page", "do not count from 0 without a gap"),
+    ],
+)
+def test_an_endless_log_is_one_sentence(most, name, said, tmp_path, monkeypatch):
+    monkeypatch.setattr(f"analysis.engines.lines.{most}", 1)
+    with pytest.raises(UserError, match=said):
+        read(tmp_path, LOGS[name])
 
 
 def test_the_command(tmp_path, capsys):

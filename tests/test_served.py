@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -75,6 +76,10 @@ def test_a_profile_is_read_by_place(tmp_path):
     bare = read_served(written(tmp_path, PROFILE | {"acceptance_length_histogram": None}))
     assert bare.rounds is None and bare.tau == 2.25 and bare.by_depth[0].low is None
     assert [d.marginal for d in bare.by_depth] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
+    none = {"acceptance_length_histogram": {"1": 0}}
+    assert read_served(written(tmp_path, PROFILE | none)) == bare
+    deeper = PROFILE | none | {"mean_accept_length": 2.5}  # of more places than are told
+    assert read_served(written(tmp_path, deeper)).tau == 2.5
 
 
 def lines(folder, values):
@@ -113,6 +118,8 @@ def test_json_by_any_name_is_read_where_some_value_has_counts(tmp_path):
     path = tmp_path / "said.txt"
     path.write_text(json.dumps([{"choices": []}, VLLM]))
     assert "1 response left out" in read_served(path).notes[0]
+    path.write_text("\ufeff" + json.dumps(VLLM))
+    assert read_served(path).kind == "response"
     path.write_text('{"choices": []}\n' + LOGS["vLLM, 2026"])
     assert read_served(path).kind == "log line"
 
@@ -121,7 +128,8 @@ def test_more_accepted_tokens_than_the_text_has_are_told(tmp_path):
     short = VLLM | {"usage": {"completion_tokens": 4}}
     (said,) = read_served(lines(tmp_path, [VLLM, short])).notes
     assert said.startswith("1 response accepted more tokens than the text has")
-    assert not read_served(lines(tmp_path, [VLLM, VLLM])).notes
+    equal = VLLM | {"usage": {"completion_tokens": 5}}
+    assert not read_served(lines(tmp_path, [VLLM, equal])).notes
 
 
 def test_fragments_tell_who_wrote_each_token(tmp_path):
@@ -226,6 +234,47 @@ def test_the_curve_is_that_of_counting_rounds(lengths):
         assert each.conditional == each.accepted / came
 
 
+@given(st.lists(DRAFTS, min_size=1, max_size=20), st.data())
+def test_rounds_are_the_same_by_whichever_fields_tell_them(tmp_path_factory, order, data):
+    """vLLM's and SGLang's responses with any of their fields, and llama.cpp's three numbers."""
+    folder, rounds = tmp_path_factory.mktemp("served"), len(order)
+    accepted, drafted = (sum(each) for each in zip(*order, strict=True))
+    lengths = Counter(taken for taken, _ in order)
+    longest, short = max(lengths), data.draw(st.booleans())
+    of_all = [lengths[n] for n in range(longest + 1 + data.draw(st.sampled_from((0, 2, 2000))))]
+    told = {
+        "num_spec_steps": rounds, "num_draft_tokens": drafted, "acceptance_histogram": of_all,
+        "num_accepted_draft_tokens": accepted, "num_spec_tokens": max(1, longest - short),
+        "per_step_accepted": [taken for taken, _ in order],
+    }  # fmt: skip
+    told = {name: told[name] for name in data.draw(st.sets(st.sampled_from([*told]), min_size=1))}
+    if "per_step_accepted" in told:
+        told["per_step_drafted"] = [each for _, each in order]
+    by_round = bool({"acceptance_histogram", "per_step_accepted"} & told.keys())
+    if by_round or {"num_accepted_draft_tokens", "num_draft_tokens"} <= told.keys():
+        found = read_served(written(folder, {"metrics": {"speculative_decoding": told}}))
+        assert found.rounds == (rounds if by_round or "num_spec_steps" in told else None)
+        assert found.drafted == (drafted if "num_draft_tokens" in told else None)
+        assert not by_round or found.accepted == accepted
+        assert found.histogram == (tuple(of_all[: longest + 1]) if by_round else None)
+        if by_round and found.exact is False:
+            assert [d.accepted for d in found.by_depth[:longest]] == kept([*lengths.elements()])
+    caps = Counter(each + 1 if each else data.draw(st.integers(0, 1)) for _, each in order)
+    meta = {"spec_verify_ct": rounds, "spec_correct_drafts_histogram": dict(enumerate(of_all)),
+            "completion_tokens": rounds + accepted, "spec_cap_lens_histogram": caps,
+            "spec_num_proposed_drafts": drafted + 1}  # fmt: skip
+    value = {"meta_info": meta, "usage": {"completion_tokens": 1}}
+    found = read_served(written(folder, value))
+    assert (found.rounds, found.accepted, found.drafted) == (rounds, accepted, drafted)
+    assert found.tokens == rounds + accepted and not found.notes
+    for passes in (rounds, 0, -1):  # beside the prompt's own; below zero: of another text
+        timings = {"draft_n": drafted, "draft_n_accepted": accepted,
+                   "predicted_n": max(0, accepted + 1 + passes)}  # fmt: skip
+        if drafted:
+            found = read_served(written(folder, {"timings": timings, "num_spec_steps": None}))
+            assert (found.rounds or 0, found.drafted) == (max(0, passes), drafted)
+
+
 def test_several_responses_and_other_shapes(tmp_path):
     inner = VLLM["metrics"]["speculative_decoding"]
     short = {k: v for k, v in inner.items() if not k.startswith("per_step")}
@@ -250,7 +299,8 @@ def test_several_responses_and_other_shapes(tmp_path):
 WRONG = {
     "no counts of vLLM": {"text": "hi"},
     "holds no counts of vLLM": {"choices": [{"text": "hi"}]},
-    "tells neither accepted": {"metrics": {"speculative_decoding": {"other": 1}}},
+    "is not an object": [7],
+    "some count of all is missing": {"metrics": {"speculative_decoding": {"other": 1}}},
     "no draft was verified": {"meta_info": {"spec_verify_ct": 0}},
     "add up to the accepted": {"num_spec_steps": 2, "acceptance_histogram": [0, 2],
                                "num_accepted_draft_tokens": 1},
@@ -264,6 +314,8 @@ WRONG = {
     "a histogram of 2000 depths": {
         "meta_info": {"spec_verify_ct": 3, "spec_accept_histogram": [0] * 1999 + [1]}
     },
+    "fit each other": {"num_spec_steps": 2, "per_step_accepted": [3, 1], "per_step_drafted": [3]},
+    "do not fit": {"num_spec_steps": 1, "per_step_accepted": [0], "per_step_drafted": [2000]},
     "an object, not a list": {"metrics": [1]},
     "counts several choices": {"sglext": {"spec_tokens_details": [{}, {}]}},
     "holds no response": [],

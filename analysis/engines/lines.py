@@ -179,10 +179,14 @@ def _sglang_line(line: str) -> Served:
     return Served("SGLang", mean=_length(_after("accept len", line) or ""))
 
 
+_VALUE = re.compile(r" ([^\s\"}]{1,40})(?: -?\d{1,20})?$")  # of a sample, which may tell its time
+
+
 def _sglang_gauge(line: str) -> Served | None:
-    mean = line.split("}")[-1].split()
-    value = value_of(mean[-1] if mean else "", "spec_accept_length", MAX_PLACES)
-    return Served("SGLang", mean=_length(mean[-1])) if value else None
+    found = _VALUE.search(line)
+    text = found[1] if found else ""
+    value = value_of(text, "spec_accept_length", MAX_PLACES)
+    return Served("SGLang", mean=_length(text)) if value else None
 
 
 def _length(text: str) -> float:
@@ -272,7 +276,7 @@ def _llama_sums(lines: Sequence[Line]) -> Found:
             records.append(Served("llama.cpp", *counts, places=places or None, off=off))
     names = ", ".join(last)
     notes = [f"The last 'statistics' of each drafter is used, since the server's start: {names}."]
-    return records, [*notes, *left_out(wrong)]
+    return records, [*(notes if records else ()), *left_out(wrong)]
 
 
 # ── metrics pages ────────────────────────────────────────────────────────────────────────────────

@@ -48,7 +48,7 @@ class Profile(Struct):
         if not self.measured:
             raise BadField("the profile is a placeholder: nothing was measured")
         rates = self.marginal_accept_rates
-        if any(b > a + 1e-6 for a, b in pairwise((1.0, *rates))):
+        if any(b > a + 1e-6 for a, b in pairwise(rates)):
             raise BadField("its shares by place rise")
         mean = self.mean_accept_length
         if mean is not None and mean < 1 + sum(rates) - ROUNDED:
