@@ -114,7 +114,7 @@ def test_depth_counts_walks_to_the_end_and_accepted_positions(told):
     depths = raw_numbers.by_depth(rounds)
     deepest = max(d for d, c in depths.items() if c["observed"] >= FEW_SEEN)
     said = found["depth"].words
-    assert said.startswith(f"{whole} of {len(rounds)} walks ")
+    assert said.startswith(f"{whole} of {len(rounds)} walks ") and "0 of 0" not in said
     for depth in (1, deepest):
         c = depths[depth]
         share = percent(c["accepted"] / c["observed"])
@@ -146,6 +146,19 @@ def test_trust_compares_path_q_with_what_was_accepted(told):
 def test_what_is_off_by_next_to_nothing_promises_neither_too_much_nor_too_little(bias, said):
     row = {"bias": bias, "bias_low": bias - 0.001, "bias_high": bias + 0.001, "over": "rounds"}
     assert said in _kept_promise(row)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(0.002, 0.02, "[+0.002, +0.020]"), (-0.03, -0.004, "[−0.030, −0.004]"),
+     (0.01, 0.02, "[+0.01, +0.02]")],
+)  # fmt: skip
+def test_a_bound_beside_zero_is_not_written_as_zero(low, high, said, monkeypatch):
+    tables = Tables.of({"A": fake_trace(rounds=20)})
+    frame = reliability.surrogate(tables, by="run").assign(bias_low=low, bias_high=high)
+    monkeypatch.setattr(reliability, "surrogate", lambda *_, **more: frame)
+    (trust,) = (each for each in findings(tables, by="run") if each.about == "trust")
+    assert f" {said}, over 20 rounds" in trust.words
 
 
 def test_siblings_are_the_first_mismatches(told):
@@ -299,6 +312,11 @@ def test_a_chain_is_not_told_what_its_siblings_did(tmp_path):
     odds = {"log_q": [0.0, -0.5, -1.0]}
     trees = of_drafts(tmp_path, [([4, 5], [0, 0], [0, 2])] * 2 * FEW_SEEN, **odds)
     assert "drafted all the same in 100%" in trees["sibling"]
+    none = of_drafts(tmp_path, [([4, 5], [0, 0], [0])] * 2 * FEW_SEEN, **odds)
+    assert "drafted all the same in 0%." in none["sibling"]
+    third = {"lists": (np.array([[4, 5, 9]] * 2), np.log([[0.5, 0.3, 0.2]] * 2))}
+    said = of_drafts(tmp_path, [([4], [0], [0])] * 2 * FEW_SEEN, **third)["sibling"]
+    assert "the target took the second in 0%." in said
 
 
 def test_acceptance_by_depth_is_not_said_over_rounds_without_a_draft(tmp_path):

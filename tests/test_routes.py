@@ -348,8 +348,17 @@ def test_texts_of_several_targets_have_no_curve_together():
     other = replace(text, header=structs.replace(text.header, name="another"))
     simulations._files.get("another", lambda: other)
     question = {"file": "fibonacci", "method": "ddtree", "options": {}, "more": ["another"]}
+    curve = dict(simulations.routes())["curve"]
     with pytest.raises(UserError, match="of several targets"):
-        dict(simulations.routes())["curve"](question)
+        curve(question)
+    alike = [simulations.add(whatif.SHIPPED / "fibonacci.safetensors") for _ in range(2)]
+    figure = curve(question | {"file": alike[0], "more": alike[1:]})["figures"]["tau"]
+    assert "over 2 texts" in figure["layout"]["meta"]["says"]  # of one prompt
+    some = {name: limits for name, limits in text.header.drafters.items() if name == "dflash"}
+    few = replace(text, header=structs.replace(text.header, drafters=some))
+    simulations._files.get("few", lambda: few)
+    with pytest.raises(UserError, match=r"the text “.+” was not collected for this method"):
+        curve(question | {"method": "dart", "more": ["few"]})
 
 
 def test_a_curve_over_several_texts_is_that_of_each_text_together(simulate: Asks):
@@ -379,11 +388,6 @@ def test_a_curve_over_several_texts_is_that_of_each_text_together(simulate: Asks
     for bad in (["gone"], [7], [None], "train-journey"):
         with pytest.raises(UserError, match=r"collected text|the question: more"):
             simulate["curve"](question | {"more": bad})
-    held = {each["name"] for each in simulate["about"]({"file": "train-journey"})["methods"]}
-    every = {each["name"] for each in simulate["about"](question)["methods"]}
-    for method in sorted(every - held)[:1]:
-        with pytest.raises(UserError, match=r"train journey.*not collected"):
-            simulate["curve"](question | {"method": method, "more": ["train-journey"]})
 
 
 def test_each_setting_that_is_kept_has_its_curve_named_or_not(simulate: Asks):
@@ -399,6 +403,12 @@ def test_each_setting_that_is_kept_has_its_curve_named_or_not(simulate: Asks):
         figure = simulate["curve"](asked | {"kept": [asked, *kept[1:]]})["figures"]["tau"]
         drawn = {line["name"] for line in figure["data"] if "hovertext" in line}
         assert drawn >= {own, "dflash+static", "dart, decay 2"} and len(drawn) == 4, drawn
+    narrow = {"file": "fibonacci", "method": "treeflash", "options": {"candidates": 1}}
+    found = simulate["curve"](narrow | {"kept": [{"options": {}}]})
+    assert found["cost"] == simulate["curve"](narrow)["cost"]  # the speed is of the one on view
+    figure = found["figures"]["tau"]
+    own, usual = (line["y"] for line in figure["data"] if "hovertext" in line)
+    assert own != usual  # no options are its usual ones, and not those of the other setting
 
 
 def test_every_drafter_of_the_examples_has_an_estimate_and_every_method_its_knobs(simulate: Asks):
