@@ -329,6 +329,9 @@ def test_a_setting_s_answer_is_that_of_its_own_options(simulate: Asks):
     for at, tokens in ((0, 1 + run.lengths[0]), (run.lengths[0], run.lengths[1])):
         shown = simulate["simulate"](question | {"place": at})["round"]
         assert len(shown["text"]) == tokens  # the first round's begins with its root
+    narrow = {"method": "dart", "options": {"beam": 1, "width": 2}, "budget": 64}
+    shown = simulate["simulate"](question | narrow)["round"]
+    assert "it follows 1 nodes of a depth and reads 2" in json.dumps(shown)
 
 
 def test_so_many_curves_and_texts_and_no_more(simulate: Asks, monkeypatch: pytest.MonkeyPatch):
@@ -403,6 +406,7 @@ def test_each_setting_that_is_kept_has_its_curve_named_or_not(simulate: Asks):
         figure = simulate["curve"](asked | {"kept": [asked, *kept[1:]]})["figures"]["tau"]
         drawn = {line["name"] for line in figure["data"] if "hovertext" in line}
         assert drawn >= {own, "dflash+static", "dart, decay 2"} and len(drawn) == 4, drawn
+        assert ("mine (2)" in drawn) == (own == "mine")
     narrow = {"file": "fibonacci", "method": "treeflash", "options": {"candidates": 1}}
     found = simulate["curve"](narrow | {"kept": [{"options": {}}]})
     assert found["cost"] == simulate["curve"](narrow)["cost"]  # the speed is of the one on view
@@ -427,6 +431,9 @@ def test_a_value_out_of_range_is_a_sentence(simulate: Asks):
         simulate["simulate"](question | {"options": {"logit_decay": 101}})
     found = simulate["simulate"](question | {"options": {"logit_decay": 0, "ngram": "/etc/passwd"}})
     assert found["exact"] and found["round"]["signs"]
+    texts = {"logit_decay": "0", "beam": [1]}  # neither is a number, which a page sends
+    told, usual = (simulate["simulate"](question | more) for more in ({"options": texts}, {}))
+    assert told["round"] == usual["round"]
 
 
 def test_the_least_recently_used_goes_first():
