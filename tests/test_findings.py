@@ -323,7 +323,8 @@ def test_acceptance_by_depth_is_not_said_over_rounds_without_a_draft(tmp_path):
     """Where rounds that drafted nothing count among the places of depth 1, it is held back."""
     whole = [([4, 5], [0, 1], [0, 1])] * 2 * FEW_SEEN
     assert "was accepted at depth 1" in of_drafts(tmp_path, whole)["depth"]
-    assert "was accepted" not in of_drafts(tmp_path, [*whole, ([], [], [0])])["depth"]
+    some = of_drafts(tmp_path, [*whole, ([], [], [0])])["depth"]
+    assert "was accepted" not in some and "10 walks with a draft used the whole" in some
 
 
 def test_the_coverage_of_a_q_of_one_token_is_not_called_flat(tmp_path):
@@ -336,11 +337,16 @@ def test_the_coverage_of_a_q_of_one_token_is_not_called_flat(tmp_path):
 
 
 def test_a_curve_that_begins_next_to_nothing_may_still_rise(tmp_path):
+    """And the round to look at is one in which it rises."""
     q, p = np.zeros((2, 32)), np.zeros((2, 32))
     q[:, :16] = np.arange(16, 0, -1) / 136
     p[:, 0], p[:, 10], p[:, 30] = 0.01, 0.9, 0.09
-    said = of_drafts(tmp_path, [([0], [0], [0])] * 2 * FEW_SEEN, p=p, q=q)["width"]
-    assert "still rises after K = 8: the 8 best tokens hold 1.0% of p, the 16 best 91%" in said
+    with Recorder(path := tmp_path / "a.jsonl", "mine", [1], budget=2) as record:
+        for known in (np.eye(32)[[0, 0]], *[p] * 99):
+            record.round([9, 0], [-1, 0], [0], 9, p=known, q=q)
+    (found,) = (f for f in findings(Tables.of(read_trace(path))) if f.about == "width")
+    words = "still rises after K = 8: the 8 best tokens hold 2.0% of p, the 16 best 91%"
+    assert words in found.words and found.round > 1
 
 
 def test_walks_of_which_it_is_not_known_are_told_beside_those_that_would_be_helped(tmp_path):

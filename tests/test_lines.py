@@ -331,6 +331,11 @@ REFUSED = {
     .replace(" 150.0", " 999.0")
     .replace(" 450.0", " 9999.0"),
     "positions count more accepted": LOGS["vLLM's page"].replace(" 870.0", " 100.0"),
+    "more accepted tokens than there": LOGS["vLLM's page"]
+    .replace(" 450.0", " 800.0")
+    .replace(" 870.0", " 1300.0"),
+    "accepted than drafted": LOGS["llama.cpp's page"].replace("total 12", "total 99"),
+    "count of tokens is not a number from 0": "draft acceptance = 1 ( -1 accepted / 6 generated)",
     "not a whole number": LOGS["vLLM's page"].replace(" 600.0", " 600.5"),
     "lacks spec_decode_num_drafts": 'vllm:spec_decode_num_draft_tokens_total{engine="0"} 3.0',
     "no draft was verified yet": "vllm:spec_decode_num_drafts_total 0.0",

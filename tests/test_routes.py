@@ -298,6 +298,9 @@ def test_an_opened_result_of_cost_takes_the_estimate_s_place(tmp_path: Path):
     file.write_text(json.dumps(other))
     with pytest.raises(UserError, match="does not come with Draftscope"):
         simulations.add_cost(file)
+    file.write_text(json.dumps(other | {"more": "x" * (4 << 20)}))
+    with pytest.raises(UserError, match="too large for a result of `cost`"):
+        simulations.add_cost(file)
 
 
 def test_the_estimate_is_of_the_timed_examples_that_draft_trees():
@@ -373,7 +376,7 @@ def test_a_curve_over_several_texts_is_that_of_each_text_together(simulate: Asks
         assert len(simulate["about"]({"file": name})["text"]) == found[0]["tokens"]
     starts = own["fibonacci"][64]["starts"]
     assert starts == [0, *accumulate(own["fibonacci"][64]["lengths"])][:-1]
-    for at, index in ((starts[2] - 1, 1), (starts[2], 2)):
+    for at, index in ((-1, 0), (starts[2] - 1, 1), (starts[2], 2)):
         found = simulate["simulate"](question | {"budget": 64, "place": at})
         assert found["round"]["index"] == index
     more = ["train-journey", "fibonacci", "train-journey"]  # each counts once
@@ -410,6 +413,8 @@ def test_each_setting_that_is_kept_has_its_curve_named_or_not(simulate: Asks):
     narrow = {"file": "fibonacci", "method": "treeflash", "options": {"candidates": 1}}
     found = simulate["curve"](narrow | {"kept": [{"options": {}}]})
     assert found["cost"] == simulate["curve"](narrow)["cost"]  # the speed is of the one on view
+    lines = [line["name"] for line in found["figures"]["speed"]["data"] if "hovertext" in line]
+    assert lines == ["treeflash, candidates 1", "plain decoding"]
     figure = found["figures"]["tau"]
     own, usual = (line["y"] for line in figure["data"] if "hovertext" in line)
     assert own != usual  # no options are its usual ones, and not those of the other setting

@@ -76,6 +76,7 @@ def test_a_profile_is_read_by_place(tmp_path):
     bare = read_served(written(tmp_path, PROFILE | {"acceptance_length_histogram": None}))
     assert bare.rounds is None and bare.tau == 2.25 and bare.by_depth[0].low is None
     assert [d.marginal for d in bare.by_depth] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
+    assert read_served(lines(tmp_path, [PROFILE, VLLM])).kind == "response"
     none = {"acceptance_length_histogram": {"1": 0}}
     assert read_served(written(tmp_path, PROFILE | none)) == bare
     deeper = PROFILE | none | {"mean_accept_length": 2.5}  # of more places than are told
@@ -164,6 +165,9 @@ def test_sglang_tells_where_it_cut_drafts(tmp_path):
     meta = SGLANG["meta_info"] | {"spec_cap_lens_histogram": [0, 1, 0, 1, 2],
                                   "spec_num_proposed_drafts": 12}  # fmt: skip
     assert read_served(written(tmp_path, {"meta_info": meta})).drafted == 8
+    deeper = SGLANG["meta_info"] | {"spec_num_correct_drafts": 6}  # a histogram may end early
+    found = read_served(written(tmp_path, {"meta_info": deeper}))
+    assert found.accepted == 6 and "hold 5 of 6 accepted tokens" in " ".join(sentences(found))
 
 
 def test_drafts_that_are_known_to_be_whole_are_not_called_shorter(tmp_path):
@@ -281,6 +285,7 @@ def test_several_responses_and_other_shapes(tmp_path):
     inner = VLLM["metrics"]["speculative_decoding"]
     short = {k: v for k, v in inner.items() if not k.startswith("per_step")}
     short["acceptance_histogram"] = {"0": 1, "3": 1, "1": 2}
+    assert read_served(written(tmp_path, short)).full  # all 4 have the 3 places that are told
     lines = "\n".join(map(json.dumps, (VLLM, {"metrics": {"speculative_decoding": short}})))
     (tmp_path / "r.jsonl").write_text(lines)
     found = read_served(tmp_path / "r.jsonl")
