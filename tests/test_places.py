@@ -216,6 +216,15 @@ def test_a_weak_kind_and_a_weak_tag_are_found():
     assert set(by_kind(Tables.of(served), "tag")["tag"]) == {"maths", "chat"}
 
 
+@pytest.mark.parametrize(("good", "bad"), [(30, 30), (60, 29), (29, 60)])
+def test_nothing_is_said_of_a_sort_or_of_others_of_which_there_are_few(good, bad):
+    traces = {
+        "a": trace([chain(n, n, 3, 1) for n in range(good)], "maths"),
+        "b": trace([chain(n, n, 0, 1) for n in range(bad)], "chat"),
+    }
+    assert ("tag" in set(findings(Tables.of(traces))["finding"])) == (min(good, bad) >= 30)
+
+
 def test_a_sort_that_only_stands_deep_is_not_worse_for_that():
     """Depth 1 is always right, depth 2 in two of five, whatever the sort; *ing* is never first."""
     rounds = [
