@@ -20,13 +20,17 @@ from analysis.measures.tables import Tables
 from analysis.numbers import interval, number
 from app.export.report_page import html_page, write_table
 from app.report.sections import (
+    BEGINS,
     _by_token,
+    _first_depths,
     _left_at,
     _no_interval,
     _outstanding,
     _several,
     _usual,
+    cautions,
     doubts,
+    notes,
 )
 from app.studio.examples import result_of
 from app.terminal import BAR
@@ -36,7 +40,7 @@ from core.traces.record import Recorder
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests import fakes
-from tests.small_traces import fake_trace, plain_round
+from tests.small_traces import NOTHING, fake_trace, plain_round
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "trace-v1.jsonl"
@@ -345,6 +349,9 @@ def test_every_finding_is_told_once_and_what_does_not_vary_has_no_table():
     assert len(_outstanding(found)) == 1 < len(_usual(found)) == len(found) - 1
     assert "rule" not in set(_usual(found)["finding"])
     scripts = pd.DataFrame({"script": ["latin", "cyrillic"]})
+    depths = pd.DataFrame({"depth": range(1, 99)})
+    assert list(BEGINS.keep(depths)["depth"]) == [1, 2, 3, 4]
+    assert list(_first_depths(depths)["depth"]) == [*range(1, 33)]
     assert len(_several("script")(scripts)) == 2 and _several("script")(scripts[:1]).empty
 
 
@@ -368,6 +375,23 @@ def test_what_pairs_and_single_methods_leave_open_is_said_where_it_is_so():
     for low, rounds, few in ((0.1, 9, False), (np.nan, 9, True), (np.nan, 0, False)):
         frame = pd.DataFrame({"low": [0.1, low], "rounds": [9, rounds]})
         assert bool([*_no_interval(tables, frame)]) == few
+
+
+def test_of_usual_runs_nothing_is_noted_but_what_the_numbers_count():
+    """A text that ended at once, plain decoding and runs of which one tells probes among them."""
+    bare = fake_trace("dart")
+    bare = replace(bare, rounds=tuple(replace(r, probe=None) for r in bare.rounds))
+    tables = Tables.of({"a": fake_trace(), "b": bare})
+    (only,) = notes(tables)
+    assert [*cautions(tables)] == []
+    odd = replace(bare, rounds=(replace(bare.rounds[0], faults=("a fault",)), *bare.rounds[1:]))
+    assert [each[:2] for each in cautions(Tables.of({"x": odd}))] == ["x:"]
+    assert only.startswith("Observed: ")
+    said = [*notes(Tables.of(NOTHING["plain decoding"]))]
+    assert not any("last depth" in each for each in said)
+    ended = [*notes(Tables.of(NOTHING["a text that ended at once"]))]
+    assert any("1 round is left out" in each for each in ended)
+    assert not any("no rounds" in each for each in ended)
 
 
 def test_a_q_that_is_not_known_has_no_table_of_its_errors(call, tmp_path):

@@ -385,20 +385,29 @@ def test_saved_trees_become_the_same_rounds(tmp_path):
         assert ours.verdict.path == theirs.verdict.path
         assert ours.draft.parents.tolist() == theirs.draft.parents.tolist()
         assert ours.draft.ranks.tolist() == theirs.draft.ranks.tolist()
-    value["output_ids"].pop()  # the text ends before the last bonus token
+    last = max(n for n, r in enumerate(run.rounds) if r.accepted)
+    del value["round_trees"][last + 1 :]  # and the text ends before its bonus token
+    end = value["num_input_tokens"] + sum(len(r.committed) for r in run.rounds[: last + 1])
+    value["output_ids"] = value["output_ids"][:end]
     tree = next(
         t for t in value["round_trees"] if len(t["tree"]["parents"]) > t["accepted_indices"][-1] + 1
     )
     for name in ("node_token_ids", "parents"):
         tree["tree"][name].pop()  # a smaller one
     write_trees(written(tmp_path, value), out)
-    last = read_trace(out).rounds[-1]
-    assert last.verdict.bonus == -1 and last.committed == run.rounds[-1].committed[:-1]
+    cut, whole = read_trace(out).rounds[-1], run.rounds[last].committed
+    assert cut.verdict.bonus == -1 and cut.committed == whole[:-1] != ()
     assert read_trace(out).header.settings["budget"] == max(len(r.draft) - 1 for r in run.rounds)
 
 
 def test_trees_that_are_not_the_texts_are_refused(tmp_path):
     value, _ = trees()
+    beyond = value | {"round_trees": value["round_trees"] + value["round_trees"][:1] * 2}
+    with pytest.raises(UserError, match=f"round {len(beyond['round_trees'])} accepted is not the"):
+        write_trees(written(tmp_path, beyond), tmp_path / "t.jsonl")
+    none = value | {"num_input_tokens": len(value["output_ids"]), "round_trees": []}
+    with pytest.raises(UserError, match="leaves no text"):
+        write_trees(written(tmp_path, none), tmp_path / "t.jsonl")
     value["output_ids"] = [1 + (i % 40) for i in range(len(value["output_ids"]))]
     with pytest.raises(UserError, match="is not the text"):
         write_trees(written(tmp_path, value), tmp_path / "t.jsonl")
