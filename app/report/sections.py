@@ -227,14 +227,7 @@ _FOUND = "{method}: {sentence} ({run}, round {round})"
 REPORT = (
     TAU,
     Section("What stands out", "findings", words=_FOUND, keep=_outstanding),
-    Section(
-        "The same by other names", "engine-metrics", "engine metric formula *",
-        across="method", cell="value", keep=_of_all_places,
-    ),
-    Section(
-        "The same by place of the draft", "engine-metrics", "metric formula *",
-        across="method", cell="value", keep=_first_places, each=("engine",), absent=UNKNOWN,
-    ),
+    Section("In words, each with a round to look at", "findings", words=_FOUND, keep=_usual),
     PAIRED,
     BEGINS,
     *CHECKPOINTS,
@@ -248,7 +241,6 @@ REPORT = (
         "Tokens per round, accepted + 1: share of rounds", "acceptance-histogram",
         "method length rounds share share:bar",
     ),
-    Section("In words, each with a round to look at", "findings", words=_FOUND, keep=_usual),
     Section(
         "Why branches ended", "causes-by-depth", "method depth observed * example",
         across="cause", cell="observed_share", keep=_by_depth,
@@ -305,6 +297,14 @@ REPORT = (
     Section(
         "Where the time went, ms per round that was timed", "stages", "method timed *",
         across="stage", cell="ms_per_round share", keep=_timed,
+    ),
+    Section(
+        "The same by other names", "engine-metrics", "engine metric formula *",
+        across="method", cell="value", keep=_of_all_places,
+    ),
+    Section(
+        "The same by place of the draft", "engine-metrics", "metric formula *",
+        across="method", cell="value", keep=_first_places, each=("engine",), absent=UNKNOWN,
     ),
 )  # fmt: skip
 
