@@ -40,7 +40,7 @@ class SpsTrainingOptions:
 
 DRAFTER = DrafterInfo(
     "sps",
-    "a language model of its own, token by token",
+    "q from a second language model, token by token",
     "core.methods.sps.drafter:load",
     SpsOptions,
     states=BY_PATH,
