@@ -69,7 +69,7 @@ GROUPS: dict[str, dict[str, Command]] = {
             "trace pack runs/served --out runs/served.pack",
         ),
         "trace compare": Command(
-            "compare texts by two engines: where they part, and whether a tie explains it",
+            "compare texts by two engines: where they first differ, and whether it is a tie",
             "trace compare runs/ours runs/served --compute",
             "trace compare run.jsonl.gz vllm-response.json",
             "trace compare ours.jsonl.gz theirs.jsonl.gz --json",

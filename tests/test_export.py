@@ -26,6 +26,8 @@ from app.view.drawing import tree_drawing
 from app.view.svg import svg
 from core.errors import UserError
 from core.rounds.round import Times
+from core.traces.reader import read_trace
+from core.traces.record import Recorder
 from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
 from tests.fakes import HOSTILE, make_header, make_run
@@ -312,6 +314,14 @@ def test_a_profile_is_of_sound_rounds_of_runs_with_any():
         profile.made([replace(run, rounds=odd[:1])])
 
 
+def test_a_place_s_share_is_of_all_rounds_also_where_drafts_were_shorter(tmp_path):
+    with Recorder(path := tmp_path / "a.jsonl", "mine", [1], budget=2) as record:
+        record.round([9, 4, 5], [-1, 0, 1], [0, 1, 2], 9)
+        record.round([9, 4], [-1, 0], [0, 1], 9)
+    told = profile.made([read_trace(path)])
+    assert told["marginal_accept_rates"] == [1.0, 0.5] == told["conditional_accept_rates"]
+
+
 def test_a_profile_counts_no_places_of_rows_scored_for_the_drafter_alone():
     record = make_run(4, 16)[0]
     deepest = int(np.argmax(record.draft.depths))
@@ -344,6 +354,10 @@ def test_a_profile_of_different_drafters_is_refused(tmp_path, capsys):
     write_trace(tmp_path / "b.jsonl", made(4, 16, sampling={"temperature": 1.0, "seed": 3}))
     assert export(tmp_path, "--to", "profile") == 2
     assert "these runs have 2 ways of sampling" in capsys.readouterr().err
+    for what, more in (("budgets", {"budget": 8}), ("rules", {"rule": "block"})):
+        other = replace(made(4, 16), header=make_header(**more))
+        with pytest.raises(UserError, match=f"these runs have 2 {what}"):
+            profile.made([made(4, 16), other])
     write_trace(tmp_path / "c.jsonl", made(2, 0))
     assert export(tmp_path / "c.jsonl", "--to", "profile") == 2
     assert "nothing was drafted" in capsys.readouterr().err

@@ -315,3 +315,24 @@ def test_the_coverage_of_a_q_of_one_token_is_not_called_flat(tmp_path):
     said = of_drafts(tmp_path, [([4], [0], [0])] * 2 * FEW_SEEN, p=p, q=q)["width"]
     assert "all on one token, which holds 8.3% of p, over" in said
     assert "flat" not in said and "best" not in said
+
+
+def test_a_curve_that_begins_next_to_nothing_may_still_rise(tmp_path):
+    q, p = np.zeros((2, 32)), np.zeros((2, 32))
+    q[:, :16] = np.arange(16, 0, -1) / 136
+    p[:, 0], p[:, 10], p[:, 30] = 0.01, 0.9, 0.09
+    said = of_drafts(tmp_path, [([0], [0], [0])] * 2 * FEW_SEEN, p=p, q=q)["width"]
+    assert "still rises after K = 8: the 8 best tokens hold 1.0% of p, the 16 best 91%" in said
+
+
+def test_walks_of_which_it_is_not_known_are_told_beside_those_that_would_be_helped(tmp_path):
+    lists = np.array([[4, 9], [5, 9]]), np.log([[0.6, 0.4], [0.6, 0.4]])
+    probed = {"p": np.full((2, 12), 1 / 12), "q": np.full((2, 12), 1 / 12)}
+    with Recorder(path := tmp_path / "a.jsonl", "mine", [1], budget=1) as record:
+        for _ in range(FEW_SEEN):
+            record.round([9, 4], [-1, 0], [0], 9, [0.0, -0.5], lists, **probed)
+            record.round([9, 4], [-1, 0], [0], 9)
+    (said,) = (f.words for f in findings(Tables.of(read_trace(path))) if f.about == "width")
+    assert said.endswith(
+        f"would help {FEW_SEEN} of {2 * FEW_SEEN} walks. Of {FEW_SEEN} it is not known."
+    )

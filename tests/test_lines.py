@@ -186,13 +186,20 @@ def test_a_long_interval_has_no_single_count(tmp_path):
     assert "rounded figures fit 4437 to" in " ".join(sentences(found))
     line = as_vllm([*full, *((n % 2, 1) for n in range(2000))])
     found = read(tmp_path, line)
-    assert found.fits[0] < 6437 < found.fits[1] and f"length: {found.tau:.2f}," in line
+    assert found.fits[0] < 6437 < found.fits[1] and found.rounds == sum(found.fits) // 2
+    assert f"length: {found.tau:.2f}," in line
+    rare = read(
+        tmp_path, f"{TASK}draft acceptance = 0.01 (20 accepted / 4000 gen), mean len = 1.01"
+    )
+    assert rare.rounds == rare.fits[0] == 1333  # 20 ÷ 0.015: that wide, none is nearest
 
 
 @pytest.mark.parametrize(("counts", "mean", "rates", "listed", "rounds"), [
     ((0, 10), None, (0.0, 0.0, 0.0), True, (4, 10)),  # a draft has three places at most
     ((1000, 4000), 2.0, (), False, (996, 1005)),  # 1000 ÷ 1.005 and 1000 ÷ 0.995
     ((20, 40), 3.0, (1.0,), False, (10, 10)),  # places that are not listed accept the rest
+    ((1, 10), None, (0.143,), False, (7, 7)),  # of no other count it is a share
+    ((1, 3000), None, (0.001, 0.0, 0.0), True, (1000, 3000)),  # the sum may be none
 ])  # fmt: skip
 def test_the_fewest_and_the_most_rounds_by_hand(counts, mean, rates, listed, rounds):
     assert fitted(*counts, mean, rates, listed) == rounds
@@ -201,6 +208,11 @@ def test_the_fewest_and_the_most_rounds_by_hand(counts, mean, rates, listed, rou
 def test_the_sum_of_all_places_tells_what_rounding_leaves_open(tmp_path):
     """Half of 4,000 may be 1,998 to 2,002, and a quarter 998 to 1,002: together they are 3,004."""
     assert kept_by((0.5, 0.25), 4000, (4000, 4000), 3004) == ((2002, 1002), ())
+    assert kept_by((0.5, 0.0), 4000, (4000, 4000), 1999) == ((1999, 0), (1, 1))
+    assert kept_by((0.5,), 100, (90, 110), None) == ((50,), (5,))
+    counts = f"{TASK}draft acceptance = 0.25 (3004 accepted / 12000 generated), mean len = 1.75"
+    (one,) = read(tmp_path, f"{counts}\n{TASK} acc per pos = (0.500)").by_depth
+    assert one.accepted - one.off[0] <= 2000 <= one.accepted + one.off[0]
     first = read(tmp_path, SUMS.format("ngram-mod", 4000, 80_000, 3004, "0.500, 0.250"))
     assert [(d.accepted, d.off[0]) for d in first.by_depth] == [(2000, 2), (1000, 2)]
 
@@ -324,10 +336,11 @@ REFUSED = {
     "no draft was verified yet": "vllm:spec_decode_num_drafts_total 0.0",
     "no draft was verified": SUMS.format("ngram-mod", 0, 0, 0, ""),
     "contradict each other": LOGS["vLLM, 2025"].replace("2.16", "2.90"),
+    "figures contradict": LOGS["vLLM, 2025"].replace("2.16", "0.90"),
     "not 1 \\+ its shares": f"{VLLM}Mean acceptance length: 2.01, {LOGS['a bare curve']}",
     "shares by place rise": "Per-position acceptance rate: 0.100, 0.300",
     "is not a number from 0 to 1": "Per-position acceptance rate: 1.600, 0.300",
-    "more tokens are accepted": "draft acceptance rate = 1.5 (  9 accepted /   6 generated)",
+    "more tokens are accepted": "draft acceptance rate = 1.2 (  7 accepted /   6 generated)",
     "or drafts made": SUMS.format("ngram-mod", 700, 600, 300, "0.400"),
     "accept len is below 1": LOGS["SGLang"].replace("2.40", "0.40"),
     "ends before its counts": f"{VLLM}Mean accep",
@@ -352,6 +365,7 @@ def test_a_line_that_cannot_be_read_is_left_out_and_named(bad, tmp_path):
             assert "1 line left out" in found.notes[1] and "line 3" in found.notes[1]
             assert found.rounds == 129
         else:  # without this figure the line still has its counts, or only shares
+            assert bad != "-1"
             assert not any(math.isnan(d.marginal) for d in found.by_depth)
 
 
@@ -376,13 +390,14 @@ def test_a_gauge_is_its_sample_s_value_and_none_while_nothing_was_drafted(tmp_pa
 @pytest.mark.parametrize(
     ("most", "name", "said"),
     [
-        ("MOST_LINES", "vLLM, 2025", "more than 1 lines of counts"),
-        ("MOST_BYTES", "vLLM, 2025", "larger than 0 MB"),
-        ("MAX_PLACES", "vLLM's page", "do not count from 0 without a gap"),
+        ("lines.MOST_LINES", "vLLM, 2025", "more than 1 lines of counts"),
+        ("lines.MOST_BYTES", "vLLM, 2025", "larger than 0 MB"),
+        ("lines.MAX_PLACES", "vLLM's page", "do not count from 0 without a gap"),
+        ("rounded.MAX_PLACES", "a bare curve", "rise, or are too many"),
     ],
 )
 def test_an_endless_log_is_one_sentence(most, name, said, tmp_path, monkeypatch):
-    monkeypatch.setattr(f"analysis.engines.lines.{most}", 1)
+    monkeypatch.setattr(f"analysis.engines.{most}", 1)
     with pytest.raises(UserError, match=said):
         read(tmp_path, LOGS[name])
 

@@ -21,11 +21,12 @@ from app.studio.routes import named, run_line
 from app.studio.runs import Runs
 from app.studio.tabs import TABS, results_answers
 from app.studio.tabs.calibration import calibrate_result
-from app.studio.tabs.results import SHIPPED, opened
+from app.studio.tabs.results import SHIPPED, Opens, _counted, opened
 from app.studio.tabs.results_answers import pooled
 from app.studio.tabs.whatif import Simulations
 from core import ASSETS
 from core.errors import UserError
+from core.methods.registry import built_in
 from core.traces.reader import read_trace
 from core.traces.record import Recorder
 from tests.collected_toys import table
@@ -126,23 +127,31 @@ def test_step_times_are_advice_on_the_run_on_view_as_the_command_gives_it(call, 
     assert "of vLLM: the counts that were open here, with" in told["about"]
     with pytest.raises(UserError, match="open a run in Run first"):
         opened(steps)
+    with pytest.raises(UserError, match="open the counts again, then this file"):
+        _counted(Opens(file="gone"))
     other = read_trace(ASSETS / "traces" / "chat-hydra.jsonl.gz")
     with pytest.raises(UserError, match="Compare shows 2: open the run whose drafts they time"):
         opened(steps, lambda: {"A, mine": read_trace(run), "B, other": other})
 
 
+def recorded(path: Path, accepted: tuple[int, ...], budget: int = 4) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    with Recorder(path, "mi\x1bne", [len(accepted)], budget=budget) as record:
+        for taken in accepted:
+            record.round([9, 1, 2, 3, 4], [-1, 0, 1, 2, 3], range(taken + 1), 9)
+    return path
+
+
 def test_many_traces_are_measured_together_as_the_command_does(call, tmp_path: Path):
-    made = tmp_path / "served"
-    made.mkdir()
-    for at, accepted in enumerate(((4, 1), (0,), (2, 2, 3))):
-        with Recorder(made / f"{at}.jsonl", "mine", [at], budget=4) as record:
-            for taken in accepted:
-                record.round([9, 1, 2, 3, 4], [-1, 0, 1, 2, 3], range(taken + 1), 9)
-    code, out, _ = call("report", made, "--json")
+    files = [
+        recorded(tmp_path / str(at) / "run.jsonl", accepted)  # all by one name
+        for at, accepted in enumerate(((4, 1), (0,), (2, 2, 3)))
+    ]
+    code, out, _ = call("report", *files, "--json")
     metrics = {row["metric"]: row["value"] for row in json.loads(out)["engine-metrics"]}
-    bad = write(tmp_path, "notes.jsonl", "hello")
-    told = pooled([*sorted(made.iterdir()), bad], gone=2)
-    json.dumps(told, allow_nan=False)
+    bad = write(tmp_path, "no\x1btes.jsonl", "hello")
+    told = pooled([*files, bad], gone=2)
+    assert "\\u001b" not in json.dumps(told, allow_nan=False)
     assert code == 0 and "The rounds of 3 traces together" in told["about"]
     for each in told["sheets"]:  # words to the left, numbers to the right
         for at, head in enumerate(each["heads"][1:], 1):
@@ -152,16 +161,30 @@ def test_many_traces_are_measured_together_as_the_command_does(call, tmp_path: P
     assert [rows[f"acceptance at {n}"] for n in range(4)] == ["0.83", "0.67", "0.33", "0.17"]
     assert all(rows[f"{n}-α"] == number(metrics[f"{n}-α"]) for n in range(4))
     first, second = told["lines"][-2:]
-    assert first.startswith("Left out: notes.jsonl, line 1") and str(tmp_path) not in first
+    assert first.startswith("Left out: no␛tes.jsonl, line 1") and str(tmp_path) not in first
     assert second.startswith("Left out: 2 files that the server had no more")
-    with pytest.raises(UserError, match=r"notes\.jsonl, line 1"):
+    with pytest.raises(UserError, match=r"tes\.jsonl, line 1"):
         pooled([bad])
+    several = pooled([bad] * 10 + files)["lines"][-9:]
+    assert several[-1] == "And 2 more are left out."
+    assert all(line.startswith("Left out: ") for line in several[:-1])
 
 
-def test_too_much_for_the_page_is_for_the_command(monkeypatch):
-    monkeypatch.setattr(results_answers, "MAX_NODES", 100)
-    with pytest.raises(UserError, match="more than 100 nodes: `python -m app report FOLDER`"):
-        pooled([ASSETS / "traces" / "chat-dflash.jsonl.gz"])
+def test_sentences_on_traces_together_are_the_command_s(call, tmp_path: Path):
+    file = recorded(tmp_path / "lies.jsonl", (4, 1) * 3)
+    file.write_text(file.read_text().replace('"rounds":6,', '"rounds":7,'))
+    told, (_, out, _) = pooled([file])["lines"], call("report", file)
+    assert told[0].startswith("lies.jsonl: this trace is not sound") and "walks" in told[1]
+    assert any("Observed: the parent was accepted" in line for line in told)
+    assert all(line in out for line in told)
+
+
+def test_too_much_for_the_page_is_for_the_command(tmp_path: Path, monkeypatch):
+    files = [recorded(tmp_path / f"{at}.jsonl", (4, 1)) for at in range(2)]
+    monkeypatch.setattr(results_answers, "MAX_NODES", 10)
+    assert pooled(files[:1])["sheets"]
+    with pytest.raises(UserError, match="more than 10 nodes: `python -m app report FOLDER`"):
+        pooled(files)
 
 
 @pytest.mark.parametrize("tab", [calibrate_result, Simulations(Examples()).add_cost, opened])
@@ -290,6 +313,12 @@ def test_a_table_of_methods_takes_the_place_of_the_one_that_ships(tmp_path: Path
     whole = json.loads(SHIPPED.read_text())
     told = opened(write(tmp_path, "table.json", whole))["table"]
     assert [row["tau"] for row in told["rows"]] == [row["tau"] for row in whole["rows"]]
+    row = whole["rows"][0] | {"method": "mi\x1bne" + "x" * 500}
+    rows = [row, row | {"method": "dflash+static"}, row | {"method": "ar"}]
+    mine, built, plain = opened(write(tmp_path, "t.json", whole | {"rows": rows}))["table"]["rows"]
+    assert mine["title"] == mine["method"] and len(mine["title"]) <= 120 and mine["knows"] == ""
+    assert mine["title"].startswith("mi␛ne") and plain["knows"] == ""
+    assert built["title"] == f"{built_in('dflash').title}, static" and built["knows"]
     for broken in (whole | {"rows": []}, whole | {"rows": [whole["rows"][0] | {"tau": "x"}]}):
         with pytest.raises(UserError, match="rows"):
             opened(write(tmp_path, "table.json", broken))
@@ -303,7 +332,12 @@ def test_a_checkpoint_is_what_model_doctor_says_of_its_config(runs: Runs, tmp_pa
     assert "drafts 0 " not in told["lines"][0]  # its head has all of the target's tokens
     assert "model doctor FOLDER" in told["lines"][-1] and "/" not in told["lines"][0]
     other = write(tmp_path, "config.json", {"model_type": "nothing-like-it"})
-    assert any("does not open" in line for line in opened(other)["lines"])
+    more = opened(other)["lines"]
+    assert any("does not open" in line for line in more)
+    assert not any("weights are not here" in line for line in told["lines"])
+    assert not any("draftscope-" in line for line in (*told["lines"], *more))
+    with pytest.raises(UserError, match="too large for a checkpoint's config"):
+        opened(write(tmp_path, "config.json", {"model_type": "llama", "more": "x" * (4 << 20)}))
 
 
 def test_a_config_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -146,6 +146,8 @@ def test_fragments_tell_who_wrote_each_token(tmp_path):
     update = [{"type": "contentBlock.appendText", "id": "x", "text": "a", "tokensCount": 1,
                "fromDraftModel": each["containsDrafted"]} for each in FRAGMENTS]  # fmt: skip
     assert read_served(lines(tmp_path, update)) == found
+    empty = {"tokensCount": 0, "containsDrafted": False}
+    assert read_served(lines(tmp_path, [*FRAGMENTS[:2], empty, *FRAGMENTS[2:]])) == found
     template = {"tokensCount": 1, "containsDrafted": False, "isStructural": True}
     assert read_served(lines(tmp_path, [*FRAGMENTS[:2], template, *FRAGMENTS[2:]])) == found
 
@@ -302,6 +304,7 @@ WRONG = {
     "is not an object": [7],
     "some count of all is missing": {"metrics": {"speculative_decoding": {"other": 1}}},
     "no draft was verified": {"meta_info": {"spec_verify_ct": 0}},
+    "no draft was verified$": [DUMP[0] | {"replay": 1}],
     "add up to the accepted": {"num_spec_steps": 2, "acceptance_histogram": [0, 2],
                                "num_accepted_draft_tokens": 1},
     "shares by place rise": BENCH | {"spec_decode_per_position_acceptance_rates": [0.1, 0.2]},

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from core.drafting.builders import Chain, SampledChain, best_first
+from core.drafting.session import WrappedSession
 from core.errors import UserError
 from core.methods.dflash import CONFIDENCE
 from core.methods.dflash2.model import FORM as DFLASH2
@@ -65,7 +66,7 @@ def test_a_drawn_chain_ends_where_the_confidence_is_too_small(least):
     for drafter in (whole := toys.dspark_drafter(), toys.dspark_drafter(confidence=least)):
         drafter.reset(40)
         drafter.extend(text, features)
-        drafts.append(builder(drafter.begin(root, 16), [*text, root], 8))
+        drafts.append(builder(WrappedSession(drafter.begin(root, 16)), [*text, root], 8))
     session = whole.begin(root, 16)
     path, cut = drafts[0].tokens.tolist(), drafts[1].tokens.tolist()
     sure = [

@@ -169,7 +169,7 @@ def _along(curve: Array) -> str:
     flat, last, all_of_it = flat_from(curve), len(curve), percent(curve[-1])
     if curve[-1] < FLAT:  # then nothing tells a flat curve from a rising one
         return f"Coverage is next to nothing: the {_tokens(last)} {all_of_it} of p"
-    at = flat or max(1, last // 2)
+    at = flat or last // 2
     course = f"{'is flat' if flat else 'still rises'} after K = {at}"
     return (
         f"Coverage {course}: the {_tokens(at)} {percent(curve[at - 1])} of p, the {last} best "

@@ -51,7 +51,7 @@ class Grid(MethodsOptions, Prompts, Model):
 class Sweep(Grid, Samplings, Placement):
     """All settings of a sweep."""
 
-    no_probe: bool = option(False, "trace without p, TVD and coverage")
+    no_probe: bool = option(False, "write traces without p, TVD and coverage")
 
 
 def carry_out(args: Sweep, conclude: Callable[[Folder], int]) -> int:

@@ -159,7 +159,7 @@ def pooled(files: Sequence[Path], gone: int = 0) -> dict[str, Any]:
 
 def _told(title: str, about: str, found: list[TextTable], lines: list[str]) -> dict[str, Any]:
     return {
-        "title": flowing(title, MAX_CELL),
+        "title": title,
         "about": about,
         "sheets": [
             {
