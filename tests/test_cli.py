@@ -462,7 +462,7 @@ def test_ctrl_c_keeps_the_trace(toy, tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.splitlines()[-1] == "draftscope: stopped"
+    assert err.splitlines()[-1] == f"draftscope: stopped; {path} holds the rounds so far"
     trace = read_trace(path)
     assert trace.rounds and not trace.complete
 
