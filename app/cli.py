@@ -69,7 +69,7 @@ GROUPS: dict[str, dict[str, Command]] = {
             "trace pack runs/served --out runs/served.pack",
         ),
         "trace compare": Command(
-            "compare texts by two engines: where they part, and whether a tie explains it",
+            "compare texts by two engines: where they first differ, and whether it is a tie",
             "trace compare runs/ours runs/served --compute",
             "trace compare run.jsonl.gz vllm-response.json",
             "trace compare ours.jsonl.gz theirs.jsonl.gz --json",
@@ -231,8 +231,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(explained(error), 2)
     except UserError as error:
         return _complain(str(error), 2)
-    except KeyboardInterrupt:
-        return _complain("stopped", 130)
+    except KeyboardInterrupt as stop:
+        return _complain("; ".join(["stopped", *map(str, stop.args)]), 130)
     except BrokenPipeError:
         return _reader_gone()
     except Exception as error:

@@ -81,10 +81,12 @@ class TraceLog:
     def __enter__(self) -> TraceLog:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._held:
             if self._writer is not None:
                 self._guarded(self._writer.close)
+        if kind is KeyboardInterrupt and self._writer is not None:
+            raise KeyboardInterrupt(f"{self._path} holds the rounds so far") from None
 
     def write(self, record: Round) -> None:
         if self._path is None:

@@ -54,8 +54,10 @@ def replacing(path: Path) -> Iterator[Path]:
             with unfinished.open("rb+") as file:
                 os.fsync(file.fileno())
             unfinished.replace(path)
-        except BaseException:  # after the rename the path may be another process's
+        except BaseException as error:  # after the rename the path may be another process's
             unfinished.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.errno and error.filename is None:
+                error.filename = str(path)  # of a full disk only who writes knows what it wrote
             raise
 
 

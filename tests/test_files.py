@@ -20,7 +20,7 @@ from analysis.collected import collection
 from analysis.collected.collection import Collection
 from app.trace_log import TraceLog
 from core import ASSETS
-from core.errors import UserError
+from core.errors import UserError, unwritable, writing
 from core.files import held, replacing
 from core.learning.shards import TOP_K, Document, write_shard
 from core.models import checkpoint
@@ -47,6 +47,18 @@ def test_an_error_leaves_the_old_file(tmp_path: Path):
         unfinished.write_text("a part")
         raise ValueError("stop")
     assert path.read_text() == "old" and [f.name for f in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_disk_that_is_full_is_told_by_the_name_of_the_file(tmp_path: Path):
+    """pyarrow says it among words of its own; a stream does not know what it writes."""
+    words = "Error writing bytes to file. Detail: [errno 28] No space left on device"
+    with pytest.raises(OSError) as found, replacing(tmp_path / "x"):
+        raise OSError(errno.ENOSPC, words)
+    said = f"{tmp_path / 'x'} cannot be written: No space left on device"
+    assert unwritable(found.value) == said
+    with pytest.raises(UserError) as told, writing(tmp_path / "x"):
+        raise found.value
+    assert str(told.value) == said
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot replace another there")

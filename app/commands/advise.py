@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 class Options(Set, Large):
     """Say which draft length (chains) or budget (trees) pays at which batch.
 
-    Acceptance comes from recorded rounds, which shorter drafts are cut out of; step times from a
-    table: CSV or JSON with the columns tokens (verified of each sequence: K + 1, and 1 for plain
-    decoding), ms, and batch, draft_ms, context where they are told; or from `cost --json`. Nothing
-    is said of drafts longer than the recorded ones. Ends with the options of vLLM, SGLang and
-    llama.cpp.
+    Acceptance comes from recorded rounds: shorter drafts are cut out of them, and longer drafts
+    are not judged. Step times come from `cost --json` or from a table, CSV or JSON. Its columns are
+    tokens (verified of each sequence: K + 1, and 1 for plain decoding), ms, and optionally batch,
+    draft_ms and context. The output ends with the options for vLLM, SGLang and llama.cpp.
     """
 
     files: tuple[Path, ...] = words(
@@ -42,7 +41,7 @@ class Options(Set, Large):
     )
     cost: Path = option(REQUIRED, "step times (.csv, .json, or a result of `cost --json`)")
     methods: tuple[str, ...] = option(
-        (), f"of collected texts: {METHOD_HELP}", read=method, metavar="METHOD"
+        (), f"for collected texts: {METHOD_HELP}", read=method, metavar="METHOD"
     )
     budget: tuple[int, ...] = option(
         (), "draft sizes to compare (default: all that were recorded and timed)", BUDGETS

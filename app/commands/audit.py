@@ -28,14 +28,16 @@ class Options(MethodOptions, RequestOptions):
 
     On a CPU in float32 no token may differ. In bfloat16 a token may differ only where the two best
     scores tie within 4 units in the last place; such ties are counted and shown. A method whose
-    verification rule keeps only the distribution writes another text when it samples: there the
+    verification rule keeps only the distribution writes another text when it samples. Then the
     distribution of its tokens is tested against the target's. Exit code 1 when a token differs
-    beyond a tie, or a distribution does.
+    and no tie explains it, or when a distribution differs.
     """
 
     budget: tuple[int, ...] = option((7, 64), "drafted nodes a round", BUDGETS)
     max_new_tokens: int = option(64, "tokens to write at most", POSITIVE)
-    temperature: float = option(1.0, "of the sampled texts; 0: only the greedy ones", Range(0))
+    temperature: float = option(
+        1.0, "temperature of the sampled texts; 0: check only greedy ones", Range(0)
+    )
     json: bool = option(False, "one JSON object per check on stdout")
 
 

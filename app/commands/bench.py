@@ -52,16 +52,17 @@ def contestant(text: str) -> str:
 class Options(Printed, RequestOptions):
     """Time methods and budgets end to end against plain decoding and transformers' generate().
 
-    generate() runs without and with prompt lookup (not on targets that carry a state): the same
-    prompts, one run, the order changing every time; medians over repeats, ratios by prompt, and the
-    smallest and largest ratio of a single turn. `bench llama.cpp` sets llama.cpp beside them, on
-    the file that the embedded target was made of: the same token ids, as many threads, greedy, on
-    the CPU. It is only a clock.
+    All run on the same prompts, in an order that changes every time. generate() runs without and
+    with prompt lookup (not on targets that carry a state). The table has medians over repeats,
+    ratios by prompt, and the smallest and largest ratio of a single turn. `bench llama.cpp` adds
+    llama.cpp on the file that the embedded target was made from: the same token ids, as many
+    threads, greedy, on the CPU. Only its time and text are used.
 
-    Below it the roofline: what a round and each of its stages must at least move and compute
-    (activations left out), how long that takes at the copy bandwidth and matrix rate measured in
-    the same run, and the share of it that was reached: in the rounds, and in the whole run, prefill
-    included. Exit code 1 when a greedy or seeded text is not plain decoding's, token by token.
+    Below the table is the roofline: what a round and each of its stages must at least move and
+    compute (without activations), how long that takes at the copy bandwidth and matrix rate
+    measured in the same run, and which share of that speed was reached, in the rounds and in the
+    whole run with its prefill. Exit code 1 when a greedy or seeded text differs from plain
+    decoding's in any token.
     """
 
     methods: tuple[str, ...] = words(
@@ -71,7 +72,7 @@ class Options(Printed, RequestOptions):
     )
     budget: tuple[int, ...] = option((8, 16, 64), "drafted nodes a round", BUDGETS)
     max_new_tokens: int = option(64, "tokens to write at most", POSITIVE)
-    repeats: int = option(3, "of every decoding", POSITIVE)
+    repeats: int = option(3, "how often every decoding is timed", POSITIVE)
     json: bool = option(False, "one JSON object on stdout, no table")
 
 

@@ -27,21 +27,25 @@ if TYPE_CHECKING:
 class Options(Set, Texts, Model):
     """Measure how far drafters are from the target at every depth.
 
-    From each anchor the target writes N continuations at temperature 1. Along them q is compared
-    with p. The reference is the marginal, the mean of p over the continuations, and held out, over
-    the others of each: the largest coverage of a q that knows only the context lies between the
-    two, on average (in TVD a sharper q may be nearer than either). With --answer the anchors lie in
-    a text that was served; with --states the kept text itself is the one continuation, and no
-    marginal is measured. Writes Parquet, CSV and figures. Repeat the command to continue an
-    interrupted one.
+    From each anchor, a place in a text, the target writes N continuations at temperature 1. Along
+    them q is compared with p. There are two references: the marginal, which is the mean of p over
+    the continuations, and held out, which for each continuation is the mean over the others. On
+    average, the largest coverage of a q that knows only the context lies between the two. (In TVD a
+    sharper q may be nearer than either.)
+
+    With --answer the anchors lie in a text that was served. With --states the kept text itself is
+    the one continuation, and no marginal is measured. Writes Parquet, CSV and figures. Repeat the
+    command to continue an interrupted one.
     """
 
     methods: tuple[str, ...] = words(WHOSE, (), method)
     out: Path = option(REQUIRED, "the folder that is written", metavar="FOLDER")
     anchors: int = option(64, "places in the texts, in all", POSITIVE)
     continuations: int = option(16, "texts written from each anchor", POSITIVE)
-    repeats: int = option(3, "with other random numbers; they share the anchors", POSITIVE)
-    max_new_tokens: int = option(128, "of the texts that the anchors lie in", POSITIVE)
+    repeats: int = option(
+        3, "measurements with other random numbers, on the same anchors", POSITIVE
+    )
+    max_new_tokens: int = option(128, "tokens of the texts that the anchors lie in", POSITIVE)
     depths: int | None = option(None, "how deep (default: as the deepest drafter)", POSITIVE)
 
 

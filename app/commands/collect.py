@@ -35,11 +35,12 @@ from core.rounds.round import Sampling
 class Options(Set, Texts, SamplingOptions, Model):
     """Write the target's text on one prompt, and what the drafters say at every token of it.
 
-    Any builder, budget and option is then simulated without the model: whatif FILE. Several prompts
-    fill a folder, a file each. An interrupted command goes on when it is repeated. --answer takes a
-    text that another engine served: the drafters run at each of its tokens, and the target says how
-    well the text suits it. --states takes texts with the target's hidden states, so that the target
-    need not be here.
+    `whatif FILE` then simulates any builder, budget and option without the model. Several prompts
+    fill a folder, one file each. Repeat the command to continue an interrupted one.
+
+    --answer takes a text that another engine served: the drafters run at each of its tokens, and
+    the target gives p of each. --states takes texts with the target's hidden states, so that the
+    target need not be here.
     """
 
     methods: tuple[str, ...] = words(WHOSE, (), method)
@@ -49,13 +50,15 @@ class Options(Set, Texts, SamplingOptions, Model):
         read=assignment,
         metavar="NAME=VALUE",
     )
-    out: Path = option(REQUIRED, "the file, such as sky.safetensors; of several prompts a folder")
-    max_new_tokens: int = option(256, "at most so many", POSITIVE)
-    width: int = option(MAX_BUDGET, "tokens listed per depth; so many are exact at every budget")
+    out: Path = option(
+        REQUIRED, "the file to write, such as sky.safetensors; for several prompts a folder"
+    )
+    max_new_tokens: int = option(256, "tokens to write at most", POSITIVE)
+    width: int = option(MAX_BUDGET, "tokens listed per depth; the default is exact at every budget")
     no_marginals: bool = option(
         False,
-        "leave out q at each depth alone, where the drafter also reads the token before: a third "
-        "smaller",
+        "leave out q by depth alone where the drafter also reads the token before; the file is "
+        "a third smaller",
     )
 
 
@@ -65,7 +68,8 @@ def main(args: Options) -> int:
     for name in args.methods:
         check_listable(name)
     # The work on a file has a lock of its own: here it is the folder of several.
-    with alone(args.out, "collection") if len(texts) > 1 else nullcontext():
+    several = len(texts) > 1
+    with alone(args.out, "collection", resumes=True) if several else nullcontext():
         _collect(args, texts)
     _tell(args.out, list(texts))
     return 0

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 class Options(MethodOptions, Model):
     """Measure what a round costs on this machine, and name the budget that pays.
 
-    Verify time is measured against rows and fitted, and combined with a method's drafting and
-    building and with the rounds simulated on a collected text (`collect`): expected tokens/s by
-    budget. --check decodes at the best one, at its neighbours and plainly, and reports what came
-    out.
+    The command measures the time to verify by the number of rows, and fits it. It adds the time
+    that the method drafts and builds, and simulates rounds on a collected text (`collect`). The
+    result is the expected tokens/s by budget. --check decodes at the best budget, at its neighbours
+    and plainly, and compares.
     """
 
     file: Path = words("a collected text", read=here)
@@ -39,7 +39,7 @@ class Options(MethodOptions, Model):
     budget: tuple[int, ...] = option(
         (1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 256), "drafted nodes a round", BUDGETS
     )
-    repeats: int = option(7, "of each measurement", POSITIVE)
+    repeats: int = option(7, "how often each measurement is taken", POSITIVE)
     check: bool = option(False, "decode for real and compare")
     json: bool = option(False, "one JSON object on stdout, no table; What-if opens it")
 

@@ -49,12 +49,12 @@ class TableOptions(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Prompts, Denoising, DiffusionModel, TableOptions, Logged):
-    """Write with a masked-diffusion model, plainly or with Spiffy's drafts.
+    """Write with a masked-diffusion model, with or without Spiffy's drafts.
 
-    One prompt shows its text, then model calls (NFE) beside those that plain denoising makes,
+    For one prompt it shows the text, then model calls (NFE) beside those of plain denoising,
     acceptance by level, speedup by block and stage times. --table compares graphs and paces over
-    all prompts: the calls predicted by one recorded plain run, and real runs beside them, each
-    compared with plain denoising token for token.
+    all prompts. It predicts the calls from one recorded plain run, makes real runs beside it, and
+    compares each with plain denoising token by token.
     """
 
     spiffy: str | None = option(

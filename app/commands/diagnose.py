@@ -36,25 +36,25 @@ SAME = (
 class Options(Set, StatesOptions, Prompts, Model):
     """Say why a drafter is bad: try its wiring under every named mistake.
 
-    A method's drafter is run on the target's own text as configured, and again under every named
-    mistake of wiring that applies to it: other layers, positions, norms, template, … Its checkpoint
-    is checked before. docs/wiring.md explains each. Several drafters share the text and the
-    target's passes.
+    The command checks the drafter's checkpoint. Then it runs the drafter on the target's own text
+    as configured, and again under every named mistake of wiring that applies to it: other layers,
+    positions, norms, template, … docs/wiring.md explains each mistake. Several drafters share the
+    text and the target's passes.
 
-    With --states the texts and the target's states are read from files. Other layers than those
-    kept and other chat templates are then not tried.
+    With --states the texts and the target's states are read from files. Then only the layers that
+    were kept are tried, and no other chat template.
 
-    Exit code 0: nothing is wrong; 1: a mistake is named, or something in the file is wrong; 3: the
-    drafter is bad and no mistake fits, or one makes it better and not yet good. The largest code of
-    several drafters counts.
+    Exit code 0: nothing is wrong. 1: a mistake is named, or something in the file is wrong. 3: the
+    drafter is bad and no mistake fits, or a mistake makes it better but not yet good. With several
+    drafters the largest code counts.
     """
 
     methods: tuple[str, ...] = words(
         "whose drafters are examined; METHOD@FOLDER names a checkpoint", read=method
     )
-    max_new_tokens: int = option(96, "of each text", POSITIVE)
+    max_new_tokens: int = option(96, "tokens of each text", POSITIVE)
     stride: int = option(3, "tokens between two places that are measured", POSITIVE)
-    json: bool = option(False, "signatures and verdict as JSON; of several drafters, as JSON lines")
+    json: bool = option(False, "signatures and verdict as JSON; for several drafters, JSON lines")
 
 
 def main(args: Options) -> int:

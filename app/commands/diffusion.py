@@ -35,18 +35,19 @@ class Denoising(CommandOptions):
     title: ClassVar[str] = "denoising"
     tokens_per_step: int | None = option(None, "tokens set at each step (default 1)", metavar="K")
     threshold: float | None = option(
-        None, "instead: all positions at least this sure, and always one", metavar="P"
+        None, "set all positions at least this sure instead, and always one", metavar="P"
     )
     block: int | None = option(None, "tokens in a block (default: the model's own)", metavar="L")
     ahead: float | None = option(
         None,
-        "confidence to be set before the first masked position (default: the model's own)",
+        "confidence a position needs to be set before the first masked one (default: the model's "
+        "own)",
         metavar="P",
     )
     length: int = option(128, "tokens to write", metavar="W")
     temperature: float = option(0.0, "0 is greedy", Range(0))
     seed: int = option(0, "same seed, same text")
-    go_on: bool = option(False, "also the blocks after the first end-of-text")
+    go_on: bool = option(False, "also write the blocks after the first end-of-text")
 
 
 @dataclass(frozen=True, kw_only=True)

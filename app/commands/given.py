@@ -113,11 +113,11 @@ class Texts(StatesOptions, Prompts):
     answer: Path | None = option(
         None,
         "take these answers in place of the target's own: responses of vLLM, SGLang or llama.cpp "
-        "(.json, .jsonl), a trace, or plain text (.txt). Where the file does not tell the prompt's "
-        "token ids, name as many prompts",
+        "(.json, .jsonl), a trace, or plain text (.txt). If the file lacks the prompts' token "
+        "ids, name as many prompts",
         metavar="FILE",
     )
-    response: int | None = option(None, "the file's N-th response alone (default: all)")
+    response: int | None = option(None, "only the file's N-th response (default: all)")
 
 
 def asked_of(args: Texts, default: tuple[str, ...] = ()) -> list[Asked]:

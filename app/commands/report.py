@@ -43,10 +43,10 @@ AT_ONCE = 10_000  # lines of a table that become JSON together
 class Options(Large, Printed):
     """Say what traces show of a drafter, in the terminal and as files.
 
-    With --trained FILE it puts what a trainer says of its drafter beside what serving shows, by
-    depth: the best token right at all places and after a right prefix, on training and held-out
-    text, and of traces, or of what another engine counted, acceptance and survival. Sentences say
-    where the two part.
+    With --trained FILE it compares, by depth, what a trainer reports with what serving shows. The
+    trainer's side is how often the best token is right, at all places and after a right prefix, on
+    training and held-out text. The served side is acceptance and survival, from traces or from the
+    counts of another engine. Sentences say where the two differ.
     """
 
     traces: tuple[Path, ...] = words(

@@ -29,7 +29,7 @@ class Options(MethodOptions, RequestOptions, Logged):
     """Decode prompts with one method: text, τ, acceptance, tokens/s."""
 
     budget: int | None = option(None, "drafted nodes a round (default: the method's)", BUDGETS)
-    no_probe: bool = option(False, "log without p, TVD and coverage")
+    no_probe: bool = option(False, "do not measure p, TVD and coverage")
 
 
 def main(args: Options) -> int:

@@ -23,8 +23,8 @@ class StatesOptions(CommandOptions):
     title: ClassVar[str] = "hidden states that were kept"
     states: tuple[Path, ...] = option(
         (),
-        "read these texts and what the target said of them: hs_*.safetensors of speculators, or "
-        "what vLLM's extract_hidden_states wrote; files or folders. Of the target only embedding, "
+        "read these texts with the target's hidden states: hs_*.safetensors of speculators, or "
+        "what vLLM's extract_hidden_states wrote; files or folders. Only the target's embedding, "
         "final norm and head are loaded",
         metavar="FILE|FOLDER",
     )

@@ -21,8 +21,8 @@ class Options(Model):
     """Open the studio in the browser."""
 
     traces: tuple[Path, ...] = words(
-        "traces (.jsonl or .jsonl.gz), or folders searched for them at any depth, such as that of "
-        "`grid run`: the page lists them above its examples",
+        "traces (.jsonl or .jsonl.gz), or folders with traces at any depth, such as that of "
+        "`grid run`; the page lists them above its examples",
         (),
         read=here,
     )
@@ -32,7 +32,7 @@ class Options(Model):
     )
     token_hours: int = option(
         24,
-        "hours that the printed token of a network's server holds; then another is printed",
+        "on a network: hours that the printed token is valid; then another is printed",
         Range(1, 8760),
     )
     port: int = option(7860, "port to listen on; 0: any that is free", Range(0, (1 << 16) - 1))

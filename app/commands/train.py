@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from core.train.simulate import Row
 
 BUDGETS = (16, 64)  # of the report
-TEXT = "text, made once; left out later, an option stays as it was"
+TEXT = "text (made once; an option that is left out later keeps its value)"
 
 
 @cache
@@ -43,10 +43,10 @@ def trainings() -> dict[str, TrainingInfo]:
 class Options(CommandOptions):
     """Train a drafter for a target, or the denoiser: text, fit, report, each stage resumable.
 
-    Everything is in the --out folder: shards/ (the target's text, shared by all), and a folder for
-    each kind with its state, the averaged checkpoint/ in its official format and a report. The same
-    command again resumes. A GPU is used when there is one. Text is made once: later its options may
-    be left out, and other ones are refused.
+    Everything is in the --out folder: shards/ (the target's text, shared by all kinds), and a
+    folder for each kind with its state, the averaged checkpoint/ in its official format and a
+    report. Repeat the command to resume. A GPU is used when there is one. Text is made once: later
+    commands may leave out its options, and other values are refused.
     """
 
     kind: str = words("what to train", next(iter(trainings())), one_of(tuple(trainings())))
@@ -55,8 +55,8 @@ class Options(CommandOptions):
     device: str = option("auto", "auto, cpu, cuda, …", metavar="DEVICE")
     start: str | None = option(
         None,
-        "checkpoint of this kind to go on from, or the word shipped (default: a start made of the "
-        "target's own layers); its shape is then the checkpoint's",
+        "checkpoint of this kind to continue from, or the word shipped (default: a start made from "
+        "the target's own layers); the drafter then has the checkpoint's shape",
         metavar="PATH",
     )
     named: Mapping[str, Any] = field(default_factory=dict)  # options of the text, fit and kinds
@@ -113,7 +113,7 @@ def main(args: Options) -> int:
     if not corpus.train:
         raise UserError(f"{shards} holds no training documents")
     torch.manual_seed(sources.seed)
-    with alone(folder, "training"):
+    with alone(folder, "training", resumes=True):
         student = training.student(run, options[args.kind], corpus)
         fit = Fit(student, corpus, settings, folder)
         _fit_and_report(args, training, language, fit, held_out)

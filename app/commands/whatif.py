@@ -31,9 +31,9 @@ COLUMNS = ("method", "budget", "τ", "rounds", "", "exact")
 class Options(Printed, Set):
     """Simulate methods and budgets over collected texts, without the model.
 
-    The rounds are those a real run would take. What is not exact is marked; rounds on a text that
-    was served follow that text. Over several texts it shows the mean of each setting with an
-    interval across texts, the difference from the best, paired by text, and the text that differs
+    The rounds are those of a real run. What is not exact is marked. Rounds on a text that was
+    served follow that text. Over several texts it shows the mean of each setting with an interval
+    across texts, the difference from the best setting, paired by text, and the text that differs
     most.
     """
 
@@ -44,7 +44,7 @@ class Options(Printed, Set):
     budget: tuple[int, ...] = option(
         (8, 16, 32, 64, 128, 256, 1024), "drafted nodes a round", BUDGETS
     )
-    max_new_tokens: int | None = option(None, "of the text (default: all of it)", POSITIVE)
+    max_new_tokens: int | None = option(None, "tokens of the text (default: all)", POSITIVE)
     json: bool = option(False, "one JSON object a run on stdout")
 
 

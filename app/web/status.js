@@ -112,7 +112,7 @@ export class StatusLine {
     this.banner.classList.remove("note");
     say(this.banner, sentence);
     if (!text) return;
-    const field = h("input.ds-search", { "aria-label": "To be copied by hand" });
+    const field = h("input.ds-search", { "aria-label": "Copy this by hand" });
     Object.assign(field, { value: text, readOnly: true });
     this.banner.append(" Copy it here: ", field);
     field.select();

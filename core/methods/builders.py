@@ -19,8 +19,9 @@ class OptTreeOptions:
 class SampledChainOptions:
     classic: bool = option(
         False,
-        "accept a token with min(1, p/q), else draw from what p exceeds q by: the target's "
-        "distribution, but another text; no: draw with the target's noise and accept its own token",
+        "accept a token with probability min(1, p/q), else draw from the residual of p: the "
+        "target's distribution, but another text; no: draw with the target's noise and accept its "
+        "own token",
         label="classic rule",
     )
     block: bool = option(
@@ -71,8 +72,8 @@ BEST_FIRST = BuilderInfo(
     optimal=lambda options: True, ends=NO_MORE,
 )  # fmt: skip
 OPT_TREE = BuilderInfo(
-    "opt-tree", "the same, level by level; ends where a level gains too little", opt_tree,
-    OptTreeOptions, optimal=lambda options: options.gain == 0,
+    "opt-tree", "the B most probable prefixes, level by level; ends where a level gains too little",
+    opt_tree, OptTreeOptions, optimal=lambda options: options.gain == 0,
     ends=f"a further level gains less than {{gain}} tokens, or {NO_MORE}",
 )  # fmt: skip
 SAMPLED_CHAIN = BuilderInfo(

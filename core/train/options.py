@@ -25,11 +25,11 @@ class TextOptions:
     code: tuple[Path, ...] = option(
         (), "folders of Python sources: documented functions become 'complete this' prompts"
     )
-    code_limit: int = option(1000, "at most so many of these", Range(0))
+    code_limit: int = option(1000, "at most so many prompts from --code", Range(0))
     per_file: int = option(2000, "prompts taken from each file", Range(1))
-    synthesise: int = option(0, "prompts the target writes itself", Range(0))
+    synthesise: int = option(0, "prompts that the target writes itself", Range(0))
     tasks: int = option(
-        0, "prompts made of lists: tasks about topics, and as many small functions", Range(0)
+        0, "prompts made from lists: N tasks about topics, and N small functions", Range(0)
     )
     held_out: Path | None = option(
         None,
@@ -40,7 +40,7 @@ class TextOptions:
         (0.0, 0.8), "each prompt is answered once at every one of these, 0 is greedy", Range(0)
     )
     batch: int = option(32, "prompts answered at once, a shard each", Range(1))
-    seed: int = option(0, "of the text and the fit", Range(0))
+    seed: int = option(0, "random seed of the text and the fit", Range(0))
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,12 @@ class FitSettings:
     """
 
     minutes: float = option(
-        90.0, "of fitting, without collecting; the learning rate follows the clock", POSITIVE
+        90.0,
+        "minutes of fitting, without collecting; the learning rate follows the clock",
+        POSITIVE,
     )
-    sequences: int = option(8, "documents of a step", Range(1))
-    anchors: int = option(32, "blocks of a step in each document", Range(1))
+    sequences: int = option(8, "documents in a step", Range(1))
+    anchors: int = option(32, "anchors in each document of a step", Range(1))
     lr: float = option(1e-3, "the highest learning rate", POSITIVE)
     warmup: int = 40
     decay_from: float = 0.3

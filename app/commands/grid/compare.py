@@ -33,10 +33,10 @@ class Options(Printed, Sweep):
 
     The methods are one method with several checkpoints (before and after a training, int8 and
     bf16): METHOD@FOLDER or METHOD@ORG/NAME, and METHOD alone for the preset's, or the one that
-    ships. Every number is printed with a 95 % interval: τ, and by depth acceptance, TVD, coverage
-    and bias; then the rounds where one lives and the other dies. The first checkpoint is what the
-    others are compared with. The folder is one of `grid run`: the same command continues, and
-    `studio FOLDER` shows the rounds.
+    ships. The others are compared with the first. Every number is printed with a 95 % interval: τ,
+    and by depth acceptance, TVD, coverage and bias. Then come the rounds where one lives and the
+    other dies. The folder is one of `grid run`: repeat the command to continue, and `studio FOLDER`
+    shows the rounds.
     """
 
     methods: tuple[str, ...] = words("two or more checkpoints of one method", read=method)

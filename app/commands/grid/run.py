@@ -22,12 +22,12 @@ class Options(Sweep):
     """Run methods × budgets × prompts × seeds and keep everything in one folder.
 
     results.parquet has a line per run: its settings, τ, seconds by stage, tokens, and whether they
-    are plain decoding's (where ar is among the methods). traces/ has a trace per run, for report
-    and the studio. failures.json names runs that failed, each with its sentence.
+    equal plain decoding's (if ar is among the methods). traces/ has a trace per run, for report and
+    the studio. failures.json names runs that failed, each with its sentence.
 
-    The same command continues where it was stopped or killed, and tries failed runs again; with
-    more methods, budgets, prompts or seeds it runs what is new. An option set twice has both values
-    run. Exit code 1 if runs failed.
+    Repeat the command to continue where it was stopped or killed, and to try failed runs again.
+    With more methods, budgets, prompts or seeds it runs what is new. An option that is given twice
+    is run with both values. Exit code 1 if runs failed.
     """
 
 

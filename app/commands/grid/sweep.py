@@ -51,7 +51,7 @@ class Grid(MethodsOptions, Prompts, Model):
 class Sweep(Grid, Samplings, Placement):
     """All settings of a sweep."""
 
-    no_probe: bool = option(False, "trace without p, TVD and coverage")
+    no_probe: bool = option(False, "write traces without p, TVD and coverage")
 
 
 def carry_out(args: Sweep, conclude: Callable[[Folder], int]) -> int:
@@ -66,8 +66,7 @@ def carry_out(args: Sweep, conclude: Callable[[Folder], int]) -> int:
         try:
             _run(folder, args)
         except KeyboardInterrupt:
-            say(f"{how_far(folder)}; the same command continues")
-            raise
+            raise KeyboardInterrupt(f"{how_far(folder)}; the same command continues") from None
         finally:
             folder.write_table()
         return conclude(folder)

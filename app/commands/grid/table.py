@@ -38,25 +38,25 @@ LEGEND = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Printed, Grid):
-    """Measure methods on the same prompts, each at the budgets and at its own, in one table.
+    """Measure methods on the same prompts in one table, each at --budget and at its own budget.
 
-    It holds τ with its interval, TVD and top-16 coverage by depth, what drafting and a round cost,
-    and how fast it is against plain decoding and transformers' generate. What is accepted follows
-    from the target's texts, on all prompts; methods for which it does not are run. Times are of
-    real runs on every n-th prompt, all methods in turn. table.json has every row, also by the
-    prompts' sources. The same command continues where it was stopped, and makes the rows of new
-    weights anew.
+    The table has τ with its interval, TVD and top-16 coverage by depth, the cost of drafting and of
+    a round, and the speed against plain decoding and transformers' generate(). Acceptance is
+    computed from the target's texts on all prompts; methods that cannot be computed so are run.
+    Times are from real runs on every n-th prompt, all methods in turn. table.json has every row,
+    also by the prompts' sources. Repeat the command to continue where it was stopped; rows of new
+    weights are made anew.
     """
 
     budget: tuple[int, ...] = option((16, 64), "drafted nodes; a chain has its own", BUDGETS)
     temperature: tuple[float, ...] = option((0.0, 1.0), "0 is greedy", Range(0))
-    every: int = option(1, "of the prompts take every n-th", POSITIVE)
-    time_every: int = option(10, "of these time every n-th; 0: none", Range(0))
+    every: int = option(1, "take every n-th of the prompts", POSITIVE)
+    time_every: int = option(10, "time every n-th of these; 0: none", Range(0))
 
 
 def main(args: Options) -> int:
     plan = _plan(args)
-    with alone(args.out, "table"):
+    with alone(args.out, "table", resumes=True):
         engine = common.load_engine(args, [str(v.method) for v in plan.variants])
         from analysis.experiments.tabulate import Tabulation
         from app.sweep_runner import machine

@@ -34,14 +34,14 @@ INSTALL = "pip install -r requirements.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class Options(CommandOptions):
-    """Show versions, device, models ready, methods and their options, and what is missing.
+    """Show versions, device, models that are ready, methods and their options, and what is missing.
 
-    Exit code 1 when something that is here cannot be loaded. What memory takes is measured with the
-    embedded model loaded, which takes some seconds.
+    Exit code 1 when something that is here cannot be loaded. Memory is measured with the embedded
+    model loaded, which takes some seconds.
 
-    With the name of a preset, a folder, a GGUF file or a Hugging Face id: whether it opens as a
+    Given a preset, a folder, a GGUF file or a Hugging Face id, it says whether that opens as a
     target or as a drafter, by which method and for which target, and what it needs in disk and
-    memory. Of the hub its config alone is fetched. Exit code 1 when it does not open.
+    memory. From the hub it fetches only the config. Exit code 1 when it does not open.
     """
 
     model: str | None = words("a preset, a folder, a GGUF file or a Hugging Face id", None)

@@ -22,9 +22,10 @@ KINDS = tuple(n for n in DRAFTERS if (c := find_drafter(n).checkpoint) is not No
 class Options(CommandOptions):
     """Write a drafter as an official checkpoint, which the reference implementation loads.
 
-    It is a config.json and a bf16 model.safetensors. A shipped file holds int8 weights with
-    power-of-two scales, which are exact bf16 numbers, so this loses nothing. What a checkpoint
-    shares with another one or with the target (a backbone, an embedding, a head) is joined with it.
+    The folder gets a config.json and a bf16 model.safetensors. A shipped file holds int8 weights
+    with power-of-two scales, which are exact bf16 numbers, so nothing is lost. The command adds
+    what the checkpoint shares with another one or with the target (a backbone, an embedding, a
+    head).
     """
 
     kind: str = words(f"which drafter: {', '.join(KINDS)}", KINDS[0], one_of(KINDS))

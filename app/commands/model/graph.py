@@ -42,18 +42,18 @@ MAX_LOOKAHEAD = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Denoising, DiffusionModel):
-    """Find the draft graphs that would have saved a diffusion model most calls.
+    """Find the draft graphs that would have saved a diffusion model the most calls.
 
-    Every prompt is denoised plainly once; then an exact search chooses the best graph of every
-    size. Counts are stored beside the graphs: an interrupted run continues, and another --score or
-    size needs no model. Search on other prompts than those the graphs are judged on.
+    Every prompt is denoised once without drafts. Then an exact search chooses the best graph of
+    every size. Counts are stored beside the graphs, so an interrupted run continues, and another
+    --score or size needs no model. Use other prompts than those that judge the graphs.
     """
 
     out: Path = option(REQUIRED, "where the graphs are written", metavar="FOLDER")
     prompts: Path = option(
         REQUIRED,
-        'what is denoised: .jsonl with a "prompt" field, or .txt with one prompt a line; 10 to 50 '
-        "are enough",
+        'prompts to denoise: .jsonl with a "prompt" field, or .txt with one prompt a line; 10 to '
+        "50 are enough",
         metavar="FILE",
     )
     count: int | None = option(None, "only the first N prompts", POSITIVE)
@@ -92,7 +92,7 @@ def main(args: Options) -> int:
     key = key_of(about)[:8]
     counts: SetCounts = Counter()
     steps = 0
-    with alone(args.out, "search"):
+    with alone(args.out, "search", resumes=True):
         journal = Journal(args.out / f"collected-{about['pace']}-{key}.jsonl")
         with ProgressBar("counting", len(prompts)) as progress:
             made = _counted(journal, args.lookahead, language, settings, prompts)

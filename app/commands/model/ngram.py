@@ -29,15 +29,16 @@ NAMED_SOURCES = 8  # how many files the store's metadata names
 class Options(CommandOptions):
     """Count every gram of 1 to 3 tokens in files of text, or of token ids, into a store.
 
-    Builders read it. A .jsonl line's texts, and any other text file, are documents; of a folder,
-    all text files below it are read. A single .trie file (the released format) is converted.
+    Builders read the store. Each text of a .jsonl line is a document, and so is any other text
+    file. In a folder all text files at any depth are read. A single .trie file (DART's released
+    format) is converted.
     """
 
     files: tuple[Path, ...] = words("texts whose n-grams are counted")
     out: Path = option(REQUIRED, "the store, NAME.safetensors", metavar="FILE")
     model: str | None = option(
         None,
-        f"whose tokens (default {EMBEDDED}; of a .trie: as many as its largest)",
+        f"whose tokens are counted (default {EMBEDDED}; for a .trie: as many as its largest)",
         metavar="NAME|PATH",
     )
     min_count: int = option(1, "drop trigrams rarer than N", Range(1, MOST_COUNT))

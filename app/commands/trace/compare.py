@@ -29,17 +29,17 @@ SHOWN = 40  # partings that the terminal lists
 class Options(Model):
     """Compare what two engines wrote on one prompt or many, token by token: tie or bug?
 
-    Traces or folders of them, or responses of vLLM (return_token_ids), SGLang (output_ids) or
-    llama.cpp (tokens); several are paired by their prompts. Where no ids are told the words are
-    compared. The first difference is shown with p of both tokens where a trace knows it. It is a
-    tie where both lie within --bound of the target's best token; where p of both sides is known
+    It reads traces or folders of them, or responses of vLLM (return_token_ids), SGLang (output_ids)
+    or llama.cpp (tokens), and pairs several by their prompts. Without token ids it compares words.
+    It shows the first difference, with p of both tokens where a trace has it. The difference is a
+    tie if both tokens lie within --bound of the target's best token. If p of both sides is known
     and only one says so, the targets disagree. Logits of bfloat16 have 8 bits, so its bound is
-    wider. Of several texts all first differences are counted. Exit code 1 if a text differs or has
+    wider. For several texts all first differences are counted. Exit code 1 if a text differs or has
     no partner.
     """
 
     one: Path = words("a trace, .json or .jsonl, or a folder of traces", read=here)
-    other: Path = words("the same of the other engine", read=here)
+    other: Path = words("the same from the other engine", read=here)
     response: int | None = option(
         None, "which response of a file that holds several (default: all)", POSITIVE
     )

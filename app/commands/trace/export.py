@@ -60,13 +60,17 @@ class ExportFormat:
 class Options(Large):
     """Write a trace as a file for elsewhere.
 
-    html: one file that replays the run offline; of two traces, side by side. site: many runs, from
-    files and folders, as one folder for any web host that also opens from disk: a list, the viewer
-    of each run, comparisons, the course. svg, pdf: one round's tree as a figure; pdf and --outlined
-    are drawn by the library librsvg, which embeds the letters.
-    dot, graphml: one round's draft as a graph. csv, parquet: a table, its rounds or every node.
-    perfetto: stage times and τ for ui.perfetto.dev or chrome://tracing. profile: of all runs of a
-    drafter, speculation_profile.json, acceptance by place for a checkpoint's folder.
+    html: one file that replays the run offline, or two traces side by side.
+
+    site: many runs, from files and folders, as one folder for any web host; it also opens from
+    disk. It has a list, the viewer of each run, comparisons and the course.
+
+    svg, pdf: one round's tree as a figure. The library librsvg draws pdf and --outlined.
+
+    dot, graphml: one round's draft as a graph. csv, parquet: a table of rounds, or of all nodes.
+
+    perfetto: stage times and τ, for ui.perfetto.dev or chrome://tracing. profile: acceptance by
+    place over all runs of a drafter, as speculation_profile.json for a checkpoint's folder.
     """
 
     files: tuple[Path, ...] = words(
@@ -75,13 +79,13 @@ class Options(Large):
     to: To = option(REQUIRED, "what to write", metavar="FORMAT")
     round: int | None = option(
         None,
-        "the round, from 1, of a tree or graph, or that the html opens at (default 1); or the only "
-        "one of a nodes table",
+        "the round, from 1, to draw as a tree or graph, or to open the html at (default 1); for a "
+        "nodes table, only this round",
     )
     table: Literal["rounds", "nodes"] = option("rounds", "for csv and parquet")
-    dark: bool = option(False, "svg, pdf: in the colours for a dark ground")
-    ground: Ground = option("page", "svg, pdf: the page's colour, white, or none")
-    legend: bool = option(False, "svg, pdf: below the tree, what its signs mean")
+    dark: bool = option(False, "svg, pdf: colours for a dark background")
+    ground: Ground = option("page", "svg, pdf: the background: the page's colour, white, or none")
+    legend: bool = option(False, "svg, pdf: explain the signs below the tree")
     column: float | None = option(
         None,
         "svg, pdf: the whole figure's width, such as 3.25in, 82mm or 234pt",
@@ -94,7 +98,9 @@ class Options(Large):
     )
     plain: bool = option(False, "html, site: not compressed, for browsers of before 2023")
     out: Path | None = option(
-        None, "where to (default: beside the trace; -: stdout); site: a new folder, or a site's"
+        None,
+        "where to write (default: beside the trace; -: stdout); site: a new folder, or an "
+        "earlier site",
     )
 
 

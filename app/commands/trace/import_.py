@@ -23,12 +23,13 @@ STRIP = 240  # rounds that the terminal shows
 class Options(CommandOptions):
     """Read what an engine counted of its drafts, without trees.
 
-    A log with vLLM's lines 'SpecDecoding metrics', SGLang's 'accept len' or llama.cpp's 'draft
-    acceptance'; a metrics page (Prometheus) of the three; their responses, or what `vllm bench
-    serve` saved, as .json or one a line in .jsonl; LM Studio's fragments, a dump of verifications
-    (LLAMA_SPEC_DUMP), a speculation_profile.json. Shows τ and acceptance by place; sentences say
-    what follows and what does not. DDTree's saved trees become a trace: name it with --out.
-    docs/record.md has the forms.
+    It reads a log with vLLM's lines 'SpecDecoding metrics', SGLang's 'accept len' or llama.cpp's
+    'draft acceptance'; a metrics page (Prometheus) of the three; their responses, or what `vllm
+    bench serve` saved, as .json or one a line in .jsonl; LM Studio's fragments; a dump of
+    verifications (LLAMA_SPEC_DUMP); a speculation_profile.json. docs/record.md has the forms.
+
+    It shows τ and acceptance by place. Sentences say what follows and what does not. DDTree's saved
+    trees become a trace: name it with --out.
     """
 
     file: Path = words("what an engine wrote: a log, a metrics page, .json or .jsonl")

@@ -28,16 +28,16 @@ SHOWN = 5  # files that are not traces, named
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Large, Placement):
-    """Pack traces into columns, of which `report` is quick over a million rounds.
+    """Pack traces into columns, so that `report` is quick over a million rounds.
 
-    The pack is a folder of Parquet files. The traces stay the record, and stay where they are. Said
-    again, the command adds new traces and packs anew what changed; stopped, it goes on where it
-    was. `--ray local` packs with all cores of this machine, `--ray auto` with a cluster's. Exit
-    code 1 when a file is not a trace: it is left out.
+    The pack is a folder of Parquet files. The traces remain the record: keep them where they are.
+    Repeat the command to add traces that are new or have changed, or to continue after a stop.
+    `--ray local` packs with all cores of this machine, `--ray auto` with a cluster's. A file that
+    is not a trace is left out, with exit code 1.
     """
 
     traces: tuple[Path, ...] = words("traces (.jsonl or .jsonl.gz), or folders of them", read=here)
-    out: Path = option(REQUIRED, "the pack: a new folder, or one that was packed", metavar="FOLDER")
+    out: Path = option(REQUIRED, "the pack: a new folder, or an earlier pack", metavar="FOLDER")
 
 
 def main(args: Options) -> int:

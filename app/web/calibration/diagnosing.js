@@ -47,7 +47,7 @@ function diagnosisOf({ method, wiring, checkpoint }) {
     said = checkpoint.map(({ wrong, text }) => (wrong ? fault(text) : text)),
     marked = wiring.said.map((text) => (faults.includes(text) ? fault(text) : text)),
     verdict = section(`Verdict on ${method}: ${word}`, marked),
-    noted = notes.length ? section("What the numbers show besides", notes) : null;
+    noted = notes.length ? section("What else the numbers show", notes) : null;
   return [
     h("div.ds-findings-box", h("div", verdict, noted), section("Its checkpoint", said)),
     signatures(wiring),

@@ -75,7 +75,7 @@ export function paperButton(look = "") {
   const about = {
     class: `ds-paper ${look}`,
     "aria-haspopup": "dialog",
-    title: "On what ground and how wide pictures are saved",
+    title: "Background and width of saved pictures",
   };
   const made = button("Paper…", about, () => {
     panel?.remove();

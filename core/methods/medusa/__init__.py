@@ -48,7 +48,7 @@ class HeadsOptions:
 
 DRAFTER = DrafterInfo(
     "medusa",
-    "q for every depth from a head each",
+    "q for every depth, from one head per depth",
     "core.methods.medusa.drafter:load",
     MedusaOptions,
     checkpoint=Checkpoint(

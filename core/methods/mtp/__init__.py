@@ -42,7 +42,7 @@ class MtpOptions:
 class MtpTrainingOptions:
     steps: int = option(5, "depths that are learnt", Range(1))
     change: int = option(
-        48, "rank of what is learnt for each of the layer's matrices; 0: they stay", Range(0)
+        48, "rank of the learnt change of each of the layer's matrices; 0: no change", Range(0)
     )
 
 

@@ -35,12 +35,12 @@ class SpsOptions:
 @dataclass(frozen=True)
 class SpsTrainingOptions:
     first: int = option(3, "the target's first layers that draft", Range(1))
-    change: int = option(128, "rank of what is learnt for each of their matrices", Range(1))
+    change: int = option(128, "rank of the learnt change of each of their matrices", Range(1))
 
 
 DRAFTER = DrafterInfo(
     "sps",
-    "a language model of its own, token by token",
+    "q from a second language model, token by token",
     "core.methods.sps.drafter:load",
     SpsOptions,
     states=BY_PATH,

@@ -78,7 +78,7 @@ class TreeFlashTrainingOptions:
 
 DRAFTER = DrafterInfo(
     "treeflash",
-    "the same pass, and q′ after every candidate",
+    "q for every depth from one pass, then q′ after every candidate",
     "core.methods.treeflash.drafter:load",
     TreeFlashOptions,
     states=BY_PREVIOUS,
