@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from analysis.engines.rounded import fitted, kept_by
 from analysis.engines.served import read_served
 from analysis.measures.counts import Counts, Served, sentences, summed
-from analysis.numbers import UNKNOWN
+from analysis.numbers import UNKNOWN, number
 from app.cli import main
 from app.report.counted import PLACES, sheets
 from core.errors import UserError
@@ -296,6 +296,7 @@ def test_how_many_drafts_came_to_a_place_is_a_most_where_their_lengths_are_untol
             bound = row[1].startswith("≤") or row[1] == UNKNOWN  # then only the least is known
             assert row[3].startswith("≥ ") == bound and (depth.high is None) == bound
             assert row[4].startswith("≥ ") == (row[1].startswith("≤"))
+            assert row[5] == number(depth.marginal, 3)
 
 
 def test_a_share_that_was_rounded_to_none_is_not_called_none(tmp_path):
@@ -364,8 +365,8 @@ def test_what_is_not_counts_is_one_sentence_that_says_what_it_seems(said, tmp_pa
 @pytest.mark.parametrize("bad", ["nan", "inf", "-1", "1e999", "9" * 400, "0x1", "1_0", "", "\x1b"])
 def test_a_line_that_cannot_be_read_is_left_out_and_named(bad, tmp_path):
     good = LOGS["vLLM, 2025"].split("\n")[0]
-    for number in ("2.16", "150", "387", "0.543"):
-        found = read(tmp_path, f"{good}\n\n{good.replace(number, bad, 1)}")
+    for figure in ("2.16", "150", "387", "0.543"):
+        found = read(tmp_path, f"{good}\n\n{good.replace(figure, bad, 1)}")
         if found.records == 1:
             assert "1 line left out" in found.notes[1] and "line 3" in found.notes[1]
             assert found.rounds == 129

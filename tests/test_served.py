@@ -15,7 +15,7 @@ from analysis.engines.served import read_served
 from analysis.engines.trees import write_trees
 from analysis.measures.counts import by_place, sentences, strip
 from app.cli import main
-from app.report.counted import sheets
+from app.report.counted import sheets, strips
 from core.errors import UserError
 from core.traces.reader import read_trace
 from tests.engine_answers import BENCH, DUMP, FRAGMENTS, LLAMA, PROFILE, SGLANG, STUDIO, VLLM, trees
@@ -292,6 +292,10 @@ def test_several_responses_and_other_shapes(tmp_path):
     assert found.records == 2 and found.histogram == (2, 4, 0, 2)
     assert found.tokens is None  # one of them does not tell
     assert found.order == (((1, 3), (0, 3), (3, 3), (1, 3)), None)
+    ((title, marks),) = strips(found)
+    assert title.endswith("in order") and len(marks) == 4
+    more = replace(found, order=(*found.order, ((0, 3),)))
+    assert list(strips(more)) == [(f"{title}, of the first of 2", marks)]
     choice = {"choices": [{"meta_info": SGLANG["meta_info"]}]}
     both = read_served(written(tmp_path, [choice]))
     assert both.engine == "SGLang" and both.accepted == 5
