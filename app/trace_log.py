@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, overload
 
 from core.errors import UserError
-from core.files import held
+from core.files import check_place, held
 from core.rounds.round import Round
 from core.traces.reader import read_header
 from core.traces.schema import ENDINGS
@@ -183,11 +183,7 @@ def check_trace(path: Path | None, prompts: int) -> None:
         return
     if not path.name.endswith(ENDINGS):
         raise UserError(f"the trace {path} must be named NAME{' or NAME'.join(ENDINGS)}")
-    above = path.absolute().parent
-    while not above.exists():
-        above = above.parent
-    if not above.is_dir():
-        raise UserError(f"the trace {path} cannot be written: {above} is not a folder")
+    check_place(path)
     for number in range(1, prompts + 1):
         _check_replaceable(path if prompts == 1 else nth_path(path, number))
 
