@@ -162,7 +162,7 @@ def test_many_traces_are_measured_together_as_the_command_does(call, tmp_path: P
     assert all(rows[f"{n}-α"] == number(metrics[f"{n}-α"]) for n in range(4))
     first, second = told["lines"][-2:]
     assert first.startswith("Left out: no␛tes.jsonl, line 1") and str(tmp_path) not in first
-    assert second.startswith("Left out: 2 files that the server had no more")
+    assert second.startswith("Left out: 2 files no longer on the server")
     with pytest.raises(UserError, match=r"tes\.jsonl, line 1"):
         pooled([bad])
     several = pooled([bad] * 10 + files)["lines"][-9:]
