@@ -189,9 +189,10 @@ def _of_columns(names: Iterable[str]) -> Kind:
 def _parquet_columns(path: Path) -> list[str] | None:
     """The columns of a Parquet file; None: it is damaged."""
     try:
-        from pyarrow import parquet
+        from analysis.table_files import open_parquet
 
-        return list(parquet.read_schema(path).names)
+        with open_parquet(path) as found:
+            return list(found.schema_arrow.names)
     except Exception:  # pyarrow raises anything on damaged files
         return None
 

@@ -9,12 +9,16 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from core.errors import UserError, WrongKind, reading
-from core.lines import check_regular
+from core.lines import check_regular, open_regular
 from core.visible import flowing
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 CSV, PARQUET = "csv", "parquet"
 TYPES = {CSV: "text/csv", PARQUET: "application/vnd.apache.parquet"}
@@ -68,6 +72,15 @@ def reading_table(path: Path) -> Iterator[None]:
         raise
     except Exception as error:
         raise WrongKind(f"{path} cannot be read as a table: {type(error).__name__}", path) from None
+
+
+@contextmanager
+def open_parquet(path: Path) -> Iterator[ParquetFile]:
+    """A Parquet file for reading. pyarrow itself opens no path that is not UTF-8."""
+    from pyarrow.parquet import ParquetFile
+
+    with open_regular(path) as file, ParquetFile(file) as found:
+        yield found
 
 
 def check_columns(path: Path, found: Iterable[object], needed: Iterable[str], what: str) -> None:

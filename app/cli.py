@@ -231,8 +231,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(explained(error), 2)
     except UserError as error:
         return _complain(str(error), 2)
-    except KeyboardInterrupt:
-        return _complain("stopped", 130)
+    except KeyboardInterrupt as stop:
+        return _complain("; ".join(["stopped", *map(str, stop.args)]), 130)
     except BrokenPipeError:
         return _reader_gone()
     except Exception as error:

@@ -26,6 +26,7 @@ from types import NoneType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from core.errors import UserError
+from core.files import check_place
 from core.ranges import Range
 
 REQUIRED = MISSING
@@ -167,9 +168,18 @@ def run(
     examples: Sequence[str] = (),
     words: Sequence[str] | None = None,
 ) -> int:
-    """Parse the words, by default the process's own, and call ``main``; returns the exit code."""
+    """Parse the words, by default the process's own, and call ``main``; returns the exit code.
+
+    Raises UserError for what cannot be parsed, and for a place of ``--out`` where nothing can be
+    written.
+    """
     options = parse(kind, sys.argv[1:] if words is None else words, name, examples)
-    return 0 if options is None else main(options)
+    if options is None:
+        return 0
+    out = getattr(options, "out", None)
+    if isinstance(out, Path) and out != Path("-"):  # standard output
+        check_place(out)
+    return main(options)
 
 
 def _last(words: Sequence[str], declared: Mapping[str, Declared]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -18,7 +18,26 @@ if TYPE_CHECKING:
     from core.decoding.engine import Run
 
 Asked = TypeVar("Asked", RunRequest, DenoiseRequest)
-Watch = Callable[[str, int], None]  # (the text so far, its tokens)
+
+
+@dataclass(frozen=True, eq=False)
+class SoFar:
+    """The tokens and the text of a run so far, made when they are asked for: after each of very
+    many rounds the whole text would take longer than a round."""
+
+    run: Run
+    rounds: Sequence[Round]
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.run.tokens(self.rounds)
+
+    @property
+    def text(self) -> str:
+        return self.run.text(self.tokens)
+
+
+Watch = Callable[[SoFar], None]
 
 
 @dataclass(frozen=True)
@@ -68,16 +87,16 @@ def decode_prompt(
     probe = TimedProbe() if job.trace is not None and job.probe else None
     request = replace(job.request, prompt=prompt)
     run = job.start(request, probe)
-    clock, rounds, tokens, text = Clock(run.rounds, probe), list[Round](), list[int](), ""
+    clock, rounds = Clock(run.rounds, probe), list[Round]()
+    so_far = SoFar(run, rounds)
     with noted_interrupt() as pressed, TraceLog(job.trace, run) as log:
         for record in clock:
             rounds.append(record)
             log.write(record)
-            tokens = run.tokens(rounds)
-            text = run.text(tokens)
-            watch(text, len(tokens))
+            watch(so_far)
             if pressed:
                 raise KeyboardInterrupt
+        tokens, text = so_far.tokens, so_far.text
         footer = dict(job.footer)
         if isinstance(request, RunRequest):
             footer = {"prefill_seconds": clock.prefill, "token_ids": tokens, **footer}

@@ -48,12 +48,12 @@ def decode_all(
         return _several(job, prompts, as_json, shown)
     if as_json:
         with ProgressBar("decoding", length) as progress:
-            result = decode_prompt(job, prompts[0], lambda _, count: progress.at(count))
+            result = decode_prompt(job, prompts[0], lambda it: progress.at(len(it.tokens)))
         print_json(shown.to_json(result))
     else:
         text = GrowingText(sys.stdout)
         try:
-            result = decode_prompt(job, prompts[0], lambda so_far, _: text.show(so_far))
+            result = decode_prompt(job, prompts[0], lambda it: text.show(it.text))
         except KeyboardInterrupt:
             print(flush=True)  # the shell's prompt does not continue the model's line
             raise

@@ -17,6 +17,7 @@ from typing import IO
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
@@ -89,7 +90,7 @@ class FittingTable:
         columns, room = range(len(self.heads)), options.max_width + GAP
         wide = [GAP + max(map(cell_len, self._column(at))) for at in columns]
         if sum(wide) <= room:
-            yield self._part(columns, wide)
+            yield from self._plain(wide, console.get_style("bold"))
             return
         first = columns[: self._first]
         wide = [GAP + self._least(at) for at in columns]
@@ -107,6 +108,14 @@ class FittingTable:
                 part = []
             part.append(at)
         yield self._part([*first, *part], wide)
+
+    def _plain(self, wide: Sequence[int], bold: Style) -> Iterator[Segment]:
+        """The table where all of it fits, as rich draws it: that takes a millisecond a row."""
+        places = [(at, wide[at] - GAP, head in self.left) for at, head in enumerate(self.heads)]
+        for number, row in enumerate([self.heads, *self.rows]):
+            if number or any(self.heads):
+                cells = (_padded(row[at], width, left) for at, width, left in places)
+                yield Segment((" " * GAP).join(cells) + "\n", None if number else bold)
 
     @property
     def _first(self) -> int:
@@ -137,6 +146,11 @@ class FittingTable:
         for row in self.rows:
             made.add_row(*(Text(row[at]) for at in columns))
         return made
+
+
+def _padded(cell: str, width: int, left: bool) -> str:
+    space = " " * (width - cell_len(cell))
+    return cell + space if left else space + cell
 
 
 def bar(value: float, largest: float, width: int = BAR) -> str:

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, overload
 
 from core.errors import UserError
-from core.files import held
+from core.files import check_place, held
 from core.rounds.round import Round
 from core.traces.reader import read_header
 from core.traces.schema import ENDINGS
@@ -81,10 +81,12 @@ class TraceLog:
     def __enter__(self) -> TraceLog:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._held:
             if self._writer is not None:
                 self._guarded(self._writer.close)
+        if kind is KeyboardInterrupt and self._writer is not None:
+            raise KeyboardInterrupt(f"{self._path} holds the rounds so far") from None
 
     def write(self, record: Round) -> None:
         if self._path is None:
@@ -181,11 +183,7 @@ def check_trace(path: Path | None, prompts: int) -> None:
         return
     if not path.name.endswith(ENDINGS):
         raise UserError(f"the trace {path} must be named NAME{' or NAME'.join(ENDINGS)}")
-    above = path.absolute().parent
-    while not above.exists():
-        above = above.parent
-    if not above.is_dir():
-        raise UserError(f"the trace {path} cannot be written: {above} is not a folder")
+    check_place(path)
     for number in range(1, prompts + 1):
         _check_replaceable(path if prompts == 1 else nth_path(path, number))
 

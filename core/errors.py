@@ -67,7 +67,7 @@ def _refused(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{what}: {error.strerror or first_line(error)}") from None
+        raise UserError(f"{what}: {_full(error) or error.strerror or first_line(error)}") from None
 
 
 def first_line(error: Exception) -> str:
@@ -87,14 +87,17 @@ def in_one_line(error: Exception) -> str:
 def unwritable(error: Exception) -> str | None:
     """A sentence where the disk or the output has no room, or the system refuses a path, whoever
     found out; else None."""
-    full = [os.strerror(number) for number in FULL]
-    why = next((words for words in full if words in str(error)), None)
     place = getattr(error, "filename", None) or "the output"
-    if why is not None:
+    if (why := _full(error)) is not None:
         return f"{place} cannot be written: {why}"
     if isinstance(error, OSError) and error.filename and error.errno in REFUSED:
         return f"{place} cannot be used: {error.strerror}"
     return None
+
+
+def _full(error: Exception) -> str | None:
+    """The system's words for a full disk, where a library says them among its own."""
+    return next((words for words in map(os.strerror, FULL) if words in str(error)), None)
 
 
 def as_script(main: Callable[[], int | None]) -> NoReturn:

@@ -32,6 +32,17 @@ def cache_root() -> Path:
     return Path(base) / "draftscope"
 
 
+def check_place(path: Path) -> None:
+    """Raises UserError where nothing can be written at ``path``: asked before long work."""
+    place, exists = path.absolute(), os.path.exists  # False also for what may not be looked at
+    if not exists(place) or place.is_file():  # a file is replaced, see ``replacing``
+        place = next(above for above in place.parents if exists(above))
+        if not place.is_dir():
+            raise UserError(f"{path} cannot be written: {place} is not a folder")
+    if not os.access(place, os.W_OK):
+        raise UserError(f"{path} cannot be written: no permission to write in {place}")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to, which replaces ``path`` when the block ends without an error.
@@ -54,8 +65,10 @@ def replacing(path: Path) -> Iterator[Path]:
             with unfinished.open("rb+") as file:
                 os.fsync(file.fileno())
             unfinished.replace(path)
-        except BaseException:  # after the rename the path may be another process's
+        except BaseException as error:  # after the rename the path may be another process's
             unfinished.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.errno and error.filename is None:
+                error.filename = str(path)  # of a full disk only who writes knows what it wrote
             raise
 
 

@@ -109,7 +109,7 @@ def open_journal(folder: Path, what: str, made_of: Any, anew: bool = False) -> I
     Raises UserError for a folder that holds other work, where another process is at work, or that
     cannot be written.
     """
-    with alone(folder, what):
+    with alone(folder, what, resumes=True):
         new = json.loads(json.dumps(made_of))
         journal = _fresh(folder / FILE, new) if anew else Journal(folder / FILE)
         old = journal.get(MADE_OF)
@@ -135,12 +135,20 @@ def _fresh(path: Path, made_of: Any) -> Journal:
 
 
 @contextmanager
-def alone(folder: Path, what: str) -> Iterator[None]:
+def alone(folder: Path, what: str, resumes: bool = False) -> Iterator[None]:
     """Hold the folder, which is made. Raises UserError where another process holds it (``what`` is
-    at work) and where it cannot be written."""
+    at work) and where it cannot be written.
+
+    resumes  whether work that was stopped goes on from what the folder holds: Ctrl-C says so
+    """
     busy = UserError(f"another {what} is at work in {folder}")
     with ExitStack() as stack:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(held(folder / LOCK, busy, goes=True))
-        yield
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not resumes:
+                raise
+            raise KeyboardInterrupt(f"the same command continues from {folder}") from None

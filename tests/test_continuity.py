@@ -200,6 +200,10 @@ def test_scores_that_rise_stay_prefix_closed():
 
 def test_tokens_of_no_probability_are_bearable():
     log_q = np.array([[0.0, -np.inf, -np.inf]] * 3, np.float32)
+    search = ContinuitySearch(store_of({}, VOCABULARY), np.zeros(0, np.int64))
+    for shape in ((0, 4), (3, 0)):
+        lists = Candidates(np.zeros(shape, np.int64), np.zeros(shape, np.float32))
+        assert not search(FactorisedSession(lists), [1], 30).nodes
     draft = both(Candidates(np.tile([4, 5, 6], (3, 1)), log_q), [1], 30, {}).draft
     assert np.isfinite(draft.scores).all() and draft.log_q.min() == -np.inf
     log_q[1] = -np.inf  # a drafter of one's own may have nothing to say of a depth

@@ -18,10 +18,11 @@ from safetensors.numpy import save_file
 
 from analysis.collected import collection
 from analysis.collected.collection import Collection
+from app.cli import main
 from app.trace_log import TraceLog
 from core import ASSETS
-from core.errors import UserError
-from core.files import held, replacing
+from core.errors import UserError, unwritable, writing
+from core.files import check_place, held, replacing
 from core.learning.shards import TOP_K, Document, write_shard
 from core.models import checkpoint
 from core.models.checkpoint import read_state
@@ -47,6 +48,35 @@ def test_an_error_leaves_the_old_file(tmp_path: Path):
         unfinished.write_text("a part")
         raise ValueError("stop")
     assert path.read_text() == "old" and [f.name for f in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_disk_that_is_full_is_told_by_the_name_of_the_file(tmp_path: Path):
+    """pyarrow says it among words of its own; a stream does not know what it writes."""
+    words = "Error writing bytes to file. Detail: [errno 28] No space left on device"
+    with pytest.raises(OSError) as found, replacing(tmp_path / "x"):
+        raise OSError(errno.ENOSPC, words)
+    said = f"{tmp_path / 'x'} cannot be written: No space left on device"
+    assert unwritable(found.value) == said
+    with pytest.raises(UserError) as told, writing(tmp_path / "x"):
+        raise found.value
+    assert str(told.value) == said
+
+
+def test_a_place_where_nothing_can_be_written_is_told_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    file = tmp_path / "file"
+    file.write_text("a file")
+    for fine in (file, tmp_path, tmp_path / "new" / "below", Path(os.devnull), Path("relative")):
+        check_place(fine)
+    with pytest.raises(UserError, match=f"{file} is not a folder$"):
+        check_place(file / "below" / "x")
+    monkeypatch.setattr(os, "access", lambda place, _: place != tmp_path)
+    for closed in (file, tmp_path, tmp_path / "new" / "below"):
+        with pytest.raises(UserError, match=f"no permission to write in {tmp_path}$"):
+            check_place(closed)
+    assert main(["report", "missing.jsonl", "--out", str(tmp_path / "tables")]) == 2
+    assert f"no permission to write in {tmp_path}" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot replace another there")

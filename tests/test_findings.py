@@ -114,7 +114,7 @@ def test_depth_counts_walks_to_the_end_and_accepted_positions(told):
     depths = raw_numbers.by_depth(rounds)
     deepest = max(d for d, c in depths.items() if c["observed"] >= FEW_SEEN)
     said = found["depth"].words
-    assert said.startswith(f"{whole} of {len(rounds)} walks ")
+    assert said.startswith(f"{whole} of {len(rounds)} walks ") and "0 of 0" not in said
     for depth in (1, deepest):
         c = depths[depth]
         share = percent(c["accepted"] / c["observed"])
@@ -146,6 +146,19 @@ def test_trust_compares_path_q_with_what_was_accepted(told):
 def test_what_is_off_by_next_to_nothing_promises_neither_too_much_nor_too_little(bias, said):
     row = {"bias": bias, "bias_low": bias - 0.001, "bias_high": bias + 0.001, "over": "rounds"}
     assert said in _kept_promise(row)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(0.002, 0.02, "[+0.002, +0.020]"), (-0.03, -0.004, "[−0.030, −0.004]"),
+     (0.01, 0.02, "[+0.01, +0.02]")],
+)  # fmt: skip
+def test_a_bound_beside_zero_is_not_written_as_zero(low, high, said, monkeypatch):
+    tables = Tables.of({"A": fake_trace(rounds=20)})
+    frame = reliability.surrogate(tables, by="run").assign(bias_low=low, bias_high=high)
+    monkeypatch.setattr(reliability, "surrogate", lambda *_, **more: frame)
+    (trust,) = (each for each in findings(tables, by="run") if each.about == "trust")
+    assert f" {said}, over 20 rounds" in trust.words
 
 
 def test_siblings_are_the_first_mismatches(told):
@@ -299,13 +312,19 @@ def test_a_chain_is_not_told_what_its_siblings_did(tmp_path):
     odds = {"log_q": [0.0, -0.5, -1.0]}
     trees = of_drafts(tmp_path, [([4, 5], [0, 0], [0, 2])] * 2 * FEW_SEEN, **odds)
     assert "drafted all the same in 100%" in trees["sibling"]
+    none = of_drafts(tmp_path, [([4, 5], [0, 0], [0])] * 2 * FEW_SEEN, **odds)
+    assert "drafted all the same in 0%." in none["sibling"]
+    third = {"lists": (np.array([[4, 5, 9]] * 2), np.log([[0.5, 0.3, 0.2]] * 2))}
+    said = of_drafts(tmp_path, [([4], [0], [0])] * 2 * FEW_SEEN, **third)["sibling"]
+    assert "the target took the second in 0%." in said
 
 
 def test_acceptance_by_depth_is_not_said_over_rounds_without_a_draft(tmp_path):
     """Where rounds that drafted nothing count among the places of depth 1, it is held back."""
     whole = [([4, 5], [0, 1], [0, 1])] * 2 * FEW_SEEN
     assert "was accepted at depth 1" in of_drafts(tmp_path, whole)["depth"]
-    assert "was accepted" not in of_drafts(tmp_path, [*whole, ([], [], [0])])["depth"]
+    some = of_drafts(tmp_path, [*whole, ([], [], [0])])["depth"]
+    assert "was accepted" not in some and "10 walks with a draft used the whole" in some
 
 
 def test_the_coverage_of_a_q_of_one_token_is_not_called_flat(tmp_path):
@@ -318,11 +337,16 @@ def test_the_coverage_of_a_q_of_one_token_is_not_called_flat(tmp_path):
 
 
 def test_a_curve_that_begins_next_to_nothing_may_still_rise(tmp_path):
+    """And the round to look at is one in which it rises."""
     q, p = np.zeros((2, 32)), np.zeros((2, 32))
     q[:, :16] = np.arange(16, 0, -1) / 136
     p[:, 0], p[:, 10], p[:, 30] = 0.01, 0.9, 0.09
-    said = of_drafts(tmp_path, [([0], [0], [0])] * 2 * FEW_SEEN, p=p, q=q)["width"]
-    assert "still rises after K = 8: the 8 best tokens hold 1.0% of p, the 16 best 91%" in said
+    with Recorder(path := tmp_path / "a.jsonl", "mine", [1], budget=2) as record:
+        for known in (np.eye(32)[[0, 0]], *[p] * 99):
+            record.round([9, 0], [-1, 0], [0], 9, p=known, q=q)
+    (found,) = (f for f in findings(Tables.of(read_trace(path))) if f.about == "width")
+    words = "still rises after K = 8: the 8 best tokens hold 2.0% of p, the 16 best 91%"
+    assert words in found.words and found.round > 1
 
 
 def test_walks_of_which_it_is_not_known_are_told_beside_those_that_would_be_helped(tmp_path):

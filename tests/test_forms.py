@@ -195,6 +195,7 @@ def test_a_knob_takes_its_range_and_step_from_the_declaration():
         (Option("weight", 0.5, "", "", Range(0, 100, step=0.05)), None, [0, 2, 0.05], 0.5),
         (Option("gain", 0.0, "", "", Range(0, step=0.01)), None, [0, 0.32, 0.01], 0.0),
         (Option("share", 0.5, "", "", Range(0, 1, step=0.1)), None, [0, 1, 0.1], 0.5),
+        (Option("most", 400, "", "", Range(1, 1024)), None, [1, 1024, 1], 400),
         (Option("tiny", 1e-9, "", "", Range(0, 1, below=True, log=True)), None, [-11, -1, 1], 1e-9),
     ],
 )  # fmt: skip

@@ -45,7 +45,7 @@ def test_one_that_a_deletion_swallows_is_heard_after_the_round():
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         decode_prompt(
-            Decoding(lambda *_: run, RunRequest("a")), "a", lambda text, _: told.append(text)
+            Decoding(lambda *_: run, RunRequest("a")), "a", lambda so_far: told.append(so_far.text)
         )
     assert told == ["1", "2", "3"]
     assert signal.getsignal(signal.SIGINT) is before

@@ -152,6 +152,20 @@ def test_killed_it_goes_on_and_two_do_not_mix(toys, process, tmp_path, monkeypat
     assert contents(out) == contents(whole)
 
 
+@pytest.mark.parametrize("name", ["collect", "calibrate", "model graph", "trace pack"])
+def test_ctrl_c_says_that_the_same_command_continues(toys, tmp_path, monkeypatch, capsys, name):
+    def pressed(_: int) -> None:
+        raise KeyboardInterrupt
+
+    for toy in stopped.toys():
+        monkeypatch.setattr(*toy)
+    monkeypatch.setattr(os, "fsync", pressed)
+    out = tmp_path / "out"
+    assert cli.main([*CASES[name][0].format(toys=toys).split(), "--out", str(out)]) == 130
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"draftscope: stopped; the same command continues from {out}"
+
+
 @pytest.mark.parametrize(
     ("words", "out"),
     [

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from analysis.engines.rounded import fitted, kept_by
 from analysis.engines.served import read_served
 from analysis.measures.counts import Counts, Served, sentences, summed
-from analysis.numbers import UNKNOWN
+from analysis.numbers import UNKNOWN, number
 from app.cli import main
 from app.report.counted import PLACES, sheets
 from core.errors import UserError
@@ -296,6 +296,7 @@ def test_how_many_drafts_came_to_a_place_is_a_most_where_their_lengths_are_untol
             bound = row[1].startswith("≤") or row[1] == UNKNOWN  # then only the least is known
             assert row[3].startswith("≥ ") == bound and (depth.high is None) == bound
             assert row[4].startswith("≥ ") == (row[1].startswith("≤"))
+            assert row[5] == number(depth.marginal, 3)
 
 
 def test_a_share_that_was_rounded_to_none_is_not_called_none(tmp_path):
@@ -331,6 +332,11 @@ REFUSED = {
     .replace(" 150.0", " 999.0")
     .replace(" 450.0", " 9999.0"),
     "positions count more accepted": LOGS["vLLM's page"].replace(" 870.0", " 100.0"),
+    "more accepted tokens than there": LOGS["vLLM's page"]
+    .replace(" 450.0", " 800.0")
+    .replace(" 870.0", " 1300.0"),
+    "accepted than drafted": LOGS["llama.cpp's page"].replace("total 12", "total 99"),
+    "count of tokens is not a number from 0": "draft acceptance = 1 ( -1 accepted / 6 generated)",
     "not a whole number": LOGS["vLLM's page"].replace(" 600.0", " 600.5"),
     "lacks spec_decode_num_drafts": 'vllm:spec_decode_num_draft_tokens_total{engine="0"} 3.0',
     "no draft was verified yet": "vllm:spec_decode_num_drafts_total 0.0",
@@ -359,8 +365,8 @@ def test_what_is_not_counts_is_one_sentence_that_says_what_it_seems(said, tmp_pa
 @pytest.mark.parametrize("bad", ["nan", "inf", "-1", "1e999", "9" * 400, "0x1", "1_0", "", "\x1b"])
 def test_a_line_that_cannot_be_read_is_left_out_and_named(bad, tmp_path):
     good = LOGS["vLLM, 2025"].split("\n")[0]
-    for number in ("2.16", "150", "387", "0.543"):
-        found = read(tmp_path, f"{good}\n\n{good.replace(number, bad, 1)}")
+    for figure in ("2.16", "150", "387", "0.543"):
+        found = read(tmp_path, f"{good}\n\n{good.replace(figure, bad, 1)}")
         if found.records == 1:
             assert "1 line left out" in found.notes[1] and "line 3" in found.notes[1]
             assert found.rounds == 129
@@ -373,6 +379,7 @@ def test_what_stands_in_a_page_twice_is_its_last_value(tmp_path):
     page = LOGS["vLLM's page"]
     before = page.replace("00.0", "0.0").replace("50.0", "5.0")
     before = re.sub(r'(engine="\d"),(model_name="m")', r"\2,\1", before)
+    before += '\nvllm:spec_decode_num_drafts_created{engine="0",model_name="m"} 1.7645e+09'
     assert read(tmp_path, f"{before}\n{page}").by_depth == read(tmp_path, page).by_depth
     log = LOGS["vLLM, 2025"]  # another form of the same counts
     assert read(tmp_path, f"{page}\n{log}").by_depth == read(tmp_path, log).by_depth

@@ -11,7 +11,7 @@ import pytest
 from analysis.charts.chart import as_json
 from analysis.charts.figures import PAGE
 from analysis.collected import calibration
-from analysis.collected.budget_figures import tau_over_texts
+from analysis.collected.budget_figures import tau_by_budget, tau_over_texts
 from analysis.collected.collection import Collection
 from analysis.collected.many_texts import calibration_texts, departs, whatif_texts
 from analysis.collected.whatif import SimulatedRun
@@ -137,6 +137,26 @@ def test_the_curve_over_texts_has_a_band_across_them_and_names_who_departs():
         assert f"{apart} differs most" in said
     alone = tau_over_texts({"one": whatif_texts({"a": [run([1, 2])]})})
     assert "differs most" not in json.dumps(as_json(alone)["data"])
+
+
+@pytest.mark.parametrize("texts", [0, 1, 4, 5])
+def test_a_curve_and_its_axis_hold_what_its_runs_told(texts):
+    """Of one text alone (0), or of several, which have an interval from five on."""
+    one = [run([1, 2, 6], budget=1), run([4], budget=8)]
+    table = whatif_texts(dict([*made().items()][: texts or 1]))
+    if not texts:
+        figure, top = as_json(tau_by_budget({"one": one}, PAGE)), 4.0
+        line = next(trace for trace in figure["data"] if "hovertext" in trace)
+        assert (line["x"], line["y"]) == ([1, 8], [3.0, 4.0])
+    else:
+        figure, top = (
+            as_json(tau_over_texts({"one": table}, PAGE)),
+            table[["tau", "high"]].max().max(),
+        )
+        says = figure["layout"]["meta"]["says"]
+        assert ("The band is" in says) == table["low"].notna().all() == (texts >= 5)
+    assert figure["layout"]["yaxis"]["range"][0] <= 1 < top
+    assert top <= figure["layout"]["yaxis"]["range"][1] < 1.2 * top
 
 
 def calibrated(prompts):

@@ -170,6 +170,13 @@ def test_a_hundred_rounds_of_64_nodes_stay_under_two_megabytes():
     assert few + 98 * (more - few) / 20 < 2_000_000
 
 
+def test_every_round_moves_the_progress():
+    """Those of 1,024 nodes take half a second each."""
+    told: list[float] = []
+    offline_page([Trace(make_header(), tuple(make_run(5)), {})], at=told.append)
+    assert told == sorted(told) and set(told) == {0, 0.2, 0.4, 0.6, 0.8}
+
+
 def test_an_interrupted_trace_says_so_and_two_are_compared():
     cut = Trace(make_header("other"), tuple(make_run(2, 4)), None)
     page = Page(offline_page([made(), cut]))

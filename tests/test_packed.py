@@ -255,6 +255,15 @@ def test_a_name_that_is_not_utf8_is_left_out_and_reported_by_itself(call, folder
     assert code == 0 and out.encode() and json.loads(out)["rounds"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode")
+def test_a_pack_lies_in_a_folder_whose_name_is_not_utf8(call, folder, tmp_path):
+    into = tmp_path / os.fsdecode(b"a\xff")
+    assert call("trace", "pack", folder, "--out", into)[0] == 0
+    code, _, err = call("trace", "pack", folder, "--out", into)
+    assert code == 0 and "0 traces packed" in err
+    assert len(tables(into).names) == len(list(folder.iterdir()))
+
+
 def test_what_is_no_trace_is_left_out_and_named(call, folder, tmp_path):
     (folder / "bad.jsonl").write_text('{"kind": "header"}\n')
     code, out, err = call("trace", "pack", folder, "--out", tmp_path / "pack")

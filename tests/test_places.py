@@ -61,14 +61,21 @@ def findings(tables):
     return found[found["finding"].isin(OUTSTANDING)].reset_index(drop=True)
 
 
-def test_a_planted_cliff_is_named_with_its_place():
-    found = findings(Tables.of(run(lambda at: 0.9 if at < 500 else 0.2)))
+@pytest.mark.parametrize("texts", [1, 6])
+def test_a_planted_cliff_is_named_with_its_place(texts):
+    """In one text, or in several beside two that lie before the cliff or behind it alone."""
+    runs = {f"run {n}": run(lambda at: 0.9 if at < 500 else 0.2, seed=n) for n in range(texts)}
+    apart = {"before": run(lambda _: 0.9, 50),
+             "behind": trace(chain(n, 600 + 5 * n, 1, 6) for n in range(50))}  # fmt: skip
+    found = findings(Tables.of({**(apart if texts > 1 else {}), **runs}))
     (row,) = found.to_dict("records")
     assert row["finding"] == "cliff" and "falls" in row["sentence"]
-    assert row["sentence"].endswith(f", over {row['n']} rounds.")
+    inside = f", in the {texts} texts that go on from there" * (texts > 1)
+    assert row["sentence"].endswith(f"{inside}, over {row['n']} rounds.")
+    assert ("texts" in row["sentence"]) == (texts > 1)
     place = int(row["sentence"].split("at token ")[1].split(":")[0])
     assert abs(place - 500) <= 15
-    assert row["run"] == "run 1" and abs(row["round"] - place / 5 - 1) < 1
+    assert row["run"] == "run 0" and abs(row["round"] - place / 5 - 1) < 1
 
 
 def test_a_slope_is_no_cliff():
@@ -207,6 +214,15 @@ def test_a_weak_kind_and_a_weak_tag_are_found():
     header = replace(traces["b"].header, settings={"tag": "chat"})  # as a recorder writes it
     served = traces | {"b": replace(traces["b"], header=header, footer={})}
     assert set(by_kind(Tables.of(served), "tag")["tag"]) == {"maths", "chat"}
+
+
+@pytest.mark.parametrize(("good", "bad"), [(30, 30), (60, 29), (29, 60)])
+def test_nothing_is_said_of_a_sort_or_of_others_of_which_there_are_few(good, bad):
+    traces = {
+        "a": trace([chain(n, n, 3, 1) for n in range(good)], "maths"),
+        "b": trace([chain(n, n, 0, 1) for n in range(bad)], "chat"),
+    }
+    assert ("tag" in set(findings(Tables.of(traces))["finding"])) == (min(good, bad) >= 30)
 
 
 def test_a_sort_that_only_stands_deep_is_not_worse_for_that():

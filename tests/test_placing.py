@@ -14,6 +14,7 @@ pytest.importorskip("gradio")
 from analysis.experiments.sweep import SCHEMA, results
 from analysis.numbers import number
 from analysis.table_files import CSV, PARQUET, table_bytes
+from app.report.scored import _numbered
 from app.studio.components import for_upload
 from app.studio.examples import Examples
 from app.studio.placing import PLACES, place
@@ -222,6 +223,9 @@ def test_a_grids_table_is_scored_as_the_command_scores_it(tmp_path: Path):
         ["dart B=8", "–", "–", "0", "0", "1", "–", "–"],
     ]
     assert told["lines"] == ["of m"]
+    again = results([*grid_rows(), grid_rows()[0] | {"run": "3", "seed": 1}])
+    again.to_parquet(tmp_path / "again.parquet", index=False, schema=SCHEMA)
+    assert opened(tmp_path / "again.parquet")["sheets"][0]["rows"][0][3:5] == ["2", "3"]
     by_csv = opened(write(tmp_path, "results.csv", table_bytes(frame, CSV)))
     assert by_csv["sheets"] == told["sheets"]
 
@@ -285,6 +289,7 @@ def test_variants_with_long_names_keep_what_differs(tmp_path: Path):
     assert len(set(names)) == len(rows) and all(len(name) < 120 for name in names)
     assert names[0].endswith("/long/first B=16") and names[1].endswith("/long/second B=16")
     assert names[2].endswith("first B=16 T=1")
+    assert _numbered(["one", "two", "one"]) == ["one (1)", "two", "one (2)"]
 
 
 @pytest.mark.parametrize("change", [{"seed": -3}, {"seed": 1 << 40}, {"temperature": 500.0}])

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from app.decoding import Decoding, decode_prompt
 from app.terminal import ProgressBar
+from core.decoding.request import RunRequest
 from core.progress import told
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
@@ -30,6 +32,18 @@ from tests.fakes import make_header, make_run
 )
 def test_the_time_left_follows_from_the_time_it_took(fraction, seconds, said):
     assert told(fraction, "at work", seconds) == said
+
+
+def test_a_text_that_nobody_watches_is_made_once_however_many_rounds_it_takes():
+    asked: list[int] = []
+
+    def text(tokens: list[int]) -> str:
+        asked.append(len(tokens))
+        return "a text"
+
+    run = SimpleNamespace(header=None, rounds=iter(make_run(50)), tokens=list, text=text)
+    found = decode_prompt(Decoding(lambda *_: run, RunRequest("a")), "a")
+    assert found.text == "a text" and asked == [50]
 
 
 def test_reading_that_is_soon_done_says_nothing(monkeypatch, capsys):

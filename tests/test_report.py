@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -14,10 +15,23 @@ from analysis.measures import metrics
 from analysis.measures.acceptance import tau
 from analysis.measures.causes import first_mismatches
 from analysis.measures.conventions import engine_metrics
+from analysis.measures.findings import table
 from analysis.measures.tables import Tables
 from analysis.numbers import interval, number
 from app.export.report_page import html_page, write_table
-from app.report.sections import _left_at
+from app.report.sections import (
+    BEGINS,
+    _by_token,
+    _first_depths,
+    _left_at,
+    _no_interval,
+    _outstanding,
+    _several,
+    _usual,
+    cautions,
+    doubts,
+    notes,
+)
 from app.studio.examples import result_of
 from app.terminal import BAR
 from core import ASSETS
@@ -26,7 +40,7 @@ from core.traces.record import Recorder
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests import fakes
-from tests.small_traces import fake_trace, plain_round
+from tests.small_traces import NOTHING, fake_trace, plain_round
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "trace-v1.jsonl"
@@ -273,7 +287,7 @@ def test_a_gate_that_is_missed_is_exit_code_1(call, folder):
     low, high = sorted(tau(Tables.of(list(map(read_trace, folder.iterdir()))))["tau"])
     code, _, err = call("report", folder, "--gate", f"tau>={low}", "rounds > 1")
     assert code == 0 and "gate" not in err
-    code, _, err = call("report", folder, "--gate", f"tau>{low}", "tau <= 100")
+    code, _, err = call("report", folder, "--gate", f"tau>{low}", f"tau <= {high}")
     assert code == 1 and err.count("gate missed: ") == 1 and "tau > " in err
     code, _, err = call("report", folder, "--gate", f"tau>{high}", "tokens_per_second>=0")
     assert code == 1 and err.count("has tau") == 2 and "tokens_per_second" not in err
@@ -285,7 +299,9 @@ def test_a_number_that_is_not_known_misses_its_gate(call, tmp_path):
     assert code == 1 and err.count("gate missed: ") == 1 and "has low –, not low >= 0" in err
 
 
-@pytest.mark.parametrize("words", ["tau", "tau=2", "speed>3", "tau>=x", "tau>=nan", ">=3"])
+@pytest.mark.parametrize(
+    "words", ["tau", "tau=2", "speed>3", "tau>=x", "tau>=nan", "tau<=inf", ">=3"]
+)
 def test_what_is_no_gate_is_one_sentence(call, words):
     code, out, err = call("report", GOLDEN, "--gate", words)
     assert (code, out) == (2, "") and "gate" in err and len(err.splitlines()) == 1
@@ -299,6 +315,85 @@ def test_the_places_where_the_target_left_the_best_chain_add_up():
     assert [*told["place"].cat.categories[:7]] == [f"rank {rank}" for rank in range(2, 9)]
     outside = told.loc[told["place"] == "not listed", "share"].item()
     assert outside > 0.3 and set(told["rounds"]) == {told["count"].sum()}
+
+
+def test_the_commonest_sorts_of_token_are_told_with_all_that_ended_there():
+    """Of eight sorts, each with two causes, the six with most positions; an example of the
+    commoner cause."""
+    rows = [
+        {"method": "a", "token_class": sort, "count": count, "observed_share": 0.5,
+         "example_run": f"{sort} {count}", "example_round": 1, "example_row": 2}
+        for n, sort in enumerate("hgfedcba") for count in (n + 1, 2 * n + 3)
+    ]  # fmt: skip
+    unseen = rows[-1] | {"count": 99, "observed_share": np.nan}
+    found = _by_token(pd.DataFrame([*rows, unseen]))
+    assert list(dict.fromkeys(found["token_class"])) == [*"abcdef"]
+    assert dict(zip(found["token_class"], found["observed"], strict=True)) == {
+        sort: 3 * n + 4 for n, sort in enumerate("hgfedcba") if sort < "g"
+    }
+    assert set(found["example"][found["token_class"] == "a"]) == {"a 17, round 1, row 2"}
+
+
+def test_where_the_target_left_the_chain_is_shown_of_methods_that_tell_it():
+    columns = ("method", "rank", "outside", "count", "drafted", "share")
+    rows = [("a", 2, False, 6, 3, 0.6), ("a", 9, False, 1, 1, 0.1), ("a", 11, False, 1, 0, 0.1),
+            ("a", None, True, 1, 0, 0.1), ("a", None, False, 1, 0, 0.1),
+            ("b", None, False, 5, 0, 1.0)]  # fmt: skip
+    found = _left_at(pd.DataFrame(rows, columns=columns).astype({"rank": "Int32"}))
+    assert [*zip(found["place"], found["count"], strict=True)] == [
+        ("rank 2", 6), ("rank > 8", 2), ("not listed", 1), ("not recorded", 1)
+    ]  # fmt: skip
+    assert set(found["method"]) == {"a"} and set(found["drafted"]) == {4 / 10}
+
+
+def test_every_finding_is_told_once_and_what_does_not_vary_has_no_table():
+    found = table(Tables.of({"a": fake_trace(rounds=20, rule="fly")}))
+    assert len(_outstanding(found)) == 1 < len(_usual(found)) == len(found) - 1
+    assert "rule" not in set(_usual(found)["finding"])
+    scripts = pd.DataFrame({"script": ["latin", "cyrillic"]})
+    depths = pd.DataFrame({"depth": range(1, 99)})
+    assert list(BEGINS.keep(depths)["depth"]) == [1, 2, 3, 4]
+    assert list(_first_depths(depths)["depth"]) == [*range(1, 33)]
+    assert len(_several("script")(scripts)) == 2 and _several("script")(scripts[:1]).empty
+
+
+def test_what_pairs_and_single_methods_leave_open_is_said_where_it_is_so():
+    hot = fake_trace("dart", sampling={"temperature": 1.0})
+    tables = Tables.of({"a": fake_trace("ddtree"), "b": hot})
+    one, other = map(str, tables.rounds["method"].unique())
+    usual = {"method": one, "other": other, "prompts": 5, "low": 0.1, "same": 3, "texts": 3,
+             "beginnings": 0}  # fmt: skip
+
+    def said(*changes):
+        return " ".join(doubts(tables, pd.DataFrame([usual | each for each in changes])))
+
+    assert said(*[{}] * 14) == ""
+    assert said(*[{}] * 15).endswith("by chance: of these 15 about 1.")
+    assert said({"prompts": 4}, {}).startswith("Fewer than 5 prompts")
+    assert "in 2 of 3: sampled texts may part" in said({"same": 2})
+    assert "`trace compare` says whether" in said({"same": 2, "other": one})
+    assert said({"same": 2, "beginnings": 1}).endswith("in 1 one text is the other's beginning.")
+    assert "beginning: sampled" in said({"same": 1, "beginnings": 1})
+    for low, rounds, few in ((0.1, 9, False), (np.nan, 9, True), (np.nan, 0, False)):
+        frame = pd.DataFrame({"low": [0.1, low], "rounds": [9, rounds]})
+        assert bool([*_no_interval(tables, frame)]) == few
+
+
+def test_of_usual_runs_nothing_is_noted_but_what_the_numbers_count():
+    """A text that ended at once, plain decoding and runs of which one tells probes among them."""
+    bare = fake_trace("dart")
+    bare = replace(bare, rounds=tuple(replace(r, probe=None) for r in bare.rounds))
+    tables = Tables.of({"a": fake_trace(), "b": bare})
+    (only,) = notes(tables)
+    assert [*cautions(tables)] == []
+    odd = replace(bare, rounds=(replace(bare.rounds[0], faults=("a fault",)), *bare.rounds[1:]))
+    assert [each[:2] for each in cautions(Tables.of({"x": odd}))] == ["x:"]
+    assert only.startswith("Observed: ")
+    said = [*notes(Tables.of(NOTHING["plain decoding"]))]
+    assert not any("last depth" in each for each in said)
+    ended = [*notes(Tables.of(NOTHING["a text that ended at once"]))]
+    assert any("1 round is left out" in each for each in ended)
+    assert not any("no rounds" in each for each in ended)
 
 
 def test_a_q_that_is_not_known_has_no_table_of_its_errors(call, tmp_path):

@@ -298,6 +298,9 @@ def test_an_opened_result_of_cost_takes_the_estimate_s_place(tmp_path: Path):
     file.write_text(json.dumps(other))
     with pytest.raises(UserError, match="does not come with Draftscope"):
         simulations.add_cost(file)
+    file.write_text(json.dumps(other | {"more": "x" * (4 << 20)}))
+    with pytest.raises(UserError, match="too large for a result of `cost`"):
+        simulations.add_cost(file)
 
 
 def test_the_estimate_is_of_the_timed_examples_that_draft_trees():
@@ -329,6 +332,9 @@ def test_a_setting_s_answer_is_that_of_its_own_options(simulate: Asks):
     for at, tokens in ((0, 1 + run.lengths[0]), (run.lengths[0], run.lengths[1])):
         shown = simulate["simulate"](question | {"place": at})["round"]
         assert len(shown["text"]) == tokens  # the first round's begins with its root
+    narrow = {"method": "dart", "options": {"beam": 1, "width": 2}, "budget": 64}
+    shown = simulate["simulate"](question | narrow)["round"]
+    assert "it follows 1 nodes of a depth and reads 2" in json.dumps(shown)
 
 
 def test_so_many_curves_and_texts_and_no_more(simulate: Asks, monkeypatch: pytest.MonkeyPatch):
@@ -348,8 +354,17 @@ def test_texts_of_several_targets_have_no_curve_together():
     other = replace(text, header=structs.replace(text.header, name="another"))
     simulations._files.get("another", lambda: other)
     question = {"file": "fibonacci", "method": "ddtree", "options": {}, "more": ["another"]}
+    curve = dict(simulations.routes())["curve"]
     with pytest.raises(UserError, match="of several targets"):
-        dict(simulations.routes())["curve"](question)
+        curve(question)
+    alike = [simulations.add(whatif.SHIPPED / "fibonacci.safetensors") for _ in range(2)]
+    figure = curve(question | {"file": alike[0], "more": alike[1:]})["figures"]["tau"]
+    assert "over 2 texts" in figure["layout"]["meta"]["says"]  # of one prompt
+    some = {name: limits for name, limits in text.header.drafters.items() if name == "dflash"}
+    few = replace(text, header=structs.replace(text.header, drafters=some))
+    simulations._files.get("few", lambda: few)
+    with pytest.raises(UserError, match=r"the text “.+” was not collected for this method"):
+        curve(question | {"method": "dart", "more": ["few"]})
 
 
 def test_a_curve_over_several_texts_is_that_of_each_text_together(simulate: Asks):
@@ -361,7 +376,7 @@ def test_a_curve_over_several_texts_is_that_of_each_text_together(simulate: Asks
         assert len(simulate["about"]({"file": name})["text"]) == found[0]["tokens"]
     starts = own["fibonacci"][64]["starts"]
     assert starts == [0, *accumulate(own["fibonacci"][64]["lengths"])][:-1]
-    for at, index in ((starts[2] - 1, 1), (starts[2], 2)):
+    for at, index in ((-1, 0), (starts[2] - 1, 1), (starts[2], 2)):
         found = simulate["simulate"](question | {"budget": 64, "place": at})
         assert found["round"]["index"] == index
     more = ["train-journey", "fibonacci", "train-journey"]  # each counts once
@@ -379,11 +394,6 @@ def test_a_curve_over_several_texts_is_that_of_each_text_together(simulate: Asks
     for bad in (["gone"], [7], [None], "train-journey"):
         with pytest.raises(UserError, match=r"collected text|the question: more"):
             simulate["curve"](question | {"more": bad})
-    held = {each["name"] for each in simulate["about"]({"file": "train-journey"})["methods"]}
-    every = {each["name"] for each in simulate["about"](question)["methods"]}
-    for method in sorted(every - held)[:1]:
-        with pytest.raises(UserError, match=r"train journey.*not collected"):
-            simulate["curve"](question | {"method": method, "more": ["train-journey"]})
 
 
 def test_each_setting_that_is_kept_has_its_curve_named_or_not(simulate: Asks):
@@ -399,6 +409,15 @@ def test_each_setting_that_is_kept_has_its_curve_named_or_not(simulate: Asks):
         figure = simulate["curve"](asked | {"kept": [asked, *kept[1:]]})["figures"]["tau"]
         drawn = {line["name"] for line in figure["data"] if "hovertext" in line}
         assert drawn >= {own, "dflash+static", "dart, decay 2"} and len(drawn) == 4, drawn
+        assert ("mine (2)" in drawn) == (own == "mine")
+    narrow = {"file": "fibonacci", "method": "treeflash", "options": {"candidates": 1}}
+    found = simulate["curve"](narrow | {"kept": [{"options": {}}]})
+    assert found["cost"] == simulate["curve"](narrow)["cost"]  # the speed is of the one on view
+    lines = [line["name"] for line in found["figures"]["speed"]["data"] if "hovertext" in line]
+    assert lines == ["treeflash, candidates 1", "plain decoding"]
+    figure = found["figures"]["tau"]
+    own, usual = (line["y"] for line in figure["data"] if "hovertext" in line)
+    assert own != usual  # no options are its usual ones, and not those of the other setting
 
 
 def test_every_drafter_of_the_examples_has_an_estimate_and_every_method_its_knobs(simulate: Asks):
@@ -417,6 +436,9 @@ def test_a_value_out_of_range_is_a_sentence(simulate: Asks):
         simulate["simulate"](question | {"options": {"logit_decay": 101}})
     found = simulate["simulate"](question | {"options": {"logit_decay": 0, "ngram": "/etc/passwd"}})
     assert found["exact"] and found["round"]["signs"]
+    texts = {"logit_decay": "0", "beam": [1]}  # neither is a number, which a page sends
+    told, usual = (simulate["simulate"](question | more) for more in ({"options": texts}, {}))
+    assert told["round"] == usual["round"]
 
 
 def test_the_least_recently_used_goes_first():

@@ -15,7 +15,7 @@ from analysis.engines.served import read_served
 from analysis.engines.trees import write_trees
 from analysis.measures.counts import by_place, sentences, strip
 from app.cli import main
-from app.report.counted import sheets
+from app.report.counted import sheets, strips
 from core.errors import UserError
 from core.traces.reader import read_trace
 from tests.engine_answers import BENCH, DUMP, FRAGMENTS, LLAMA, PROFILE, SGLANG, STUDIO, VLLM, trees
@@ -76,6 +76,7 @@ def test_a_profile_is_read_by_place(tmp_path):
     bare = read_served(written(tmp_path, PROFILE | {"acceptance_length_histogram": None}))
     assert bare.rounds is None and bare.tau == 2.25 and bare.by_depth[0].low is None
     assert [d.marginal for d in bare.by_depth] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
+    assert read_served(lines(tmp_path, [PROFILE, VLLM])).kind == "response"
     none = {"acceptance_length_histogram": {"1": 0}}
     assert read_served(written(tmp_path, PROFILE | none)) == bare
     deeper = PROFILE | none | {"mean_accept_length": 2.5}  # of more places than are told
@@ -164,6 +165,9 @@ def test_sglang_tells_where_it_cut_drafts(tmp_path):
     meta = SGLANG["meta_info"] | {"spec_cap_lens_histogram": [0, 1, 0, 1, 2],
                                   "spec_num_proposed_drafts": 12}  # fmt: skip
     assert read_served(written(tmp_path, {"meta_info": meta})).drafted == 8
+    deeper = SGLANG["meta_info"] | {"spec_num_correct_drafts": 6}  # a histogram may end early
+    found = read_served(written(tmp_path, {"meta_info": deeper}))
+    assert found.accepted == 6 and "hold 5 of 6 accepted tokens" in " ".join(sentences(found))
 
 
 def test_drafts_that_are_known_to_be_whole_are_not_called_shorter(tmp_path):
@@ -281,12 +285,17 @@ def test_several_responses_and_other_shapes(tmp_path):
     inner = VLLM["metrics"]["speculative_decoding"]
     short = {k: v for k, v in inner.items() if not k.startswith("per_step")}
     short["acceptance_histogram"] = {"0": 1, "3": 1, "1": 2}
+    assert read_served(written(tmp_path, short)).full  # all 4 have the 3 places that are told
     lines = "\n".join(map(json.dumps, (VLLM, {"metrics": {"speculative_decoding": short}})))
     (tmp_path / "r.jsonl").write_text(lines)
     found = read_served(tmp_path / "r.jsonl")
     assert found.records == 2 and found.histogram == (2, 4, 0, 2)
     assert found.tokens is None  # one of them does not tell
     assert found.order == (((1, 3), (0, 3), (3, 3), (1, 3)), None)
+    ((title, marks),) = strips(found)
+    assert title.endswith("in order") and len(marks) == 4
+    more = replace(found, order=(*found.order, ((0, 3),)))
+    assert list(strips(more)) == [(f"{title}, of the first of 2", marks)]
     choice = {"choices": [{"meta_info": SGLANG["meta_info"]}]}
     both = read_served(written(tmp_path, [choice]))
     assert both.engine == "SGLang" and both.accepted == 5
@@ -380,20 +389,29 @@ def test_saved_trees_become_the_same_rounds(tmp_path):
         assert ours.verdict.path == theirs.verdict.path
         assert ours.draft.parents.tolist() == theirs.draft.parents.tolist()
         assert ours.draft.ranks.tolist() == theirs.draft.ranks.tolist()
-    value["output_ids"].pop()  # the text ends before the last bonus token
+    last = max(n for n, r in enumerate(run.rounds) if r.accepted)
+    del value["round_trees"][last + 1 :]  # and the text ends before its bonus token
+    end = value["num_input_tokens"] + sum(len(r.committed) for r in run.rounds[: last + 1])
+    value["output_ids"] = value["output_ids"][:end]
     tree = next(
         t for t in value["round_trees"] if len(t["tree"]["parents"]) > t["accepted_indices"][-1] + 1
     )
     for name in ("node_token_ids", "parents"):
         tree["tree"][name].pop()  # a smaller one
     write_trees(written(tmp_path, value), out)
-    last = read_trace(out).rounds[-1]
-    assert last.verdict.bonus == -1 and last.committed == run.rounds[-1].committed[:-1]
+    cut, whole = read_trace(out).rounds[-1], run.rounds[last].committed
+    assert cut.verdict.bonus == -1 and cut.committed == whole[:-1] != ()
     assert read_trace(out).header.settings["budget"] == max(len(r.draft) - 1 for r in run.rounds)
 
 
 def test_trees_that_are_not_the_texts_are_refused(tmp_path):
     value, _ = trees()
+    beyond = value | {"round_trees": value["round_trees"] + value["round_trees"][:1] * 2}
+    with pytest.raises(UserError, match=f"round {len(beyond['round_trees'])} accepted is not the"):
+        write_trees(written(tmp_path, beyond), tmp_path / "t.jsonl")
+    none = value | {"num_input_tokens": len(value["output_ids"]), "round_trees": []}
+    with pytest.raises(UserError, match="leaves no text"):
+        write_trees(written(tmp_path, none), tmp_path / "t.jsonl")
     value["output_ids"] = [1 + (i % 40) for i in range(len(value["output_ids"]))]
     with pytest.raises(UserError, match="is not the text"):
         write_trees(written(tmp_path, value), tmp_path / "t.jsonl")

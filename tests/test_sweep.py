@@ -368,6 +368,15 @@ def test_folders_that_are_no_sweep_s(call, words, whole, tmp_path):
     assert code == 2 and "its plan cannot be read" in err
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode")
+def test_a_sweep_lies_in_a_folder_whose_name_is_not_utf8(call, words, whole, tmp_path):
+    out = tmp_path / os.fsdecode(b"a\xff")
+    shutil.copytree(whole, out)
+    (out / "results.parquet").unlink()
+    assert call(*words(out))[0] == 0
+    assert (out / "results.parquet").read_bytes() == (whole / "results.parquet").read_bytes()
+
+
 # ── killed, stopped, broken ──────────────────────────────────────────────────────────────────────
 
 
@@ -454,7 +463,8 @@ def test_ctrl_c_keeps_what_is_done_and_a_second_call_goes_on(call, words, whole,
     out = tmp_path / "s"
     code, err = struck(2, words(out))
     assert code == 130
-    assert err.splitlines()[-1] == "draftscope: stopped" and "the same command continues" in err
+    said = f"draftscope: stopped; 3 of 16 runs are done: {out}; the same command continues"
+    assert err.splitlines()[-1] == said
     done = table_of(out)
     assert len(done) == len(traces_of(out)) == 3  # Ctrl-C waits for the one being kept
     assert not (out / "unfinished").exists()

@@ -22,7 +22,14 @@ import pandas as pd
 
 from analysis.collected.many_texts import HELD_OUT, MARGINAL, departing, several_texts
 from analysis.frames import COVERAGE
-from analysis.table_files import CSV, PARQUET, check_columns, reading_table, table_bytes
+from analysis.table_files import (
+    CSV,
+    PARQUET,
+    check_columns,
+    open_parquet,
+    reading_table,
+    table_bytes,
+)
 from core.errors import UserError
 from core.files import replacing
 from core.stats import FEW_SEEN, FEW_UNITS, TOO_FEW, Z
@@ -131,9 +138,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
 def _read_parquet(file: Path) -> pd.DataFrame:
     """The columns of the table. A small Parquet file may unpack to any number of rows."""
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(file) as found:
+    with open_parquet(file) as found:
         wanted = _columns(found.schema_arrow.names, found.metadata.num_rows, file)
         table = found.read(columns=wanted)
         return table.to_pandas(ignore_metadata=True)  # which may name other columns

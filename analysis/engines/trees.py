@@ -28,13 +28,6 @@ class _Tree(Struct):
     tree: _Nodes
     accepted_indices: Annotated[list[Count], Meta(min_length=1)]
 
-    def checked(self) -> tuple[list[int], list[int], list[int]]:
-        """Tokens of the nodes, parents with the root's −1 before them, and the accepted rows.
-        Raises BadField."""
-        if self.accepted_indices[0] != 0:
-            raise BadField("accepted_indices does not begin with the root")
-        return self.tree.node_token_ids, self.tree.parents, self.accepted_indices
-
 
 class _Saved(Struct):
     output_ids: list[Count]
@@ -51,25 +44,22 @@ def write_trees(path: Path, out: Path) -> int:
 
     Raises UserError, one sentence, for anything else.
     """
-    try:
-        raw: _Saved = convert(read_json(path), _Saved, str(path))
-        ids, at = tuple(raw.output_ids), raw.num_input_tokens
-        rounds = [each.checked() for each in raw.round_trees]
-        if at >= len(ids):
-            raise BadField("num_input_tokens leaves no text")
-    except BadField as why:
-        raise UserError(f"{path}: {why}") from None
-    budget = max((len(tokens) for tokens, _, _ in rounds), default=0)
+    raw: _Saved = convert(read_json(path), _Saved, str(path))
+    ids, at, rounds = tuple(raw.output_ids), raw.num_input_tokens, raw.round_trees
+    if at >= len(ids):
+        raise UserError(f"{path}: num_input_tokens leaves no text")
+    budget = max((len(each.tree.node_token_ids) for each in rounds), default=0)
     with _whole_or_none(out), Recorder(out, "ddtree (imported)", ids[:at], budget) as record:
-        for number, (tokens, parents, rows) in enumerate(rounds, 1):
-            drafted = [ids[at] if at < len(ids) else -1, *tokens]
+        for number, each in enumerate(rounds, 1):
+            rows = each.accepted_indices
+            drafted = [ids[at] if at < len(ids) else -1, *each.tree.node_token_ids]
             text = ids[at + 1 : at + 1 + len(rows)]
             accepted = [drafted[row] for row in rows[1:] if row < len(drafted)]
             bonus = text[-1] if len(text) == len(rows) else -1  # the text's end cut it off
             try:
                 if drafted[0] < 0 or tuple(accepted[: len(text)]) != text[: len(accepted)]:
                     raise BadField(f"what round {number} accepted is not the text")
-                record.round(drafted, parents, rows, bonus, committed=text, more=_ranked)
+                record.round(drafted, each.tree.parents, rows, bonus, committed=text, more=_ranked)
             except (BadField, UserError) as why:
                 raise UserError(f"{path}: {why}") from None
             at += len(rows)

@@ -118,7 +118,8 @@ class Folder:
 
     def write_table(self) -> None:
         """results.parquet, as things stand."""
-        with writing(self.path), replacing(self.path / TABLE) as file:
+        place = self.path / TABLE
+        with writing(self.path), replacing(place) as unfinished, unfinished.open("wb") as file:
             results(self.rows()).to_parquet(file, index=False, schema=SCHEMA)
 
     def _write_failures(self) -> None:

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, structs
 
 from analysis.experiments.sweep import VariantScore, variant_score
 from analysis.parquet_sizes import column_parts
-from analysis.table_files import check_columns, reading_table
+from analysis.table_files import check_columns, open_parquet, reading_table
 from core.declared import Count, Seconds, convert
 from core.errors import UserError
 from core.methods.registry import deciding_budget
@@ -149,9 +149,7 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows, few at a time. Sizes are looked at before any value is read: a small file may
     unpack to any number. A value may stand there once for all rows, so that the bytes of a column
     bound one row, and not all of them."""
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(path) as found:
+    with open_parquet(path) as found:
         about, names = found.metadata, found.schema_arrow.names
         check_columns(path, names, NEEDED, "a grid's table")
         parts = [each for each in column_parts(path) if each.column in READ]

@@ -31,7 +31,7 @@ from analysis.frames import COVERAGE, Frame
 from analysis.measures.parts import CAUSES, Name, RecordedPart, RunFacts
 from analysis.measures.tokens import CLASSES
 from analysis.parquet_sizes import column_parts
-from analysis.table_files import reading_table
+from analysis.table_files import open_parquet, reading_table
 from core.declared import convert
 from core.errors import UserError, reading
 from core.files import LOCK, distinct, replacing
@@ -164,8 +164,8 @@ class PackedPart:
     def outdated(self) -> bool:
         """Whether the part is of an older version."""
         path = self.path(RUNS)
-        with reading_table(path):
-            return _version(parquet.read_schema(path)) != VERSION
+        with reading_table(path), open_parquet(path) as found:
+            return _version(found.schema_arrow) != VERSION
 
     def frame(self, table: Name, columns: Sequence[str] | None = None) -> Frame:
         """These columns of a table, or all. Raises UserError for a file that is damaged."""
@@ -208,7 +208,7 @@ def _version(schema: pa.Schema) -> int:
 
 def _read(file: Path, kinds: Mapping[str, pa.DataType], oldest: int = VERSION) -> pa.Table:
     with reading_table(file):
-        with parquet.ParquetFile(file) as opened:
+        with open_parquet(file) as opened:
             if not oldest <= _version(opened.schema_arrow) <= VERSION:
                 raise UserError(f"{file} is not of a pack of version {VERSION}: pack again")
             if _most_values(file, opened.metadata.num_rows) > MAX_VALUES:
@@ -292,7 +292,7 @@ def pack(
     Raises UserError where another process packs there, and where all traces of the pack are gone:
     it was moved without them.
     """
-    with alone(folder, "packing"):
+    with alone(folder, "packing", resumes=True):
         _clear(folder)
         return _pack(files, folder, read, report, elsewhere)
 
@@ -518,5 +518,5 @@ def _array(values: Frame, kind: pa.DataType) -> pa.Array:
 
 def _save(table: pa.Table, path: Path) -> None:
     shared: Any = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
-    with replacing(path) as file:
+    with replacing(path) as unfinished, unfinished.open("wb") as file:
         parquet.write_table(table, file, compression="lz4", use_dictionary=shared)

@@ -68,7 +68,8 @@ def main(args: Options) -> int:
     for name in args.methods:
         check_listable(name)
     # The work on a file has a lock of its own: here it is the folder of several.
-    with alone(args.out, "collection") if len(texts) > 1 else nullcontext():
+    several = len(texts) > 1
+    with alone(args.out, "collection", resumes=True) if several else nullcontext():
         _collect(args, texts)
     _tell(args.out, list(texts))
     return 0

@@ -113,7 +113,7 @@ def main(args: Options) -> int:
     if not corpus.train:
         raise UserError(f"{shards} holds no training documents")
     torch.manual_seed(sources.seed)
-    with alone(folder, "training"):
+    with alone(folder, "training", resumes=True):
         student = training.student(run, options[args.kind], corpus)
         fit = Fit(student, corpus, settings, folder)
         _fit_and_report(args, training, language, fit, held_out)

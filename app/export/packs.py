@@ -53,9 +53,13 @@ def packed_run(trace: Trace, plain: bool = False, detailed: bool = True, at: At 
     trees, nodes = [], []
     for start in range(0, len(rounds), EACH):
         some = rounds[start : start + EACH]
-        at(start / len(rounds))
+
+        def told(done: float, start: int = start) -> None:
+            at((start + done) / len(rounds))
+
+        told(0)
         if detailed:
-            nodes.append(_block(_details(some, explainer), plain))
+            nodes.append(_block(_details(some, explainer, told), plain))
         drawn = [
             tree_view(rounds[n], explainer, rounds[n - 1] if n else None) | why_view(rounds[n])
             for n in range(start, start + len(some))
@@ -110,11 +114,15 @@ def _measured(trace: Trace) -> dict[str, Any]:
     return alone | {"figures": figures, "beside": beside}
 
 
-def _details(rounds: Sequence[Round], explainer: Explainer) -> dict[str, Any]:
-    """Return the inspector's view of every node: the root first, the target's token last."""
+def _details(rounds: Sequence[Round], explainer: Explainer, told: At) -> dict[str, Any]:
+    """Return the inspector's view of every node: the root first, the target's token last.
+
+    told  is told how many rounds are done
+    """
     packer = Packer()
     places = []
-    for record in map(drawable, rounds):
+    for number, record in enumerate(map(drawable, rounds)):
+        told(number)
         rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]
         places.append([packer.put(node_view(record, row, explainer)) for row in rows])
     return {"rounds": places, "table": packer.table, "shapes": packer.shapes}

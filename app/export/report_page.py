@@ -63,12 +63,10 @@ def write_table(frame: Any, path: Path) -> None:
     columns."""
     form = path.suffix[1:]
     with replacing(path) as file:
-        if form == "parquet":
-            frame.to_parquet(file, index=False)
-        elif form == "json":
+        if form == "json":
             whole = {**frame.attrs.get("about", {}), "rows": plain_rows(frame)}
             file.write_text(json.dumps(whole, ensure_ascii=False), encoding="utf-8")
         else:
-            from analysis.table_files import table_csv
+            from analysis.table_files import table_bytes
 
-            file.write_bytes(table_csv(frame))
+            file.write_bytes(table_bytes(frame, form))

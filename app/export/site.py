@@ -72,12 +72,17 @@ def write_site(
         found, left_out = dict[str, dict[str, Any]](), list[str]()
         headers = dict[str, Header]()
         for at, file in enumerate(files):
-            report(at / len(files), file.label)
+
+            def done(share: float, at: int = at, file: TraceFile = file) -> None:
+                report((at + share) / len(files), file.label)
+
+            done(0)
             try:
                 name, trace = _read(file, limits)
                 if name in found:
                     raise UserError(f"it is the same file as {found[name]['label']}")
-                (made / RUNS / f"{name}.js").write_text(_data(_pack(trace, plain)), "ascii")
+                pack = packed_run(trace, plain, weight(trace) <= DETAILED, done)
+                (made / RUNS / f"{name}.js").write_text(_data(pack), "ascii")
             except UserError as error:
                 left_out.append(f"{file.label} is left out: {error}")
                 continue
@@ -101,10 +106,6 @@ def _read(file: TraceFile, limits: Limits) -> tuple[str, Trace]:
     if not trace.rounds:
         raise UserError("it holds no round")
     return f"run-{sha256(file.path)[:16]}", trace
-
-
-def _pack(trace: Trace, plain: bool) -> str:
-    return packed_run(trace, plain, weight(trace) <= DETAILED)
 
 
 def _data(text: str) -> str:

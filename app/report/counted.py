@@ -66,4 +66,4 @@ def _told(count: int | None, off: int = 0) -> str:
 def _histogram(counts: Sequence[int]) -> Iterator[tuple[str, ...]]:
     total, most = sum(counts), max(counts)
     for n, count in enumerate(counts):
-        yield str(n), str(count), share(count / total if total else 0.0), bar(count, most or 1)
+        yield str(n), str(count), share(count / total), bar(count, most)

@@ -344,8 +344,8 @@ def notes(tables: Tables) -> Iterator[str]:
         )
     if left_out := int(runs["left_out"].sum()):
         yield (
-            f"{left_out} rounds are left out: denoising rounds, texts that ended at once, or "
-            "rounds with faults."
+            f"{plural(left_out, 'round')} {'is' if left_out == 1 else 'are'} left out: denoising "
+            "rounds, texts that ended at once, or rounds with faults."
         )
     if len(tables.rounds) and tables.rounds["accepted"].max() >= MAX_DEPTHS:
         yield (

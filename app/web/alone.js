@@ -29,7 +29,7 @@ export class Alone {
     this.range = h("div.ds-range", { hidden: true });
     this.leave = tool("×", "Let go of these rounds", () => rounds.leave(), "Esc");
     this.tiles = new Tiles();
-    this.took = h("span.ds-soft", { title: "seconds of its stages, one by one in Stages" });
+    this.took = h("span.ds-soft", { title: "the time of all its stages; Stages shows each" });
     this.element = h("div.ds-guide", this._card());
   }
 

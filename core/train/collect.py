@@ -301,7 +301,7 @@ def collect(
         for number, chosen in enumerate(batches(collector.settings, samples))
     ]
     whole = all(path.exists() for path, _, _ in made)
-    with nullcontext() if whole else alone(folder, COLLECTING):
+    with nullcontext() if whole else alone(folder, COLLECTING, resumes=True):
         for path, number, chosen in made:
             if path.exists():
                 yield 0

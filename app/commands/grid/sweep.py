@@ -66,8 +66,7 @@ def carry_out(args: Sweep, conclude: Callable[[Folder], int]) -> int:
         try:
             _run(folder, args)
         except KeyboardInterrupt:
-            say(f"{how_far(folder)}; the same command continues")
-            raise
+            raise KeyboardInterrupt(f"{how_far(folder)}; the same command continues") from None
         finally:
             folder.write_table()
         return conclude(folder)

@@ -56,7 +56,7 @@ class Options(Printed, Grid):
 
 def main(args: Options) -> int:
     plan = _plan(args)
-    with alone(args.out, "table"):
+    with alone(args.out, "table", resumes=True):
         engine = common.load_engine(args, [str(v.method) for v in plan.variants])
         from analysis.experiments.tabulate import Tabulation
         from app.sweep_runner import machine

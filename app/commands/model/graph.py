@@ -92,7 +92,7 @@ def main(args: Options) -> int:
     key = key_of(about)[:8]
     counts: SetCounts = Counter()
     steps = 0
-    with alone(args.out, "search"):
+    with alone(args.out, "search", resumes=True):
         journal = Journal(args.out / f"collected-{about['pace']}-{key}.jsonl")
         with ProgressBar("counting", len(prompts)) as progress:
             made = _counted(journal, args.lookahead, language, settings, prompts)

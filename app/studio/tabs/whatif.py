@@ -222,8 +222,7 @@ class Simulations:
             run = simulation.run(budget)
             start = _start(simulation, run, question.place)
             record = simulation.round(start, budget)
-        number = run.starts.index(start) if start in run.starts else 0
-        return simulation, run, replace(record, index=number)
+        return simulation, run, replace(record, index=run.starts.index(start))
 
     def _simulate(self, question: Simulate) -> Any:
         simulation, run, record = self._run(question)
