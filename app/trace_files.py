@@ -123,8 +123,8 @@ def read_tables(paths: Sequence[Path], report: Steps, limits: Limits = LIMITS) -
     if len(often) < len(files):
         twice = next(file for file, count in often.items() if count > 1)
         raise UserError(
-            f"{twice} would count twice: by itself and in a pack, in two, or in one whose packing "
-            "was stopped (pack again)"
+            f"{twice} would count twice: it is named by itself and in a pack, or is in two packs, "
+            "or in one whose packing was stopped (pack again)"
         )
     return Tables(_names(files), parts)
 

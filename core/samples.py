@@ -64,7 +64,7 @@ def csv_rows(path: Path, most: float) -> list[dict[str, Any]]:
     try:
         rows = list(csv.DictReader(io.StringIO(text), strict=True, restkey="more"))
     except csv.Error as error:
-        raise UserError(f"{path} is no CSV table: {error}") from None
+        raise UserError(f"{path} is not a CSV table: {error}") from None
     return [{k.strip(): v.strip() for k, v in row.items() if v and v.strip()} if "more" not in row
             else row for row in rows]  # fmt: skip
 

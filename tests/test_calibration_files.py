@@ -63,7 +63,7 @@ def test_columns_of_other_types_end_in_one_sentence(data, tmp_path):
 
 def test_a_depth_between_two_is_refused(tmp_path):
     table().assign(depth=1.5).to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(UserError, match="the column depth holds something else"):
+    with pytest.raises(UserError, match="the column depth holds values of another kind"):
         calibration.read_table(tmp_path / "t.csv")
 
 

@@ -379,7 +379,7 @@ def test_a_preset_out_of_range_names_its_file(call, tmp_path):
 @pytest.mark.parametrize("device", ["mps", "tpu"])
 def test_another_device_is_refused_with_those_there_are(call, toy, device):
     code, _, err = call("run", "ar", "--prompt", "x", *toy[:2], "--device", device)
-    assert code == 2 and "choose of auto, cpu" in err and len(err.splitlines()[-1]) < 100
+    assert code == 2 and "choose one of auto, cpu" in err and len(err.splitlines()[-1]) < 100
 
 
 def test_traces_of_several_prompts_replace_no_other_file(call, tmp_path, monkeypatch):

@@ -151,7 +151,7 @@ def bad(tmp_path, **changed):
         ({"token_ids": torch.zeros(40)}, "its shapes are not"),
         ({"token_ids": torch.arange(40) + 10_000}, "holds tokens that the target"),
         ({"hidden_states": torch.zeros(40, 3, 7)}, "states of 7 numbers"),
-        ({"hidden_states": torch.zeros(40, 9, 24)}, "name them as vLLM was told"),
+        ({"hidden_states": torch.zeros(40, 9, 24)}, "name them as they were given to vLLM"),
         ({"hidden_states": torch.zeros(40, 0, 24)}, "40 tokens and 0 states"),
     ],
 )

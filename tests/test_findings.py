@@ -167,7 +167,7 @@ def test_siblings_are_the_first_mismatches(told):
     second = sum(rank == 2 for rank, _ in missed) / len(missed)
     held = sum(drafted for _, drafted in missed) / len(missed)
     assert found["sibling"].n == len(missed)
-    assert f"the second in {percent(second)};" in found["sibling"].words
+    assert f"the second-best in {percent(second)};" in found["sibling"].words
     assert found["sibling"].words.endswith(f"{percent(held)}.")
 
 
@@ -269,8 +269,8 @@ def test_a_q_that_tokens_were_drawn_from_is_not_judged(tmp_path, coupled, rule):
         tables = Tables.of({"A": read_trace(path)})
         (trust,) = (each for each in findings(tables, by=by) if each.about == "trust")
         assert trust.words == (
-            "Path probabilities are not judged, over 10 rounds: drafted tokens seem drawn from q "
-            "or accepted by p ÷ q; q does not say how often such are accepted."
+            "Path probabilities are not judged, over 10 rounds: drafted tokens seem to be drawn "
+            "from q or accepted by p ÷ q, and q does not say how often such tokens are accepted."
         )
         for table in (
             reliability.surrogate,
@@ -358,5 +358,5 @@ def test_walks_of_which_it_is_not_known_are_told_beside_those_that_would_be_help
             record.round([9, 4], [-1, 0], [0], 9)
     (said,) = (f.words for f in findings(Tables.of(read_trace(path))) if f.about == "width")
     assert said.endswith(
-        f"would help {FEW_SEEN} of {2 * FEW_SEEN} walks. Of {FEW_SEEN} it is not known."
+        f"would help {FEW_SEEN} of {2 * FEW_SEEN} walks. For {FEW_SEEN} this is not known."
     )

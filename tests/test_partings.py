@@ -162,7 +162,7 @@ def test_an_engine_whose_token_its_own_p_does_not_support_is_named(tmp_path):
     found = count_partings(compared([(one, other)]), BOUND)
     assert found.off == (0, 1)
     (said,) = remarks(found, ("ours", "theirs"))
-    assert "In 1 of them the token of theirs is more than 0.1 nats below" in said
+    assert "In 1 parting the token of theirs is more than 0.1 nats below" in said
 
 
 # ── the sentence ─────────────────────────────────────────────────────────────────────────────────
@@ -171,21 +171,21 @@ def test_an_engine_whose_token_its_own_p_does_not_support_is_named(tmp_path):
 @pytest.mark.parametrize(("ties", "others", "disputed", "unknown", "says"), [
     (0, 0, 0, 0, "No text parts: 4 of 4 pairs agree"),
     (3, 0, 0, 0, "Ties within 0.1 nats explain all 3 partings"),
-    (3, 0, 0, 2, "explain 3 of 5 partings; of 2 more p is not known, so a bug is not excluded"),
-    (0, 0, 0, 5, "Tie or bug is not known: p is recorded at none of 5 partings"),
+    (3, 0, 0, 2, "explain 3 of 5 partings; for 2 more p is not known, so a bug is not excluded"),
+    (0, 0, 0, 5, "Whether they are ties is not known: p is recorded at none of 5 partings"),
     (3, 1, 0, 0, "No tie within 0.1 nats explains 1 of 4 partings (25%, 95 % [0.05, 0.70])"),
     (0, 2, 0, 7, "explains 2 of 2 partings (100%"),
     (3, 0, 1, 0, "The targets disagree on 1 of 4 partings"),
-    (3, 0, 1, 2, "is not shown to suffice: look for other weights or precision; of 2 more"),
+    (3, 0, 1, 2, "is not shown to suffice: look for other weights or precision; for 2 more"),
     (2, 1, 1, 0, "explains 1 of 4 partings"),
-    (2, 1, 1, 0, "or a lossy rule; of 1 more the targets disagree."),
+    (2, 1, 1, 0, "or a lossy rule; on 1 more the targets disagree."),
 ])  # fmt: skip
 def test_the_verdict_follows_from_the_counts(ties, others, disputed, unknown, says):
     known = ties + others + disputed
     parted = known + unknown
     found = Partings(BOUND, 4 + parted, 4, 0, 0, ties, others, disputed, unknown, 0, (0, 0))
     assert says in tie_or_bug(found)
-    assert (f"of {unknown} more p" in tie_or_bug(found)) == bool(unknown and known)
+    assert (f"for {unknown} more p" in tie_or_bug(found)) == bool(unknown and known)
     assert ("suffices" in tie_or_bug(found)) == (ties == parted > 0)
     assert found.to_json()["parted"] == parted
 
@@ -213,7 +213,7 @@ def test_texts_are_paired_by_their_prompts_else_in_their_order():
     assert names(pair_texts([text("a"), text("b", (2,))], others[:2])) == [("a", "x"), ("b", "y")]
     with pytest.raises(UserError, match="cannot be paired"):
         pair_texts([text("a")], others)
-    with pytest.raises(UserError, match="another chat template"):
+    with pytest.raises(UserError, match="their chat templates"):
         pair_texts(ones[3:], others)
     (pair,) = compared(pair_texts(ones[:1], others[:1]))  # a single pair is compared
     assert pair.kind(BOUND) == PROMPT
@@ -222,7 +222,7 @@ def test_texts_are_paired_by_their_prompts_else_in_their_order():
     assert tie_or_bug(found).startswith("Nothing is judged")
     bare = compared(pair_texts([text("a"), text("b", (1,))], others[:2]))
     assert remarks(count_partings(bare, BOUND), ("", "")) == [
-        "Paired in their order: not all tell their prompt."
+        "The texts are paired in their order, because not all tell their prompt."
     ]
 
 
@@ -257,7 +257,7 @@ def test_a_target_is_asked_about_the_text_before():
 def test_sampled_texts_are_not_judged(tmp_path):
     settings = {"sampling": {"temperature": 1.0, "seed": 3}}
     one = read_one(saved(tmp_path / "a.jsonl", run((1,), settings=settings)))
-    with pytest.raises(UserError, match="only of greedy ones a tie or a bug can be told"):
+    with pytest.raises(UserError, match="only greedy ones tell a tie from a bug"):
         compared([(one, Written("b", (1,), changed(3), None))])
     assert compared([(one, one)])[0].difference is None  # the same text needs no tie
     assert one.sampled and not read_one(saved(tmp_path / "b.jsonl", run((1,)))).sampled

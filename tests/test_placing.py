@@ -163,7 +163,7 @@ def test_many_traces_are_measured_together_as_the_command_does(call, tmp_path: P
     assert all(rows[f"{n}-α"] == number(metrics[f"{n}-α"]) for n in range(4))
     first, second = told["lines"][-2:]
     assert first.startswith("Left out: no␛tes.jsonl, line 1") and str(tmp_path) not in first
-    assert second.startswith("Left out: 2 files that the server had no more")
+    assert second.startswith("Left out: 2 files no longer on the server")
     with pytest.raises(UserError, match=r"tes\.jsonl, line 1"):
         pooled([bad])
     several = pooled([bad] * 10 + files)["lines"][-9:]
@@ -348,5 +348,5 @@ def test_a_checkpoint_is_what_model_doctor_says_of_its_config(runs: Runs, tmp_pa
 def test_a_config_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.studio.tabs.results_answers.SECONDS", 0.2)
     huge = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1e9}
-    with pytest.raises(UserError, match=r"examined for 0\.2 seconds"):
+    with pytest.raises(UserError, match=r"stopped after 0\.2 seconds"):
         opened(write(tmp_path, "config.json", huge))

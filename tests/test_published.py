@@ -161,12 +161,12 @@ def test_scaled_positions_turn_as_in_transformers(name, tmp_path):
     [
         ({"rope_scaling": {"type": "fourier"}}, "type 'fourier' is not supported"),
         ({"rope_scaling": {"type": "llama3", "factor": 8}}, "no field 'low_freq_factor'"),
-        ({"rope_scaling": {"type": "linear", "factor": "x"}}, "rotary positions cannot be"),
-        ({"rope_scaling": {"type": "linear", "factor": 0}}, "angles that cannot be"),
+        ({"rope_scaling": {"type": "linear", "factor": "x"}}, "rotary positions are not valid"),
+        ({"rope_scaling": {"type": "linear", "factor": 0}}, "impossible angles"),
         ({"rope_scaling": {"type": "linear", "factor": {}}}, "no field 'factor'"),
         ({"rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}}, "by alpha"),
-        ({"rope_scaling": SCALINGS["longrope"] | {"short_factor": [1] * 3}}, "cannot be"),
-        ({"rope_theta": -1}, "angles that cannot be"),
+        ({"rope_scaling": SCALINGS["longrope"] | {"short_factor": [1] * 3}}, "are not valid"),
+        ({"rope_theta": -1}, "impossible angles"),
         ({"partial_rotary_factor": 0.5}, "a part of its heads"),
         (
             {"rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {}}},

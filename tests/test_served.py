@@ -311,7 +311,7 @@ WRONG = {
     "no counts of vLLM": {"text": "hi"},
     "holds no counts of vLLM": {"choices": [{"text": "hi"}]},
     "is not an object": [7],
-    "some count of all is missing": {"metrics": {"speculative_decoding": {"other": 1}}},
+    "not all counts are there": {"metrics": {"speculative_decoding": {"other": 1}}},
     "no draft was verified": {"meta_info": {"spec_verify_ct": 0}},
     "no draft was verified$": [DUMP[0] | {"replay": 1}],
     "add up to the accepted": {"num_spec_steps": 2, "acceptance_histogram": [0, 2],

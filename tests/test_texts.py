@@ -122,7 +122,7 @@ def test_a_drawn_bonus_token_makes_a_text_a_sampled_one(tmp_path):
     other = read_one(saved(tmp_path / "b.jsonl", replace(trace, rounds=tuple(rounds))))
     assert other.sampled and not one.sampled
     short = replace(other, tokens=(*other.tokens[:4], -7))
-    with pytest.raises(UserError, match="only of greedy ones a tie or a bug can be told"):
+    with pytest.raises(UserError, match="only greedy ones tell a tie from a bug"):
         compared([(one, short)])
     assert compared([(one, other)])[0].difference is None
 

@@ -179,7 +179,7 @@ def _typed(table: pd.DataFrame, file: Path) -> pd.DataFrame:
                 values = values.astype(int)
             table = table.assign(**{name: values})
     except (TypeError, ValueError, OverflowError, ArithmeticError):
-        raise UserError(f"{file}: the column {name} holds something else") from None
+        raise UserError(f"{file}: the column {name} holds values of another kind") from None
     if len(set(table["series"])) > MAX_SERIES:
         raise UserError(f"{file} names more than {MAX_SERIES} series")
     return table

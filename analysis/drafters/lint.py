@@ -346,7 +346,7 @@ def _config(config: Any, language: Language, embedding: Tensor | None) -> Iterat
         ("rms_norm_eps", *(getattr(each, "rms_norm_eps", None) for each in (config, target))),
     ):
         if own and theirs and not math.isclose(own, theirs, rel_tol=0.01):
-            says = f"its {name} is {own:g} and the target's {theirs:g}: right if so trained"
+            says = f"its {name} is {own:g} and the target's {theirs:g}: right if trained so"
             yield Remark(False, says)
     told = getattr(config, "max_position_embeddings", None), getattr(rope, "limit", None)
     longest = min((length for length in told if length), default=None)

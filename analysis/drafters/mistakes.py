@@ -119,7 +119,7 @@ MISTAKES = (
         "its queries and keys are stored for rotary positions that turn neighbouring numbers, "
         "as in Meta's files and in GGUF, and not a head's two halves"),
     Mistake("gate and up", "gate and up exchanged", whole(patches.swapped_gates),
-        "gate_proj and up_proj stand for each other: a fused one was split the other way"),
+        "gate_proj and up_proj are exchanged: a fused one was split the other way"),
     Mistake("embedding and feature", "embedding and feature exchanged",
         each(patches.swapped, "feature", patches.halves), HALF),
     Mistake("embedding and feature", "embedding and row exchanged",
@@ -131,14 +131,14 @@ MISTAKES = (
         "its query heads are stored in another order: those of one key head stand beside each "
         "other"),
     Mistake("order of layers", "{} and {} exchanged", patches.layer_order,
-        "the decoder layers {} and {} stand for each other", late=True),
+        "the decoder layers {} and {} are exchanged", late=True),
     Mistake("two heads", "{}: {} of heads {} and {} exchanged", patches.two_heads,
-        "in {} the {} of heads {} and {} stand for each other", late=True),
+        "in {} the {} of heads {} and {} are exchanged", late=True),
     Mistake("the layer's index", "layers of the depths in the order {}", patches.depths_reordered,
         "the layers' numbers are wrong: depth 1 is layer {1}'s, and so on"),
     Mistake("the layer's index", "first layer at every depth", whole(patches.first_for_all),
         "its further layers were not trained for it: the first one drafts better in their "
-        "places"),
+        "place"),
     Mistake("the layer's index", "each layer reads the target's state",
         whole(patches.chained, False),
         "in training each layer read the target's state"),

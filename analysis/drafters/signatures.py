@@ -220,7 +220,7 @@ class Wiring:
         more = f" or {len(told) - RIVALS} more" if len(told) > RIVALS else ""
         return (
             f"{best.trial.cause}. It may as well be {', '.join(told[:RIVALS])}{more}, whose fit is "
-            "not worse beyond chance"
+            "worse by no more than chance may do"
         )
 
     def _fits(self, best: Signature) -> str:
@@ -257,11 +257,11 @@ class Wiring:
             return (f"{plain}. It is {healthy.source}: τ {tau(self.configured.tau)}",)
         told = ""
         if np.isfinite(healthy.tau):
-            told = f": τ {tau(self.configured.tau)}, and {tau(healthy.tau)}"
-        chance = f"that it is below {healthy.source} is no more than chance may do"
+            told = f": τ {tau(self.configured.tau)} against {tau(healthy.tau)}"
+        chance = f"it is below {healthy.source} by no more than chance may do"
         if self.configured.tau >= healthy.tau:
             chance = f"it is not below {healthy.source}"
-        return (f"{plain}, and {chance}{told}. More places tell more",)
+        return (f"{plain}, and {chance}{told}. More places would tell more",)
 
     def _mended(self, best: Signature) -> str:
         if self.expected is None or self.expected.itself:
@@ -341,8 +341,8 @@ class Wiring:
         return (
             f"beside the {OWN_STATE}, which decoding does not know yet, it accepts "
             f"{number(self.ratio(own), 1)}× as much. Healthy heads do so too, since p is made of "
-            "that state: whether this one was trained beside it, its inputs shifted by one, cannot "
-            "be told here"
+            "that state. So this does not tell whether this head was trained beside it, with its "
+            "inputs shifted by one"
         )
 
     def _heat(self) -> str:
@@ -359,7 +359,7 @@ class Wiring:
         looks, at = ("sharp", "twice") if times > 1 else ("flat", "half")
         return (
             f"q is too {looks}: at {at} its temperature it costs {number(float(then.mean()))} nats "
-            f"a token to code p, in place of {number(float(before.mean()))}, over {len(own.at)} "
-            "places. A chain drafts the same tokens; a tree's choice of nodes, and drafts that are "
-            "drawn, suffer from it"
+            f"a token to code p, instead of {number(float(before.mean()))}, over {len(own.at)} "
+            "places. A chain drafts the same tokens either way, but a tree's choice of nodes and "
+            "sampled drafts suffer from it"
         )

@@ -259,7 +259,7 @@ def _parts(trained: Frame, served: Frame) -> Iterator[str]:
         )
     else:
         yield (
-            f"too little in common to compare: fewer than {FEW_COMPARED} positions of either, no "
+            f"too little in common to compare: fewer than {FEW_COMPARED} positions on a side, no "
             "depth 1 that both tell, or traces without the drafter's lists."
         )
 
@@ -279,16 +279,16 @@ def _below(one: Frame, other: Frame, depth: int) -> str:
     if told:
         over += f" over {int(other['over'])} positions"
     if (other["high"] if told else other["value"]) >= LESS * one["value"]:
-        why = "a part of that can be other text than in training"
+        why = "a part of that may come from text unlike that in training"
     elif depth == 1:
         why = (
-            "already the first token is worse: other features, positions, labels or template than "
-            "in training, or other text; `diagnose` tries the wiring"
+            "already the first token is worse: features, positions, labels, template or text may "
+            "differ from training; `diagnose` tries the wiring"
         )
     else:
         why = (
             f"up to depth {depth - 1} served is not shown to be below: deeper, decoding reads what "
-            "the drafter made itself, and training what the text has"
+            "the drafter made itself, but training reads what the text has"
         )
     if other["measure"] == AT_LEAST:
         why += "; or drafts were shorter, which is not told"
@@ -309,6 +309,6 @@ def _overfit(trained: Frame) -> Iterator[str]:
     for text, value in first.items():
         if own and not str(text).startswith("train") and value < LESS * own[0]:
             yield (
-                f"training knows its own text by heart: {number(own[0])} at depth 1, and "
-                f"{number(value)} on {text}: more text, or fewer passes over it."
+                f"the drafter knows its training text by heart: {number(own[0])} at depth 1, but "
+                f"{number(value)} on {text}. Train on more text, or pass over it fewer times."
             )

@@ -53,7 +53,7 @@ class ProbePlan:
         place is so near an answer's end."""
         Range(8, 4096).check("the new tokens", self.new_tokens)
         Range(1, 64).check("the stride", self.stride)
-        _enough(texts * -(-max(0, self.new_tokens - depth) // UNIT), "are at most")
+        _enough(texts * -(-max(0, self.new_tokens - depth) // UNIT), "have at most")
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,15 +231,15 @@ def _stretches(places: Sequence[Array]) -> Array:
     """
     marks = [(text, place // UNIT) for text, some in enumerate(places) for place in some.tolist()]
     found = np.unique(np.array(marks), axis=0, return_inverse=True)[1].ravel()
-    _enough(int(found.max()) + 1, "are")
+    _enough(int(found.max()) + 1, "have")
     return found
 
 
-def _enough(stretches: int, are: str) -> None:
+def _enough(stretches: int, have: str) -> None:
     """Raises UserError for too few stretches."""
     if stretches < LEAST_STRETCHES:
         raise UserError(
-            f"the answers {are} {stretches} stretches of {UNIT} tokens and a verdict needs "
+            f"the answers {have} {stretches} stretches of {UNIT} tokens, and a verdict needs "
             f"{LEAST_STRETCHES}: give more or longer texts"
         )
 

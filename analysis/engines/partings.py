@@ -99,8 +99,8 @@ def pair_texts(ones: Sequence[Written], others: Sequence[Written]) -> list[tuple
     found = [(text, waiting[text.prompt].pop(0)) for text in ones if waiting.get(text.prompt)]
     if not found:
         raise UserError(
-            "no prompt of the one side is one of the other, token by token: another chat template "
-            "or tokenizer, or other prompts (--response compares one pair)"
+            "the two sides have no prompt in common, token by token: their chat templates, "
+            "tokenizers or prompts differ (--response compares one pair)"
         )
     return found
 
@@ -115,8 +115,8 @@ def compared(pairs: Sequence[tuple[Written, Written]]) -> list[TextPair]:
     if not greedy and (parted or not found):
         name = next(text.name for text in pairs[0] if text.sampled)
         raise UserError(
-            f"{name} was sampled: sampled texts may part at any token, and only of greedy ones a "
-            "tie or a bug can be told"
+            f"{name} was sampled: sampled texts may part at any token, so only greedy ones tell "
+            "a tie from a bug"
         )
     return found
 
@@ -131,7 +131,7 @@ def ask_target(pair: TextPair, log_p: LogP) -> TextPair:
         return pair
     values = log_p([*prompt, *(pair.one.tokens or ())[: found.index]])
     if max(t for t in tokens if t is not None) >= len(values):
-        raise UserError(f"{pair.one.name} is a text of another target: it has fewer tokens")
+        raise UserError(f"{pair.one.name} is a text of another target: this one has fewer tokens")
     one, other, best = np.exp([values[tokens[0]], values[tokens[1]], values.max()]).tolist()
     return replace(pair, asked=Side(tokens[0], found.sides[0].text, one, other, best=best))
 
@@ -190,17 +190,17 @@ def count_partings(
 def tie_or_bug(found: Partings) -> str:
     within, parted = f"{found.bound:g} nats", plural(found.parted, "parting")
     whole = found.same + found.shorter
-    open_ = f"; of {found.unknown} more p is not known" if found.unknown else ""
+    open_ = f"; for {found.unknown} more p is not known" if found.unknown else ""
     if not found.parted and not whole:
         return f"Nothing is judged: the prompts of {plural(found.pairs, 'pair')} differ."
     if not found.parted:
         return f"No text parts: {whole} of {plural(found.pairs, 'pair')} agree as far as both go."
     if found.unknown == found.parted:
-        return f"Tie or bug is not known: p is recorded at none of {parted}."
+        return f"Whether they are ties is not known: p is recorded at none of {parted}."
     known = found.parted - found.unknown
     if found.others:
         low, high = (float(end) for end in wilson(found.others, known))
-        of_more = f"; of {found.disputed} more the targets disagree" if found.disputed else ""
+        of_more = f"; on {found.disputed} more the targets disagree" if found.disputed else ""
         return (
             f"No tie within {within} explains {found.others} of {plural(known, 'parting')} "
             f"({share(found.others / known, 0)}, 95 % {interval(low, high)}): look for other "
@@ -209,7 +209,7 @@ def tie_or_bug(found: Partings) -> str:
     if found.disputed:
         return (
             f"The targets disagree on {found.disputed} of {plural(known, 'parting')}: each is a "
-            f"tie within {within} to one and none to another. Rounding is not shown to suffice: "
+            f"tie within {within} by one and no tie by another. Rounding is not shown to suffice: "
             f"look for other weights or precision{open_}."
         )
     if found.unknown:
@@ -224,23 +224,23 @@ def remarks(found: Partings, names: tuple[str, str]) -> list[str]:
     """List what else the counts say."""
     said = []
     if found.in_order:
-        said.append("Paired in their order: not all tell their prompt.")
+        said.append("The texts are paired in their order, because not all tell their prompt.")
     if found.foreign:
         said.append(
-            f"The tokenizers of {plural(found.foreign, 'pair')} differ: ids were compared, which "
-            "may be other tokens of the other."
+            f"The tokenizers of {plural(found.foreign, 'pair')} differ: ids were compared, and "
+            "an id of one may be another token of the other."
         )
     if found.disputed:
         said.append(
             f"Of {plural(found.ties + found.disputed, 'tie')} by at least one p, another p "
-            f"excludes {found.disputed}: it puts one of the two more than {found.bound:g} nats "
+            f"excludes {found.disputed}: it puts one of the tokens more than {found.bound:g} nats "
             "below its best."
         )
     for name, count in zip(names, found.off, strict=True):
         if count:
             said.append(
-                f"In {count} of them the token of {name} is more than {found.bound:g} nats below "
-                "the best of its own p: its rule, or its record of p, is at fault."
+                f"In {plural(count, 'parting')} the token of {name} is more than {found.bound:g} "
+                "nats below the best of its own p: its rule, or its record of p, is at fault."
             )
     if found.shorter:
         said.append(f"In {plural(found.shorter, 'pair')} one text is the beginning of the other.")
@@ -248,8 +248,8 @@ def remarks(found: Partings, names: tuple[str, str]) -> list[str]:
         said.append(f"The prompts of {plural(found.prompts, 'pair')} differ: nothing is judged.")
     if found.sampled:
         said.append(
-            f"Left out: {plural(found.sampled, 'pair')} with a sampled text. Only greedy texts "
-            "part at ties alone."
+            f"Left out: {plural(found.sampled, 'pair')} with a sampled text. Sampled texts "
+            "may part at any token."
         )
     if found.unmatched:
         said.append(f"{plural(found.unmatched, 'text')} had no partner on the same prompt.")

@@ -52,7 +52,7 @@ def read_served(path: Path) -> Counts:
         raise UserError(f"{path} holds no response")
     counts = summed(records, kind, [*cut, *notes])
     if counts.tau is None and counts.accepted_of_drafted is None and not counts.by_depth:
-        few = "no draft was verified" if counts.rounds == 0 else "some count of all is missing"
+        few = "no draft was verified" if counts.rounds == 0 else "not all counts are there"
         raise UserError(f"{path} tells neither accepted of drafted tokens nor τ: {few}")
     return counts
 

@@ -67,7 +67,7 @@ def _verifications(values: Sequence[Item]) -> tuple[Served, str, list[str]]:
     for value, where in values:
         step = _read(value, where, _Verification)
         if step.n_draft > MOST:
-            raise UserError(f"{where}: a draft of {step.n_draft} tokens")
+            raise UserError(f"{where}: a draft of {step.n_draft} tokens is too long")
         if step.n_accept > step.n_draft:
             raise UserError(f"{where}: more tokens are accepted than drafted")
         if step.replay or not step.n_draft:

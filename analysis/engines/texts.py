@@ -376,8 +376,8 @@ def sentences(
         )
     if found.disputed(bound, asked):
         said.append(
-            f"the targets disagree: to one both lie within {bound:g} nats of its best, another "
-            "puts one of them further below: look for other weights or precision"
+            f"the targets disagree: by one, both tokens lie within {bound:g} nats of its best; "
+            "another puts one of them further below. Look for other weights or precision"
         )
     elif (tied := found.tied(bound, asked)) is not None:
         said.append(

@@ -216,11 +216,11 @@ def sentences(
     yield from shorter.notes
     yield from times.notes
     if len(shorter.draws):
-        yield "Intervals are of the rounds alone: step times are taken as they stand."
+        yield "Intervals come from the rounds alone: step times are taken as exact."
     if times.method and shorter.method and times.method != shorter.method:
         yield (
-            f"The times are of {times.method}'s rounds and the acceptance of {shorter.method}'s: "
-            "drafting may take another time."
+            f"The times are from {times.method}'s rounds and the acceptance from "
+            f"{shorter.method}'s: drafting may take a different time."
         )
     if len({c.batch for c in found}) > 1 or len({c.context for c in found}) > 1:
         yield "Acceptance is taken to be the same at every batch and context."
@@ -250,7 +250,7 @@ def _largest(found: Sequence[Choice], shorter: Shorter, name: str) -> Iterator[s
         where = "" if size == shorter.sizes[-1] else f" at batch {', '.join(map(str, own))}"
         yield (
             f"{name} = {size} is the largest that was compared{where}: whether a larger one pays "
-            "more does not follow."
+            "more is not known."
         )
 
 
@@ -263,7 +263,7 @@ def _one(c: Choice, name: str, at: str) -> str:
     if not np.isnan(c.chosen):
         said += f"; it is the best in {percent(c.chosen)} of the draws"
     if not np.isnan(c.low) and not c.shown:
-        said += "; that it beats plain decoding is not shown"
+        said += "; it is not shown to beat plain decoding"
     return said + ("." if c.measured else "; an estimate between measured steps.")
 
 
@@ -328,7 +328,7 @@ def _beyond(batches: Sequence[int]) -> str:
     least, most = batches[0], batches[-1]
     told = [f"below batch {least} its K holds"] if least > 1 else []
     if len(batches) < most - least + 1:
-        told.append("between two the K of the larger one holds")
+        told.append("between two batches the K of the larger holds")
     told.append(f"above batch {most} its K holds")
     return f"not from the table: {', '.join(told)}"
 

@@ -155,7 +155,7 @@ def _wider(own: Walks) -> tuple[str, Claims]:
         total = plural(len(own.rounds), "walk")
         said = [f" {names[remedy]} would help {n} of {total}." for remedy, n in helped.items()]
         if own.not_known:
-            said.append(f" Of {own.not_known} it is not known.")
+            said.append(f" For {own.not_known} this is not known.")
         return "".join(said), dict.fromkeys(helped, Claim.HELPS)
     claim = own.claim(Remedy.WIDER)
     if claim is Claim.UNKNOWN:
@@ -202,7 +202,7 @@ def depth(tables: Tables, by: By = "method") -> Iterator[Finding]:
             first, last = sure.iloc[0], sure.iloc[-1]
             words += (
                 f" A drafted token was accepted at {_accepted(first)} and at {_accepted(last)}, "
-                "given that all before was accepted."
+                "given that all tokens before it were accepted."
             )
         longest = rows.sort_values("accepted", ascending=False, kind="stable")
         claims = {Remedy.DEEPER: claim}
@@ -247,7 +247,8 @@ def trust(tables: Tables, by: By = "method") -> Iterator[Finding]:
     for label, own in drawn.groupby(by, observed=True):
         words = (
             f"Path probabilities are not judged, over {plural(len(own), 'round')}: drafted tokens "
-            "seem drawn from q or accepted by p ÷ q; q does not say how often such are accepted."
+            "seem to be drawn from q or accepted by p ÷ q, and q does not say how often such "
+            "tokens are accepted."
         )
         most = own.sort_values("drawn", ascending=False, kind="stable")
         yield _finding(label, "trust", len(own), "round", words, most)
@@ -272,7 +273,7 @@ def sibling(tables: Tables, by: By = "method") -> Iterator[Finding]:
         told: Frame = rows["rank"].notna() | rows["outside"]
         least, said = "" if told.all() else "at least ", list[str]()
         if second or (told.all() and rows["rank"].notna().any()):  # at least none says nothing
-            said.append(f"the target took the second in {least}{percent(second / n)}")
+            said.append(f"the target took the second-best in {least}{percent(second / n)}")
         if drafted or str(label) in branching:  # a chain drafts no other
             said.append(f"the token taken was drafted all the same in {percent(drafted / n)}")
         first = f"Where the drafter's best token first missed, in {plural(n, 'round')}, "
@@ -288,12 +289,14 @@ def place(tables: Tables, by: By = "method") -> Iterator[Finding]:
         if found is None:
             continue
         where = f"token {found.place}"
-        change = f"τ is {number(found.before)} before {where} and {number(found.after)} from there"
+        change = (
+            f"τ is {number(found.before)} before {where} and {number(found.after)} from there on"
+        )
         word = "falls" if found.after < found.before else "rises"
-        shape = f"a cliff at {where}" if found.cliff else "slowly"
+        shape = f"with a cliff at {where}" if found.cliff else "slowly"
         inside = f", in the {found.texts} texts that go on from there" if found.texts > 1 else ""
         over = f"over {plural(found.rounds, 'round')}"
-        words = f"Acceptance {word} with the place in the text, {shape}: {change}{inside}, {over}."
+        words = f"Acceptance {word} along the text, {shape}: {change}{inside}, {over}."
         about = "cliff" if found.cliff else "slope"
         behind = part["position"] >= found.place
         both = behind.groupby(part["run"], observed=True).transform("nunique") == 2

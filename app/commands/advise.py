@@ -85,10 +85,10 @@ def _recorded(args: Options, choose: Choose) -> Shorter:
     collected = [path for path in args.files if _is_collected(path)]
     if collected:
         if len(collected) < len(args.files):
-            raise UserError("collected texts and other files say different things: name one kind")
+            raise UserError("collected texts cannot be mixed with other files: name one kind")
         return _simulated(args, choose)
     if args.methods or args.set:
-        raise UserError("--methods and --set are of collected texts; these files say their own")
+        raise UserError("--methods and --set are for collected texts; these files name theirs")
     traces = [path for path in args.files if path.is_dir() or is_trace(path)]
     if traces and len(traces) == len(args.files):
         with ProgressBar("reading traces", late=True) as progress:
@@ -108,7 +108,7 @@ def _simulated(args: Options, choose: Choose) -> Shorter:
     from analysis.experiments.shorter import of_texts
 
     if len(args.methods) != 1:
-        raise UserError("name the method that is simulated on these texts with --methods")
+        raise UserError("name with --methods the method to simulate on these texts")
     collections = [Collection.load(file) for file in collected_at(args.files)]
     return of_texts(collections, args.methods[0], args.values, choose)
 

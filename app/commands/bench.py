@@ -114,7 +114,7 @@ def main(args: Options) -> int:
 def _check_llama(args: Options) -> None:
     """Raises UserError, before anything is loaded, for what llama.cpp cannot be set beside."""
     if args.model != embedded.NAME:
-        raise UserError(f"{LLAMA_CPP} is set beside the embedded target only: leave --model out")
+        raise UserError(f"{LLAMA_CPP} is compared with the embedded target only: leave --model out")
     if args.temperature > 0:
         raise UserError(f"{LLAMA_CPP} decodes greedily here: leave --temperature at 0")
     if args.device not in ("auto", "cpu"):

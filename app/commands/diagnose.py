@@ -65,7 +65,7 @@ def main(args: Options) -> int:
             raise UserError(f"{name} has no drafter")
     files = args.files()
     if files and prompts_of(args, ()):
-        raise UserError("--states tells prompts and answers: name no others")
+        raise UserError("--states gives the prompts and answers: name no others")
     prompts = prompts_of(args, PROMPTS)
     engine = common.load_engine(args, ends=bool(files))
     with ProgressBar("preparing the drafters", late=True) as progress:

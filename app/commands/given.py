@@ -127,7 +127,7 @@ def asked_of(args: Texts, default: tuple[str, ...] = ()) -> list[Asked]:
     """
     if files := args.files():
         if args.answer is not None or args.response is not None or prompts_of(args, ()):
-            raise UserError("--states tells prompts and answers: name no others")
+            raise UserError("--states gives the prompts and answers: name no others")
         return [Asked("", states=file) for file in files]
     if args.answer is None:
         if args.response is not None:

@@ -38,7 +38,7 @@ def method(text: str) -> str:
         if text.endswith(".py") or not (text and Path(text).expanduser().exists()):
             raise
         raise UserError(
-            f"{text} is a file or a folder, and a method is meant: `report` says what traces show, "
+            f"{text} is a file or a folder, not a method: `report` says what traces show, "
             "and METHOD@FOLDER names a drafter's checkpoint"
         ) from None
     return text
@@ -232,7 +232,7 @@ class Placement(CommandOptions):
         for workers without Ray."""
         if self.ray is None:
             if self.workers is not None:
-                raise UserError("--workers are Ray's: --ray local starts them on this machine")
+                raise UserError("--workers needs --ray: --ray local starts workers on this machine")
             return None
         from app.ray_workers import Cluster
 

@@ -42,7 +42,7 @@ class StatesOptions(CommandOptions):
         """The files, one for each text; none where no states are named. Raises UserError."""
         if not self.states:
             if self.layers or self.begins is not None:
-                raise UserError("--layers and --begins tell of --states: name the files")
+                raise UserError("--layers and --begins are for the files of --states: name these")
             return []
         from core.decoding.dumps import dump_files
 

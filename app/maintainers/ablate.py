@@ -257,7 +257,7 @@ def main(args: Options) -> int:
     layers, *_ = [folder_layers(folder) for folder in (args.shards, *args.texts)]
     known = variants(info.training, layers, args.texts)
     if unknown := set(args.only) - set(known):
-        raise UserError(f"no variant {sorted(unknown)[0]!r}: choose of {', '.join(known)}")
+        raise UserError(f"no variant {sorted(unknown)[0]!r}: choose one of {', '.join(known)}")
     language = load_language(args.model, args.device, fast=False)
     with ProgressBar("evaluation texts") as progress:
         place = args.out / "evaluation"

@@ -154,7 +154,7 @@ def doubts(tables: Tables, frame: Frame) -> Iterator[str]:
     if (frame["prompts"] < FEW_UNITS).any():
         yield f"Fewer than {FEW_UNITS} prompts give a difference but no interval: run both on more."
     if (spans := int(frame["low"].notna().sum())) >= MANY:
-        missing = f"of these {spans} about {spans / 20:.0f}"
+        missing = f"of these {spans}, expect about {spans / 20:.0f}"
         yield f"A 95 % interval may miss the true value by chance: {missing}."
     first = _first(tables)
     for row in frame[frame["same"] < frame["texts"]].to_dict("records"):
@@ -207,8 +207,8 @@ BEGINS = Section(
     "At the places where rounds of both begin", "same-begins",
     "depth own_rounds own_share others_rounds others_share rounds value other_value difference low",
     keep=lambda frame: frame[frame["depth"] <= FIRST], each=("method", "other"),
-    above="Share of the drafts that accept each place. Rounds of another draft length begin at "
-    "other tokens; where both begin, the same text stands before them.",
+    above="Share of the drafts that accept each place. With another draft length, rounds begin at "
+    "other tokens. Where rounds of both begin, the text before them is the same.",
 )  # fmt: skip
 CHECKPOINTS = (
     Section(
@@ -219,7 +219,8 @@ CHECKPOINTS = (
     Section(
         "Where one lives and the other dies", "checkpoints-stretches",
         words="{method} takes the {tokens} tokens from {position} in one round ({run}, round "
-        "{round}); {other} begins {other_rounds} there ({other_run}, from round {other_round}).",
+        "{round}); {other} begins {other_rounds} rounds there ({other_run}, from round "
+        "{other_round}).",
         each=("method", "other"),
     ),
 )  # fmt: skip
@@ -248,7 +249,7 @@ REPORT = (
         "Of a rejected node the reason says why the wanted token was not there.",
     ),
     Section(
-        "Why the walks ended, by the depth of the token behind the last accepted one",
+        "Why the walks ended, by the depth of the token after the last accepted one",
         "stops-by-depth", "method depth observed * example",
         across="cause", cell="observed_share", keep=_by_depth,
     ),
@@ -260,8 +261,8 @@ REPORT = (
     Section(
         "By place in the text", "by-place", f"method place rounds tau low {_RATES}",
         keep=_several("place"),
-        above="A place counts the prompt, and only texts that reach it stand there: with several "
-        "texts, lines may differ for that alone.",
+        above="Places are counted from the start of the prompt, and a line holds only the texts "
+        "that reach it: with several texts, lines may differ for that reason alone.",
     ),
     Section(
         "By the sort of the target's token", "by-token-class", f"method token_class {_RATES}",
@@ -276,7 +277,7 @@ REPORT = (
         "method rounds accepted marginal listed possible builder_loses order_loses lists_lose "
         "tree_share lists_share",
         above="Hindsight drafts the text itself, as far as its tokens are in the lists that this "
-        "budget reads. What is missing there the lists lost, the rest the tree.",
+        "budget reads. The lists lose what is missing there; the tree loses the rest.",
     ),
     Section(
         "Where the target first left the drafter's best chain", "first-mismatches",
@@ -333,7 +334,7 @@ def notes(tables: Tables) -> Iterator[str]:
     if broken := int((runs["ended"] == INTERRUPTED).sum()):
         yield (
             f"{broken} of {plural(len(runs), 'run')} {'was' if broken == 1 else 'were'} "
-            "interrupted: their whole rounds count, and they are compared with none."
+            "interrupted: their whole rounds count, but they are compared with no other run."
         )
     if empty := int((runs["rounds"] + runs["left_out"] == 0).sum()):
         has, it = ("has", "it") if empty == 1 else ("have", "them")

@@ -128,7 +128,7 @@ def _layers(
         if count and count != len(found):
             raise UserError(
                 f"{dump.path} holds the states of {count} layers and the last, and the drafter "
-                f"reads {len(found)}: name them as vLLM was told (such as 2 16 29)"
+                f"reads {len(found)}: name them as they were given to vLLM (such as 2 16 29)"
             )
         return found[:count]
     found = [number - 1 for number in named]

@@ -422,7 +422,7 @@ def find_drafter(name: str, weights: str = "") -> DrafterInfo:
     Raises UserError for a name that is not listed, or weights for a drafter that has none.
     """
     if name not in DRAFTERS:
-        raise UserError(f"unknown drafter {name!r}: choose of {', '.join(DRAFTERS)}")
+        raise UserError(f"unknown drafter {name!r}: choose one of {', '.join(DRAFTERS)}")
     found: DrafterInfo = lazy(DRAFTERS[name])
     if weights and found.checkpoint is None:
         raise UserError(f"the drafter {name} has no weights: it takes no checkpoint {weights!r}")
@@ -441,7 +441,7 @@ def drafter_source(drafter: DrafterInfo, source: Source) -> Source:
 def find_builder(name: str) -> BuilderInfo:
     """Raises UserError for a name that is not listed."""
     if name not in BUILDERS:
-        raise UserError(f"unknown builder {name!r}: choose of {', '.join(BUILDERS)}")
+        raise UserError(f"unknown builder {name!r}: choose one of {', '.join(BUILDERS)}")
     return lazy(BUILDERS[name])
 
 

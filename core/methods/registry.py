@@ -225,5 +225,5 @@ def check_preset(preset: Preset) -> None:
         if unknown := sorted(set(names) - set(known)):
             raise UserError(
                 f"preset [{preset.name}]: {field} has no {unknown[0]!r} "
-                f"(choose of {', '.join(known)})"
+                f"(choose one of {', '.join(known)})"
             )

@@ -322,7 +322,9 @@ def covered(
     """
     sizes = (rows, vocabulary)
     if any(type(size) is not int for size in sizes) or not 1 <= rows <= vocabulary <= MAX_TOKENS:
-        raise UserError(f"{folder}: a head over {rows} tokens of a vocabulary of {vocabulary}")
+        raise UserError(
+            f"{folder}: a head of {rows} rows does not fit a vocabulary of {vocabulary}"
+        )
     ids = torch.arange(rows)
     if d2t is not None:
         if d2t.shape != ids.shape or d2t.is_floating_point():

@@ -59,7 +59,7 @@ def block_of(folder: Path) -> tuple[int, int]:
         and len(block) == 2
         and all(type(side) is int and 1 <= side <= MANY for side in block)
     ):
-        raise UserError(f"{folder}: blocks of {str(block)[:40]} cannot be")
+        raise UserError(f"{folder}: weights in blocks of {str(block)[:40]} are impossible")
     return block[0], block[1]
 
 

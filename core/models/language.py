@@ -255,7 +255,7 @@ def pick_device(wanted: str = "auto") -> torch.device:
         usable = ["auto", "cpu", *(["cuda", *cards] if cards else [])]
         why = f"{first_line(error)}; " if wanted in usable else ""
         raise UserError(
-            f"the device {wanted!r} cannot be used here: {why}choose of {', '.join(usable)}"
+            f"the device {wanted!r} cannot be used here: {why}choose one of {', '.join(usable)}"
         ) from None
     return device
 

@@ -159,10 +159,10 @@ class Rope:
         except KeyError as missing:
             raise UserError(f"its rotary positions have no field {missing}") from None
         except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
-            raise UserError(f"its rotary positions cannot be: {first_line(error)}") from None
+            raise UserError(f"its rotary positions are not valid: {first_line(error)}") from None
         whole = found.shape == (width // 2,) and bool((found.isfinite() & (found > 0)).all())
         if not (whole and math.isfinite(factor)):
-            raise UserError("its rotary positions have angles that cannot be")
+            raise UserError("its rotary positions have impossible angles")
 
     def frequencies(self, width: int, device: torch.device) -> tuple[Tensor, float]:
         """Angle per position [width / 2], and the factor of cos and sin."""

@@ -76,12 +76,12 @@ def _map_words(path: Path) -> Array:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     if len(words) < HEADER:
-        raise UserError(f"{path} is no .trie file: it ends before its first node")
+        raise UserError(f"{path} is not a .trie file: it ends before its first node")
     order, count = (int(words[at]) | int(words[at + 1]) << 32 for at in (0, 2))
     if order != ORDER:
-        raise UserError(f"{path} is no .trie file of order {ORDER}: its order reads {order}")
+        raise UserError(f"{path} is not a .trie file of order {ORDER}: its order reads {order}")
     if not 1 <= count <= min((len(words) - HEADER) // NODE, 1 << 32):
-        raise UserError(f"{path} is no .trie file, or is cut off: it cannot hold {count} nodes")
+        raise UserError(f"{path} is not a .trie file, or is cut off: it cannot hold {count} nodes")
     if size % 4:
         raise UserError(f"{path} is damaged: its length is not a multiple of four bytes")
     return np.asarray(words)

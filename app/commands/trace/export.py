@@ -142,7 +142,7 @@ def main(args: Options) -> int:
 def _beside(path: Path, form: ExportFormat, args: Options) -> Path:
     """run.jsonl.gz → run.html, run-round-3.svg, run-nodes.csv."""
     if is_copy(path):
-        raise UserError("what is made of a store's trace is written where --out says: name it")
+        raise UserError("this trace is in a store: name the file to write with --out")
     stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
     if not form.ending.startswith("."):  # a name that its readers look for
         return (path if path.is_dir() else path.parent) / form.ending
@@ -185,7 +185,7 @@ def _figure(traces: list[Trace], args: Options, _: At) -> bytes:
 
     record, form = pick(traces[0], args.round), "pdf" if args.to == "pdf" else "svg"
     if args.dark and args.ground == "white":
-        raise UserError("--dark has light letters, which white would hide: leave one of them out")
+        raise UserError("--dark has light letters, which --ground white hides: leave one out")
     paper = Paper(args.dark, args.ground, args.column)
     opened = () if args.layout == "folded" else None
     drawing = tree_drawing(record, Explainer.of(traces[0].header), opened, args.legend)

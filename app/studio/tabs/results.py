@@ -72,8 +72,8 @@ def _counted(question: Opens) -> Path | None:
         return uploaded(question.file, Path(get_upload_folder()))
     except UserError:
         raise UserError(
-            "these are step times, and the server has the counts that are open here no more: open "
-            "the counts again, then this file"
+            "these are step times, and the counts that are open here are no longer on the server: "
+            "open the counts again, then this file"
         ) from None
 
 

@@ -140,7 +140,7 @@ def pooled(files: Sequence[Path], gone: int = 0) -> dict[str, Any]:
         if nodes > MAX_NODES:
             raise UserError(f"together they have more than {MAX_NODES} nodes: {BY_COMMAND}")
     if gone:
-        left.append(f"Left out: {plural(gone, 'file')} that the server had no more: {BY_COMMAND}.")
+        left.append(f"Left out: {plural(gone, 'file')} no longer on the server: {BY_COMMAND}.")
     if not traces:
         raise UserError(left[0] if left else "there are no files")
     tables = Tables.of(traces)
@@ -232,7 +232,7 @@ def _doctor(folder: Path) -> list[str]:
                 cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL,
             )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise UserError(f"the config was examined for {SECONDS:g} seconds, to no end") from None
+        raise UserError(f"examining the config was stopped after {SECONDS:g} seconds") from None
     if done.returncode not in (0, 1) or not done.stdout.strip():
         why = done.stderr.strip().removeprefix("draftscope: ").splitlines()[-1:] or ["it ended"]
         raise UserError(f"the config cannot be examined: {why[0]}".replace(str(folder), "it"))

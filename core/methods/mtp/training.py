@@ -97,7 +97,7 @@ def new_head(language: Language, change: int) -> MtpHead:
     parts = {}
     for name, at in PARTS.items() if change else ():
         if (part := getattr(getattr(decoder.layers[-1], at, None), name, None)) is None:
-            raise UserError(f"an MTP head of this target's last layer is not trained: no {name}")
+            raise UserError(f"no MTP head is trained for this target: its last layer has no {name}")
         parts[name] = tuple(part.weight.shape)
     sizes = (config.hidden_size, config.vocab_size, config.rms_norm_eps)
     head = _trainable(target, MtpConfig(*sizes, rank=max(change, 1), parts=parts))
