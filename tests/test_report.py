@@ -32,6 +32,7 @@ from app.report.sections import (
     doubts,
     notes,
 )
+from app.report.shown import ReportPart, TextTable, as_html
 from app.studio.examples import result_of
 from app.terminal import BAR
 from core import ASSETS
@@ -377,6 +378,13 @@ def test_what_pairs_and_single_methods_leave_open_is_said_where_it_is_so():
     for low, rounds, few in ((0.1, 9, False), (np.nan, 9, True), (np.nan, 0, False)):
         frame = pd.DataFrame({"low": [0.1, low], "rounds": [9, rounds]})
         assert bool([*_no_interval(tables, frame)]) == few
+
+
+def test_a_page_marks_the_columns_of_words_and_shows_no_control_character():
+    grid = TextTable("", ("a", "b", "c"), [["x", "1", "<w>"]], ("c",))
+    page = as_html([ReportPart("t", ["<p>\x1b", grid])], ())
+    assert '<td>1</td><td class="ds-words">&lt;w&gt;</td>' in page
+    assert "&lt;p&gt;" in page and "\x1b" not in page
 
 
 def test_of_usual_runs_nothing_is_noted_but_what_the_numbers_count():

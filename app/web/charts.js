@@ -138,8 +138,8 @@ export function summarise(all) {
 export const PACE = {
   name: "tokens/s in rounds",
   title:
-    "tokens of the rounds by the seconds of their stages. The prompt's own pass and its token are " +
-    "not counted; in the tokens/s of `run` and `report` they are",
+    "tokens of the rounds by the seconds of their stages. The prompt's own pass and its token " +
+    "are not counted; in the tokens/s of `run` and `report` they are",
 };
 
 /** How many rounds tokens/s are of, where it is not all of them. */
