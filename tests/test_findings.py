@@ -316,7 +316,7 @@ def test_a_chain_is_not_told_what_its_siblings_did(tmp_path):
     assert "drafted all the same in 0%." in none["sibling"]
     third = {"lists": (np.array([[4, 5, 9]] * 2), np.log([[0.5, 0.3, 0.2]] * 2))}
     said = of_drafts(tmp_path, [([4], [0], [0])] * 2 * FEW_SEEN, **third)["sibling"]
-    assert "the target took the second in 0%." in said
+    assert "the target took the second-best in 0%." in said
 
 
 def test_acceptance_by_depth_is_not_said_over_rounds_without_a_draft(tmp_path):
