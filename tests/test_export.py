@@ -31,6 +31,7 @@ from core.traces.record import Recorder
 from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
 from tests.fakes import HOSTILE, make_header, make_run
+from tests.needs import librsvg
 from tests.small_traces import denoised_round, made
 from tests.toys import draft_of
 
@@ -195,6 +196,8 @@ def test_a_folder_is_answered_with_the_form_that_takes_it(tmp_path: Path, capsys
 
 @pytest.mark.parametrize("to", list(FORMS))
 def test_every_form_is_written_beside_the_trace(trace_file: Path, capsys, to: str):
+    if to == "pdf":
+        librsvg()
     assert export(trace_file, "--to", to) == 0
     path = Path(capsys.readouterr().out.split(": ")[0])
     assert path.parent == trace_file.parent and path.stat().st_size > 300
