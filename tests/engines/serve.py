@@ -88,8 +88,8 @@ def interpret() -> None:
     from triton.language.extra import libdevice  # pyright: ignore[reportMissingImports]
     from triton.runtime import interpreter  # pyright: ignore[reportMissingImports]
 
-    driver = SimpleNamespace(is_active=lambda: False)
-    backends["cpu"] = SimpleNamespace(driver=driver)
+    backend: Any = SimpleNamespace(driver=SimpleNamespace(is_active=lambda: False))
+    backends["cpu"] = backend
     libdevice.log1p = lambda x: language.log(x + 1.0)
     builder = interpreter.InterpreterBuilder
     for name, at in (("create_masked_load", 1), ("create_masked_store", 2)):
