@@ -369,7 +369,7 @@ def test_what_pairs_and_single_methods_leave_open_is_said_where_it_is_so():
         return " ".join(doubts(tables, pd.DataFrame([usual | each for each in changes])))
 
     assert said(*[{}] * 14) == ""
-    assert said(*[{}] * 15).endswith("by chance: of these 15 about 1.")
+    assert said(*[{}] * 15).endswith("by chance: of these 15, expect about 1.")
     assert said({"prompts": 4}, {}).startswith("Fewer than 5 prompts")
     assert "in 2 of 3: sampled texts may part" in said({"same": 2})
     assert "`trace compare` says whether" in said({"same": 2, "other": one})
