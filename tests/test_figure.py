@@ -237,7 +237,7 @@ def test_lengths_have_units():
     ("words", "sentence"),
     [
         (["--column", "3"], "must be a length"),
-        (["--dark", "--ground", "white"], "leave one of them out"),
+        (["--dark", "--ground", "white"], "leave one out"),
     ],
 )
 def test_what_is_amiss_is_one_sentence(trace_file: Path, capsys, words: list[str], sentence: str):
