@@ -21,6 +21,7 @@ from analysis.numbers import interval, number
 from app.export.report_page import html_page, write_table
 from app.report.sections import (
     BEGINS,
+    Section,
     _by_token,
     _first_depths,
     _left_at,
@@ -32,7 +33,7 @@ from app.report.sections import (
     doubts,
     notes,
 )
-from app.report.shown import ReportPart, TextTable, as_html
+from app.report.shown import ReportPart, TextTable, as_html, parts
 from app.studio.examples import result_of
 from app.terminal import BAR
 from core import ASSETS
@@ -356,6 +357,29 @@ def test_every_finding_is_told_once_and_what_does_not_vary_has_no_table():
     assert list(BEGINS.keep(depths)["depth"]) == [1, 2, 3, 4]
     assert list(_first_depths(depths)["depth"]) == [*range(1, 33)]
     assert len(_several("script")(scripts)) == 2 and _several("script")(scripts[:1]).empty
+
+
+def test_a_table_for_each_pair_names_it_in_order_and_has_the_sign_of_a_difference():
+    frame = pd.DataFrame({"method": ["a", "b"], "other": ["b", "a"], "low": [0.1, -0.3],
+                          "high": [0.2, -0.1]})  # fmt: skip
+    frame.attrs["declared"] = "compare"
+    section = Section("Pairs", "pairs", "low", each=("method", "other"))
+    made = list(parts([section], {"pairs": frame}, Tables.of({"a": fake_trace()})))
+    assert [part.title for part in made] == ["Pairs: a against b", "Pairs: b against a"]
+    assert [part.body[0].rows for part in made] == [[("[+0.10, +0.20]",)], [("[−0.30, −0.10]",)]]
+
+
+def test_a_cause_without_a_line_has_no_column_and_another_value_has_one():
+    rows = {"method": ["m", "m"], "timed": [2, 2], "share": [0.25, 0.75]}
+    values = pd.Categorical(["pruned", "beyond"], ["pruned", "outside", "beyond"])
+    for across, heads in (("cause", 4), ("stage", 5)):
+        frame = pd.DataFrame({**rows, across: values})
+        frame.attrs["declared"] = "stages"
+        section = Section("t", "t", "method timed *", across=across, cell="share", absent="none")
+        (part,) = parts([section], {"t": frame}, Tables.of({"a": fake_trace()}))
+        (grid,) = part.body
+        assert len(grid.heads) == heads
+        assert list(grid.rows[0]) == ["m", "2", "0.25", *["none"] * (heads - 4), "0.75"]
 
 
 def test_what_pairs_and_single_methods_leave_open_is_said_where_it_is_so():
