@@ -169,6 +169,19 @@ def test_a_bar_opens_its_round_and_a_prompt_is_shown_once(visit: Visit):
     expect(title(page)).to_have_text(at_round(3))
 
 
+def test_a_bar_of_a_long_run_opens_the_first_of_its_rounds(browser: Browser, tmp_path: Path):
+    write_trace(tmp_path / "long.jsonl.gz", Trace(make_header(), tuple(make_run(200, 4)), None))
+    write_site(tmp_path / "site", find_traces([tmp_path]).files, LIMITS)
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto((tmp_path / "site" / "index.html").as_uri())
+    cell = page.get_by_title("a bar is the mean of 3 rounds")
+    bars = cell.locator("svg")
+    width = bars.bounding_box()["width"]
+    bars.click(position={"x": width * 2.5 / 67, "y": 10})
+    expect(title(page)).to_have_text(at_round(7))
+    page.close()
+
+
 def test_hostile_runs_stay_text(visit: Visit):
     page = visit()
     expect(page.locator(".ds-site-run", has_text="<b>hostile&'")).to_be_visible()

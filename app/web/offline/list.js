@@ -15,6 +15,9 @@ const LISTED = [
   ["rounds", "rounds", "target forward passes", String],
 ];
 
+/** What the bars of a long run are. */
+const meansOf = (each) => `a bar is the mean of ${each} rounds, and opens the first of them`;
+
 /** A near miss beside a small box would open the run. */
 function target(tick) {
   return h("label.ds-site-tick", tick);
@@ -26,8 +29,8 @@ export class RunList {
     this.runs = runs;
     this.open = open;
     this.order = null;
-    // One scale for all, so that a shorter shape is a text of fewer passes of the target.
-    this.longest = Math.max(24, ...runs.map(({ shape }) => shape.accepted.length));
+    // One scale for all: of runs with a bar for each round, the shorter took fewer passes.
+    this.longest = Math.max(...runs.map(({ shape }) => shape.accepted.length));
     this.tallest = Math.max(4, ...runs.map(({ shape }) => Math.max(...shape.accepted) + 1));
     this.lines = runs.map((run) => this._line(run));
     this.body = h("tbody");
@@ -77,7 +80,8 @@ export class RunList {
       h("td", run[key] === null ? "–" : written(run[key])),
     );
     const prompt = h("td.ds-site-prompt.ds-cut", { title: run.prompt }, run.prompt),
-      shape = h("td", this._shape(run)),
+      { each } = run.shape,
+      shape = h("td", { title: each > 1 ? meansOf(each) : null }, this._shape(run)),
       element = h("tr", h("td", target(tick)), h("th", opener), cells, shape, prompt);
     return { run, element, tick, prompt };
   }
@@ -88,7 +92,7 @@ export class RunList {
         "aria-hidden": "true",
       }),
       unit = HIGH / this.tallest;
-    bars.least = this.longest;
+    bars.least = Math.max(bars.least, this.longest);
     bars.draw(accepted, (count) => [count * unit, unit]);
     bars.mark(-1);
     return bars.svg;
