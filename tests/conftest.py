@@ -18,9 +18,9 @@ import pytest
 import torch
 from hypothesis import settings
 
-from tests import needs
+from tests.helpers import needs
 
-pytest_plugins = ["tests.timing"]
+pytest_plugins = ["tests.helpers.timing"]
 
 # Modules are compiled once, not again by each worker and by each program that a test starts.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -91,7 +91,7 @@ def call(capsys):
 @pytest.fixture(scope="module")
 def toys_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A module's own copy of the toys on disk: a target, a drafter of every kind, n-grams."""
-    from tests.toys_on_disk import save_toys
+    from tests.helpers.toys_on_disk import save_toys
 
     return save_toys(tmp_path_factory.mktemp("toys"))[0].parent
 
@@ -107,7 +107,7 @@ def toy(toys_folder: Path) -> list[str]:
 def trace_file(tmp_path: Path) -> Path:
     """A trace of four rounds."""
     from core.traces.writer import write_trace
-    from tests.small_traces import made
+    from tests.helpers.small_traces import made
 
     write_trace(path := tmp_path / "run.jsonl.gz", made(4, 16))
     return path

@@ -49,9 +49,9 @@ from tests.browser.steps import (
     settle,
     state,
 )
-from tests.fakes import FakeEngine, make_header, make_round, make_run, rounds_of
-from tests.needs import CHROMIUM
-from tests.processes import running
+from tests.helpers.fakes import FakeEngine, make_header, make_round, make_run, rounds_of
+from tests.helpers.needs import CHROMIUM
+from tests.helpers.processes import running
 
 # From a key to the second frame after it: the first one has been painted then.
 STEP = """(key) => new Promise((done) => {

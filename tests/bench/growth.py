@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -49,9 +48,10 @@ from core.models.language import Language
 from core.models.target import Target
 from core.rounds.draft import Draft
 from core.rounds.round import Round
+from tests import ROOT
 from tests.bench.rounds import Inside
 
-LICENSE_TEXT = Path(__file__).parents[2] / "LICENSE"
+LICENSE_TEXT = ROOT / "LICENSE"
 CONTEXTS, BUDGETS = (256, 512, 1024, 2048, 4096, 8192), (16, 64, 256, 1024)
 PARTS = ("draft", "build", "verify", "rest")
 

@@ -13,7 +13,6 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 from app.command_line import CommandOptions, option, run
@@ -28,8 +27,9 @@ from core.methods.suffix.automaton import SuffixAutomaton
 from core.methods.suffix.drafter import SuffixDrafter
 from core.models.embedded import NAME
 from core.models.language import load_vocabulary
+from tests import ROOT
 
-LICENSE_TEXT = Path(__file__).parents[2] / "LICENSE"
+LICENSE_TEXT = ROOT / "LICENSE"
 ROUNDS, BUDGET = 64, 64
 
 

@@ -27,8 +27,9 @@ from pyarrow import parquet
 
 from analysis.measures.packed import RUNS, PackedPart, parts_of
 from analysis.measures.parts import Name
+from tests import ROOT
 
-ASSETS = Path(__file__).parents[2] / "assets" / "traces"
+ASSETS = ROOT / "assets" / "traces"
 SHIPPED = ("chat-ddtree-16", "code-ddtree-16", "story-ddtree-16")
 VARIANTS = 50  # of each recorded round
 

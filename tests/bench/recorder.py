@@ -24,9 +24,9 @@ import numpy as np
 
 from app.cli import main as app
 from core.models import embedded
+from tests import ROOT
 from tests.engines.prompts import encoded
 
-ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("DRAFTSCOPE_VLLM", str(ROOT / ".venv-vllm/bin/python"))
 
 

@@ -42,11 +42,12 @@ import httpx
 from core.methods.names import METHODS
 from core.methods.registry import runnable
 from core.models.embedded import NAME
+from tests import GOLDEN
 
 API = "/gradio_api"
 PROMPTS = ("Name three fruits.", "Write a haiku.", "Why is the sky blue?", "Count to ten.")
 BUDGETS = (256, 16, 64)
-TRACE = Path(__file__).parents[1] / "golden" / "trace-v1-paths.jsonl"
+TRACE = GOLDEN / "trace-v1-paths.jsonl"
 LOOK = 10.0  # seconds between two looks at the process
 MARK = 600.0  # seconds after which memory is taken to have settled
 SPARE = 12  # more files or threads than at the mark: connections that happen to be open

@@ -30,9 +30,10 @@ from core.methods.loading import shipped
 from core.models import embedded
 from core.models.language import load_language
 from core.traces.reader import read_trace
+from tests import ROOT
 
 DRAFTS = (0, 3, 5, 8, 10)
-TRACES = (Path(__file__).parents[2] / "assets" / "traces").glob("*-denoise.jsonl.gz")
+TRACES = (ROOT / "assets" / "traces").glob("*-denoise.jsonl.gz")
 
 
 def main() -> None:

@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests import needs
-from tests.fakes import FakeEngine
+from tests import ROOT
+from tests.helpers import needs
+from tests.helpers.fakes import FakeEngine
 
 if TYPE_CHECKING:  # where gradio is missing, the tests are skipped and nothing else is imported
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -44,7 +45,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def axe() -> Path:
     """axe-core's script, which finds faults of accessibility in a page."""
-    path = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+    path = ROOT / "node_modules" / "axe-core" / "axe.min.js"
     return path if path.is_file() else needs.missing("no axe-core here: run `make web`")
 
 

@@ -42,7 +42,7 @@ from tests.browser.steps import (
     tab,
     title,
 )
-from tests.fakes import FakeEngine
+from tests.helpers.fakes import FakeEngine
 
 SCOPE = "#ds-k-scope"
 HERE = "/#view=calibration"  # Run, which is not seen, opens no example

@@ -34,8 +34,8 @@ from tests.browser.steps import (
     title,
     with_modules,
 )
-from tests.fakes import FakeEngine, make_header, make_run
-from tests.timing import usually
+from tests.helpers.fakes import FakeEngine, make_header, make_run
+from tests.helpers.timing import usually
 
 pytestmark = pytest.mark.browser
 

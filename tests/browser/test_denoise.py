@@ -30,8 +30,8 @@ from tests.browser.steps import (
     state,
     tab,
 )
-from tests.denoise_fakes import DenoiseEngine, traces
-from tests.fakes import make_header, make_run
+from tests.helpers.denoise_fakes import DenoiseEngine, traces
+from tests.helpers.fakes import make_header, make_run
 
 pytestmark = pytest.mark.browser
 

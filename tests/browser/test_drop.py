@@ -22,10 +22,10 @@ from core import ASSETS
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests.browser.steps import NODE, PROMPT, Open, drag, from_menu, settle, tab, title
-from tests.collected_toys import table
-from tests.engine_answers import VLLM
-from tests.engine_logs import LOGS
-from tests.fakes import make_header
+from tests.helpers.collected_toys import table
+from tests.helpers.engine_answers import VLLM
+from tests.helpers.engine_logs import LOGS
+from tests.helpers.fakes import make_header
 
 pytestmark = pytest.mark.browser
 

@@ -16,8 +16,8 @@ from app import page_files
 from app.studio import server
 from app.studio.examples import Examples
 from tests.browser.steps import Open, served, tab
-from tests.documents import block, run_block
-from tests.fakes import FakeEngine
+from tests.helpers.documents import block, run_block
+from tests.helpers.fakes import FakeEngine
 
 pytestmark = pytest.mark.browser
 

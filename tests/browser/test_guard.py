@@ -17,10 +17,10 @@ from playwright.sync_api import expect
 
 from app.studio.access import Access, RequestLimit, Token
 from app.studio.runs import Runs
-from tests import needs
 from tests.browser.conftest import FLAGS, LOADING
 from tests.browser.steps import PROMPT, run, serving
-from tests.fakes import FakeEngine
+from tests.helpers import needs
+from tests.helpers.fakes import FakeEngine
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

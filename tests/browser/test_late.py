@@ -29,7 +29,7 @@ from tests.browser.steps import (
     tab,
     title,
 )
-from tests.fakes import make_header, make_run
+from tests.helpers.fakes import make_header, make_run
 
 pytestmark = pytest.mark.browser
 

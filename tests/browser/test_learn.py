@@ -31,7 +31,7 @@ from tests.browser.steps import (
     watch,
     with_modules,
 )
-from tests.timing import usually
+from tests.helpers.timing import usually
 
 pytestmark = pytest.mark.browser
 

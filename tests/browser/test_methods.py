@@ -35,8 +35,8 @@ from tests.browser.steps import (
     title,
     with_modules,
 )
-from tests.fakes import FakeEngine, make_header, make_round
-from tests.users_files import OWN_FILE
+from tests.helpers.fakes import FakeEngine, make_header, make_round
+from tests.helpers.users_files import OWN_FILE
 
 pytestmark = pytest.mark.browser
 

@@ -22,9 +22,9 @@ from app.notebook import View
 from app.view.beside import beside_view
 from core.rounds.round import Times
 from core.traces.schema import Trace
-from tests import needs
 from tests.browser.steps import NODE, Open, at_round, from_menu, run, state, title
-from tests.fakes import make_header, make_run
+from tests.helpers import needs
+from tests.helpers.fakes import make_header, make_run
 
 pytestmark = pytest.mark.browser
 

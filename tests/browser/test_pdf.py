@@ -11,7 +11,7 @@ pytest.importorskip("gradio")
 from playwright.sync_api import ElementHandle, Page, expect
 
 from tests.browser.steps import Open
-from tests.pdfs import whole
+from tests.helpers.pdfs import whole
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("librsvg")]
 

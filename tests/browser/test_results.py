@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 from app.studio.tabs.results import SHIPPED, table
 from core.methods.names import METHODS
 from tests.browser.steps import Open, drag, tab
-from tests.engine_logs import LOGS
+from tests.helpers.engine_logs import LOGS
 
 pytestmark = pytest.mark.browser
 

@@ -22,10 +22,10 @@ from app.view.statistics import depth_records, numbers_only
 from core.lines import LIMITS
 from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
+from tests import ROOT
 from tests.browser.axe_core import check
 from tests.browser.steps import NODE, at_round, title, watch, with_modules
-from tests.documents import ROOT
-from tests.fakes import HOSTILE, make_header, make_run
+from tests.helpers.fakes import HOSTILE, make_header, make_run
 
 pytestmark = pytest.mark.browser
 

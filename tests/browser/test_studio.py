@@ -1,6 +1,7 @@
 """The studio in a real browser: start, run, step, click, save, reopen; several people; attacks.
 
-The engine is a fake (tests/fakes.py), so a run takes no time; one test uses the embedded model.
+The engine is a fake (tests/helpers/fakes.py), so a run takes no time; one test uses the embedded
+model.
 Assertions wait and retry; nothing here waits for the network.
 """
 
@@ -49,8 +50,8 @@ from tests.browser.steps import (
     title,
     with_modules,
 )
-from tests.fakes import HOSTILE, FakeEngine, make_header, make_run
-from tests.processes import running
+from tests.helpers.fakes import HOSTILE, FakeEngine, make_header, make_run
+from tests.helpers.processes import running
 
 pytestmark = pytest.mark.browser
 
@@ -201,21 +202,6 @@ def test_a_walk_s_end_is_explained(replay: Open):
     expect(line).to_contain_text("the target wanted")
     line.click()
     expect(page.locator(f"{NODE}.ghost.selected")).to_have_count(1)
-
-
-MOVED = """() => new Promise((done) => new PerformanceObserver((list) => done(
-  list.getEntries().flatMap(({ sources }) => sources)
-    .filter(({ node }) => node?.matches?.(".ds-stage, .ds-stage :is(.ds-picture, .ds-canvas)"))
-    .map(({ node, previousRect, currentRect }) => [node.className, previousRect.y, currentRect.y])
-)).observe({ type: "layout-shift", buffered: true }))"""
-
-
-@pytest.mark.parametrize("size", [(1400, 900), (390, 844)])
-def test_the_tree_stays_where_it_is_when_the_first_round_comes(visit: Open, size: tuple[int, int]):
-    page = visit(viewport={"width": size[0], "height": size[1]})
-    settle(page)
-    expect(page.locator(".ds-why-line:visible")).not_to_have_class(re.compile("stale"))
-    assert page.evaluate(MOVED) == []
 
 
 def test_settings_float_over_the_page_and_enter_starts(visit: Open):
@@ -519,7 +505,7 @@ SERVER = """
 import sys
 from app.studio.runs import Runs
 from app.studio.server import launch
-from tests.fakes import FakeEngine
+from tests.helpers.fakes import FakeEngine
 runs = Runs(FakeEngine())
 served = launch(runs, "127.0.0.1", int(sys.argv[1]))
 runs.start()

@@ -22,7 +22,7 @@ from core import ASSETS
 from core.traces.reader import read_trace
 from core.traces.writer import TraceWriter
 from tests.browser.steps import Open, at_round, served, state, tab, title
-from tests.fakes import FakeEngine, make_header, make_run
+from tests.helpers.fakes import FakeEngine, make_header, make_run
 
 HOSTILE = "<img src=x onerror=window.__pwned=1>.jsonl.gz"
 GROUP = "From the command line"

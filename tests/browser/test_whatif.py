@@ -28,7 +28,7 @@ from tests.browser.steps import (
     tab,
     with_modules,
 )
-from tests.fakes import make_round
+from tests.helpers.fakes import make_round
 
 SCOPE = "#ds-w-scope"
 

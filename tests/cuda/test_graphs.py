@@ -10,8 +10,8 @@ from core.decoding.decode import decode
 from core.decoding.request import Settings
 from core.models.target import Target
 from core.rounds.round import Verdict, new_tokens
-from tests import toys
-from tests.pretend_gpu import padded_forwards
+from tests.helpers import toys
+from tests.helpers.pretend_gpu import padded_forwards
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 PROMPT: list[int] = list(toys.PROMPT)

@@ -34,11 +34,11 @@ from core.rounds.draft import Draft
 from core.rounds.round import Round
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
+from tests import ROOT
 from tests.engines.ngram import looked_up, looked_up_last
 from tests.engines.prompts import encoded
 from tests.engines.serve import LONGEST
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = {  # by engine: its Python, and what is run there
     "vllm": (os.environ.get("DRAFTSCOPE_VLLM", ""), "serve.py"),
     "sglang": (os.environ.get("DRAFTSCOPE_SGLANG", ""), "serve_sglang.py"),

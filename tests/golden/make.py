@@ -17,8 +17,8 @@ from pathlib import Path
 from analysis.measures.probe import observe
 from core.traces.schema import Header, Trace
 from core.traces.writer import write_trace
-from tests import toys
-from tests.small_rounds import small_trace
+from tests.helpers import toys
+from tests.helpers.small_rounds import small_trace
 
 
 def golden_trace() -> Trace:

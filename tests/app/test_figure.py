@@ -1,0 +1,246 @@
+"""Figures for a paper: PDF and outlines by librsvg, grounds, widths and the legend."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from app.cli import main
+from app.commands.trace.export import points
+from app.export import figure as figures
+from app.export.cairo_file import ABSENT, BROKEN
+from app.export.figure import figure
+from app.view.drawing import MEANINGS, Drawing, Group, Paper, Words, tree_drawing
+from app.view.explanation import Explainer
+from app.view.svg import svg
+from core.errors import UserError
+from core.rounds.round import ACCEPTED, SIDE
+from core.traces.reader import read_trace
+from tests import ROOT
+from tests.helpers.fakes import make_round
+from tests.helpers.pdfs import whole
+from tests.helpers.small_rounds import side_round, small_round
+
+SPACE = "{http://www.w3.org/2000/svg}"
+
+
+def page_of(data: bytes) -> tuple[float, float]:
+    """The size of a PDF's page in points."""
+    box = whole(data).mediabox
+    return float(box.width), float(box.height)
+
+
+@pytest.mark.usefixtures("librsvg")
+@pytest.mark.parametrize("hostile", [False, True])
+def test_a_pdf_embeds_the_letters_of_every_font(hostile: bool):
+    drawing = tree_drawing(make_round(1, 24, hostile), legend=True)
+    page = whole(figure(drawing, Paper(), "pdf"))
+    assert MEANINGS[ACCEPTED][1] in page.extract_text()
+    assert not {"/AA", "/Annots"} & set(page)
+
+
+@pytest.mark.usefixtures("librsvg")
+def test_spaces_and_signs_are_words_of_a_pdf():
+    drawing = Drawing(400, 60, "", (Group(10, 10, (Words("a  b <é> ✓", 0, 20),)),))
+    assert whole(figure(drawing, Paper(), "pdf")).extract_text().split() == ["a", "b", "<é>", "✓"]
+    one, two = (Drawing(90, 60, "", (Group(9, 9, (Words(f"a{n}b", 0, 20),)),)) for n in (" ", "  "))
+    assert figure(one, Paper(), "svg") != figure(two, Paper(), "svg")
+
+
+@pytest.mark.usefixtures("librsvg")
+def test_a_figure_is_as_wide_as_its_column():
+    drawing = tree_drawing(small_round(), legend=True)
+    for width in (234.0, 500.0):
+        paper = Paper(width=width)
+        wide, high = page_of(figure(drawing, paper, "pdf"))
+        assert wide == pytest.approx(width, abs=1)
+        assert high == pytest.approx(width * drawing.height / drawing.width, abs=1)
+        root = ElementTree.fromstring(svg(drawing, paper))
+        assert root.attrib["width"] == f"{width:.2f}pt"
+        outlined = ElementTree.fromstring(figure(drawing, paper, "svg"))
+        assert float(outlined.attrib["width"].removesuffix("pt")) == pytest.approx(width, abs=1)
+    assert paper.letters(drawing) == pytest.approx(13 * 500 / drawing.width)
+
+
+@pytest.mark.usefixtures("librsvg")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        '"',
+        "\\",
+        '\\"',
+        '\\\\"',
+        'a" + "b',
+        '", pos="1,1',
+        "\\n",
+        "-3 -x",
+        "é␣×",
+        "<b>&amp;",
+    ],
+)
+def test_every_letter_of_a_text_is_drawn_and_none_is_markup(text: str):
+    drawing = Drawing(400, 60, "", (Group(10, 10, (Words(text, 0, 20),)),))
+    page = whole(figure(drawing, Paper(ground="transparent"), "pdf"))
+    assert "".join(page.extract_text().split()) == text.replace(" ", "")
+    root = ElementTree.fromstring(figure(drawing, Paper(ground="transparent"), "svg"))
+    assert list(root.iter(f"{SPACE}path")) and not list(root.iter(f"{SPACE}text"))
+
+
+@pytest.mark.usefixtures("librsvg")
+def test_outlines_are_those_of_large_letters_at_any_width():
+    """At the size of print cairo would fit them to pixels."""
+    drawing = Drawing(400, 60, "", (Group(10, 10, (Words("a", 0, 20),)),))
+    small, large = (figure(drawing, Paper(width=width), "svg") for width in (40.0, 4000.0))
+    head = re.compile(rb' width="[^"]*" height="[^"]*"')
+    assert head.sub(b"", small, count=1) == head.sub(b"", large, count=1)
+    assert b'width="40.00pt" height="6.00pt"' in small
+
+
+@pytest.mark.usefixtures("librsvg")
+def test_a_transparent_ground_is_no_ground():
+    drawing = tree_drawing(small_round())
+    for ground, colour in (("page", "#f5f4ef"), ("white", "#ffffff"), ("transparent", None)):
+        root = ElementTree.fromstring(svg(drawing, Paper(ground=ground)))
+        assert len(root.findall(f"{SPACE}rect")) == (colour is not None)
+        style = root.findtext(f"{SPACE}style")
+        assert style and (colour is None or f".ground{{fill:{colour}}}" in style)
+    filled, none = (
+        figure(drawing, Paper(ground=ground), "pdf") for ground in ("white", "transparent")
+    )
+    shapes = [whole(data).get_contents().get_data().count(b" re") for data in (filled, none)]
+    assert shapes[0] == shapes[1] + 1
+
+
+def test_the_legend_says_what_is_there_and_nothing_else():
+    def told(drawing: Drawing) -> list[str]:
+        root = ElementTree.fromstring(svg(drawing))
+        texts = [element.text for element in root.iter(f"{SPACE}text")]
+        return [words for _, words in MEANINGS.values() if words in texts]
+
+    whole = tree_drawing(small_round(), legend=True)
+    assert told(tree_drawing(small_round())) == []
+    assert MEANINGS[ACCEPTED][1] in told(whole) and MEANINGS[SIDE][1] not in told(whole)
+    assert MEANINGS[SIDE][1] in told(tree_drawing(side_round(), legend=True))
+    assert told(tree_drawing(make_round(1, 8, method="ar"), legend=True))[:1] == ["accepted"]
+    trace = read_trace(ROOT / "assets" / "traces" / "chat-treeflash.jsonl.gz")
+    how = Explainer.of(trace.header)
+    help = how.marks(trace.rounds[4]).help
+    drawn = svg(tree_drawing(trace.rounds[4], how, legend=True))
+    texts = [element.text for element in ElementTree.fromstring(drawn).iter(f"{SPACE}text")]
+    assert set(help) == {"▲"} and help["▲"] in texts
+    for group in whole.shapes:
+        if isinstance(group, Group):
+            assert 0 <= group.x < whole.width and 0 <= group.y < whole.height
+
+
+# ── pictures of the page ─────────────────────────────────────────────────────────────────────────
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20">{}</svg>'
+
+
+@pytest.mark.usefixtures("librsvg")
+def test_a_pixel_of_a_picture_is_three_quarters_of_a_point():
+    words = '<text y="12" font-size="9px" fill="rgba(0, 0, 0, 0.5)">ab</text>'
+    page = whole(figures.pdf(SVG.format(words).encode()))
+    assert page.mediabox[2:] == [30, 15] and page.extract_text().strip() == "ab"
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "",
+        "words",
+        "<html/>",
+        SVG.format("<g>"),
+        SVG.format('<image href="file:///etc/hostname"/>'),
+        SVG.format('<image href="data:image/png;base64,AAAA"/>'),
+        SVG.format('<use href="#a"/>'),
+        SVG.format('<linearGradient href="http://127.0.0.1/x.svg#a"/>'),
+        SVG.format('<pattern xmlns:x="http://www.w3.org/1999/xlink" x:href="other.svg#a"/>'),
+        SVG.format("<script>1</script>"),
+        SVG.format('<s:image xmlns:s="http://www.w3.org/2000/svg" href="a.png"/>'),
+        SVG.format("<foreignObject/>"),
+        SVG.format("&lol;"),
+        '<!DOCTYPE svg [<!ENTITY a SYSTEM "file:///etc/hostname">]>' + SVG.format("&a;"),
+        '<?xml-stylesheet href="http://127.0.0.1/a.css"?>' + SVG.format(""),
+        '<?xml version="1.0" encoding="UTF-7"?>' + SVG.format(""),
+    ],
+)
+def test_what_no_page_saves_is_refused_unread(hostile: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(figures, "_by_cairo", None)
+    for data in (hostile.encode(), hostile.encode("utf-16")):
+        with pytest.raises(UserError, match=r"^this is not a picture that the page saves$"):
+            figures.pdf(data)
+
+
+@pytest.mark.usefixtures("librsvg")
+def test_a_style_fetches_nothing(tmp_path: Path):
+    """Else it would hide the letters."""
+    (tmp_path / "a.css").write_text("text { display: none }")
+    style = f'<style>@import url("{(tmp_path / "a.css").as_uri()}");</style><text y="9">seen</text>'
+    assert "seen" in whole(figures.pdf(SVG.format(style).encode())).extract_text()
+
+
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        (f"raise SystemExit({ABSENT})", "the library librsvg is not installed"),
+        (f"raise SystemExit({BROKEN})", "librsvg could not draw this figure"),
+        ("import os; os.abort()", "librsvg could not draw this figure"),
+        ("while True: pass", "drawing the figure was stopped after 0.5 seconds"),
+    ],
+)
+def test_why_there_is_no_figure_is_one_sentence(
+    script: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "script.py").write_text(script)
+    monkeypatch.setattr(figures, "SCRIPT", tmp_path / "script.py")
+    monkeypatch.setattr(figures, "SECONDS", 0.5 if "while" in script else 30)
+    with pytest.raises(UserError, match=rf"^{sentence}[^\n]*$"):
+        figure(tree_drawing(small_round()), Paper(), "pdf")
+
+
+# ── the command ──────────────────────────────────────────────────────────────────────────────────
+
+
+def export(*words: object) -> int:
+    return main(["trace", "export", *map(str, words)])
+
+
+@pytest.mark.usefixtures("librsvg")
+def test_a_round_becomes_a_figure_of_a_column(trace_file: Path, tmp_path: Path, capsys):
+    words = ("--round", 2, "--column", "3.25in", "--ground", "white", "--legend")
+    assert export(trace_file, "--to", "pdf", *words) == 0
+    said = capsys.readouterr()
+    assert "run-round-2.pdf" in said.out and "pt high" in said.err
+    (wide,) = re.findall(r"--column ([\d.]+in) gives that", said.err)
+    assert export(trace_file, "--to", "pdf", *words[:2], "--column", wide, *words[4:]) == 0
+    assert "pt high" not in capsys.readouterr().err
+    assert (tmp_path / "run-round-2.pdf").read_bytes().startswith(b"%PDF-")
+    assert export(trace_file, "--to", "svg", "--outlined", *words) == 0
+    assert b"<text" not in (tmp_path / "run-round-2.svg").read_bytes()
+
+
+def test_lengths_have_units():
+    assert points("3.25in") == 234 and points("234pt") == 234
+    assert points("82.55mm") == pytest.approx(234) and points("8.255cm") == pytest.approx(234)
+    for text in ("", "in", "3", "3px", "-1in", "0in", "nanin", "infin", "1e9in", "3.25 inches"):
+        with pytest.raises(ValueError):
+            points(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--column", "3"], "must be a length"),
+        (["--dark", "--ground", "white"], "leave one out"),
+    ],
+)
+def test_what_is_amiss_is_one_sentence(trace_file: Path, capsys, words: list[str], sentence: str):
+    assert export(trace_file, "--to", "svg", *words) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and said.count("\n") == 1
