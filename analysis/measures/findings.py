@@ -115,30 +115,45 @@ def ends(tables: Tables, by: By = "method") -> Iterator[Finding]:
 
 def width(tables: Tables, by: By = "method") -> Iterator[Finding]:
     """Whether the drafter's further candidates add anything, and to how many walks."""
-    known = grouped(_covered(tables), [by], means=[*COVERAGE, "entropy_q"])
+    known = _curves(tables, by, 1)
     for own in remedies.walks(tables, by):
         if own.label not in known.index:
             continue
         row = known.loc[own.label]
-        curve, n = row[list(COVERAGE)].to_numpy(float), int(row["size"])
-        curve = curve[np.isfinite(curve)]
+        counts = row[[f"{name}_count" for name in COVERAGE]].to_numpy(int)
+        last, n = _reached(counts), int(row["size"])
+        if counts[last - 1] < n:  # one curve is of the same positions at every K
+            row, n = _curves(tables, by, last).loc[own.label], counts[last - 1]
+        curve = row[list(COVERAGE[:last])].to_numpy(float)
         course = _along(curve) if not row["entropy_q"] <= SURE else _alone(curve)
-        last, words = len(curve), f"{course}, over {plural(n, 'observed position')}."
+        words = f"{course}, over {plural(n, 'observed position')}."
         said, claims = _wider(own)
         example = _widest(tables, by, own.label, COVERAGE[last - 1])
         yield _finding(own.label, "width", n, "observed position", words + said, example, claims)
 
 
-def _covered(tables: Tables) -> Iterator[Frame]:
-    """The positions whose coverage is known, part by part."""
+def _covered(tables: Tables, width: int) -> Iterator[Frame]:
+    """The positions whose coverage is known up to K = ``width``, part by part."""
     for part in tables.each("positions", ["round", "entropy_q", *COVERAGE]):
-        yield part[part[COVERAGE[0]].notna()]
+        yield part[part[COVERAGE[width - 1]].notna()]
+
+
+def _curves(tables: Tables, by: By, width: int) -> Frame:
+    """Each label's mean coverage over those positions, at every K the number that tell it, and the
+    mean entropy of q."""
+    return grouped(_covered(tables, width), [by], means=[*COVERAGE, "entropy_q"])
+
+
+def _reached(counts: Array) -> int:
+    """The largest K whose coverage at least half of the positions tell: traces of one label may
+    list different numbers of tokens. ``counts`` [K]: falling."""
+    return int(np.count_nonzero(2 * counts >= counts[0]))
 
 
 def _widest(tables: Tables, by: By, label: str, last: str) -> Frame:
     """The first position of a label where the other candidates hold most."""
     best = list[Frame]()
-    for part in _covered(tables):
+    for part in _covered(tables, 1):
         rows = part[part[by] == label]
         gained = (rows[last] - rows[COVERAGE[0]]).fillna(-1.0)
         best.append(rows.assign(gained=gained).nlargest(1, "gained"))

@@ -28,6 +28,7 @@ from analysis.measures.tables import Tables
 from analysis.numbers import number, percent
 from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED
+from core.rounds.round import Probe
 from core.stats import FEW_SEEN, ratio_interval
 from core.traces.reader import read_trace
 from core.traces.record import Recorder
@@ -360,3 +361,26 @@ def test_walks_of_which_it_is_not_known_are_told_beside_those_that_would_be_help
     assert said.endswith(
         f"would help {FEW_SEEN} of {2 * FEW_SEEN} walks. For {FEW_SEEN} this is not known."
     )
+
+
+@pytest.mark.parametrize("rounds, width", [(30, 16), (10, 4)])
+def test_a_curve_of_coverage_is_of_the_same_positions_everywhere(rounds, width):
+    """Of one label, 20 rounds list coverage of 0.05 a token to K = 4, and others of 0.02 to 16."""
+
+    def listing(trace: Trace, wide: int, each: float) -> Trace:
+        def of(probe: Probe) -> Probe:
+            row = np.arange(1, wide + 1, dtype=np.float32) * np.float32(each)
+            return replace(probe, coverage=np.tile(row, (len(probe.tvd), 1)))
+
+        made = [replace(r, probe=of(r.probe)) if r.probe else r for r in trace.rounds]
+        return replace(trace, rounds=tuple(made))
+
+    few, many = fake_trace("ddtree", 8, 20), fake_trace("ddtree", 7, rounds)
+    tables = Tables.of({"A": listing(many, 16, 0.02), "B": listing(few, 4, 0.05)})
+    (found,) = (each for each in findings(tables) if each.about == "width")
+    own = tables.positions
+    told = own[f"coverage_{width}"].dropna()
+    first = float(own[f"coverage_{width // 2}"][told.index].mean())
+    assert found.n == len(told)
+    best = f"the {width // 2} best tokens hold {percent(first)} of p, the {width} best"
+    assert f"{best} {percent(told.mean())}, over {found.n} " in found.words
