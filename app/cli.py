@@ -1,7 +1,7 @@
 """The command line: which commands there are, and how each of them may end.
 
 Exit codes: 0 done · 1 a check found something · 2 bad input, with one sentence on stderr ·
-130 stopped with Ctrl-C · 141 the reader of our output went away.
+130 stopped with Ctrl-C · 141 the reader of our output went away · 143 stopped by SIGTERM.
 
 A command is a module with a dataclass ``Options``, whose docstring is its help, and
 ``main(options) -> int``. It is imported when it is chosen, so that ``--help`` and ``trace show``
@@ -20,6 +20,7 @@ from contextlib import suppress
 from io import TextIOWrapper
 from typing import TextIO
 
+from app.interrupts import sigterm_heard
 from core import VERSION
 from core.errors import UserError, WrongKind, unwritable
 
@@ -221,6 +222,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     _prepare_streams()
     words = list(sys.argv[1:] if argv is None else argv)
+    with sigterm_heard() as sigterm:
+        try:
+            return _ended(words)
+        except KeyboardInterrupt as stop:
+            number = signal.SIGINT if sigterm.came is None else signal.SIGTERM
+            return _complain("; ".join(["stopped", *map(str, stop.args)]), 128 + number)
+
+
+def _ended(words: list[str]) -> int:
+    """Run the command to its end; returns the exit code. Only a signal is an exception."""
     try:
         code = _dispatch(words)
         sys.stdout.flush()
@@ -231,8 +242,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(explained(error), 2)
     except UserError as error:
         return _complain(str(error), 2)
-    except KeyboardInterrupt as stop:
-        return _complain("; ".join(["stopped", *map(str, stop.args)]), 130)
     except BrokenPipeError:
         return _reader_gone()
     except Exception as error:

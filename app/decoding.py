@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from app.trace_log import Clock, TimedProbe, TraceLog, noted_interrupt
+from app.interrupts import noted_interrupt
+from app.trace_log import Clock, TimedProbe, TraceLog
 from core.decoding.request import RunRequest
 from core.diffusion.request import DenoiseRequest
 from core.rounds.round import Round

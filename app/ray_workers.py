@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import signal
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.interrupts import handled
 from core import ASSETS
 from core.errors import UserError, in_one_line
 
@@ -269,7 +271,12 @@ def _connected(address: str, workers: int | None) -> Iterator[Any]:
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         try:
             _check_reachable(address)
-            ray.init(**_options(address, workers))
+            with handled({signal.SIGTERM: signal.getsignal(signal.SIGTERM)}):  # Ray sets its own
+                ray.init(**_options(address, workers))
+        except SystemExit as ended:
+            if ended.code == signal.SIGTERM:  # by Ray's own handler
+                signal.raise_signal(signal.SIGTERM)
+            raise
         except Exception as error:  # it raises anything, from ConnectionError to ValueError
             raise UserError(f"no Ray cluster at {address!r}: {in_one_line(error)}") from None
         try:

@@ -1,18 +1,16 @@
-"""A run being logged and timed: the trace file, the clock, and Ctrl-C that leaves both whole."""
+"""A run being logged and timed: the trace file and the clock."""
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, overload
 
+from app.interrupts import delayed_interrupt
 from core.errors import UserError
 from core.files import check_place, held
 from core.rounds.round import Round
@@ -122,43 +120,6 @@ class TraceLog:
         except OSError as error:
             why = error.strerror or error
             raise UserError(f"the trace {self._path} cannot be written: {why}") from None
-
-
-@contextmanager
-def noted_interrupt() -> Iterator[list[int]]:
-    """Ctrl-C raises as ever and is noted in the list. One that comes while an object of a library
-    is deleted would be lost: Python drops what ``__del__`` raises."""
-    pressed: list[int] = []
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield pressed
-        return
-
-    def press(number: int, frame: FrameType | None) -> None:
-        pressed.append(number)
-        signal.default_int_handler(number, frame)
-
-    signal.signal(signal.SIGINT, press)
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@contextmanager
-def delayed_interrupt() -> Iterator[None]:
-    """Ctrl-C waits until the block is done: half a gzip write would spoil what is before it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed:
-        raise KeyboardInterrupt
 
 
 # ── where it is written ──────────────────────────────────────────────────────────────────────────

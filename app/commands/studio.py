@@ -10,7 +10,7 @@ from app.command_line import option, words
 from app.commands.common import check_drafter, template_of
 from app.commands.options import Model, method
 from app.object_stores import here
-from app.temporary import ended_by_sigterm, temporary_files
+from app.temporary import temporary_files
 from app.terminal import say
 from core.errors import UserError
 from core.ranges import Range
@@ -48,7 +48,7 @@ def main(args: Options) -> int:
     files = trace_files.find_traces(args.traces, empty=True)
     if files.note:
         say(f"draftscope: the page lists {files.note}")
-    with ended_by_sigterm(), temporary_files():
+    with temporary_files():
         _serve(args, files)
     return 1  # the server ended by itself, and said why; Ctrl-C is an exception
 

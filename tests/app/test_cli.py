@@ -452,7 +452,10 @@ def test_hostile_file_names_and_headers_reach_no_terminal(call, tmp_path):
 # ── how a process ends ───────────────────────────────────────────────────────────────────────────
 
 
-def test_ctrl_c_keeps_the_trace(toy, tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)],
+                         ids=["int", "term"])  # fmt: skip
+def test_a_signal_keeps_the_trace(toy, tmp_path, number, code):
+    """Twice at once: as `timeout` sends SIGTERM to its child, and then to all of the group."""
     path = tmp_path / "stopped.jsonl.gz"
     words = ("--prompt", "hi", "--max-new-tokens", 4000, "--trace", path)
     process = start("run", "ddtree", *words, *toy)
@@ -460,9 +463,10 @@ def test_ctrl_c_keeps_the_trace(toy, tmp_path):
     while not path.exists() or path.stat().st_size < 3_000:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    for _ in range(1 + (number == signal.SIGTERM)):
+        process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert err.splitlines()[-1] == f"draftscope: stopped; {path} holds the rounds so far"
     trace = read_trace(path)
     assert trace.rounds and not trace.complete

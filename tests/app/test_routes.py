@@ -247,11 +247,13 @@ def test_a_studio_that_is_told_to_end_takes_its_temporary_files_along(tmp_path: 
     """By SIGTERM, as a service manager or a shell's kill sends it."""
     command = [sys.executable, "-m", "app", "studio", "--port", "0"]
     environment = os.environ | {"TMPDIR": str(tmp_path), "DRAFTSCOPE_CACHE": str(tmp_path / "none")}
-    with running(command, stdout=subprocess.PIPE, env=environment) as studio:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with running(command, **pipes, env=environment) as studio:
         assert studio.stdout is not None and "http://" in studio.stdout.readline()
         assert list(tmp_path.glob("draftscope-studio-*"))
         studio.terminate()
-        assert studio.wait(60) == 143
+        _, err = studio.communicate(timeout=60)
+        assert studio.returncode == 143 and err.splitlines()[-1] == "draftscope: stopped"
     assert not list(tmp_path.iterdir())
 
 

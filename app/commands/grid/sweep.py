@@ -21,8 +21,8 @@ from app.commands.options import (
     Samplings,
 )
 from app.commands.prompts import prompts_of, read_prompt_file
+from app.interrupts import delayed_interrupt
 from app.terminal import ProgressBar, one_line, say
-from app.trace_log import delayed_interrupt
 from core.errors import UserError, reading
 from core.files import sha256
 from core.methods.registry import runnable, split
@@ -199,7 +199,7 @@ def _outcomes(
 
 
 def _keep(folder: Folder, outcome: Outcome) -> None:
-    """Ctrl-C waits for it: what has a name on disk is also in the table."""
+    """A signal waits for it: what has a name on disk is also in the table."""
     if outcome.error:
         say(f"failed: {outcome.job.title}: {one_line(outcome.error, 200)}")
     with delayed_interrupt():
