@@ -28,6 +28,7 @@ from analysis.frames import Frame, declared, declared_columns
 from analysis.measures.parts import Name, RecordedPart, RoundsPart, RunFacts
 from core.rounds.draft import Array
 from core.traces.schema import STAGES, Trace
+from core.visible import last_message
 
 STOPPED, LIMITED, INTERRUPTED = "stop token", "token limit", "interrupted"
 NOT_TOLD = "not told"  # of a text that ended, and whose trace names no limit
@@ -192,7 +193,7 @@ def _runs(tables: Tables) -> pd.DataFrame:
     frame = tables.frame_of_runs(np.arange(len(runs), dtype=np.int64))
     headers = [run.header for run in runs]
     frame["text"] = _text([labels.text_key(header) for header in headers])
-    frame["prompt"] = _text([header.prompt_text[:_PROMPT] for header in headers])
+    frame["prompt"] = _text([last_message(header.prompt_text)[:_PROMPT] for header in headers])
     frame["temperature"] = [labels.temperature(header) for header in headers]
     frame["seed"] = [labels.sampling(header).seed for header in headers]
     frame["ended"] = _text(list(map(_ended, runs)))

@@ -31,7 +31,7 @@ from core.methods.method import shown_name
 from core.progress import Steps, silent
 from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace, summary
-from core.visible import flowing, visible
+from core.visible import flowing, last_message, visible
 
 INDEX, RUNS, COURSE, ELEMENT = "index.html", "runs", "learn.js", "draftscope-run.js"
 UNFINISHED = "unfinished"  # below the site: what is being written
@@ -126,7 +126,7 @@ def _line(name: str, file: TraceFile, trace: Trace) -> dict[str, Any]:
         "tokens": numbers["tokens"],
         "rounds": numbers["rounds"],
         "shape": _shape([each.accepted for each in trace.rounds]),
-        "prompt": flowing(header.prompt_text, PROMPT),
+        "prompt": flowing(last_message(header.prompt_text), PROMPT),
     }
 
 

@@ -31,7 +31,7 @@ from core.json_input import read_json
 from core.methods.registry import find_method
 from core.rounds.round import new_tokens
 from core.traces.schema import Header
-from core.visible import flowing
+from core.visible import flowing, last_message
 
 MOST_TOKENS = 64  # of the collected text: a minute on two cores
 MAX_TITLE = 40  # characters
@@ -100,7 +100,7 @@ class Collecting:
         setting = {"method": run.header.method, "budget": budget(run.header)}
         written = "".join(each.text(token) for each in run.rounds for token in each.committed)
         told = {
-            "prompt": flowing(run.header.prompt_text, MAX_SHOWN),
+            "prompt": flowing(last_message(run.header.prompt_text), MAX_SHOWN),
             "text": flowing(written, MAX_SHOWN),
         }
         return {"ticket": ticket, "file": file, "setting": setting, "made": run.made, **told}

@@ -31,7 +31,7 @@ from core.methods.registry import built_in
 from core.rounds.round import Round
 from core.traces.reader import TraceReader, read_ends
 from core.traces.schema import Header, Trace
-from core.visible import flowing, visible
+from core.visible import flowing, last_message, visible
 
 TRACES = ASSETS / "traces"
 HEADING = "From the command line"
@@ -264,7 +264,7 @@ def _line(file: TraceFile) -> FileLine:
     try:
         header = file.header()
         title = title_of(header)
-        prompt = flowing(header.prompt_text, MAX_PROMPT)
+        prompt = flowing(last_message(header.prompt_text), MAX_PROMPT)
         return FileLine(title, prompt, is_denoising(header.method))
     except Exception as error:
         return FileLine(trouble=_trouble(error))

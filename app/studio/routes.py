@@ -51,7 +51,7 @@ from core.errors import UserError
 from core.methods.method import shown_name
 from core.rounds.round import Round
 from core.traces.schema import Trace
-from core.visible import flowing, visible
+from core.visible import flowing, last_message, visible
 
 GONE = {"error": "this run is no longer on the server"}
 MAX_LISTED = 24  # runs a page may ask about at once
@@ -288,7 +288,7 @@ def run_line(ticket: object, run: StudioRun) -> dict[str, Any]:
         "method": visible(shown_name(run.method)),
         "budget": budget(run.header) if run.header else None,
         "temperature": temperature(run.header) if run.header else None,
-        "prompt": flowing(run.header.prompt_text if run.header else "", 120),
+        "prompt": flowing(last_message(run.header.prompt_text) if run.header else "", 120),
         "made": run.made,
     }
 
@@ -297,7 +297,7 @@ def called(run: StudioRun) -> str:
     """A run in a sentence, by its file or its prompt."""
     if run.file:
         return visible(run.file, 60)
-    prompt = flowing(run.header.prompt_text if run.header else "", 60)
+    prompt = flowing(last_message(run.header.prompt_text) if run.header else "", 60)
     return f"the {'example' if run.example else 'run'} on “{prompt}”"
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from core.rounds.node import Node
 from core.rounds.round import REJECTED, Probe, Round
 from core.traces.possible import NEAR
 from core.traces.schema import Header
-from core.visible import PIECE, fitting, flowing, visible
+from core.visible import PIECE, fitting, flowing, last_message, visible
 
 GHOST = -1  # in place of a row: the target's token where the walk stopped
 DRAWN = 4096  # nodes a view draws; real rounds have at most 1,025
@@ -46,7 +47,7 @@ PREFILL, DRAFTED, BONUS = "p", "a", "b"
 
 
 def header_view(header: Header) -> dict[str, Any]:
-    """Return the page's view of a header; the prompt as running text."""
+    """Return the page's view of a header; the prompt (``last_message``) as running text."""
     settings = {k: v for k, v in header.settings.items() if k != "sampling"}
     sampling = header.settings.get("sampling")
     settings |= sampling if isinstance(sampling, dict) else {}
@@ -55,11 +56,16 @@ def header_view(header: Header) -> dict[str, Any]:
         "method": visible(shown_name(header.method)),
         "budget": budget(header),
         "settings": [[visible(str(k)), visible(str(v))] for k, v in settings.items()],
-        "model": visible(str(header.model.get("name", "")), 120),
-        "prompt": flowing(header.prompt_text, 20_000),
+        "model": visible(_model(str(header.model.get("name", ""))), 120),
+        "prompt": flowing(last_message(header.prompt_text), 20_000),
         "prompt_tokens": len(header.prompt_ids),
         "causes": {cause.value: cause.short for cause in ENDS},
     }
+
+
+def _model(name: str) -> str:
+    """A model's name; of one in a folder, the folder's."""
+    return PurePath(name).name if name.startswith(("/", "~", ".")) else name
 
 
 # ── one round ────────────────────────────────────────────────────────────────────────────────────

@@ -89,6 +89,12 @@ def test_settings_that_an_engine_s_trace_has_outside_of_its_sampling_come_back_t
     assert (again.temperature, again.budget, again.prompt) == (1, 8, "why?")
 
 
+def test_a_served_chat_comes_back_as_what_was_asked():
+    """A run of the form puts the chat template around its prompt."""
+    served = make_header("<|im_start|>user\nwhy?<|im_end|>\n<|im_start|>assistant\n", "ddtree")
+    assert of_runs(METHODS, [served])["prompt"] == "why?"
+
+
 def test_compared_runs_come_back_with_empty_places():
     asked = [RunRequest("a", "dart", 4), RunRequest("a", "treeflash", 64)]
     found = filled(COMPARE, of_runs(METHODS, [header(each) for each in asked]))

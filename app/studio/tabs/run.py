@@ -46,7 +46,7 @@ from app.studio.run import StudioRun
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.traces.schema import Header
-from core.visible import flowing
+from core.visible import flowing, last_message
 
 MakeForm = Callable[[Methods, FormPlaces], StartForm]
 Filling = Mapping[str, Any]  # what is in a form, by the names of ``StartForm.named``
@@ -201,8 +201,9 @@ def _settings(run: Header | RunRequest) -> dict[str, Any]:
         own = {"method": run.method, "budget": settings.budget, "options": dict(chosen.options)}
         return {**shared, **own, "prompt": run.prompt}
     stated = {name: run.stated(name, int) for name in ("max_new_tokens", "budget")}
-    own = {"method": run.method, "options": run.stated("options", dict), "prompt": run.prompt_text}
-    return {**(run.stated("sampling", dict) or run.settings), **stated, **own}
+    own = {"method": run.method, "options": run.stated("options", dict)}
+    asked = {"prompt": last_message(run.prompt_text)}  # our own template is put around it again
+    return {**(run.stated("sampling", dict) or run.settings), **stated, **own, **asked}
 
 
 def updates(form: RunForm, methods: Methods, filling: Filling) -> dict[Any, Any]:

@@ -43,7 +43,7 @@ from core.methods.registry import find_method, split
 from core.models.presets import Value
 from core.rounds.round import Round
 from core.traces.schema import Header
-from core.visible import flowing, visible
+from core.visible import flowing, last_message, visible
 
 if TYPE_CHECKING:
     from analysis.collected.collection import Collection, DrafterLimits
@@ -193,7 +193,7 @@ class Simulations:
         tokens = file.tokens.tolist()[file.answer : file.end]
         return {
             "model": visible(file.header.name, 120),
-            "prompt": flowing(file.header.prompt_text, 2000),
+            "prompt": flowing(last_message(file.header.prompt_text), 2000),
             "given": flowing(file.given, 600),
             "text": [flowing(file.piece(token), 400) for token in tokens],
             "methods": [_method(name, file.limits(name)) for name in _methods(file)],
@@ -272,7 +272,7 @@ class Simulations:
             raise UserError("these texts are of several targets: choose those of one")
         found: dict[str, str] = {}
         for name, file in files.items():
-            prompt = visible(file.header.prompt_text, 40)
+            prompt = visible(last_message(file.header.prompt_text), 40)
             title = _titled(name) if name in self._shipped() else prompt
             found[_free(title, found)] = name
         return found
