@@ -1,5 +1,5 @@
 """How numbers are written, in one place for the terminal, reports, figures and exports. The page's
-twin is app/web/dom.js; both are tested by tests/formats.json.
+twin is app/web/dom.js; both are tested by tests/golden/formats.json.
 
 Values are rounded once, half up on the shortest decimal that is the value: 13 of 40 are 0.33 and
 33%, where Python's own formatting says 0.33 and 32%. What is not known (None or NaN) is written as

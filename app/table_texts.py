@@ -2,7 +2,7 @@
 
 Cells may hold text of a model, which is hostile: every sign with a meaning in the form is escaped.
 The page's *Rounds* writes the same forms (``app/web/rounds/formats.js``); the tests of both read
-``tests/pasted.json``.
+``tests/golden/pasted.json``.
 """
 
 from __future__ import annotations

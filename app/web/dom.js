@@ -186,7 +186,7 @@ export function clear(node) {
   return node;
 }
 
-// Numbers are written as analysis/numbers.py writes them; tests/formats.json tests both.
+// Numbers are written as analysis/numbers.py writes them; tests/golden/formats.json tests both.
 
 function unknown(value) {
   return value === null || value === undefined || Number.isNaN(value);

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from analysis import numbers
+from tests import GOLDEN
 
-FORMATS = json.loads((Path(__file__).parent / "formats.json").read_text("utf-8"))
+FORMATS = json.loads((GOLDEN / "formats.json").read_text("utf-8"))
 CASES = [(name, *case) for name, cases in FORMATS.items() for case in cases]
 
 

@@ -1,13 +1,13 @@
 """Tables as Markdown and LaTeX. ``pasted.json`` has cells as the page writes them, too."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from app.table_texts import FORMS, TableForm
+from tests import GOLDEN
 
-PASTED = json.loads((Path(__file__).parent / "pasted.json").read_text("utf-8"))
+PASTED = json.loads((GOLDEN / "pasted.json").read_text("utf-8"))
 CASES = [(form, *case) for form, cases in PASTED.items() for case in cases]
 TRACE = "assets/traces/chat-caddtree.jsonl.gz"
 

@@ -13,7 +13,7 @@ import {
   withInterval,
 } from "../../app/web/dom.js";
 
-const FORMATS = JSON.parse(readFileSync(new URL("../formats.json", import.meta.url)));
+const FORMATS = JSON.parse(readFileSync(new URL("../golden/formats.json", import.meta.url)));
 const WRITE = { duration, estimate, number, percent, ratio, short: shortNumber, tiny };
 
 for (const [name, cases] of Object.entries(FORMATS)) {

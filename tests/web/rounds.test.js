@@ -19,7 +19,7 @@ import {
 import { pressed } from "../../app/web/sorting.js";
 import { countOf } from "../../app/web/studio/search.js";
 
-const PASTED = JSON.parse(readFileSync(new URL("../pasted.json", import.meta.url)));
+const PASTED = JSON.parse(readFileSync(new URL("../golden/pasted.json", import.meta.url)));
 const CAUSES = {
   pruned: "pruned by budget",
   outside: "outside the candidates",
