@@ -60,12 +60,17 @@ def _messages(parts: list[str]) -> Iterator[str]:
             yield text.removeprefix("user\n").strip()
 
 
-def fitting(label: str, cells: int) -> str:
-    """A label cut to ``cells`` monospace cells; wide characters take two."""
+def cells(label: str) -> int:
+    """How many monospace cells a label takes; wide characters take two."""
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in label)
+
+
+def fitting(label: str, room: int) -> str:
+    """A label cut to ``room`` monospace cells."""
     used = 0
     for at, char in enumerate(label):
-        used += 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        if used > cells:
+        used += cells(char)
+        if used > room:
             return label[: max(1, at - 1)] + "…"
     return label
 

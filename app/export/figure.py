@@ -17,7 +17,7 @@ from typing import Literal
 from xml.parsers import expat
 
 from app.export.cairo_file import ABSENT
-from app.view.drawing import POINT, Drawing, Paper
+from app.view.shapes import POINT, Drawing, Paper
 from app.view.svg import svg
 from core.errors import UserError
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from app.studio.run import StudioRun
-from app.view.drawing import Paper, tree_drawing
+from app.view.drawing import tree_drawing
+from app.view.shapes import Paper
 from app.view.svg import svg
 from core.errors import UserError
 from core.lines import Limits
@@ -37,9 +38,7 @@ MAX_CELLS = 200_000  # of a table that a page sends to have it as a file
 TOO_LARGE = "this run is too large for the page: save its trace and use the export command"
 
 GRAPHS = ("dot", "graphml")
-FIGURE = "figure.svg"
 SVG = "image/svg+xml"
-PAPER = Paper(ground="transparent")  # the page adds the ground: app/web/save/paper.js
 FileJson = dict[str, str]  # {name, type, data}; the data in base64
 
 
@@ -109,17 +108,12 @@ def trace_bytes(trace: Trace, kind: str) -> bytes:
     return data
 
 
-def tree_file(record: Round, run: StudioRun, opened: Sequence[int] | None) -> FileJson:
-    """A round's tree for a paper, as SVG; ``opened`` as in ``tree_drawing``."""
-    drawn = svg(tree_drawing(record, run.explainer, opened), PAPER)
-    return _file(run.method, f"round-{record.number}.svg", SVG, drawn.encode())
-
-
-def figure_file(record: Round, run: StudioRun) -> FileJson:
-    """A round's folded tree for a paper, with a legend."""
-    drawing = tree_drawing(record, run.explainer, (), legend=True)
-    data = svg(drawing, PAPER).encode()
-    return _file(run.method, f"round-{record.number}-{FIGURE}", SVG, data)
+def tree_file(
+    record: Round, run: StudioRun, opened: Sequence[int] | None, legend: bool, paper: Paper
+) -> FileJson:
+    """A round's tree for a paper, as SVG; ``opened`` and ``legend`` as in ``tree_drawing``."""
+    drawing = tree_drawing(record, run.explainer, opened, legend, paper)
+    return _file(run.method, f"round-{record.number}.svg", SVG, svg(drawing, paper).encode())
 
 
 def graph_file(record: Round, form: object, method: str) -> FileJson:

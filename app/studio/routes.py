@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -21,9 +22,7 @@ from app.studio import shipped
 from app.studio.examples import BEING_WRITTEN, Examples
 from app.studio.faults import note_bug, refuse
 from app.studio.files import (
-    FIGURE,
     GRAPHS,
-    figure_file,
     graph_file,
     parquet_file,
     run_file,
@@ -46,6 +45,7 @@ from app.studio.runs import Runs
 from app.view.beside import Place, beside_view
 from app.view.comparison import apart, comparison_view
 from app.view.rounds import fold_view, node_view, why_view
+from app.view.shapes import INCH, Paper
 from app.view.statistics import depth_records
 from core.errors import UserError
 from core.methods.method import shown_name
@@ -76,6 +76,13 @@ class Opened(OfRound, frozen=True):
 
     open: tuple[Whole, ...] = ()
     whole: bool = False
+
+
+class Pictured(Opened, frozen=True):
+    """``inches``: the width that it will have on paper."""
+
+    legend: bool = False
+    inches: Annotated[float, Meta(ge=0.25, le=100)] | None = None
 
 
 class ExportedRun(OfRound, frozen=True):
@@ -128,7 +135,7 @@ class Routes:
             "save": Route(OfRun, lambda q: trace_file(self.run(q).trace())),
             "fold": Route(Opened, self._fold),
             "why": Route(OfRound, self._why),
-            "draw": Route(Opened, self._draw),
+            "draw": Route(Pictured, self._draw),
             "export": Route(ExportedRun, self._export),
             "share": Route(OfRun, self._share),
             "compare": Route(OfRuns, self._compare),
@@ -197,9 +204,12 @@ class Routes:
         _, record = self._round(question)
         return fold_view(record, question.open)
 
-    def _draw(self, question: Opened) -> Any:
+    def _draw(self, question: Pictured) -> Any:
         run, record = self._round(question)
-        return tree_file(record, run, None if question.whole else question.open)
+        width = question.inches and question.inches * INCH
+        paper = Paper(ground="transparent", width=width)  # the page adds the ground: save/paper.js
+        opened = None if question.whole else question.open
+        return tree_file(record, run, opened, question.legend, paper)
 
     def _export(self, question: ExportedRun) -> Any:
         """A file of the run or of one of its rounds, by the form's name."""
@@ -209,8 +219,6 @@ class Routes:
             return trace_file(run.trace())
         if form in GRAPHS:
             return graph_file(record, form, run.method)
-        if form == FIGURE:
-            return figure_file(record, run)
         return run_file(run, form, opens=question.round or 0)
 
     # ── several ──────────────────────────────────────────────────────────────────────────────────

@@ -7,16 +7,17 @@ hold together. A tree that fits in a landscape window is drawn whole.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from app.view.layout import lay_out, tidy_rows
+from app.view.layout import Layout, layered, tidy_rows
 from core.rounds.blocks import BlockDraft
 from core.rounds.draft import Array
 from core.rounds.round import Round
 
+Arrange = Callable[[list[int], Sequence[int], bool], tuple[Array, float | None]]
 LINES = 9  # boxes, one below another, that a folded tree is at most high unless more was opened
 
 
@@ -68,28 +69,33 @@ class Fold:
         return max([float(self.y.max()), *others])
 
 
-def fold(record: Round, opened: Collection[int] = (), lines: int = LINES) -> Fold:
+def fold(
+    record: Round,
+    opened: Collection[int] = (),
+    lines: int = LINES,
+    arrange: Arrange = tidy_rows,
+) -> Fold:
     """The tree with as many of its most interesting nodes as ``lines`` boxes below one another
     allow, and besides all children of the ``opened`` rows. A draft graph is never folded."""
     if isinstance(record.draft, BlockDraft):
-        return whole(record)
-    found = _largest(record, _order(record), lines)
-    return _placed(record, found.rows, opened) if opened else found
+        return whole(record, arrange)
+    found = _largest(record, _order(record), lines, arrange)
+    return _placed(record, found.rows, opened, arrange) if opened else found
 
 
-def _largest(record: Round, order: list[int], lines: int) -> Fold:
+def _largest(record: Round, order: list[int], lines: int, arrange: Arrange) -> Fold:
     """As many rows of this order as ``lines`` boxes allow, the accepted path in any case: at most
     lg N layouts of the nodes drawn."""
     found, low, high = None, len(record.verdict.path), _bound(record, order, lines)
     tried = high  # it is seldom too many by much
     while low < high:
-        fold = _placed(record, order[:tried])
+        fold = _placed(record, order[:tried], (), arrange)
         if fold.height <= lines:
             found, low = fold, tried
         else:
             high = tried - 1
         tried = (low + high + 1) // 2
-    return found or _placed(record, order[:low])
+    return found or _placed(record, order[:low], (), arrange)
 
 
 def _bound(record: Round, order: list[int], lines: int) -> int:
@@ -109,10 +115,14 @@ def _bound(record: Round, order: list[int], lines: int) -> int:
     return len(order)
 
 
-def whole(record: Round) -> Fold:
+def whole(record: Round, arrange: Arrange = tidy_rows) -> Fold:
     """Every node at its place."""
-    layout = lay_out(record.draft, record.verdict.path, record.verdict.bonus >= 0)
-    return Fold(tuple(range(len(record.draft))), layout.y, (), layout.ghost)
+    draft, path, stops = record.draft, record.verdict.path, record.verdict.bonus >= 0
+    if arrange is tidy_rows and isinstance(draft, BlockDraft):
+        layout = layered(draft, path, stops)
+    else:
+        layout = Layout(*arrange(draft.parents.tolist(), path, stops))
+    return Fold(tuple(range(len(draft))), layout.y, (), layout.ghost)
 
 
 def _order(record: Round) -> list[int]:
@@ -143,7 +153,9 @@ def _shown(record: Round, rows: Collection[int], opened: Collection[int]) -> set
     return shown
 
 
-def _placed(record: Round, some: Collection[int], opened: Collection[int] = ()) -> Fold:
+def _placed(
+    record: Round, some: Collection[int], opened: Collection[int] = (), arrange: Arrange = tidy_rows
+) -> Fold:
     """These rows and what goes with them. A chip is laid out as its parent's last child."""
     draft, rows = record.draft, sorted(_shown(record, some, opened))
     at = {row: i for i, row in enumerate(rows)}
@@ -152,7 +164,8 @@ def _placed(record: Round, some: Collection[int], opened: Collection[int] = ()) 
     folded = [row for row in rows if hidden[row]]
     below = _descendants(record) if folded else []
     path = [at[row] for row in record.verdict.path]
-    y, stop = tidy_rows([*parents, *(at[row] for row in folded)], path, record.verdict.bonus >= 0)
+    all_parents = [*parents, *(at[row] for row in folded)]
+    y, stop = arrange(all_parents, path, record.verdict.bonus >= 0)
     chips = tuple(
         Chip(row, tuple(hidden[row]), sum(below[c] for c in hidden[row]), float(place))
         for row, place in zip(folded, y[len(rows) :], strict=True)

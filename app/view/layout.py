@@ -16,7 +16,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from core.rounds.blocks import BlockDraft
 from core.rounds.draft import Array, DraftRows
 
 SIBLING = 1.0  # between neighbours with one parent
@@ -32,11 +31,6 @@ class Layout:
 
     y: Array
     ghost: float | None
-
-
-def lay_out(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> Layout:
-    """A tree tidily, a block draft by its levels."""
-    return (layered if isinstance(draft, BlockDraft) else tidy)(draft, path, ghost)
 
 
 def tidy(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> Layout:
@@ -59,6 +53,29 @@ def tidy_rows(
         below[end].insert((len(below[end]) + 1) // 2, count)
     y = np.array(_rows(parents, below, spine), np.float64)
     y -= y.min()
+    return y[:count], float(y[count]) if ghost else None
+
+
+def outline_rows(
+    parents: list[int], path: Sequence[int] = (), ghost: bool = False
+) -> tuple[Array, float | None]:
+    """The same with each row on a line of its own, below its parent and all that hangs from the
+    siblings before it. ``path`` comes first, so its lines follow one another."""
+    count = len(parents)
+    parents, walked = list(parents), set(path)
+    for row, child in pairwise(path):
+        parents[child] = row  # in a draft graph a row has several
+    below: list[list[int]] = [[] for _ in range(count + 1)]
+    for row in sorted(range(1, count), key=lambda row: (row in walked, -row)):
+        below[parents[row]].append(row)
+    if ghost:
+        below[path[-1] if path else 0].append(count)
+    y = np.zeros(count + 1)
+    stack = [0]  # a chain may be deeper than Python's recursion allows
+    for line in range(count + ghost):
+        row = stack.pop()
+        y[row] = line
+        stack += below[row]
     return y[:count], float(y[count]) if ghost else None
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from xml.sax.saxutils import escape, quoteattr
 
 from analysis.charts.palette import PALETTES
-from app.view.drawing import (
+from app.view.shapes import (
     BOXES,
     EDGES,
     FONTS,
+    SCREEN,
     Box,
     Curve,
     Drawing,
@@ -21,7 +22,6 @@ from app.view.drawing import (
     Words,
 )
 
-SCREEN = Paper()
 MONO = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 
 

@@ -8,6 +8,7 @@ import { sign, slot } from "./parts.js";
 import { toolbar } from "./roving.js";
 import { takeAnswer, whyNot } from "./save/files.js";
 import { SaveMenu } from "./save/menu.js";
+import { paper } from "./save/paper.js";
 import { savePicture, servedPicture } from "./save/picture.js";
 import { NodeTable } from "./table.js";
 import { GHOST } from "./tree/boxes.js";
@@ -275,14 +276,17 @@ export class Pane {
     );
   }
 
+  /** The tree with the nodes that are unfolded, drawn by the server for a paper. */
+  drawing(legend) {
+    const { ticket } = this.feed,
+      { folded, opened } = this.tree,
+      inches = paper.inches || null;
+    const asked = { ticket, round: this.at, whole: !folded, open: [...opened], legend, inches };
+    return servedPicture(this.source.draw(asked));
+  }
+
   saveDrawing() {
-    const drawn = this.source.draw({
-      ticket: this.feed.ticket,
-      round: this.at,
-      whole: !this.tree.folded,
-      open: [...this.tree.opened],
-    });
-    return this._told(servedPicture(drawn).then((picture) => savePicture("SVG", picture)));
+    return this._told(this.drawing(false).then((picture) => savePicture("SVG", picture)));
   }
 
   _told(saved) {

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from app.cli import main
@@ -13,16 +17,19 @@ from app.commands.trace.export import points
 from app.export import figure as figures
 from app.export.cairo_file import ABSENT, BROKEN
 from app.export.figure import figure
-from app.view.drawing import MEANINGS, Drawing, Group, Paper, Words, tree_drawing
+from app.view.drawing import MEANINGS, tree_drawing
 from app.view.explanation import Explainer
+from app.view.shapes import INCH, Drawing, Group, Paper, Words
 from app.view.svg import svg
 from core.errors import UserError
-from core.rounds.round import ACCEPTED, SIDE
+from core.rounds.draft import Draft
+from core.rounds.round import ACCEPTED, SIDE, Round, Verdict
 from core.traces.reader import read_trace
+from core.visible import cells
 from tests import ROOT
 from tests.helpers.fakes import make_round
 from tests.helpers.pdfs import whole
-from tests.helpers.small_rounds import side_round, small_round
+from tests.helpers.small_rounds import TEXTS, side_round, small_round
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
@@ -62,7 +69,6 @@ def test_a_figure_is_as_wide_as_its_column():
         assert root.attrib["width"] == f"{width:.2f}pt"
         outlined = ElementTree.fromstring(figure(drawing, paper, "svg"))
         assert float(outlined.attrib["width"].removesuffix("pt")) == pytest.approx(width, abs=1)
-    assert paper.letters(drawing) == pytest.approx(13 * 500 / drawing.width)
 
 
 @pytest.mark.usefixtures("librsvg")
@@ -135,6 +141,95 @@ def test_the_legend_says_what_is_there_and_nothing_else():
     for group in whole.shapes:
         if isinstance(group, Group):
             assert 0 <= group.x < whole.width and 0 <= group.y < whole.height
+
+
+# ── lines, for a column ──────────────────────────────────────────────────────────────────────────
+
+COLUMN, PAGE = 3.3 * INCH, 7 * INCH
+LETTER = 0.602  # of the size of DejaVu Sans Mono
+
+
+def check_read(drawing: Drawing, paper: Paper) -> None:
+    """All text of the file has 6 pt or more and is inside, and no words or boxes touch others."""
+    root = ElementTree.fromstring(svg(drawing, paper))
+    pixel = float(root.attrib["width"].removesuffix("pt")) / drawing.width
+    sizes = {font: float(size) for font, size in FONT_SIZES.findall(root[0].text or "")}
+    words, boxes = list[Area](), list[Area]()
+    for group in root.findall(f"{SPACE}g"):
+        x, y = map(float, group.attrib["transform"][10:-1].split())
+        for text in group.findall(f"{SPACE}text"):
+            size = sizes[text.get("class", "")]
+            assert size * pixel >= 6
+            shown = (text.text or "") + "".join(part.tail or "" for part in text)  # no title
+            wide = cells(shown) * LETTER * size
+            left = x + float(text.attrib["x"]) - (wide if text.get("text-anchor") else 0)
+            base = y + float(text.attrib["y"])
+            words.append((left, base - 0.72 * size, left + wide, base))
+        for box in group.findall(f"{SPACE}rect"):
+            left, top = x + float(box.get("x", 0)), y + float(box.get("y", 0))
+            area = left, top, left + float(box.attrib["width"]), top + float(box.attrib["height"])
+            (words if box.attrib["class"] in "qp" else boxes).append(area)
+    for left, top, right, bottom in words + boxes:
+        assert left >= 0 and top >= 0 and right <= drawing.width and bottom <= drawing.height
+    assert not touching(words) and not touching(boxes)
+
+
+Area = tuple[float, float, float, float]  # left, top, right, bottom
+FONT_SIZES = re.compile(r"(?:text|\.(\w))\{font(?:-size)?:([\d.]+)px")
+
+
+def touching(areas: list[Area]) -> list[tuple[Area, Area]]:
+    return [
+        (one, other)
+        for one, other in combinations(areas, 2)
+        if one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+    ]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "assets" / "traces").glob("*.gz")), ids=lambda path: path.name[:-9]
+)
+def test_every_shipped_round_is_read_in_a_column_and_on_a_page(path: Path):
+    trace = read_trace(path)
+    how = Explainer.of(trace.header)
+    deepest = max(trace.rounds, key=lambda record: int(record.draft.depths.max()))
+    for record in (deepest, *trace.rounds[::7]):
+        for paper in (Paper(width=COLUMN), Paper(width=PAGE)):
+            check_read(tree_drawing(record, how, (), True, paper), paper)
+
+
+@pytest.mark.parametrize("hostile", [False, True])
+@pytest.mark.parametrize("budget", [0, 1, 300])
+@pytest.mark.parametrize("opened", [None, (), (0, 1)])
+def test_lines_hold_any_tree(budget: int, hostile: bool, opened: tuple[int, ...] | None):
+    for seed in range(3):
+        record = make_round(seed, budget, hostile)
+        for width in (COLUMN, PAGE):
+            paper = Paper(width=width, nodes="lines")
+            check_read(tree_drawing(record, opened=opened, legend=True, paper=paper), paper)
+
+
+@pytest.mark.parametrize("make", [side_round, small_round])
+def test_lines_hold_every_kind_of_row(make: Callable[[], Round]):
+    paper = Paper(width=COLUMN, nodes="lines")
+    check_read(tree_drawing(make(), legend=True, paper=paper), paper)
+
+
+def test_lines_are_as_wide_as_their_column_at_any_depth():
+    paper = Paper(width=COLUMN)
+    for depth in (9, 40, 300):
+        draft = Draft.chain(list(range(depth)))
+        nothing = np.zeros(len(draft), np.int64)
+        record = Round(0, 0, draft, Verdict(tuple(range(depth // 2)), nothing), (0,), texts=TEXTS)
+        check_read(tree_drawing(record, legend=True, paper=paper), paper)
+
+
+def test_boxes_are_drawn_where_they_are_read():
+    small = make_round(1, 1)
+    for paper, lines in ((Paper(), False), (Paper(width=PAGE), False), (Paper(width=90.0), True)):
+        drawing = tree_drawing(small, paper=paper)
+        assert (drawing == tree_drawing(small, paper=replace(paper, nodes="lines"))) == lines
+        assert (drawing == tree_drawing(small, paper=replace(paper, nodes="boxes"))) != lines
 
 
 # ── pictures of the page ─────────────────────────────────────────────────────────────────────────
@@ -216,10 +311,7 @@ def test_a_round_becomes_a_figure_of_a_column(trace_file: Path, tmp_path: Path, 
     words = ("--round", 2, "--column", "3.25in", "--ground", "white", "--legend")
     assert export(trace_file, "--to", "pdf", *words) == 0
     said = capsys.readouterr()
-    assert "run-round-2.pdf" in said.out and "pt high" in said.err
-    (wide,) = re.findall(r"--column ([\d.]+in) gives that", said.err)
-    assert export(trace_file, "--to", "pdf", *words[:2], "--column", wide, *words[4:]) == 0
-    assert "pt high" not in capsys.readouterr().err
+    assert "run-round-2.pdf" in said.out and not said.err
     assert (tmp_path / "run-round-2.pdf").read_bytes().startswith(b"%PDF-")
     assert export(trace_file, "--to", "svg", "--outlined", *words) == 0
     assert b"<text" not in (tmp_path / "run-round-2.svg").read_bytes()

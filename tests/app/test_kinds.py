@@ -26,8 +26,9 @@ from app.cli import main
 from app.export import graphs
 from app.export.offline import offline_page
 from app.export.timeline import perfetto
-from app.view.drawing import Paper, tree_drawing
+from app.view.drawing import tree_drawing
 from app.view.explanation import Explainer
+from app.view.shapes import Paper
 from app.view.svg import svg
 from core import ASSETS
 from core.diffusion.graph_files import FORMAT as GRAPH

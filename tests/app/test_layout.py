@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.view.layout import COUSIN, SIBLING, tidy
+from app.view.layout import COUSIN, SIBLING, outline_rows, tidy
 from core.rounds.draft import Draft
 from tests.helpers.fakes import make_round
 
@@ -110,3 +110,19 @@ def _events(record) -> int:
     finally:
         sys.settrace(before)
     return count
+
+
+@given(trees(), st.booleans())
+def test_an_outline_is_a_line_for_each_row_and_begins_with_the_path(parents, ghost):
+    path = [0]
+    while children := [row for row, parent in enumerate(parents) if parent == path[-1]]:
+        path.append(children[-1])
+    path = path[: 1 + len(path) // 2]
+    y, stop = outline_rows(parents, path, ghost)
+    order = sorted(range(len(parents)), key=y.tolist().__getitem__)
+    assert sorted([*y.tolist(), *([stop] if ghost else [])]) == list(range(len(parents) + ghost))
+    assert order[: len(path)] == path and (stop == len(path) if ghost else stop is None)
+    for at, row in enumerate(order[1:], 1):  # its parent's line, or one that hangs from it
+        above = order[at - 1]
+        while above != parents[row]:
+            above = parents[above]

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from app.commands.trace.show import _row
-from app.view.drawing import Paper, tree_drawing
+from app.view.drawing import tree_drawing
 from app.view.rounds import round_view
+from app.view.shapes import Paper
 from app.view.svg import svg
 from app.view.tree import text_tree
 from core.rounds.blocks import BlockDraft, Edit

@@ -221,14 +221,14 @@ class Visitor:
         files = sorted(
             file["name"] for file in self.ask("ds-w-scope", "files", {}).get("files", [])
         )
-        forms = ("dot", "graphml", "trace", "figure.svg", "nodes.csv", "rounds.csv")
+        forms = ("dot", "graphml", "trace", "nodes.csv", "rounds.csv")
         while True:
             at = {"ticket": ticket, "round": draw.randrange(max(rounds, 1))}
             yield run, "updates", {"ticket": ticket, "since": 0}, (200,)
             yield run, "inspect", at | {"row": 0}, (200,)
             yield run, "why", at, (200,)
             yield run, "fold", at | {"open": [1, 2]}, (200,)
-            yield run, "draw", at | {"dark": draw.random() < 0.5}, (200,)
+            yield run, "draw", at | {"legend": draw.random() < 0.5}, (200,)
             yield run, "export", at | {"form": draw.choice(forms)}, (200,)
             yield run, "runs", {"tickets": [ticket]}, (200,)
             yield "ds-c-scope", "measure", {"tickets": [ticket, ticket]}, (200,)

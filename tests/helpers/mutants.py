@@ -414,9 +414,10 @@ def everything(trace: Trace) -> None:
 def shown(trace: Trace) -> None:
     """Make what the page, the terminal and a comparison show."""
     from app.view.comparison import cautions
-    from app.view.drawing import Paper, tree_drawing
+    from app.view.drawing import tree_drawing
     from app.view.explanation import Explainer
     from app.view.rounds import GHOST, has_stop, header_view, node_view, round_view
+    from app.view.shapes import Paper
     from app.view.svg import svg
     from app.view.tree import text_tree
 
@@ -427,9 +428,9 @@ def shown(trace: Trace) -> None:
         strict += [round_view(record, explainer, first=at == 0), round_to_json(record)]
         rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]
         strict += [node_view(record, row, explainer) for row in rows[:12]]
-        assert text_tree(record, explainer) and svg(
-            tree_drawing(record, explainer), Paper(at % 2 == 1)
-        )
+        paper = Paper(at % 2 == 1, width=238.0)
+        drawing = tree_drawing(record, explainer, legend=True, paper=paper)
+        assert text_tree(record, explainer) and svg(drawing, paper)
     for value in strict:
         json.dumps(value, allow_nan=False)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +17,8 @@ from app.commands.options import Large
 from app.object_stores import here, is_copy
 from app.terminal import ProgressBar, say
 from app.trace_files import find_traces, read_all
-from app.view.drawing import Ground, Paper, tree_drawing
+from app.view.drawing import tree_drawing
+from app.view.shapes import INCH, DrawnAs, Ground, Paper
 from core.errors import UserError, writing
 from core.files import replacing
 from core.progress import At
@@ -28,8 +28,7 @@ from core.traces.schema import Trace
 To = Literal[
     "html", "site", "svg", "pdf", "dot", "graphml", "csv", "parquet", "perfetto", "profile"
 ]
-SMALL = 5.0  # points; smaller text is not read on paper
-UNITS = {"in": 72.0, "mm": 72 / 25.4, "cm": 72 / 2.54, "pt": 1.0}
+UNITS = {"in": INCH, "mm": INCH / 25.4, "cm": INCH / 2.54, "pt": 1.0}
 
 
 def points(text: str) -> float:
@@ -95,6 +94,11 @@ class Options(Large):
     outlined: bool = option(False, "svg: letters as outlines, the same on every machine")
     layout: Literal["folded", "tidy"] = option(
         "folded", "svg, pdf: folded, with most rejected siblings as one chip; or tidy, every node"
+    )
+    nodes: DrawnAs | None = option(
+        None,
+        "svg, pdf: boxes from left to right, or lines one below another (default: boxes, unless "
+        "their text would be smaller than 6 pt at --column)",
     )
     plain: bool = option(False, "html, site: not compressed, for browsers of before 2023")
     out: Path | None = option(
@@ -186,15 +190,9 @@ def _figure(traces: list[Trace], args: Options, _: At) -> bytes:
     record, form = pick(traces[0], args.round), "pdf" if args.to == "pdf" else "svg"
     if args.dark and args.ground == "white":
         raise UserError("--dark has light letters, which --ground white hides: leave one out")
-    paper = Paper(args.dark, args.ground, args.column)
+    paper = Paper(args.dark, args.ground, args.column, args.nodes)
     opened = () if args.layout == "folded" else None
-    drawing = tree_drawing(record, Explainer.of(traces[0].header), opened, args.legend)
-    if args.column is not None and (size := paper.letters(drawing)) < SMALL:
-        wide = ceil(paper.legible(drawing, SMALL) / UNITS["in"] * 100) / 100
-        say(
-            f"at this width the text is {size:.1f} pt high, and {SMALL:g} pt can be read on paper: "
-            f"--column {wide:.2f}in gives that"
-        )
+    drawing = tree_drawing(record, Explainer.of(traces[0].header), opened, args.legend, paper)
     if form == "pdf" or args.outlined:
         return figure(drawing, paper, form)
     return svg(drawing, paper).encode()

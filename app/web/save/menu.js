@@ -5,7 +5,7 @@ import { dialog } from "../parts.js";
 import { wholeTree } from "../tree/whole.js";
 import { takeAnswer, whyNot } from "./files.js";
 import { paperButton } from "./paper.js";
-import { FORMS, picture, savePicture, servedPicture } from "./picture.js";
+import { FORMS, picture, savePicture } from "./picture.js";
 
 /** words → form of a file → its button */
 const FILES = {
@@ -24,7 +24,7 @@ export class SaveMenu {
     this.said = h("p.ds-soft", { role: "status" });
     const whole = this._pictures(() => wholeTree(pane.tree), "tree"),
       shown = this._pictures(() => picture(pane.tree.svg), "view"),
-      served = () => this._pictures(() => servedPicture(this._ask("figure.svg"))),
+      served = () => this._pictures(() => pane.drawing(true)),
       files = (forms) => Object.entries(forms).map((form) => this._file(...form)),
       made = pane.source.export ? Object.entries(FILES) : []; // by the server
     this.panel = dialog(
