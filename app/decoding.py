@@ -18,16 +18,20 @@ if TYPE_CHECKING:
     from core.decoding.decode import Observer
     from core.decoding.engine import Run
 
+BEHIND = 16  # tokens decoded again before new ones: a blank at the start of a text may be left out
+
 Asked = TypeVar("Asked", RunRequest, DenoiseRequest)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class SoFar:
-    """The tokens and the text of a run so far, made when they are asked for: after each of very
-    many rounds the whole text would take longer than a round."""
+    """The tokens and the text of a run so far, made when they are asked for. Only what is new is
+    decoded: after each of very many rounds the whole text would take longer than a round."""
 
     run: Run
     rounds: Sequence[Round]
+    _known: int = field(default=0, init=False)  # tokens whose text is ``_text``
+    _text: str = field(default="", init=False)
 
     @property
     def tokens(self) -> list[int]:
@@ -35,7 +39,13 @@ class SoFar:
 
     @property
     def text(self) -> str:
-        return self.run.text(self.tokens)
+        """It ends with U+FFFD where the bytes of a character are not all there yet."""
+        tokens, start = self.tokens, max(0, self._known - BEHIND)
+        before = self.run.text(tokens[start : self._known])
+        text = self._text + self.run.text(tokens[start:])[len(before) :]
+        if not text.endswith("\ufffd"):
+            self._known, self._text = len(tokens), text
+        return text
 
 
 Watch = Callable[[SoFar], None]
@@ -97,7 +107,8 @@ def decode_prompt(
             watch(so_far)
             if pressed:
                 raise KeyboardInterrupt
-        tokens, text = so_far.tokens, so_far.text
+        tokens = so_far.tokens
+        text = run.text(tokens)
         footer = dict(job.footer)
         if isinstance(request, RunRequest):
             footer = {"prefill_seconds": clock.prefill, "token_ids": tokens, **footer}

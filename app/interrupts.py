@@ -59,7 +59,8 @@ def noted_interrupt() -> Iterator[list[int]]:
     raising: dict[int, Handler] = {}
     for number in SIGNALS:
         handler = signal.getsignal(number)
-        if handler is signal.default_int_handler or isinstance(handler, Sigterm):
+        ours = handler is signal.default_int_handler or isinstance(handler, Sigterm)
+        if ours and callable(handler):
             raising[number] = handler
 
     def press(number: int, frame: FrameType | None) -> None:

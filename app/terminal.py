@@ -23,7 +23,7 @@ from rich.text import Text
 
 from analysis.numbers import share
 from app.table_texts import FORMS, TableForm
-from core.visible import flowing
+from core.visible import JOINERS, flowing
 
 BAR = 24  # characters of the longest bar
 EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -163,18 +163,20 @@ def bar(value: float, largest: float, width: int = BAR) -> str:
 class GrowingText:
     """Prints what is new of a text that grows.
 
-    A character whose bytes are not all there yet decodes as U+FFFD; it waits for the rest.
+    A character whose bytes are not all there yet decodes as U+FFFD; it waits for the rest, and a
+    joiner for what it joins.
     """
 
     def __init__(self, stream: IO[str]):
         self._stream, self._shown = stream, 0
 
     def show(self, text: str, final: bool = False) -> None:
-        ready = flowing(text if final else text.rstrip("\ufffd"))
-        if len(ready) > self._shown:
-            self._stream.write(ready[self._shown :])
+        end = len(text if final else text.rstrip("\ufffd" + JOINERS))
+        if end > self._shown:
+            last = max(self._shown - 1, 0)  # how a character is shown depends on the one before
+            self._stream.write(flowing(text[last:end])[len(flowing(text[last : self._shown])) :])
             self._stream.flush()
-            self._shown = len(ready)
+            self._shown = end
 
 
 class ProgressBar:

@@ -14,7 +14,7 @@ LABEL, PIECE = 48, 400  # characters a token may take in a label, in running tex
 
 _NAMED = {"\n": "⏎", "\t": "⇥", "\x7f": "␡"}
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}  # no glyph of their own, or a blank one
-_JOINERS = "\u200c\u200d"  # parts of emoji and of several scripts' words
+JOINERS = "\u200c\u200d"  # parts of emoji and of several scripts' words
 # Tokens between the messages of chat templates: ChatML, Llama, Gemma, DeepSeek, GLM, Mistral …
 _BETWEEN = re.compile(
     r"(<[|｜][^<>|｜\n]{1,40}[|｜]?>|<[a-z]{1,20}\|>|<(?:start|end)_of_turn>|</?s>|<bos>|<sop>"
@@ -79,7 +79,7 @@ def _shown(text: str, glyph: Callable[[str], str]) -> str:
     if text.isascii() and text.isprintable():
         return text
     shown = "".join(
-        c if c == " " or (c in _JOINERS and _joins(text, at)) else glyph(c)
+        c if c == " " or (c in JOINERS and _joins(text, at)) else glyph(c)
         for at, c in enumerate(text)
     )
     alone = bool(text) and unicodedata.category(text[0]).startswith("M")

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -32,6 +34,7 @@ from core.models import embedded
 from core.models.presets import shipped_presets
 from core.rounds.draft import MAX_BUDGET
 from core.traces.reader import read_trace
+from core.visible import flowing
 from tests import ROOT
 from tests.helpers.processes import start
 from tests.helpers.sentences import is_one_sentence
@@ -532,6 +535,16 @@ def test_growing_text_waits_for_half_characters(capsys):
     assert capsys.readouterr().out == "aé␛"
     text.show("aé\x1b\ufffd", final=True)
     assert capsys.readouterr().out == "\ufffd"
+
+
+@given(st.lists(st.text("a \n\x1b\u0301é\u200d\u200c👩🔬\ufffd", max_size=3), max_size=6))
+def test_growing_text_prints_what_the_whole_text_shows(pieces):
+    out = io.StringIO()
+    text, whole = GrowingText(out), ""
+    for piece in pieces:
+        text.show(whole := whole + piece)
+    text.show(whole, final=True)
+    assert out.getvalue() == flowing(whole)
 
 
 def test_a_table_that_is_too_wide_goes_on_below_and_cuts_nothing():
