@@ -68,8 +68,13 @@ def check_weights(methods: Sequence[str]) -> None:
 
 def read_one(path: Path, limits: Limits) -> Trace:
     """Read a trace, and show how far it is where that takes long. Raises UserError."""
-    with ProgressBar(f"reading {one_line(path.name, 60)}", late=True) as progress:
+    with reading_bar(path) as progress:
         return read_trace(path, limits, progress.at)
+
+
+def reading_bar(path: Path) -> ProgressBar:
+    """How far a file is read, where that takes long."""
+    return ProgressBar(f"reading {one_line(path.name, 60)}", late=True)
 
 
 def pick(trace: Trace, wanted: int | None) -> Round:

@@ -99,20 +99,20 @@ def read_trace(path: Path, limits: Limits = LIMITS, at: At = silent) -> Trace:
 
     Raises UserError, with one sentence, for anything that is not a trace.
     """
-    with _opened(path, limits) as reader:
+    with opened(path, limits) as reader:
         return reader.trace(at)
 
 
 def read_ends(path: Path) -> Trace:
     """The trace without its rounds, many times faster. Raises UserError as ``read_trace`` does,
     but not for what a round holds."""
-    with _opened(path) as reader:
+    with opened(path) as reader:
         return reader.ends()
 
 
 def read_header(path: Path) -> Header:
     """The first line alone. Raises UserError for a file that is not a trace."""
-    with _opened(path) as reader:
+    with opened(path) as reader:
         return reader.header
 
 
@@ -124,7 +124,8 @@ def new_text(trace: Trace, name: str) -> list[int]:
 
 
 @contextmanager
-def _opened(path: Path, limits: Limits = LIMITS) -> Iterator[TraceReader]:
+def opened(path: Path, limits: Limits = LIMITS) -> Iterator[TraceReader]:
+    """The trace, whose rounds are read one by one. Raises UserError as ``read_trace`` does."""
     try:
         with reading(f"the trace {path}"), open_regular(path) as file:
             yield TraceReader(file, path.name, limits)
@@ -238,12 +239,14 @@ class TraceReader:
 
     def trace(self, at: At = silent) -> Trace:
         """All of it; ``at`` as in ``read_trace``."""
-        rounds = list[Round]()
-        for record in self:
-            rounds.append(record)
-            if len(rounds) % TOLD_EVERY == 0:
+        return Trace(self.header, tuple(self.told(at)), self.footer, self.lies)
+
+    def told(self, at: At) -> Iterator[Round]:
+        """The rounds; ``at`` as in ``read_trace``."""
+        for count, record in enumerate(self, 1):
+            yield record
+            if count % TOLD_EVERY == 0:
                 at(self._file.tell() / max(size_of(self._file), 1))
-        return Trace(self.header, tuple(rounds), self.footer, self.lies)
 
     def ends(self) -> Trace:
         """Header and footer alone; what the rounds hold is counted, and not looked at."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -82,10 +82,7 @@ class Trace:
     @property
     def faults(self) -> list[str]:
         """The faults of this trace, a sentence each."""
-        found = [f"round {r.number} holds {fault}" for r in self.rounds for fault in r.faults]
-        if self.lies:
-            found.append(f"the rounds contradict the footer's {', '.join(self.lies)}")
-        return found
+        return [*round_faults(self.rounds), *footer_faults(self.lies)]
 
     @property
     def remarks(self) -> str:
@@ -112,6 +109,17 @@ class Trace:
         return f"{rounds if marked else 'this trace is not sound'}; {found[0]}" + (
             f", and {len(found) - 1} more (`trace check` lists them)" if found[1:] else ""
         )
+
+
+def round_faults(rounds: Iterable[Round]) -> Iterator[str]:
+    """The faults of rounds, a sentence each."""
+    return (f"round {r.number} holds {fault}" for r in rounds for fault in r.faults)
+
+
+def footer_faults(lies: Sequence[str]) -> Iterator[str]:
+    """The sentence on the numbers that a footer says and its rounds do not, where there are any."""
+    if lies:
+        yield f"the rounds contradict the footer's {', '.join(lies)}"
 
 
 @dataclass(eq=False)

@@ -7,13 +7,15 @@ from pathlib import Path
 
 from analysis.numbers import plural
 from app.command_line import words
-from app.commands.common import read_one
+from app.commands.common import reading_bar
 from app.commands.options import Large
 from app.object_stores import here
 from app.terminal import one_line, say
 from app.trace_files import trace_paths
 from core.errors import UserError
 from core.lines import Limits
+from core.traces.reader import opened
+from core.traces.schema import footer_faults, round_faults
 
 ENDS = ("without a fault", "with faults", "not a trace")  # by exit code
 
@@ -48,13 +50,18 @@ def _whatever(file: Path, limits: Limits) -> int:
 
 
 def _check(file: Path, limits: Limits) -> int:
-    trace = read_one(file, limits)
-    state, faults = "complete" if trace.complete else "interrupted", trace.faults
-    rounds = plural(len(trace.rounds), "round")
+    """No round is kept: a trace may be longer than memory."""
+    rounds, faults = 0, list[str]()
+    with reading_bar(file) as progress, opened(file, limits) as trace:
+        for record in trace.told(progress.at):
+            rounds += 1
+            faults += round_faults([record])
+    faults += footer_faults(trace.lies)
+    state = "interrupted" if trace.footer is None else "complete"
     method = one_line(trace.header.method, 40)
     found = f"; {plural(len(faults), 'fault')}" if faults else ""
     name = one_line(str(file), 200)
-    print(f"{name} is a readable trace: {method}, {rounds}, {state}{found}")
+    print(f"{name} is a readable trace: {method}, {plural(rounds, 'round')}, {state}{found}")
     for fault in faults:
         print(f"  {fault}")
     return 1 if faults else 0

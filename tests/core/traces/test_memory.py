@@ -1,13 +1,15 @@
-"""Freed memory goes back to the system."""
+"""Freed memory goes back to the system, and rounds that were checked are not kept."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from weakref import WeakSet
 
 import pytest
 
 from core import memory
+from core.traces import reader
 
 HELD = """
 import numpy as np
@@ -89,3 +91,16 @@ def test_a_peak_is_forgotten_and_found_again():
     if ran[0] == "False":
         pytest.skip("this system keeps a process's peak for good")
     assert int(ran[1]) > 150 and 90 <= int(ran[2]) < 150
+
+
+def test_check_holds_two_rounds_at_a_time(call, monkeypatch, trace_file):
+    alive, most, real = WeakSet(), [], reader.round_from_line
+
+    def made(*args):
+        alive.add(record := real(*args))
+        most.append(len(alive))
+        return record
+
+    monkeypatch.setattr(reader, "round_from_line", made)
+    code, out, _ = call("trace", "check", trace_file)
+    assert code == 0 and "4 rounds" in out and max(most) == 2
