@@ -19,11 +19,14 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames import COVERAGE, By, Frame, declared
+from analysis.labels import temperature
 from analysis.measures import acceptance, causes, places, reliability, remedies
 from analysis.measures.places import KINDS, MATTERS, Over
 from analysis.measures.remedies import Claim, Claims, Remedy, Walks
+from analysis.measures.strays import Strays
 from analysis.measures.tables import Tables, grouped
 from analysis.numbers import interval, number, percent, plural, signed
+from core.rounds.causes import Cause
 from core.rounds.draft import Array
 from core.stats import FEW_COMPARED, FEW_SEEN
 
@@ -31,8 +34,14 @@ SLIGHT = 0.01  # tokens a round by which path probabilities are off, below which
 SURE = 1e-6  # nats of q's entropy, below which all of q is on one token
 FLAT = 0.02  # coverage that all further candidates add, below which the curve counts as flat
 
-OUTSTANDING = ("rule", "cliff", "slope", *KINDS)  # what findings are about that not every run has
-SIMULATED, FLY = "synthetic", "fly"  # of vLLM's ``rejection_sample_method``
+OUTSTANDING = (
+    "rule",
+    "text",
+    "cliff",
+    "slope",
+    *KINDS,
+)  # what findings are about that not every run has
+SIMULATED, FLY, STANDARD = "synthetic", "fly", "standard"  # vLLM's ``rejection_sample_method``
 LOSSY = {
     SIMULATED: (
         "Acceptance was simulated, at rates that somebody chose: over {rounds}, τ, the accepted "
@@ -50,7 +59,7 @@ _KINDS = {"token_class": "Tokens of the sort", "script": "Tokens in", "tag": "Pr
 class Finding:
     """One sentence about a label's rounds.
 
-    about  rule, ends, width, depth, trust, sibling, cliff, slope, token_class, script or tag
+    about  rule, text, ends, width, depth, trust, sibling, cliff, slope, token_class, script or tag
     n      what the sentence counts: rounds, positions or nodes
     run    a run in which to look; ``round``: one of its rounds, from 1
     claims  what the sentence says of remedies, for programs
@@ -75,13 +84,24 @@ def findings(tables: Tables, by: By = "method") -> list[Finding]:
 
 
 def rule(tables: Tables, by: By = "method") -> Iterator[Finding]:
-    """Say of a rule that is not lossless what its acceptance means, of however few rounds."""
+    """Say of a rule that is not lossless what its acceptance means, and of one that is where it was
+    broken, of however few rounds."""
     for word, said in LOSSY.items():
         for label, rows in _ruled(tables, word).groupby(by, observed=True):
             n, first = len(rows), rows.iloc[0]
             words = said.format(rounds=plural(n, "round"))
             look = str(first["run"]), int(first["round"])
             yield Finding(str(label), "rule", n, words, *look)
+    for label, rows in _ruled(tables, STANDARD).groupby(by, observed=True):
+        broken = rows[rows["stop"] == Cause.NOT_TAKEN]
+        if n := len(broken):
+            words = (
+                "Speculative sampling never writes the drafted token that it has just refused, and "
+                f"did in {n} of {plural(len(rows), 'round')}: the engine's sampling, or the record "
+                "of what was accepted, is at fault."
+            )
+            first = broken.iloc[0]
+            yield Finding(str(label), "rule", n, words, str(first["run"]), int(first["round"]))
 
 
 def _ruled(tables: Tables, word: str) -> Frame:
@@ -296,6 +316,25 @@ def sibling(tables: Tables, by: By = "method") -> Iterator[Finding]:
             yield _finding(label, "sibling", n, "round", f"{first}{'; '.join(said)}.", rows)
 
 
+def text(tables: Tables, by: By = "method") -> Iterator[Finding]:
+    """Say where texts hold more tokens than the recorded p allows (``strays``)."""
+    greedy = {name: temperature(run.header) == 0 for name, run in tables.about.items()}
+    rounds = tables.rounds.assign(greedy=tables.rounds["run"].astype(str).map(greedy))
+    for (label, best), own in rounds[rounds["told"] > 0].groupby([by, "greedy"], observed=True):
+        n, found, allowed = (own[name].sum() for name in ("told", "strays", "strays_allowed"))
+        if found < FEW_SEEN or not Strays(n, found, allowed).unlikely:
+            continue
+        of = plural(int(n), "greedy token" if best else "sampled token")
+        what = "are neither the best of p nor near it" if best else "are not the best of p"
+        rest = "" if best else f", where {number(allowed, 0)} at most may be expected"
+        words = (
+            f"The text does not follow p: {found} of {of} {what}{rest}. The engine wrote by "
+            "another rule, or its record of p or of its settings is wrong."
+        )
+        most = own.sort_values("strays", ascending=False, kind="stable")
+        yield _finding(label, "text", n, "token", words, most)
+
+
 def place(tables: Tables, by: By = "method") -> Iterator[Finding]:
     """Whether acceptance changes along the text, at a cliff or slowly."""
     for label, part in places.drafting(tables).groupby(by, observed=True):
@@ -363,7 +402,7 @@ def _finding(
 
 
 _MAKERS: tuple[Callable[[Tables, By], Iterable[Finding]], ...] = (
-    ends, width, depth, trust, sibling, place, kinds,
+    text, ends, width, depth, trust, sibling, place, kinds,
 )  # fmt: skip
 _ABOUT = {
     "ends": "why walks end",

@@ -41,7 +41,7 @@ from core.progress import Steps, silent
 from core.rounds.draft import Array
 from core.traces.schema import STAGES, Header, Trace
 
-FORMAT, VERSION = "draftscope-pack", 4
+FORMAT, VERSION = "draftscope-pack", 5
 OLDEST = 1  # version whose table of runs says what to pack again
 RUNS = "runs"
 BATCH, PART = 2_000, 32_000  # rounds whose columns are made together; that a part has, at least
@@ -63,8 +63,8 @@ def _columns(**kinds: tuple[str, ...] | str) -> Mapping[str, pa.DataType]:
 _TABLES: Mapping[Name, Mapping[str, pa.DataType]] = {
     "rounds": _columns(
         whole=("run", "round", "position", "nodes", "depths", "accepted", "committed", "cut",
-               "stop_row"),
-        real=("last_depth", "surrogate", *STAGES),
+               "stop_row", "told", "strays"),
+        real=("last_depth", "surrogate", "strays_allowed", *STAGES),
         yes=("drawn",),
         word=("stop", "token_class"),
     ),

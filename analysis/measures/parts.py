@@ -20,6 +20,7 @@ from analysis import labels
 from analysis.frames import COVERAGE, WIDEST, Frame
 from analysis.measures import hindsight
 from analysis.measures.observed import Observed, ObservedRows, ints, joined
+from analysis.measures.strays import Judge, Strays
 from analysis.measures.tokens import CLASSES, script, token_class
 from core.rounds.causes import Cause
 from core.rounds.draft import NOT_KNOWN, Array, Draft
@@ -181,6 +182,11 @@ def _rounds(part: RecordedPart) -> Frame:
     greedy = [labels.temperature(trace.header) == 0 for trace in part.traces]
     drawn = [_drawn(record, greedy[run]) for run, record in part.numbered]
     frame["drawn"] = np.array(drawn, np.bool_)
+    judges = [Judge.of(trace.header) for trace in part.traces]
+    found = [own.strays(r) if (own := judges[run]) else Strays() for run, r in part.numbered]
+    frame["told"] = ints(each.told for each in found)
+    frame["strays"] = ints(each.strays for each in found)
+    frame["strays_allowed"] = np.array([each.allowed for each in found], float)
     stops = [r.stop_reason.value for r in records]
     frame["stop"] = pd.Categorical(stops, pd.Index(CAUSES, dtype=object))
     frame["stop_row"] = ints(r.verdict.path[-1] for r in records)
