@@ -21,6 +21,7 @@ import plotly.graph_objects as go
 from analysis.charts.palette import PALETTES, Theme, painted
 from analysis.charts.parts import About, Axis, Point, Series
 from analysis.charts.traces import Json, Placed, placed
+from core.stats import FEW_SEEN
 
 _LABELLED, _LETTERS = 5, 14  # lines that carry their names, and letters of a line of a name
 
@@ -44,12 +45,16 @@ def chart(
         trace["visible"] = owner in ("", chosen)
     names = {each.series.name for each in drawn if not each.series.live}
     legend = len(names) > 1 and not any(labels.values())
-    layout: Json = {**_layout(about, legend), "annotations": labels[chosen]}
+    titles = {choice: _title(about, shown, choice) for choice in labels}
+    layout: Json = {
+        **_layout(about, legend), "annotations": labels[chosen], "title": titles[chosen]
+    }  # fmt: skip
     layout["barmode"] = "stack" if any(each.kind == "stack" for each in shown) else "group"
     if any(labels.values()):
         layout["margin"]["r"] = 14 + 7 * max(_widest(each) for each in labels.values())
     if len(choices) > 1:
-        layout["updatemenus"] = [_menu(choices, chosen, owners, labels)]
+        shows = {c: {"annotations": labels[c], "title": titles[c]} for c in choices}
+        layout["updatemenus"] = [_menu(chosen, owners, shows)]
         layout["meta"] |= {"choices": choices, "chosen": chosen}
     return go.Figure(painted({"data": traces, "layout": layout}, PALETTES[theme]))
 
@@ -80,11 +85,29 @@ def _framed(about: About, points: Sequence[Point]) -> About:
     return replace(about, y=y, x=replace(about.x, range=(start - pad, end + pad)))
 
 
+def _title(about: About, shown: Sequence[Series], choice: str) -> Json:
+    """The title, and in small type what was chosen and what the points are of. It is in files and
+    notebooks; the page has a title of its own."""
+    own = [each for each in shown if each.choice in ("", choice)]
+    points = [point for each in own for point in each.points]
+    counts = [point.n for point in points if point.n is not None]
+    told = [choice, *dict.fromkeys(each.total for each in own)]
+    if counts:
+        told.append(f"n = {min(counts)}" + (f" to {max(counts)}" if len(set(counts)) > 1 else ""))
+    told += ["95 % intervals"] * any(point.low is not None for point in points)
+    told += [f"faint: n < {FEW_SEEN}"] * any(count < FEW_SEEN for count in counts)
+    small = html.escape(", ".join(filter(None, told)))
+    # Anchored at its middle: below one that hangs from its top Plotly leaves an empty line.
+    return {
+        "text": html.escape(about.title), "font": {"size": 15},
+        "subtitle": {"text": small, "font": {"size": 12, "color": "@soft"}},
+        "x": 0, "xref": "paper", "y": 0.96, "yref": "container", "yanchor": "middle",
+        "automargin": True, "pad": {"b": 18 if small else 10},
+    }  # fmt: skip
+
+
 def _layout(about: About, legend: bool) -> Json:
     return {
-        "title": {"text": html.escape(about.title), "font": {"size": 15}, "x": 0, "xref": "paper",
-                  "y": 0.99, "yref": "container", "yanchor": "top", "automargin": True,
-                  "pad": {"b": 6}},
         "font": {"family": "system-ui, sans-serif", "size": 12, "color": "@ink"},
         "template": {}, "paper_bgcolor": "@card", "plot_bgcolor": "@card",
         "margin": {"l": 10, "r": 14, "t": 12, "b": 8},
@@ -118,12 +141,17 @@ def _axis(axis: Axis) -> Json:
 
 
 def _powers_of_ten(axis: Axis) -> list[float]:
-    """Those inside a logarithmic axis, every second or third where there are many."""
+    """Those inside a logarithmic axis: every second or third where there are many, and of few also
+    their doubles and halves."""
     if not axis.log or not axis.range:
         return []
     low, high = (math.log10(end) for end in axis.range)
     powers = range(math.ceil(low), math.floor(high) + 1)
-    return [10.0**power for power in powers[:: -(-len(powers) // 5) or 1]]
+    if len(powers) > 2:
+        return [10.0**power for power in powers[:: -(-len(powers) // 5)]]
+    near = (times * 10.0**power for power in range(math.floor(low), 1 + math.floor(high))
+            for times in (1, 2, 5))  # fmt: skip
+    return [tick for tick in near if axis.range[0] <= tick <= axis.range[1]]
 
 
 def _guides(about: About) -> list[Json]:
@@ -150,7 +178,7 @@ def _along(about: About, diagonal: bool) -> list[float]:
 
 
 def _nothing(about: About, theme: Theme) -> go.Figure:
-    layout = _layout(about, False)
+    layout = _layout(about, False) | {"title": _title(about, (), "")}
     for axis in ("xaxis", "yaxis"):
         layout[axis]["visible"] = False
     layout["annotations"] = [{"text": "not recorded", "showarrow": False, "font": {"size": 14}}]
@@ -192,17 +220,15 @@ def _widest(labels: Sequence[Json]) -> int:
     return max(map(len, lines), default=0)
 
 
-def _menu(
-    choices: Sequence[str], chosen: str, owners: Sequence[str], labels: Mapping[str, list[Json]]
-) -> Json:
-    """A list of what can be shown; the page makes an ordinary list of it."""
+def _menu(chosen: str, owners: Sequence[str], shows: Mapping[str, Json]) -> Json:
+    """A list of what can be shown, each with its names and title; the page makes an ordinary list
+    of it."""
     buttons = [
         {"label": html.escape(choice), "method": "update",
-         "args": [{"visible": [owner in ("", choice) for owner in owners]},
-                  {"annotations": labels[choice]}]}
-        for choice in choices
+         "args": [{"visible": [owner in ("", choice) for owner in owners]}, layout]}
+        for choice, layout in shows.items()
     ]  # fmt: skip
     return {
-        "buttons": buttons, "active": choices.index(chosen), "x": 1, "xanchor": "right",
+        "buttons": buttons, "active": list(shows).index(chosen), "x": 1, "xanchor": "right",
         "y": 1.02, "yanchor": "bottom", "font": {"color": "@ink"}, "bgcolor": "@card",
     }  # fmt: skip

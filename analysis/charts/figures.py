@@ -110,7 +110,7 @@ def acceptance_by_depth(per_depth: Frame, style: Style = AUTO) -> go.Figure:
         ]
         first = "the drafter's first choice alone, and " if best else ""
         says += f" Below it {first}the share of rounds so deep."
-    about = About("Acceptance by depth", says, _depths(per_depth), Axis("accepted", _SHARE))
+    about = About("Acceptance by depth", says, _depths(per_depth), Axis("share accepted", _SHARE))
     return style.chart(about, lines)
 
 
@@ -194,7 +194,7 @@ def _lengths(counts: Mapping[str, Mapping[int, int]], style: Style) -> go.Figure
         Series(name, tuple(
             Point(int(length) - 1, float(rounds / total), words=plural(int(rounds), "round"))
             for length, rounds in sorted(own.items())
-        ), "bars")
+        ), "bars", total=plural(total, "round"))
         for name, own in counts.items()
         for total in [sum(own.values())]
     ]  # fmt: skip
@@ -255,7 +255,7 @@ def _reliability(curve: Frame, style: Style, *, log: bool, title: str, says: str
     highest = max([0.1, *(max(p.x, p.high or p.y) for p in every)])
     least = min([highest / 10, *(p.x for p in every)]) if log else 0.0
     x = Axis("path probability" if log else "q", (least, highest), log=log)
-    about = About(title, says, x, Axis("accepted", (0.0, highest)), ("diagonal",))
+    about = About(title, says, x, Axis("share accepted", (0.0, highest)), ("diagonal",))
     return style.chart(about, lines)
 
 
@@ -293,22 +293,22 @@ def node_causes(shares: Frame, style: Style = AUTO) -> go.Figure:
     return _stacked(shares, style, "What became of drafted nodes", (
         "All nodes by their depth; unreached ones are unobserved, never counted as rejected. Of a "
         "rejected node the reason says why the wanted token was not there."
-    ), Axis("depth"), "share of nodes")  # fmt: skip
+    ), Axis("depth"), "node")  # fmt: skip
 
 
 def walk_ends(shares: Frame, style: Style = AUTO) -> go.Figure:
     """Why the walks ended, by depth or by sort of token."""
     if shares.columns[1] == "depth":
         says = "One cause a round, by the depth where its walk stopped."
-        axes = Axis("depth"), "share of rounds"
+        axes = Axis("depth"), "round"
         return _stacked(shares, style, "Why the walk ended", says, *axes)
     says = "The same causes, by the sort of the token that the target wanted."
-    axes = Axis("token"), "share of rounds"
+    axes = Axis("token"), "round"
     return _stacked(shares, style, "Why the walk ended, by sort of token", says, *axes)
 
 
-def _stacked(shares: Frame, style: Style, title: str, says: str, x: Axis, y: str) -> go.Figure:
-    """Shares of the causes, stacked; of several methods a list."""
+def _stacked(shares: Frame, style: Style, title: str, says: str, x: Axis, noun: str) -> go.Figure:
+    """Shares of the causes, stacked; of several methods a list. ``noun``: what is shared out."""
     over, several = shares.columns[1], shares.iloc[:, 0].nunique() > 1
     places = shares[over].drop_duplicates().astype(int if over == "depth" else str).tolist()
     places = sorted(places) if over == "depth" else places
@@ -323,12 +323,13 @@ def _stacked(shares: Frame, style: Style, title: str, says: str, x: Axis, y: str
                 for row in part[part["cause"] == cause].to_dict("records")
             ),
             "stack", paint=(CAUSE_COLOURS[cause], _HATCHES.get(cause, "")),
-            choice=name if several else "", key=cause.value,
+            choice=name if several else "", key=cause.value, total=plural(total, noun),
         )
         for name, part in style.parts(shares)
+        for total in [int(part.drop_duplicates(over)["total"].sum())]
         for cause in map(Cause, CAUSES)
     ]  # fmt: skip
-    about = About(title, says, Axis(x.name, places=places), Axis(y, _SHARE))
+    about = About(title, says, Axis(x.name, places=places), Axis(f"share of {noun}s", _SHARE))
     return style.chart(about, parts)
 
 

@@ -51,6 +51,7 @@ class Series:
     choice  with which entry of the figure's list it is shown; "": always
     live    a ring that the page moves; it has no points of its own
     key     what the page asks about when a part is pressed
+    total   what its shares are of, in words, such as "31 rounds"
     """
 
     name: str
@@ -61,6 +62,7 @@ class Series:
     choice: str = ""
     live: bool = False
     key: str = ""
+    total: str = ""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ _FAINT = 0.3
 _ASIDE = 0.05  # of a step of x, between two series whose intervals would hide each other
 _CROWDED = 80  # points of a line that are too many to mark each
 _MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x-thin-open")
+_HATCHES = ("", "/", ".", "x", "\\", "-")  # of bars
 _DASHES = ("solid", "7px,3px", "2px,3px", "9px,3px,2px,3px", "4px,2px", "12px,4px")
 
 
@@ -131,7 +132,7 @@ class Placed:
 
     def _bars(self, about: About) -> Json:
         points = self.series.points
-        hatch = self.series.paint[1] if self.series.paint else ""
+        hatch = self.series.paint[1] if self.series.paint else _HATCHES[self.slot % SLOTS]
         few = [_FAINT if point.n is not None and point.n < FEW_SEEN else 1 for point in points]
         marker = {
             "color": self.colour, "opacity": few if self.series.kind == "bars" else 1,

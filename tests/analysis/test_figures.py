@@ -238,6 +238,32 @@ def test_where_both_are_the_same_is_a_curve_on_an_axis_of_logarithms():
     assert guide["x"] == guide["y"] and np.all(np.diff(np.log(guide["x"])) > 0)
     ticks = as_json(chart(about, [Series("one", [Point(0.01, 0.5)])]))["layout"]["xaxis"]
     assert list(ticks["ticktext"]) == ["0.001", "0.01", "0.1", "1"]
+    about = replace(ABOUT, x=Axis("x", (0.015, 0.6), log=True))
+    ticks = as_json(chart(about, [Series("one", [Point(0.1, 0.5)])]))["layout"]["xaxis"]
+    assert list(ticks["ticktext"]) == ["0.02", "0.05", "0.1", "0.2", "0.5"]
+
+
+def test_a_file_says_what_was_chosen_and_of_how_many_each_point_is():
+    few, many = Point(1, 0.5, n=2), Point(2, 0.5, 0.4, 0.6, n=31)
+    series = [
+        Series("one", [few, many], choice="K = 1"),
+        Series("one", [many], choice="K = 8"),
+        Series("one", [Point(1, 0.5)], "bars", choice="<b>", total="9 rounds"),
+    ]
+    layout = as_json(chart(replace(ABOUT, chosen="K = 8"), series))["layout"]
+    shown = [button["args"][1]["title"] for button in layout["updatemenus"][0]["buttons"]]
+    assert layout["title"] == shown[1] and {title["text"] for title in shown} == {ABOUT.title}
+    assert [title["subtitle"]["text"] for title in shown] == [
+        f"K = 1, n = 2 to 31, 95 % intervals, faint: n &lt; {FEW_SEEN}",
+        "K = 8, n = 31, 95 % intervals",
+        "&lt;b&gt;, 9 rounds",
+    ]
+
+
+def test_bars_are_told_apart_without_their_colours(tables: Tables):
+    bars = as_json(FIGURES["lengths"](tables, PAGE_RUN))["data"]
+    hatches = [trace["marker"]["pattern"]["shape"] for trace in bars]
+    assert len(hatches) > 1 and len(set(hatches)) == len(hatches)
 
 
 def test_no_point_is_said_so():

@@ -219,6 +219,9 @@ def test_the_calibrated_graph_and_a_call_s_and_the_grids_are_files(page: Page):
     for grid, name in enumerate(("plain", "spiffy")):
         made = taken(page, from_menu(page, "Save this grid as SVG", grid))
         assert made.suggested_filename == f"draftscope-block-{name}.svg"
+        drawn = Path(made.path()).read_text("utf-8")  # the whole block, whatever step is on view
+        shown = page.locator(".dn-grid:visible").nth(grid)
+        assert drawn.count("%</text>") >= shown.locator(".row").count() > 9
         made = taken(page, from_menu(page, "Save this grid as PNG", grid))
         assert Path(made.path()).read_bytes().startswith(b"\x89PNG")
     made = taken(page, from_menu(page, "Save the draft graph as PNG"))

@@ -3,7 +3,8 @@
 import { h, percent, plural, s, words } from "../dom.js";
 import { folding, menu } from "../parts.js";
 import { pictureButtons } from "../save/buttons.js";
-import { picture } from "../save/picture.js";
+import { wideFor } from "../save/paper.js";
+import { outOfSight, picture } from "../save/picture.js";
 import { TYPE } from "../tree/camera.js";
 import { blockOf } from "./steps.js";
 import { saidOf } from "./words.js";
@@ -37,7 +38,7 @@ export class BlockGrid {
 
   _card() {
     const name = () => `draftscope-block-${this.run.name.toLowerCase()}`,
-      draw = () => picture(this.svg),
+      draw = () => this._picture(),
       save = menu("Save the grid", [pictureButtons("this grid", draw, name)]);
     this.save = save.querySelector("summary");
     this.heading = h("h2.ds-cut");
@@ -65,6 +66,18 @@ export class BlockGrid {
       : "Every step is one model call.";
     this.note.textContent = `Across: positions. Down: steps. ${calls}`;
     this.show(run, at);
+  }
+
+  /** The whole block, for a file: drawn as wide as that wants it. */
+  _picture() {
+    const other = new BlockGrid(() => {}),
+      width = wideFor(this.element.clientWidth, LEAST);
+    return outOfSight(this.element.parentNode, other.element, (host) => {
+      host.style.width = `${width}px`;
+      other.show(this.run, this.end - 1);
+      other.svg.querySelector(".row.now").classList.remove("now");
+      return picture(other.svg);
+    });
   }
 
   /** The block around step `place`; rows after it are not revealed yet. */

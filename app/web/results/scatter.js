@@ -11,11 +11,11 @@ const USUAL = 11.5; // pixels of it
 const WIDEST = 96; // in more room all of it is larger
 // The picture's height, and what is at its right for the names of what stands there: on a narrow
 // window those go above and below.
-const WIDE = { tall: 26, right: 15.3 };
-const NARROW = { tall: 36.5, right: 1.75 };
+const WIDE = { tall: 27, right: 15.3 };
+const NARROW = { tall: 37.5, right: 1.75 };
 const PHONE = 62.6;
 const LEFT = 4.7; // for the speeds at the axis
-const TOP = 1.2;
+const TOP = 2.4;
 const BOTTOM = 3.5;
 const LINE = 1.3; // of a name: its height,
 const LETTER = 0.61; // and the width of a letter
@@ -98,6 +98,7 @@ function scatter(rows, size = USUAL, { wide, tall } = {}) {
     { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": spoken(points) },
     grid,
     ticks,
+    words(null, 4, size, "speed, × plain decoding"),
     words(
       null,
       (left + W - right) / 2,
