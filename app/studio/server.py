@@ -52,7 +52,7 @@ THEME_JS = f"() => {MODULES_JS}.then((all) => all['theme.js'].toggleTheme())"
 PRESENT_JS = f"() => {MODULES_JS}.then((all) => all['present.js'].presentOnView())"
 
 BRAND = f"""<div class="ds-brand">{LOGO}
-<div><h1>Draftscope</h1><p>speculative decoding, tree by tree</p></div></div>"""
+<h1>Draftscope</h1></div>"""
 
 
 def build(runs: Runs, methods: Methods, files: TraceFiles | None = None) -> gr.Blocks:

@@ -121,12 +121,14 @@ requestAnimationFrame(look);"""
 MOVED = """() => [...places].filter(([, all]) => all.length > 1).map(([part, all]) =>
   [part.outerHTML.slice(0, 60), part.textContent.slice(0, 20), ...all])"""
 PARTS = (
-    "[role=tab]:not(.visually-hidden *), .ds-go button, .ds-card, .ds-figure, .ds-tree, .dn-grid, "
-    ".ds-scope :is(h2, button, summary, select, input):not(.ds-round-title), .ds-chip.run, "
-    ".ds-node.root .box"
+    "[role=tab]:not(.visually-hidden *), :is(.ds-go, .ds-bar) button, .ds-card, .ds-figure, "
+    ".ds-tree, .dn-grid, .ds-scope :is(h2, button, summary, select, input):not(.ds-round-title), "
+    ".ds-chip.run, .ds-node.root .box"
 )
+FOUR = "compare&trace=code-dflash,code-ddtree-16,code-treeflash,code-dart"
 THERE = {  # what the view shows last
     "run": ".ds-node.root .box",
+    FOUR: "#ds-c-scope .ds-pane:nth-child(4) .ds-node.root .box",
     "compare": "#ds-c-scope .ds-pane:nth-child(2) .ds-node.root .box",
     "calibration": ".ds-findings li",
     "whatif": ".ds-whatif-tree .ds-node",
@@ -136,14 +138,18 @@ THERE = {  # what the view shows last
 }
 
 
-@pytest.mark.parametrize("size", [(390, 844), (1440, 900)])
+@pytest.mark.parametrize(
+    "size", [(390, 844, 16), (768, 1024, 16), (1440, 900, 16), (1440, 900, 24)]
+)
 @pytest.mark.parametrize("view", list(THERE))
 def test_nothing_moves_once_it_is_seen_while_the_page_opens(
-    visit: Open, address: str, view: str, size: tuple[int, int]
+    visit: Open, address: str, view: str, size: tuple[int, int, int]
 ):
+    """Windows of a phone, a tablet and a desk; and one with letters of 24 pixels."""
     viewport = {"width": size[0], "height": size[1]}
     page = visit(f"{address}/#view={view}", viewport=viewport, has_touch=size[0] < 500)
     hand = page.context.new_cdp_session(page)
+    hand.send("Page.setFontSizes", {"fontSizes": {"standard": size[2]}})
     hand.send("Emulation.setCPUThrottlingRate", {"rate": 4})
     page.add_init_script(PLACES % PARTS)
     page.evaluate("sessionStorage.clear()")
@@ -379,8 +385,15 @@ def test_after_each_step_the_accepted_paths_of_all_runs_are_in_sight(
         assert page.evaluate("scrollY") == 0
 
 
-@pytest.mark.parametrize("runs", ["code-ddtree-16,code-treeflash,code-ar", "code-ddtree-16," * 4])
-def test_of_several_runs_the_sentence_of_the_one_in_hand_is_on_the_first_screen(
+@pytest.mark.parametrize(
+    "runs",
+    [
+        "code-ddtree-16,code-treeflash",
+        "code-ddtree-16,code-treeflash,code-ar",
+        "code-ddtree-16," * 4,
+    ],
+)
+def test_of_several_runs_the_sentence_of_the_one_in_hand_is_whole_on_the_first_screen(
     visit: Open, address: str, runs: str
 ):
     url = f"{address}/#view=compare&trace={runs.strip(',')}"
@@ -396,7 +409,11 @@ def test_of_several_runs_the_sentence_of_the_one_in_hand_is_on_the_first_screen(
     assert pane.bounding_box() == before
     line, steps = (each.bounding_box() for each in (said, page.locator(".ds-transport:visible")))
     assert line is not None and steps is not None and page.evaluate("scrollY") == 0
-    assert line["y"] + line["height"] <= steps["y"]
+    assert line["y"] + line["height"] <= steps["y"] + 1
+    assert all(
+        each.evaluate("e => e.scrollHeight <= e.clientHeight")
+        for each in (said, said.locator(".."))
+    )
 
 
 FOLDED = [

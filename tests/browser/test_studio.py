@@ -252,8 +252,12 @@ def test_the_page_opens_on_a_good_round_with_its_settings_in_the_form(visit: Ope
 
 def test_a_second_start_says_that_it_stopped_the_first(visit: Open):
     page = visit()
+    settle(page)
+    start = page.locator("#ds-start").bounding_box()
     run(page, "slow", wait="running")
     expect(page.locator(".ds-band").nth(1)).to_be_visible()
+    expect(page.locator("#ds-stop")).to_be_visible()
+    assert page.locator("#ds-start").bounding_box() == start  # not Stop is under the pointer now
     run(page, "hello")
     expect(page.locator(".ds-banner.note")).to_contain_text("The run before was stopped")
 

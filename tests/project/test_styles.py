@@ -48,3 +48,10 @@ def test_no_rule_asks_what_the_holder_of_the_rounds_has(sheet: Path):
     """Each row that comes or goes below ``.ds-below`` would ask anew: a filter of 5,000 rounds took
     four times as long."""
     assert not re.search(r"\.ds-below[^ ,{]*:has\((?!>)", sheet.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("sheet", SHEETS, ids=lambda sheet: str(sheet.relative_to(WEB)))
+def test_a_window_s_width_is_measured_in_letters(sheet: Path):
+    """A window has room for fewer of them where somebody has set larger ones in the browser."""
+    asked = re.findall(r"@(?:media|container)[^{]*", sheet.read_text("utf-8"))
+    assert not [each for each in asked if re.search(r"\bwidth\b[^)]*px|px[^(]*\bwidth\b", each)]

@@ -10,7 +10,8 @@ const MOST_LETTERS = 22, // of a token that a box is widened for
 export const MOST_SCALE = 2.2; // how large a tree is drawn
 const LEAST_SHARE = 0.6, // of the whole tree: the picture does not jump with every node that comes
   READ = FAR + 0.001, // where the numbers of squeezed boxes are just read
-  SPREAD = 1.8; // so much farther from each other rows may stand where there is height to spare
+  SPREAD = 1.8, // so much farther from each other rows may stand where there is height to spare,
+  ROOMIER = 10; // and so much higher large boxes, whose words else have just enough
 
 /** Some rows of a round, at the places they have in the whole tree. */
 export function subtree(full, spec) {
@@ -75,13 +76,16 @@ export class LessonPlan extends TreePlan {
     this._spread(wide, high);
   }
 
-  /** Where only its width keeps a tree from being larger, its rows use the height. */
+  /** Where only its width keeps a tree from being larger, boxes and rows use the height. */
   _spread(wide, high) {
-    const { shown, boxH } = this,
+    const { shown, boxH, stepY, large, round } = this,
       between = shown.height - boxH,
       free = high / Math.min(wide / shown.width, MOST_SCALE) - boxH;
     if (!Number.isFinite(high) || between <= 0 || free <= between) return;
-    this.stepY *= Math.min(SPREAD, free / between);
+    const spare = (free - between) / (between / stepY + 1), // of each row
+      roomier = large && !round.notes ? Math.min(ROOMIER, spare) : 0;
+    Object.assign(this, { roomier, boxH: boxH + roomier });
+    this.stepY *= Math.min(SPREAD, (free - roomier) / between);
     super._place();
   }
 

@@ -27,7 +27,7 @@ const SLIM_ROOM = 420,
 // Where the page scrolls, as in narrow.css, a tree is as high as it takes. Of these shapes of its
 // boxes it has the first one whose numbers can be read.
 const SCROLLS = [
-  { where: matchMedia("(max-width: 720px)"), shapes: ["slim"], most: 1.15 },
+  { where: matchMedia("(max-width: 45em)"), shapes: ["slim"], most: 1.15 },
   { where: matchMedia("(max-height: 600px)"), shapes: ["", "narrow", "slim"], most: 1 },
 ];
 const NARROW = { pad: 8, axis: 24, name: 20, lowest: 150 };

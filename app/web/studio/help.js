@@ -99,6 +99,7 @@ export class Legend {
       entry("box ghost", "target's token where the walk stopped", "◇"),
       entry("mini q", "q drafter"),
       entry("mini p", "p target"),
+      h("span.entry.ds-tvd-key", h("b", "TVD"), "distance of q from p, 0 to 1"),
       this.bars,
       this.lines,
       this.cues,

@@ -142,8 +142,8 @@ function lookOf({ large, tight, flat }, status) {
 }
 
 /** The line of a box's token. */
-function tokenY({ flat, large }) {
-  return flat ? 15 : large ? 15.5 : TOKEN_Y;
+function tokenY({ flat, large, roomier = 0 }) {
+  return flat ? 15 : large ? 15.5 + roomier / 3 : TOKEN_Y;
 }
 
 /** A token as its box has room for it: what is left out is in the node's name and tip. */
@@ -199,9 +199,9 @@ function odds(size, round, row) {
 
 /** A chance in words, and as a bar: the first or second of a box. Flat: at its end. */
 function bar(size, name, chance, place, start = size.left) {
-  const { flat, slim, large, pitch, full } = size;
+  const { flat, slim, large, pitch, full, roomier = 0 } = size;
   const x = (flat ? size.boxW - size.odds : start) + pitch * place;
-  const y = flat ? 14 : large ? 34 : slim ? 29 + 20 * place : 29;
+  const y = flat ? 14 : large ? 34 + (2 * roomier) / 3 : slim ? 29 + 20 * place : 29;
   const under = y + (flat ? 3.5 : large ? 5.5 : 4); // below the tail of a q
   const said = `${name} ${percent(chance)}`,
     words = s("text", { class: said.length > SHORT ? "odds long" : "odds", x, y }, said);
