@@ -110,7 +110,7 @@ def acceptance_by_depth(per_depth: Frame, style: Style = AUTO) -> go.Figure:
         ]
         first = "the drafter's first choice alone, and " if best else ""
         says += f" Below it {first}the share of rounds so deep."
-    about = About("Acceptance by depth", says, _depths(per_depth), Axis("share accepted", _SHARE))
+    about = About("Acceptance by depth", says, _depths(per_depth), Axis("accepted", _SHARE))
     return style.chart(about, lines)
 
 
@@ -255,7 +255,7 @@ def _reliability(curve: Frame, style: Style, *, log: bool, title: str, says: str
     highest = max([0.1, *(max(p.x, p.high or p.y) for p in every)])
     least = min([highest / 10, *(p.x for p in every)]) if log else 0.0
     x = Axis("path probability" if log else "q", (least, highest), log=log)
-    about = About(title, says, x, Axis("share accepted", (0.0, highest)), ("diagonal",))
+    about = About(title, says, x, Axis("accepted", (0.0, highest)), ("diagonal",))
     return style.chart(about, lines)
 
 

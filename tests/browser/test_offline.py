@@ -261,7 +261,7 @@ def test_every_file_of_a_studio_s_run(visit: Open, put: Put):
     assert b"<svg" in figure and b"accepted</text>" in figure
     if needs.has_librsvg():
         name, data = saved(page, "This round for a paper", "PDF")
-        assert name.endswith("round-2-figure.pdf") and data.startswith(b"%PDF-")
+        assert name.endswith("round-2.pdf") and data.startswith(b"%PDF-")
         for line in ("Whole tree", "Tree as shown"):
             assert saved(page, line, "PDF")[1].startswith(b"%PDF-")
     lines = list(csv.reader(io.StringIO(saved(page, "Table of rounds", "CSV")[1].decode())))
