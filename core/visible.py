@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 LABEL, PIECE = 48, 400  # characters a token may take in a label, in running text
 
@@ -24,9 +25,11 @@ _BETWEEN = re.compile(
 
 def visible(text: str, limit: int = LABEL) -> str:
     """One token as a label on one line; blanks at its ends show as ␣, nothing at all as ∅."""
-    if not text:
-        return "∅"
-    head = text[: limit + 1]
+    return _label(text[: limit + 1], limit) if text else "∅"
+
+
+@lru_cache(1 << 14)  # a view of many rounds shows the same tokens again and again
+def _label(head: str, limit: int) -> str:
     body = head.strip(" ")
     start = len(head) - len(head.lstrip(" "))
     shown = "␣" * start + _shown(body, _glyph) + "␣" * (len(head) - start - len(body))

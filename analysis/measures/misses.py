@@ -127,7 +127,7 @@ def _pruned(
 
     nodes = draft.nodes if proposal.factorised_lists else MOST
     while nodes < MOST:
-        nodes = min(MOST, 2 * nodes)
+        nodes = min(MOST, 8 * nodes)
         larger = best_first(FactorisedSession(proposal.lists), [int(draft.tokens[0])], nodes)
         row = _row_of(larger, wanted)
         if row is not None:  # the last of so many; a longer list may change them
@@ -149,9 +149,14 @@ def _unlisted(
 
 
 def _row_of(draft: Draft, path: Sequence[int]) -> int | None:
-    row: int | None = 0
+    """The row at the end of a path of tokens. Not by ``children``, which a large draft lists for
+    all of its rows."""
+    row = 0
     for token in path:
-        row = None if row is None else draft.child(row, token)
+        found = np.flatnonzero((draft.parents == row) & (draft.tokens == token))
+        if not len(found):
+            return None
+        row = int(found[0])
     return row
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ class Explainer:
         ends = self.ends.format_map(_Fields(self._texts)) if self.ends else ""
         return f"{told}: {ends}." if ends else f"{told}: why there are no more is not recorded."
 
-    @property
+    @cached_property
     def _texts(self) -> dict[str, str]:
         """The options as texts."""
         return {name: visible(str(value)) for name, value in self.options.items()}
