@@ -33,15 +33,13 @@ class Layout:
     ghost: float | None
 
 
-def tidy(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> Layout:
-    """Place every row. ``path`` (from the root) runs straight; ``ghost`` continues it by one."""
-    return Layout(*tidy_rows(draft.parents.tolist(), path, ghost))
-
-
 def tidy_rows(
     parents: list[int], path: Sequence[int] = (), ghost: bool = False
 ) -> tuple[Array, float | None]:
-    """(y of every row, of the ghost) for rows that come after their parents; −1: the root."""
+    """(y of every row, of the ghost) for rows that come after their parents; −1: the root.
+
+    ``path`` (from the root) runs straight; ``ghost`` continues it by one.
+    """
     count = len(parents)
     below: list[list[int]] = [[] for _ in range(count + 1)]
     for row in range(1, count):

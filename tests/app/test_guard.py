@@ -279,7 +279,8 @@ def test_a_server_as_it_is_started_lets_in_by_its_token_alone():
             assert config.json()["root"] == str(other.base_url).rstrip("/")
         finally:
             server.terminate()
-        said = server.stderr.read().splitlines()
+        *said, last = server.stderr.read().splitlines()
+    assert last == "draftscope: stopped"
     assert len(said) == 5 and all(": 403, " in line and token not in line for line in said)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.view.layout import COUSIN, SIBLING, outline_rows, tidy
+from app.view.layout import COUSIN, SIBLING, Layout, outline_rows, tidy_rows
 from core.rounds.draft import Draft
 from tests.helpers.fakes import make_round
 
@@ -26,6 +27,10 @@ def draft_of(parents: list[int]) -> Draft:
         parents=np.array(parents, np.int32),
         depths=np.array(depths, np.int32),
     )
+
+
+def tidy(draft: Draft, path: Sequence[int] = (), ghost: bool = False) -> Layout:
+    return Layout(*tidy_rows(draft.parents.tolist(), path, ghost))
 
 
 @st.composite
