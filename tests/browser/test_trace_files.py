@@ -54,6 +54,8 @@ def test_one_opens_and_two_are_compared(visit: Open, files: TraceFiles):
     names = ["broken.jsonl", "prompts.jsonl", f"traces/{HOSTILE}", "traces/dart.jsonl.gz"]
     expect(group.locator(".ds-example b")).to_have_text(names)
     expect(page.locator(".ds-shelf:visible h3").first).to_have_text(GROUP)  # above what ships
+    legend = page.locator("#ds-scope .ds-legend")
+    expect(legend).to_be_hidden()  # there is no tree, and it would lie over the list
     other, broken = group.locator(".ds-example").nth(1), group.locator(".ds-example").first
     expect(other).to_be_disabled()
     expect(other).to_contain_text("not a Draftscope trace")
@@ -65,6 +67,7 @@ def test_one_opens_and_two_are_compared(visit: Open, files: TraceFiles):
     expect(group).to_contain_text(f"DART, B = 16 · {tau}")
     group.get_by_role("button", name="onerror").click()
     expect(state(page)).to_have_text("trace")
+    expect(legend).to_be_visible()
     expect(page.locator(".ds-about:visible")).to_contain_text("plain")
     opened = next(file.name for file in files.files if HOSTILE in file.label)
     expect(page).to_have_url(f"{page.url.split('#')[0]}#trace={opened}&round=1")
@@ -106,10 +109,12 @@ def test_a_run_that_a_server_writes_is_listed_and_followed_as_it_comes(
         page.goto(address)
         group = page.get_by_role("region", name=GROUP).locator("visible=true")
         expect(group.locator(".ds-example")).to_have_count(1)
-        writer = TraceWriter(tmp_path / "now.jsonl.gz", make_header("now?", "ddtree"))
+        asked = make_header("<|im_start|>user\nnow?<|im_end|>\n", "ddtree")
+        writer = TraceWriter(tmp_path / "now.jsonl.gz", asked)
         writer.write(rounds[0])
         new = group.get_by_role("button", name="now.jsonl.gz")
         expect(new).to_contain_text("being written")
+        expect(new.locator("span").last).to_have_text("now?")
         new.click()
         expect(title(page)).to_have_text(at_round(1))
         expect(state(page)).to_have_text("being written")
