@@ -34,6 +34,17 @@ def seen(page: Page) -> set[str]:
     return {(each.get_attribute("class") or "none").split()[0] for each in found.all()}
 
 
+# Whether what is presented is drawn, and stood where it stands in twenty frames before: the window
+# has its new size.
+STILL = """() => {
+  const places = [...document.querySelectorAll(".ds-presenting :is(svg, .ds-node .box)")]
+    .map((part) => Object.values(part.getBoundingClientRect().toJSON())).join();
+  window.still = places && places === window.places ? window.still + 1 : 0;
+  window.places = places;
+  return window.still > 20;
+}"""
+
+
 def test_a_run_is_presented_and_stepped_through(visit: Open):
     page = visit(viewport=SCREEN)
     run(page, "hello")
@@ -41,7 +52,7 @@ def test_a_run_is_presented_and_stepped_through(visit: Open):
     page.keyboard.press("Home")
     page.keyboard.press("p")
     page.wait_for_function(FULL)
-    page.wait_for_timeout(400)  # the window has its new size
+    page.wait_for_function(STILL)
     sizes = page.evaluate(SIZES)
     assert len(sizes) > 3 and min(sizes) >= 19.99
     assert seen(page) == {"ds-why-line"}
@@ -61,7 +72,8 @@ def test_a_low_tree_grows_to_its_room(visit: Open, address: str):
     page = visit(f"{address}/#trace=chat-caddtree&round=3", viewport=SCREEN)
     page.locator("#ds-present").click()
     page.wait_for_function(FULL)
-    page.wait_for_timeout(400)  # the window has its new size
+    expect(page.locator(".ds-presenting .ds-node .box").first).to_be_visible()
+    page.wait_for_function(STILL)
     boxes = [box.bounding_box() for box in page.locator(".ds-presenting .ds-node .box").all()]
     places = [box for box in boxes if box]
     top, bottom = min(b["y"] for b in places), max(b["y"] + b["height"] for b in places)
@@ -143,7 +155,7 @@ def test_no_word_of_the_presented_results_is_cut(visit: Open, address: str):
     expect(page.locator(".ds-scatter")).to_be_visible()
     page.locator("#ds-present").click()
     page.wait_for_function(FULL)
-    page.wait_for_timeout(400)  # the window has its new size
+    page.wait_for_function(STILL)
     assert page.evaluate(CUT) == []
     picture = page.locator(".ds-scatter")
     expect(picture).to_be_in_viewport(ratio=1)
@@ -158,7 +170,7 @@ def test_curves_and_the_simulated_round_are_presented_on_one_screen(visit: Open,
     expect(page.locator(".ds-whatif-tree .ds-node").first).to_be_visible()
     page.locator("#ds-present").click()
     page.wait_for_function(FULL)
-    page.wait_for_timeout(400)  # the window has its new size
+    page.wait_for_function(STILL)
     plots = page.locator(".ds-presenting .ds-plot:visible").all()
     assert len(plots) == 3
     strip = page.locator(".ds-presenting .ds-strip:visible")
@@ -177,7 +189,7 @@ def test_the_graph_of_a_denoising_step_is_presented_beside_the_grids(
     expect(page.locator(".dn-graph .ds-tree")).to_be_visible()
     page.locator("#ds-present").click()
     page.wait_for_function(FULL)
-    page.wait_for_timeout(400)  # the window has its new size
+    page.wait_for_function(STILL)
     parts = [page.locator(".dn-graph .ds-picture"), *page.locator(".dn-grid:visible").all()]
     assert len(parts) == 2 + runs.count(",")
     for part in parts:
@@ -202,7 +214,7 @@ def test_the_whole_draft_graph_is_presented_on_a_small_screen(visit: Open, addre
     expect(page.locator(".dn-graph .ds-tree")).to_be_visible()
     page.locator("#ds-present").click()
     page.wait_for_function(FULL)
-    page.wait_for_timeout(400)  # the window has its new size
+    page.wait_for_function(STILL)
     around = page.locator(".dn-graph .ds-tree").bounding_box()
     boxes = [each.bounding_box() for each in page.locator(".dn-graph .ds-node .box").all()]
     assert around and len(boxes) > 8
@@ -220,7 +232,7 @@ def test_names_of_curves_do_not_touch_on_a_small_screen(visit: Open, address: st
     expect(page.locator(".ds-whatif-tree .ds-node").first).to_be_visible()
     page.locator("#ds-present").click()
     page.wait_for_function(FULL)
-    page.wait_for_timeout(400)  # the window has its new size
+    page.wait_for_function(STILL)
     names = page.locator(".ds-presenting .annotation-text:visible")
     expect(names).not_to_have_count(0)
     boxes = [box for name in names.all() if (box := name.bounding_box())]
@@ -295,7 +307,7 @@ def test_keys_stay_in_what_is_presented(visit: Open, address: str):
     page.wait_for_function(FULL)
     shown = page.locator(".ds-presenting")
     expect(shown).to_be_focused()
-    page.wait_for_timeout(400)  # the window has its new size
+    page.wait_for_function(STILL)
     page.keyboard.press("PageDown")  # it is what the keys scroll
     page.wait_for_function("() => document.querySelector('.ds-presenting').scrollTop > 50")
     for _ in range(6):
