@@ -34,13 +34,8 @@ SLIGHT = 0.01  # tokens a round by which path probabilities are off, below which
 SURE = 1e-6  # nats of q's entropy, below which all of q is on one token
 FLAT = 0.02  # coverage that all further candidates add, below which the curve counts as flat
 
-OUTSTANDING = (
-    "rule",
-    "text",
-    "cliff",
-    "slope",
-    *KINDS,
-)  # what findings are about that not every run has
+# What findings are about that not every run has.
+OUTSTANDING = ("rule", "text", "cliff", "slope", *KINDS)
 SIMULATED, FLY, STANDARD = "synthetic", "fly", "standard"  # vLLM's ``rejection_sample_method``
 LOSSY = {
     SIMULATED: (

@@ -74,10 +74,10 @@ class Judge:
         told = np.isfinite(probs.top_log_p[path, 0])
         tokens = np.array([*record.draft.tokens[path[1:]], record.verdict.bonus])[told]
         ids, log_p = probs.top_ids[path][told], probs.top_log_p[path][told].astype(float)
-        best = ids[:, 0] == tokens
         if self.temperature == 0:
             return self._greedy(tokens, ids, log_p)
-        return Strays(len(tokens), int((~best).sum()), float((1 - self._share(log_p)).sum()))
+        others = int((ids[:, 0] != tokens).sum())
+        return Strays(len(tokens), others, float((1 - self._share(log_p)).sum()))
 
     def _greedy(self, tokens: Array, ids: Array, log_p: Array) -> Strays:
         listed = ids == tokens[:, None]
