@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-VERSION = "0.9.5"
+VERSION = "0.9.6"
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
 # How often OpenMP's workers spin before they sleep; read when torch is loaded, which every program
