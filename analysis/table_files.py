@@ -6,13 +6,14 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from analysis.parquet_sizes import column_parts
 from core.errors import UserError, WrongKind, reading
 from core.lines import check_regular, open_regular
 from core.visible import flowing
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 CSV, PARQUET = "csv", "parquet"
 TYPES = {CSV: "text/csv", PARQUET: "application/vnd.apache.parquet"}
+MAX_ROWS = 1 << 16  # of a table whose rows are read
+MAX_UNPACKED = 512 << 20  # bytes of a Parquet file's columns
+MAX_VALUES = 1 << 24  # in them, those of lists one by one
+BATCH, BATCH_BYTES = 256, 64 << 20  # rows that are read at once, and what they may unpack to
 _FORMULA = re.compile(r"^[=+\-@\t\r]")  # what a spreadsheet would evaluate
 
 
@@ -81,6 +86,30 @@ def open_parquet(path: Path) -> Iterator[ParquetFile]:
 
     with open_regular(path) as file, ParquetFile(file) as found:
         yield found
+
+
+def parquet_rows(path: Path, wanted: Set[str], what: str) -> Iterator[dict[str, Any]]:
+    """The rows' ``wanted`` columns, few at a time; ``what`` it is for.
+
+    Sizes are looked at before any value is read: a small file may unpack to any number. A value may
+    stand there once for all rows, so that the bytes of a column bound one row, and not all of them.
+
+    Raises UserError for a file that is too large.
+    """
+    with open_parquet(path) as found:
+        parts = [each for each in column_parts(path) if each.column in wanted]
+        size = sum(each.size for each in parts)
+        values = sum(each.values for each in parts)
+        large = UserError(f"{path} is too large for {what}")
+        if found.metadata.num_rows > MAX_ROWS or size > MAX_UNPACKED or values > MAX_VALUES:
+            raise large
+        names, unpacked = [name for name in found.schema_arrow.names if name in wanted], 0
+        rows = min(max(BATCH_BYTES // max(size, 1), 1), BATCH)
+        for batch in found.iter_batches(rows, columns=names):
+            unpacked += batch.nbytes
+            if unpacked > MAX_UNPACKED:
+                raise large
+            yield from batch.to_pylist()
 
 
 def check_columns(path: Path, found: Iterable[object], needed: Iterable[str], what: str) -> None:

@@ -2,136 +2,126 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import math
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from core.errors import UserError, WrongKind, reading
-from core.json_input import MAX_BYTES, parse_json, read_json
-from core.lines import open_regular
+from core.chat import ASSISTANT, is_chat, read_chat
+from core.errors import UserError
+from core.json_input import parse_json, read_json
+from core.progress import silent
+from core.readers import Say, csv_rows, read_lines
 
-QUESTION_FIELDS = ("prompt", "question", "instruction", "user")
-ANSWER_FIELDS = ("assistant", "answer", "response", "output")
-Cut = Callable[[str], object]  # hears a sentence on a last line that was cut off
+QUESTION_FIELDS = (
+    "prompt", "question", "instruction", "user", "problem", "question_content", "query", "text"
+)  # fmt: skip
+MORE_FIELDS = ("input", "context")  # what a question or an instruction is about
+CHAT_FIELDS = ("messages", "conversations", "conversation", "prompt")
+TURNS = "turns"  # of MT-Bench and Spec-Bench
+ANSWER_FIELDS = ("assistant", "solution", "answer", "response", "completion", "output")
+SOURCE_FIELDS = ("source", "category")
+FIELDS = (*QUESTION_FIELDS, *MORE_FIELDS, *CHAT_FIELDS, TURNS, *ANSWER_FIELDS, *SOURCE_FIELDS)
+PARQUET = ".parquet"
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+NO_PROMPT = 'holds no prompt: it needs a field "prompt", "question", "messages" or "turns"'
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A user turn, its answer if the file has one, and the source that the file names."""
+    """A prompt, its answer if the file has one, and the source that the file names."""
 
     user: str
     answer: str | None = None
     source: str = ""
 
 
-def read_lines(path: Path, most: float = math.inf) -> list[tuple[int, str]]:
-    """The lines of a text file that are not blank, each with its number, from 1.
+def read_samples(path: Path, most: float = math.inf, hear: Say = silent) -> list[Sample]:
+    """The samples of a file: of .txt a prompt a line, of .jsonl an object a line, of .json an
+    object or a list of them, of .csv and .tsv a row each. Blank lines are left out.
 
-    Only a newline ends a line, since a prompt may hold U+2028. A byte-order mark is dropped.
-    Raises UserError for a file that is missing, not readable, not UTF-8 or of more than ``most``
-    bytes.
+    Raises UserError as ``samples_of``, and for a file that cannot be read.
     """
-    try:
-        text = io.TextIOWrapper(io.BytesIO(_data(path, most)), "utf-8-sig").read()
-    except UnicodeDecodeError:
-        raise WrongKind(f"{path} is not UTF-8 text", path) from None
-    lines = ((number, line.strip()) for number, line in enumerate(text.split("\n"), 1))
-    return [(number, line) for number, line in lines if line]
+    return samples_of(_rows(path, most), path, hear)
 
 
-def _data(path: Path, most: float) -> bytes:
-    with reading(path), open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size > most:
-            raise UserError(f"{path} is larger than {most / 2**20:.0f} MiB")
-        return file.read()
+def samples_of(rows: Iterable[tuple[Any, str]], path: Path, hear: Say = silent) -> list[Sample]:
+    """The samples of rows, each with what to call it.
 
+    A row holds a prompt (``QUESTION_FIELDS``, with ``MORE_FIELDS`` below it), a chat
+    (``CHAT_FIELDS``) or turns, of which the first is asked; and perhaps an answer and its source.
+    A chat's last message is its answer where it is the assistant's.
 
-def csv_rows(path: Path, most: float) -> list[dict[str, Any]]:
-    """The rows of a CSV table with a header. A cell that is left empty is not told; those beyond
-    the header's are a list under "more".
+    hear  hears how many samples have further turns
 
-    Raises UserError as ``read_lines`` does, and for anything but a table.
+    Raises UserError where there are none, and for one without a prompt, which it names.
     """
-    text = "\n".join(line for _, line in read_lines(path, most))
-    try:
-        rows = list(csv.DictReader(io.StringIO(text), strict=True, restkey="more"))
-    except csv.Error as error:
-        raise UserError(f"{path} is not a CSV table: {error}") from None
-    return [{k.strip(): v.strip() for k, v in row.items() if v and v.strip()} if "more" not in row
-            else row for row in rows]  # fmt: skip
+    told = list(rows)
+    if not told:
+        raise UserError(f"{path} holds no prompt")
+    if several := sum(len(_turns(row)) > 1 for row, _ in told):
+        hear(f"{several} of {len(told)} prompts have further turns, which follow an answer: only "
+             "the first is asked")  # fmt: skip
+    return [_sample(row, where) for row, where in told]
 
 
-def json_values(path: Path, cut: Cut | None = None) -> Iterator[tuple[Any, str]]:
-    """Every value in a JSON file or its list, or one a line, and what to call it.
-
-    cut  hears of a last line that was cut off, as of a program that was killed, and is left out;
-         None: it is refused
-
-    Raises UserError, one sentence, for what is not JSON.
-    """
-    if path.suffix != ".jsonl":
-        try:
-            value = read_json(path)
-        except WrongKind:
-            if path.suffix == ".json":
-                raise
-        else:
-            for n, each in enumerate(value if isinstance(value, list) else [value], 1):
-                yield each, f"{path}, response {n}" if isinstance(value, list) else str(path)
-            return
-    data = _data(path, MAX_BYTES)
-    lines = [(n, line) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
-    for n, line in lines:
-        place = f"{path}, line {n}"
-        try:
-            value = parse_json(line, place)
-        except WrongKind:
-            if cut is None or n == lines[0][0] or data.endswith(b"\n") or n < lines[-1][0]:
-                raise
-            cut(f"Line {n}, the last, is cut off: it is left out.")
-            return
-        yield value, place
-
-
-def read_samples(path: Path, most: float = math.inf) -> list[Sample]:
-    """Samples of a .jsonl file, an object a line with a prompt (``QUESTION_FIELDS``) and perhaps an
-    answer and its source, of a .json file with such an object or a list of them, or of a text file,
-    a prompt a line; blank lines are left out.
-
-    Raises UserError for a file that is empty or that ``read_lines`` refuses, for a table, and for a
-    line without a prompt, which it names.
-    """
-    if path.suffix in (".csv", ".tsv"):  # else its header would be a prompt
-        raise UserError(f'{path} is a table: prompts are .jsonl with a field "prompt", or .txt')
+def _rows(path: Path, most: float) -> Iterator[tuple[Any, str]]:
+    """What a file holds of each sample, and what to call it."""
     if path.suffix == ".json":
         value = read_json(path)
-        rows = value if isinstance(value, list) else [value]
-        found = [_sample(row, f"{path}, item {n}") for n, row in enumerate(rows, 1)]
+        found = value if isinstance(value, list) and not is_chat(value) else [value]
+        yield from ((row, f"{path}, item {n}") for n, row in enumerate(found, 1))
+    elif path.suffix in SEPARATORS:
+        found = csv_rows(path, most, SEPARATORS[path.suffix])
+        yield from ((row, f"{path}, row {n}") for n, row in enumerate(found, 1))
+    elif path.suffix == PARQUET:
+        raise UserError(f"{path} is a Parquet table: here prompts are .jsonl, .json, .csv or .txt")
     else:
-        told = [(line, f"{path}, line {n}") for n, line in read_lines(path, most)]
-        if path.suffix == ".jsonl":
-            found = [_sample(parse_json(line, where), where) for line, where in told]
-        else:
-            found = [Sample(checked(line, where)) for line, where in told]
-    if not found:
-        raise UserError(f"{path} holds no prompt")
-    return found
+        for n, line in read_lines(path, most):
+            where = f"{path}, line {n}"
+            yield parse_json(line, where) if path.suffix == ".jsonl" else line, where
 
 
 def _sample(row: Any, where: str) -> Sample:
-    if not isinstance(row, dict) or (prompt := _first(row, QUESTION_FIELDS)) is None:
-        raise UserError(f'{where} has no text in a field "prompt"')
-    answer, source = _first(row, ANSWER_FIELDS), row.get("source")
-    source = source.encode("utf-8", "replace").decode() if isinstance(source, str) else ""
+    if isinstance(row, str):
+        return Sample(checked(row, where))
+    row = {"messages": row} if is_chat(row) else row
+    if isinstance(row, dict) and isinstance(row.get("body"), dict):  # of a batch of requests
+        row = row["body"]
+    if not isinstance(row, dict):
+        raise UserError(f"{where} {NO_PROMPT}")
+    prompt, answer = _asked(row, where)
+    source = (_first(row, SOURCE_FIELDS) or "").encode("utf-8", "replace").decode()
     return Sample(checked(prompt, where), answer and without_marks(answer), source)
+
+
+def _asked(row: dict[str, Any], where: str) -> tuple[str, str | None]:
+    """The prompt of a row, and its answer."""
+    if (prompt := _first(row, QUESTION_FIELDS)) is not None:
+        more = [] if prompt == row.get("prompt") else [_first(row, [name]) for name in MORE_FIELDS]
+        return "\n\n".join([prompt, *filter(None, more)]), _first(row, ANSWER_FIELDS)
+    if turns := _turns(row):
+        return turns[0], None
+    name = next((name for name in CHAT_FIELDS if is_chat(row.get(name))), None)
+    if name is None:
+        raise UserError(f"{where} {NO_PROMPT}")
+    chat = read_chat({**row, "messages": row[name]}, where)
+    *before, last = chat.messages
+    if before and last["role"] == ASSISTANT:
+        return replace(chat, messages=before).prompt, last["content"] or None
+    return chat.prompt, _first(row, ANSWER_FIELDS)
+
+
+def _turns(row: Any) -> list[str]:
+    """The user's turns, where a row has no more of a conversation."""
+    turns = row.get(TURNS) if isinstance(row, dict) else None
+    if isinstance(turns, list) and all(isinstance(turn, str) for turn in turns):
+        return turns
+    return []
 
 
 def _first(row: dict[str, Any], names: Iterable[str]) -> str | None:

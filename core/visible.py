@@ -6,9 +6,8 @@ break, no terminal escape, no bidirectional override and no invisible character.
 
 from __future__ import annotations
 
-import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 
 LABEL, PIECE = 48, 400  # characters a token may take in a label, in running text
@@ -16,11 +15,6 @@ LABEL, PIECE = 48, 400  # characters a token may take in a label, in running tex
 _NAMED = {"\n": "⏎", "\t": "⇥", "\x7f": "␡"}
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}  # no glyph of their own, or a blank one
 JOINERS = "\u200c\u200d"  # parts of emoji and of several scripts' words
-# Tokens between the messages of chat templates: ChatML, Llama, Gemma, DeepSeek, GLM, Mistral …
-_BETWEEN = re.compile(
-    r"(<[|｜][^<>|｜\n]{1,40}[|｜]?>|<[a-z]{1,20}\|>|<(?:start|end)_of_turn>|</?s>|<bos>|<sop>"
-    r"|\[gMASK\]|\[/?INST\])"
-)
 
 
 def visible(text: str, limit: int = LABEL) -> str:
@@ -40,27 +34,6 @@ def flowing(text: str, limit: int | None = None) -> str:
     """Running text: blanks, line breaks and tabs stay what they are."""
     shown = _shown(text if limit is None else text[: limit + 1], _in_text)
     return shown if limit is None else _cut(shown, limit)
-
-
-def last_message(prompt: str) -> str:
-    """The user's last message in a prompt that is a rendered chat, as servers get it; any other
-    prompt as it is."""
-    if not _BETWEEN.match(prompt):
-        return prompt
-    *_, last = "", *filter(None, _messages(_BETWEEN.split(prompt)))
-    return last or prompt
-
-
-def _messages(parts: list[str]) -> Iterator[str]:
-    """The user's messages; ``parts``: text and tokens between messages in turn."""
-    for at in range(1, len(parts) - 1, 2):
-        mark, text = parts[at].lower(), parts[at + 1]
-        if text.strip() == "user":  # the name stands between two tokens
-            yield parts[at + 3].strip() if at + 3 < len(parts) else ""
-        elif "user" in mark or mark == "[inst]":
-            yield text.strip()
-        elif text.startswith("user\n"):
-            yield text.removeprefix("user\n").strip()
 
 
 def cells(label: str) -> int:

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from analysis.drafters.trials import Part, Patch, Subject, through
+from core.chat import last_message
 from core.decoding.along import Reading
 from core.drafting.session import Covered
-from core.models.language import encode_between, encode_chat, final_norm
+from core.models.language import MARKER, encode_chat, encode_marked, final_norm
 
 # Other chat templates: what stands before and after the user's words.
 TEMPLATES = {
@@ -127,9 +128,11 @@ def bare(subject: Subject) -> Iterator[Patch]:
     """The prompt alone."""
     if subject.template:
         tokenizer = subject.language.tokenizer
-        yield Patch(
-            frame=lambda prompt: list(tokenizer(prompt, split_special_tokens=True).input_ids)
-        )
+
+        def frame(prompt: str) -> list[int]:
+            return tokenizer(last_message(prompt), split_special_tokens=True).input_ids
+
+        yield Patch(frame=frame)
 
 
 def other_templates(subject: Subject) -> Iterator[Patch]:
@@ -141,7 +144,8 @@ def other_templates(subject: Subject) -> Iterator[Patch]:
             continue
 
         def frame(prompt: str, ends: tuple[str, str] = ends) -> list[int]:
-            return encode_between(tokenizer, ends[0], prompt, ends[1])
+            words = {MARKER: last_message(prompt)}
+            return encode_marked(tokenizer, MARKER.join(ends), words)
 
         if frame("a") != subject.language.encode_chat("a"):
             yield Patch(words=(name,), frame=frame)

@@ -30,7 +30,7 @@ from analysis.numbers import interval, number
 from core.declared import BadField, Count, Share, convert, read
 from core.errors import UserError
 from core.json_input import MAX_BYTES
-from core.samples import Cut, csv_rows, json_values
+from core.readers import Say, csv_rows, json_values
 from core.stats import FEW_COMPARED, wilson, z_of_several
 
 FORMAT = "draftscope-accuracy"
@@ -62,7 +62,7 @@ class Curve:
     seen: tuple[int, ...] | None = None
 
 
-def read_accuracy(path: Path, cut: Cut | None = None) -> list[Curve]:
+def read_accuracy(path: Path, cut: Say | None = None) -> list[Curve]:
     """The curves of a file. ``cut`` hears of a last line that was cut off, as of a training that
     goes on. Raises UserError, one sentence, for a file that holds none."""
     try:
@@ -77,7 +77,7 @@ def read_accuracy(path: Path, cut: Cut | None = None) -> list[Curve]:
     return found
 
 
-def _curves(path: Path, cut: Cut | None) -> list[Curve]:
+def _curves(path: Path, cut: Say | None) -> list[Curve]:
     if path.suffix == ".csv":
         return _logged(path, csv_rows(path, MAX_BYTES))
     values = [value for value, _ in json_values(path, cut)]

@@ -20,8 +20,8 @@ from analysis.engines.texts import Difference, Side, Written, first_difference, 
 from analysis.numbers import interval, plural, share
 from core.errors import UserError
 from core.progress import Steps, silent
+from core.readers import Say
 from core.rounds.draft import Array
-from core.samples import Cut
 from core.stats import wilson
 from core.traces.reader import traces_in
 
@@ -66,7 +66,7 @@ class TextPair:
 
 
 def texts_at(
-    path: Path, response: int | None, report: Steps = silent, cut: Cut | None = None
+    path: Path, response: int | None, report: Steps = silent, cut: Say | None = None
 ) -> list[Written]:
     """The texts of a file, or of all traces in a folder, by name. Raises UserError."""
     if not path.is_dir():

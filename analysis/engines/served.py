@@ -24,7 +24,7 @@ from analysis.numbers import plural
 from core.declared import BadField, Count, Share, read
 from core.errors import UserError, WrongKind, reading
 from core.lines import open_regular
-from core.samples import json_values
+from core.readers import json_values
 
 MAX_DEPTH = 1 << 10
 Json = dict[str, Any]

@@ -22,8 +22,8 @@ from core.declared import Count, convert
 from core.errors import UserError
 from core.json_input import MAX_BYTES
 from core.progress import At, silent
+from core.readers import Say, json_values, read_lines
 from core.rounds.round import Round
-from core.samples import Cut, json_values, read_lines
 from core.traces.reader import is_trace, new_text, read_trace
 from core.traces.schema import Trace
 
@@ -196,7 +196,7 @@ class Difference:
 
 
 def read_texts(
-    path: Path, response: int | None = None, at: At = silent, cut: Cut | None = None
+    path: Path, response: int | None = None, at: At = silent, cut: Say | None = None
 ) -> list[Written]:
     """The texts in a file: of a trace, of a .txt file, or of its responses: the n-th, or all.
     ``at`` hears how far a trace is read, and ``cut`` of a last line that was cut off.

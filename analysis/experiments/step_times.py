@@ -23,7 +23,7 @@ from core.declared import Count, Size, convert
 from core.errors import UserError, WrongKind
 from core.json_input import MAX_BYTES, parse_json, read_json
 from core.methods.registry import find_method
-from core.samples import csv_rows, read_lines
+from core.readers import csv_rows, read_lines
 
 MOST = 100_000  # lines of a table
 PLAIN = 1  # verified tokens of a step of plain decoding

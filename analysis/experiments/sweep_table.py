@@ -10,18 +10,20 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, structs
 
 from analysis.experiments.sweep import VariantScore, variant_score
-from analysis.parquet_sizes import column_parts
-from analysis.table_files import check_columns, open_parquet, reading_table
+from analysis.table_files import (
+    MAX_ROWS,
+    check_columns,
+    open_parquet,
+    parquet_rows,
+    reading_table,
+)
 from core.declared import Count, Seconds, convert
 from core.errors import UserError
 from core.methods.registry import deciding_budget
 from core.visible import visible
 
-MAX_ROWS = 1 << 16  # runs of a grid
+KIND = "a grid's table"
 MAX_CSV = 64 << 20  # bytes
-MAX_UNPACKED = 512 << 20  # bytes of a Parquet file's columns
-MAX_VALUES = 1 << 24  # in them, those of lists one by one
-BATCH, BATCH_BYTES = 256, 64 << 20  # rows that are read at once, and what they may unpack to
 MAX_NAME, LINE = 80, 60  # characters; of a name in a line of a table
 
 Temperature = Annotated[float, Meta(ge=0, le=1000)]
@@ -146,25 +148,9 @@ def _places(runs: list[_GridRun]) -> list[str]:
 
 
 def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows, few at a time. Sizes are looked at before any value is read: a small file may
-    unpack to any number. A value may stand there once for all rows, so that the bytes of a column
-    bound one row, and not all of them."""
     with open_parquet(path) as found:
-        about, names = found.metadata, found.schema_arrow.names
-        check_columns(path, names, NEEDED, "a grid's table")
-        parts = [each for each in column_parts(path) if each.column in READ]
-        size = sum(each.size for each in parts)
-        values = sum(each.values for each in parts)
-        large = UserError(f"{path} is too large for a grid's table")
-        if about.num_rows > MAX_ROWS or size > MAX_UNPACKED or values > MAX_VALUES:
-            raise large
-        wanted, unpacked = [name for name in names if name in READ], 0
-        rows = min(max(BATCH_BYTES // max(size, 1), 1), BATCH)
-        for batch in found.iter_batches(rows, columns=wanted):
-            unpacked += batch.nbytes
-            if unpacked > MAX_UNPACKED:
-                raise large
-            yield from batch.to_pylist()
+        check_columns(path, found.schema_arrow.names, NEEDED, KIND)
+    return parquet_rows(path, READ, KIND)
 
 
 def _csv_rows(path: Path) -> list[dict[str, Any]]:
@@ -172,11 +158,11 @@ def _csv_rows(path: Path) -> list[dict[str, Any]]:
 
     if path.stat().st_size > MAX_CSV:
         raise UserError(f"{path} is larger than {MAX_CSV >> 20} MB")
-    check_columns(path, pd.read_csv(path, nrows=0).columns, NEEDED, "a grid's table")
+    check_columns(path, pd.read_csv(path, nrows=0).columns, NEEDED, KIND)
     kept: Any = {"usecols": lambda name: name in READ, "dtype": str, "keep_default_na": False}
     table = pd.read_csv(path, nrows=MAX_ROWS + 1, **kept)
     if len(table) > MAX_ROWS:
-        raise UserError(f"{path} is too large for a grid's table")
+        raise UserError(f"{path} is too large for {KIND}")
     rows = [{k: v for k, v in row.items() if v != ""} for row in table.to_dict("records")]
     return [row | _lengths(row) for row in rows]
 

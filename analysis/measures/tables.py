@@ -26,9 +26,9 @@ import pandas as pd
 from analysis import labels
 from analysis.frames import Frame, declared, declared_columns
 from analysis.measures.parts import Name, RecordedPart, RoundsPart, RunFacts
+from core.chat import last_message
 from core.rounds.draft import Array
 from core.traces.schema import STAGES, Trace
-from core.visible import last_message
 
 STOPPED, LIMITED, INTERRUPTED = "stop token", "token limit", "interrupted"
 NOT_TOLD = "not told"  # of a text that ended, and whose trace names no limit

@@ -13,6 +13,7 @@ from app.commands import common
 from app.commands.options import BUDGETS, POSITIVE, MethodOptions, RequestOptions
 from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, one_line
+from core.chat import last_message
 from core.methods.method import file_name
 from core.methods.registry import deciding_budget
 from core.ranges import Range
@@ -96,7 +97,7 @@ def _name(request: RunRequest) -> str:
 def _line(finding: Comparison, width: int) -> str:
     request = finding.request
     sampling = f"T={request.temperature:g} seed {request.seed}" if request.temperature else "greedy"
-    tokens, prompt = f"{finding.tokens} tokens", one_line(request.prompt, 30)
+    tokens, prompt = f"{finding.tokens} tokens", one_line(last_message(request.prompt), 30)
     row = f"{_name(request):<{width}}  {sampling:<12}  {tokens:<10}  {prompt:<30}"
     return f"{row}  {_verdict(finding)}"
 

@@ -171,10 +171,13 @@ class Prompts(CommandOptions):
     """One prompt, or a file of them."""
 
     title: ClassVar[str] = "prompts"
-    prompt: str | None = option(None, "one prompt; - reads it from stdin")
+    prompt: str | None = option(
+        None, "one prompt, or a chat as a JSON list of messages; - reads it from stdin"
+    )
     prompts: Path | None = option(
         None,
-        'many: .jsonl with a "prompt" field, .json with a list of such, or .txt with one a line',
+        "many: .txt with one a line, or .jsonl, .json, .csv or .parquet with prompts, messages or "
+        "turns (docs/commands.md has the fields)",
         metavar="FILE",
     )
 

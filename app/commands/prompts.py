@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from analysis.experiments.prompts import Prompt
 from app.commands.options import Prompts
+from app.terminal import say
 from core.errors import UserError
-from core.samples import checked, read_samples
+from core.samples import FIELDS, PARQUET, checked, read_samples, samples_of
 
 MAX_FILE = 64 << 20  # bytes
 
@@ -43,4 +45,16 @@ def read_prompts(path: Path) -> list[str]:
 
 def read_prompt_file(path: Path) -> list[Prompt]:
     """The prompts of a file, with their sources. Raises UserError as ``read_samples`` does."""
-    return [Prompt(sample.user, sample.source) for sample in read_samples(path, MAX_FILE)]
+    if path.suffix == PARQUET:
+        samples = samples_of(_parquet_rows(path), path, say)
+    else:
+        samples = read_samples(path, MAX_FILE, say)
+    return [Prompt(sample.user, sample.source) for sample in samples]
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    from analysis.table_files import parquet_rows, reading_table
+
+    with reading_table(path):
+        rows = list(parquet_rows(path, set(FIELDS), "a file of prompts"))
+    yield from ((row, f"{path}, row {n}") for n, row in enumerate(rows, 1))

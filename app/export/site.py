@@ -23,6 +23,7 @@ from app.export.packs import DETAILED, inert, packed_run, weight
 from app.page_files import LEARN, css, enclosed
 from app.trace_files import TraceFile
 from app.view.comparison import CAUTIONS
+from core.chat import last_message
 from core.errors import UserError, reading, writing
 from core.files import LOCK, remove, sha256
 from core.journal import alone
@@ -31,7 +32,7 @@ from core.methods.method import shown_name
 from core.progress import Steps, silent
 from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace, summary
-from core.visible import flowing, last_message, visible
+from core.visible import flowing, visible
 
 INDEX, RUNS, COURSE, ELEMENT = "index.html", "runs", "learn.js", "draftscope-run.js"
 UNFINISHED = "unfinished"  # below the site: what is being written

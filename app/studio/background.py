@@ -25,13 +25,14 @@ from app.studio.questions import OfRun, Question, Route
 from app.studio.routes import GONE
 from app.studio.run import DONE
 from app.studio.runs import Runs
+from core.chat import last_message
 from core.errors import UserError
 from core.files import remove
 from core.json_input import read_json
 from core.methods.registry import find_method
 from core.rounds.round import new_tokens
 from core.traces.schema import Header
-from core.visible import flowing, last_message
+from core.visible import flowing
 
 MOST_TOKENS = 64  # of the collected text: a minute on two cores
 MAX_TITLE = 40  # characters
@@ -133,7 +134,7 @@ class Collecting:
         request = self._work.finished(question, CollectRequest, otherwise)
         name = request.path.stem
         self._add(request.path, name)
-        title = flowing(request.prompt, MAX_TITLE) or "the run's text"
+        title = flowing(last_message(request.prompt), MAX_TITLE) or "the run's text"
         return {"file": name, "title": title, "apart": _apart(request)}
 
 

@@ -23,6 +23,7 @@ from app.studio import shipped
 from app.trace_files import TraceFile, TraceFiles
 from app.view.denoise import is_denoising, run_title
 from core import ASSETS
+from core.chat import last_message
 from core.errors import UserError, reading
 from core.lines import open_regular
 from core.methods.method import shown_name
@@ -31,7 +32,7 @@ from core.methods.registry import built_in
 from core.rounds.round import Round
 from core.traces.reader import TraceReader, read_ends
 from core.traces.schema import Header, Trace
-from core.visible import flowing, last_message, visible
+from core.visible import flowing, visible
 
 TRACES = ASSETS / "traces"
 HEADING = "From the command line"

@@ -47,11 +47,12 @@ from app.view.comparison import apart, comparison_view
 from app.view.rounds import fold_view, node_view, why_view
 from app.view.shapes import INCH, Paper
 from app.view.statistics import depth_records
+from core.chat import last_message
 from core.errors import UserError
 from core.methods.method import shown_name
 from core.rounds.round import Round
 from core.traces.schema import Trace
-from core.visible import flowing, last_message, visible
+from core.visible import flowing, visible
 
 GONE = {"error": "this run is no longer on the server"}
 MAX_LISTED = 24  # runs a page may ask about at once

@@ -23,6 +23,7 @@ from app.view.denoise import call_view, is_denoising, run_facts
 from app.view.explanation import Explainer
 from app.view.fold import Fold, fold, whole
 from app.view.values import LETTERS, finite, finites, probabilities, probability
+from core.chat import last_message
 from core.methods.method import shown_name
 from core.rounds.blocks import BlockDraft
 from core.rounds.causes import ENDS, Cause
@@ -31,7 +32,7 @@ from core.rounds.node import Node
 from core.rounds.round import REJECTED, Probe, Round
 from core.traces.possible import NEAR
 from core.traces.schema import Header
-from core.visible import PIECE, fitting, flowing, last_message, visible
+from core.visible import PIECE, fitting, flowing, visible
 
 GHOST = -1  # in place of a row: the target's token where the walk stopped
 DRAWN = 4096  # nodes a view draws; real rounds have at most 1,025

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from core.chat import Chat
 from core.errors import UserError
 
 SECONDS = 5.0  # for one text; a usual one takes a millisecond
@@ -90,9 +91,9 @@ def _renderer() -> Renderer:
     return Renderer()
 
 
-def render_turn(tokenizer: Any, words: str, answer: bool = True, **options: Any) -> str:
-    """The text of one user turn in a tokenizer's chat template; with ``answer`` it goes on to where
-    the answer begins. ``options`` are the template's own variables.
+def render_chat(tokenizer: Any, chat: Chat, answer: bool = True, **options: Any) -> str:
+    """The text of a chat in a tokenizer's chat template; with ``answer`` it goes on to where the
+    answer begins. ``options`` are the template's own variables; those of the chat come first.
 
     Raises UserError as ``Renderer.render`` does.
     """
@@ -103,10 +104,11 @@ def render_turn(tokenizer: Any, words: str, answer: bool = True, **options: Any)
         template = template["default"]
     variables = {
         **tokenizer.special_tokens_map,
-        "messages": [{"role": "user", "content": words}],
+        "messages": list(map(dict, chat.messages)),
         "tools": None,
         "documents": None,
         "add_generation_prompt": answer,
         **options,
+        **chat.variables,
     }
     return _renderer().render(template, variables)

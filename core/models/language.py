@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
+from core.chat import chat_of
 from core.errors import UserError, first_line
 from core.memory import release
 from core.models import embedded, llama, presets
-from core.models.chat_template import render_turn
+from core.models.chat_template import render_chat
 from core.models.fast_layers import can_pack, use_fast_layers
 from core.models.gguf import read_config
 from core.models.hub import Source, loading_model
@@ -133,7 +134,7 @@ class Language:
         return stop_ids(self.model)
 
     def encode_chat(self, prompt: str) -> list[int]:
-        """Ids of one user turn in the model's chat template, or of the bare text without one."""
+        """Ids of a prompt in the model's chat template, as the function of this name."""
         return encode_chat(self.tokenizer, prompt, **self.template)
 
     def encode(self, text: str) -> list[int]:
@@ -186,23 +187,29 @@ class ReturnToInputDevice(nn.Module):
 
 
 def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str, **options: Any) -> list[int]:
-    """Ids of one user turn in the chat template, or of the bare text without a template.
+    """Ids of a prompt in the chat template: of the chat that it is, or of one turn of the user.
+    Without a template they are of the bare words.
 
-    ``options`` are the template's own variables (``enable_thinking=False``). Special tokens typed
-    by a user stay text: such a turn is encoded apart from what the template puts around it.
+    ``options`` are the template's own variables (``enable_thinking=False``). Special tokens in a
+    message stay text: such messages are encoded apart from what the template puts around them.
 
-    Raises UserError for half a surrogate pair, and for a template that cannot be used.
+    Raises UserError for half a surrogate pair, for a template that cannot be used, and for a chat
+    without a template.
     """
     check_text(prompt)
+    chat = chat_of(prompt)
     with _panics_told():
         if not tokenizer.chat_template:
+            if chat.contents != [prompt]:
+                raise UserError("this target has no chat template, so it takes no chat")
             return tokenizer(prompt, split_special_tokens=True).input_ids
         special = [str(t) for t in tokenizer.added_tokens_decoder.values() if t.special]
-        if any(token in prompt for token in special):
-            before, _, after = render_turn(tokenizer, MARKER, **options).partition(MARKER)
-            return encode_between(tokenizer, before, prompt, after)
-        turn = render_turn(tokenizer, prompt, **options)
-        return tokenizer(turn, add_special_tokens=False).input_ids
+        if not any(token in words for words in chat.contents for token in special):
+            text = render_chat(tokenizer, chat, **options)
+            return tokenizer(text, add_special_tokens=False).input_ids
+        marks = [chr(ord(MARKER) + at) if words else "" for at, words in enumerate(chat.contents)]
+        text = render_chat(tokenizer, chat.saying(marks), **options)
+        return encode_marked(tokenizer, text, dict(zip(marks, chat.contents, strict=True)))
 
 
 @contextmanager
@@ -232,15 +239,17 @@ def check_text(text: str) -> None:
         ) from None
 
 
-def encode_between(
-    tokenizer: PreTrainedTokenizerBase, before: str, prompt: str, after: str
+def encode_marked(
+    tokenizer: PreTrainedTokenizerBase, text: str, words: Mapping[str, str]
 ) -> list[int]:
-    """Ids of a user's turn between what a template puts around it, each encoded by itself."""
-    return [
-        *tokenizer(before, add_special_tokens=False).input_ids,
-        *tokenizer(prompt, add_special_tokens=False, split_special_tokens=True).input_ids,
-        *tokenizer(after, add_special_tokens=False).input_ids,
-    ]
+    """Ids of a text in which marks, a character each, stand for ``words``. These are encoded by
+    themselves, and special tokens in them stay text."""
+    ids = list[int]()
+    for part in re.split(f"([{''.join(words)}])", text):
+        typed = part in words
+        part = words.get(part, part)
+        ids += tokenizer(part, add_special_tokens=False, split_special_tokens=typed).input_ids
+    return ids
 
 
 def pick_device(wanted: str = "auto") -> torch.device:

@@ -20,11 +20,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from core.chat import user_turn
 from core.errors import UserError
 from core.journal import alone
 from core.learning.shards import TOP_K, Document, write_shard
 from core.models.cache import StaticKV, additive_mask, cache_argument
-from core.models.chat_template import render_turn
+from core.models.chat_template import render_chat
 from core.models.language import MARKER, Language
 from core.models.layer_kinds import carries_state
 from core.models.layer_masks import layer_masks
@@ -256,7 +257,7 @@ def _user_turn_head(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """
     if not tokenizer.chat_template:
         raise UserError("the target has no chat template, so it cannot write prompts: name files")
-    text = render_turn(tokenizer, MARKER, answer=False)
+    text = render_chat(tokenizer, user_turn(MARKER), answer=False)
     return tokenizer(text.split(MARKER)[0], add_special_tokens=False).input_ids
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from core.chat import last_message
 from core.errors import UserError
 from core.files import replacing
 from core.journal import alone
@@ -81,14 +82,16 @@ class Sources(TextOptions):
             report(None, f"the target writes {self.synthesise} prompts")
             author = Collector(language, synthesis_settings(self.settings(())))
             kinds.append([Sample(t) for t in author.synthesise(self.synthesise, self.seed)])
-        held_out = Overlap(sample.user for sample in self.held_out_samples())
+        held_out = Overlap(last_message(sample.user) for sample in self.held_out_samples())
         rng = random.Random(self.seed)
         chosen, known = [], set[Sample]()
         for kind in kinds:
             rng.shuffle(kind)
             plain = dict.fromkeys(Sample(s.user, s.answer) for s in kind)
             apart = (
-                s for s in plain if s.user not in held_out and (s.answer or "") not in held_out
+                s
+                for s in plain
+                if last_message(s.user) not in held_out and (s.answer or "") not in held_out
             )
             chosen.append([s for s in apart if s not in known][: self.per_file])
             known.update(chosen[-1])

@@ -39,6 +39,7 @@ from analysis.experiments.variants import Variant
 from analysis.kinds import kind_of
 from analysis.measures import packed
 from app.commands.prompts import read_prompt_file
+from core.chat import chat_of, last_message
 from core.decoding.dumps import read_dump
 from core.diffusion.draft_graph import DraftGraph
 from core.diffusion.graph_files import read_graph, write_graph
@@ -266,6 +267,17 @@ def make_graph(folder: Path) -> Path:
 def make_table(folder: Path) -> Path:
     table().to_csv(folder / "calibration.csv", index=False)
     return folder / "calibration.csv"
+
+
+def make_prompts(folder: Path) -> Path:
+    pd.DataFrame(CHATS[:2]).to_parquet(folder / "p.parquet", index=False)
+    return folder / "p.parquet"
+
+
+def use_prompts(path: Path) -> None:
+    for prompt in read_prompt_file(path):
+        last_message(prompt.text)
+        chat_of(prompt.text)
 
 
 def make_parquet(folder: Path) -> Path:
@@ -505,6 +517,12 @@ COPIED = {
 TENSORS = (of_header, of_header, of_header, of_bytes)
 TEXT = (of_words, of_words, of_bytes)
 TEXTS: list[object] = [{"tokens": [1, 2]}, {"text": "ab"}, {"prompt": "x", "answer": "y"}]
+CHATS: list[object] = [
+    {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]},
+    {"turns": ["a", "b"], "category": "c"},
+    {"body": {"messages": [{"role": "user", "content": [{"type": "text", "text": "b"}]}]}},
+    [{"from": "human", "value": "a"}, {"from": "gpt", "tool_calls": [{"function": {}}]}],
+]
 PROMPTS: list[object] = [{"prompt": "why?", "source": "a"}, {"prompt": "b", "answer": "c"}]
 READERS = {
     **{
@@ -531,6 +549,8 @@ READERS = {
     "accuracies": Reader(make_accuracies, read_accuracies),
     "presets": Reader(make_presets, read_presets, TEXT),
     "prompts": Reader(make_lines("p.jsonl", PROMPTS), read_prompt_file),
+    "chats": Reader(make_lines("p.jsonl", CHATS), use_prompts),
+    "prompts as Parquet": Reader(make_prompts, use_prompts, (of_bytes,), 500),
     "prompts as text": Reader(make_lines("p.txt", ["why?", "x"]), read_prompt_file, TEXT, 300),
     "answers": Reader(make_lines("p.jsonl", PROMPTS), read_samples),
     "documents": Reader(make_lines("d.jsonl", TEXTS), use_documents),

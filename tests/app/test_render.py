@@ -19,7 +19,7 @@ from app.view.tree import text_tree
 from core.rounds.blocks import BlockDraft, Edit
 from core.rounds.draft import Draft
 from core.rounds.round import Round, Times, Verdict
-from core.visible import fitting, flowing, last_message, visible
+from core.visible import fitting, flowing, visible
 from tests.helpers.fakes import make_round
 from tests.helpers.small_rounds import TEXTS, side_round, small_round
 
@@ -147,38 +147,3 @@ def test_fitting_counts_wide_characters_twice():
     assert fitting("abcdef", 6) == "abcdef"
     assert fitting("abcdefg", 6) == "abcde…"
     assert fitting("漢字漢字", 6) == "漢字…"
-
-
-HI = "Why is\nthe sky <b>blue</b>?"
-CHATS = {
-    "ChatML": f"<|im_start|>system\nBe user\n<|im_end|>\n<|im_start|>user\n{HI}<|im_end|>\n"
-    "<|im_start|>assistant\n",
-    "Llama 3": "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe.<|eot_id|>"
-    f"<|start_header_id|>user<|end_header_id|>\n\n{HI}<|eot_id|>"
-    "<|start_header_id|>assistant<|end_header_id|>\n\n",
-    "Llama 4": f"<|begin_of_text|><|header_start|>user<|header_end|>\n\n{HI}<|eot|>",
-    "Gemma": f"<bos><start_of_turn>user\n{HI}<end_of_turn>\n<start_of_turn>model\n",
-    "Gemma 4": f"<bos><|turn>system\nBe.<turn|>\n<|turn>user\n{HI}<turn|>\n<|turn>model\n",
-    "DeepSeek": f"<｜begin▁of▁sentence｜>Be.<｜User｜>{HI}<｜Assistant｜><think>\n",
-    "GLM": f"[gMASK]<sop><|system|>\nBe.<|user|>\n{HI}<|assistant|>\n",
-    "Mistral": f"<s>[INST] Hi [/INST] Hi!</s>[INST] {HI} [/INST]",
-    "gpt-oss": f"<|start|>system<|message|>Be.<|end|><|start|>user<|message|>{HI}<|end|>"
-    "<|start|>assistant",
-    "Kimi": f"<|im_system|>system<|im_middle|>Be.<|im_end|><|im_user|>user<|im_middle|>{HI}"
-    "<|im_end|><|im_assistant|>assistant<|im_middle|>",
-    "Phi": f"<|user|>\n{HI}<|end|>\n<|assistant|>\n",
-}
-
-
-@pytest.mark.parametrize("chat", CHATS.values(), ids=CHATS)
-def test_the_last_message_of_a_rendered_chat_is_found(chat: str):
-    assert last_message(chat) == HI
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    ["", HI, "Say <|im_start|>user\nhi", "<b>user</b>", "<|im_start|>system\nBe.<|im_end|>",
-     "<|im_start|>user", "<|start|>user<|message|>", "<s>"],
-)  # fmt: skip
-def test_a_prompt_that_is_no_chat_stays_as_it_is(prompt: str):
-    assert last_message(prompt) == prompt

@@ -52,8 +52,7 @@ class Options(Denoising, DiffusionModel):
     out: Path = option(REQUIRED, "where the graphs are written", metavar="FOLDER")
     prompts: Path = option(
         REQUIRED,
-        'prompts to denoise: .jsonl with a "prompt" field, or .txt with one prompt a line; 10 to '
-        "50 are enough",
+        "prompts to denoise, as every command reads them (docs/commands.md); 10 to 50 are enough",
         metavar="FILE",
     )
     count: int | None = option(None, "only the first N prompts", POSITIVE)

@@ -15,6 +15,7 @@ from app.object_stores import here
 from app.terminal import FittingTable, console, one_line, say
 from app.view.explanation import Explainer
 from app.view.tree import text_tree
+from core.chat import last_message
 from core.rounds.round import Round
 from core.traces.schema import Trace, summary
 
@@ -61,7 +62,10 @@ def _header(trace: Trace) -> Iterator[tuple[str, str]]:
         yield "drafter", one_line(" · ".join(f"{k} {v}" for k, v in head.drafter.items()), 300)
     if head.created:
         yield "made", one_line(head.created, 60)
-    yield "prompt", f"{one_line(head.prompt_text, 200)} ({len(head.prompt_ids)} tokens)"
+    yield (
+        "prompt",
+        f"{one_line(last_message(head.prompt_text), 200)} ({len(head.prompt_ids)} tokens)",
+    )
     rounds, numbers = len(trace.rounds), summary(trace.sound)
     told = f"{plural(numbers['tokens'], 'token')} · τ {tau(numbers['tau'])} · "
     end = "complete" if trace.complete else "interrupted: no footer"

@@ -43,10 +43,11 @@ from app.studio.methods import (
 from app.studio.placing import place
 from app.studio.questions import OfRuns, Route, Whole, as_question
 from app.studio.run import StudioRun
+from core.chat import own_prompt
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.traces.schema import Header
-from core.visible import flowing, last_message
+from core.visible import flowing
 
 MakeForm = Callable[[Methods, FormPlaces], StartForm]
 Filling = Mapping[str, Any]  # what is in a form, by the names of ``StartForm.named``
@@ -202,7 +203,7 @@ def _settings(run: Header | RunRequest) -> dict[str, Any]:
         return {**shared, **own, "prompt": run.prompt}
     stated = {name: run.stated(name, int) for name in ("max_new_tokens", "budget")}
     own = {"method": run.method, "options": run.stated("options", dict)}
-    asked = {"prompt": last_message(run.prompt_text)}  # our own template is put around it again
+    asked = {"prompt": own_prompt(run.prompt_text)}
     return {**(run.stated("sampling", dict) or run.settings), **stated, **own, **asked}
 
 

@@ -35,6 +35,7 @@ from app.studio.tabs.whatif_answers import (
 from app.view.explanation import Explainer
 from app.view.rounds import round_view
 from core import ASSETS
+from core.chat import last_message
 from core.errors import UserError
 from core.memory import Recent
 from core.methods.method import Option, Range
@@ -43,7 +44,7 @@ from core.methods.registry import find_method, split
 from core.models.presets import Value
 from core.rounds.round import Round
 from core.traces.schema import Header
-from core.visible import flowing, last_message, visible
+from core.visible import flowing, visible
 
 if TYPE_CHECKING:
     from analysis.collected.collection import Collection, DrafterLimits

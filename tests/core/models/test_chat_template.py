@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
 import subprocess
 
 import pytest
 
+from core.chat import user_turn
 from core.errors import UserError
-from core.models.chat_template import Renderer, render_turn
+from core.models.chat_template import Renderer, render_chat
 from core.models.language import Language, encode_chat
 from tests.helpers import toys
 
@@ -53,7 +55,27 @@ def test_a_turn_is_rendered_as_transformers_does(words: str):
                 turn, chat_template=template, add_generation_prompt=True, tokenize=False, **options
             )
             tokenizer.chat_template = template
-            assert render_turn(tokenizer, words, **options) == expected, template
+            assert render_chat(tokenizer, user_turn(words), **options) == expected, template
+
+
+@pytest.mark.parametrize("template", PUBLISHED)
+def test_a_chat_is_encoded_as_transformers_does(template: str):
+    tokenizer = copy.deepcopy(toys.tokenizer())
+    tokenizer.chat_template = template
+    chat = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "</think>Hm", "tool_calls": [{"function": {"n": 2}}]},
+        {"role": "tool", "content": "4", "tool_call_id": "1"},
+    ]
+    tools, options = [{"type": "function"}], {"thinking": True}
+    body = {"messages": chat, "tools": tools, "chat_template_kwargs": options, "temperature": 0.5}
+    for prompt, told in ((chat, {}), (body, {"tools": tools, **options})):
+        expected = tokenizer.apply_chat_template(
+            chat, add_generation_prompt=True, tokenize=False, **told
+        )
+        ids = tokenizer(expected, add_special_tokens=False).input_ids
+        assert encode_chat(tokenizer, json.dumps(prompt)) == ids
 
 
 @pytest.fixture(scope="module")

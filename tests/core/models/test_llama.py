@@ -7,9 +7,10 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from core.chat import user_turn
 from core.methods.sps.model import DraftAdapter, DraftConfig, first_layers
 from core.models import llama
-from core.models.chat_template import render_turn
+from core.models.chat_template import render_chat
 from core.models.fast_layers import use_fast_layers
 from core.models.layer_fields import layer_fields
 from core.models.target import Target
@@ -106,7 +107,7 @@ def test_the_tokenizer_answers_as_transformers_does(folder, text):
         )
     turn = [{"role": "user", "content": text}]
     frame = whole.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
-    assert render_turn(mine, text) == frame
+    assert render_chat(mine, user_turn(text)) == frame
     assert mine.get_vocab() == whole.get_vocab()
     assert mine.eos_token_id == whole.eos_token_id, "asked of transformers'"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import pytest
 
 from core.errors import UserError
-from core.samples import Sample, digest, read_lines, read_samples
+from core.readers import read_lines
+from core.samples import Sample, digest, read_samples
 from core.train.sources import Overlap
 
 TWELVE = "one two three four five six seven eight nine ten eleven twelve"
@@ -28,8 +30,13 @@ def test_only_a_newline_ends_a_line(tmp_path):
         (None, "cannot be read: No such file"),
         (b"\xff\xfe", "is not UTF-8"),
         (b"\n \n", "holds no prompt"),
-        (b'{"prompt": "x"}\n\n[1]', 'a.jsonl, line 3 has no text in a field "prompt"'),
-        (b'{"prompt": 1}', 'a.jsonl, line 1 has no text in a field "prompt"'),
+        (b'{"prompt": "x"}\n\n[1]', 'a.jsonl, line 3 holds no prompt: it needs a field "prompt"'),
+        (b'{"prompt": 1}', "a.jsonl, line 1 holds no prompt"),
+        (b'{"turns": [1]}', "a.jsonl, line 1 holds no prompt"),
+        (b'{"turns": []}', "a.jsonl, line 1 holds no prompt"),
+        (b'{"messages": []}', "a.jsonl, line 1 holds no prompt"),
+        (b'{"body": 1}', "a.jsonl, line 1 holds no prompt"),
+        (b'{"body": {}}', "a.jsonl, line 1 holds no prompt"),
         (b'{"prompt": " "}', "a.jsonl, line 1 is empty"),
         (b"[" * 100_000, "a.jsonl, line 1"),
     ],
@@ -48,10 +55,12 @@ def test_a_file_without_prompts_is_one_sentence(tmp_path, content, why):
         (
             "a.json",
             b'[{"prompt": "x"}, {"a": 1}]',
-            'a.json, item 2 has no text in a field "prompt"',
+            "a.json, item 2 holds no prompt",
         ),
         ("a.json", b"{", "a.json"),
-        ("a.csv", b"prompt,source\nx,y\n", "a.csv is a table"),
+        ("a.csv", b"text of mine\nx\n", "a.csv, row 1 holds no prompt"),
+        ("a.csv", b"prompt\n", "a.csv holds no prompt"),
+        ("a.parquet", b"PAR1", "a.parquet is a Parquet table"),
     ],
 )
 def test_a_file_of_another_form_is_not_read_as_a_prompt_a_line(tmp_path, name, content, why):
@@ -60,6 +69,61 @@ def test_a_file_of_another_form_is_not_read_as_a_prompt_a_line(tmp_path, name, c
         read_samples(tmp_path / name)
     (tmp_path / "list.json").write_text('[\n{"prompt": "x"},\n{"question": "y"}\n]')
     assert [sample.user for sample in read_samples(tmp_path / "list.json")] == ["x", "y"]
+
+
+USER, BOT = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+SYSTEM = {"role": "system", "content": "s"}
+
+
+@pytest.mark.parametrize(
+    ("row", "sample"),
+    [
+        ({"task_id": "HumanEval/0", "prompt": "def f():", "input": "x"}, Sample("def f():")),
+        ({"question": "2+3?", "answer": "<<2+3=5>>5"}, Sample("2+3?", "5")),  # GSM8K
+        ({"problem": "x", "solution": "because 1", "answer": "1"}, Sample("x", "because 1")),
+        ({"question_content": "q", "platform": "p"}, Sample("q")),  # LiveCodeBench
+        ({"text": "Write f.", "code": "def f():", "test_list": []}, Sample("Write f.")),  # MBPP
+        ({"instruction": "Sum up.", "input": "Text.", "output": "T."},
+         Sample("Sum up.\n\nText.", "T.")),
+        ({"instruction": "Sum up.", "input": "", "output": "T."}, Sample("Sum up.", "T.")),
+        ({"instruction": "Who?", "context": "Text.", "response": "I", "category": "qa"},
+         Sample("Who?\n\nText.", "I", "qa")),  # Dolly
+        ({"question_id": 1, "category": "math", "turns": ["q", "r"], "reference": ["a"]},
+         Sample("q", None, "math")),  # MT-Bench, Spec-Bench
+        ({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
+         Sample("q", "a")),  # ShareGPT
+        ({"conversation": [USER, BOT]}, Sample("q", "a")),
+        ({"prompt": [USER], "completion": "a"}, Sample("q", "a")),
+        ([USER, BOT], Sample("q", "a")),
+        ("q", Sample("q")),
+        ({"messages": [SYSTEM, USER, BOT]}, Sample(json.dumps([SYSTEM, USER]), "a")),
+        ({"messages": [USER, BOT, USER]}, Sample(json.dumps([USER, BOT, USER]))),
+        ({"custom_id": "1", "body": {"model": "m", "messages": [USER], "tools": [{"a": 1}]}},
+         Sample(json.dumps({"messages": [USER], "tools": [{"a": 1}]}))),
+        ({"prompt": "q", "messages": [SYSTEM, USER, BOT]}, Sample("q")),  # UltraChat
+    ],
+)  # fmt: skip
+def test_rows_of_published_sets_are_read(tmp_path, row, sample):
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "a.json").write_text(json.dumps(row if isinstance(row, list) else [row]))
+    assert read_samples(tmp_path / "a.jsonl") == read_samples(tmp_path / "a.json") == [sample]
+
+
+def test_further_turns_are_told(tmp_path):
+    rows, heard = [{"turns": ["a", "b"]}, {"turns": ["c"]}, {"prompt": "d"}], []
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert [s.user for s in read_samples(path, hear=heard.append)] == ["a", "c", "d"]
+    assert len(heard) == 1 and heard[0].startswith("1 of 3 prompts have further turns")
+
+
+@pytest.mark.parametrize(("name", "cut"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_a_table_has_a_prompt_a_row(tmp_path, name, cut):
+    code = 'def f():\n\n    return "a,\tb"'
+    lines = [("prompt", "source"), (code, "code"), ("q", "")]
+    with (tmp_path / name).open("w", newline="") as file:
+        csv.writer(file, delimiter=cut).writerows(lines)
+    assert read_samples(tmp_path / name) == [Sample(code, None, "code"), Sample("q")]
 
 
 def test_a_file_may_be_too_large(tmp_path):
