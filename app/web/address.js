@@ -138,6 +138,12 @@ export function viewOf({ view, learn }) {
   return learn ? "learn" : view || "run";
 }
 
+/** An address in the studio: several runs that are of no tab stand side by side. */
+export function completed(hash) {
+  const { trace, view, learn } = readLink(hash);
+  return trace?.includes(",") && !view && !learn ? `${hash}&view=compare` : hash;
+}
+
 /** A node as addresses name it; undefined: none. row: its row or GHOST; null or undefined: none. */
 export function namedNode(row) {
   return row < 0 ? "ghost" : (row ?? undefined);

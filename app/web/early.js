@@ -1,6 +1,7 @@
 // What is done before the views are made: somebody may write by then, and Gradio's own scripts have
 // not run.
 
+import { completed } from "./address.js";
 import { watchHands } from "./form.js";
 
 // Gradio 6 never stops the timer of its first "Loading…": it asks for a frame after every frame for
@@ -12,5 +13,13 @@ function stopTimers() {
   window.requestAnimationFrame = (hear) => (TIMER.test(hear) ? 0 : request(hear));
 }
 
+function completeAddress() {
+  const { hash } = window.location,
+    whole = completed(hash);
+  if (whole !== hash) window.history.replaceState(window.history.state, "", whole);
+}
+
 stopTimers();
 watchHands();
+completeAddress();
+window.addEventListener("popstate", completeAddress); // before the views read it

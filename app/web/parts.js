@@ -60,6 +60,11 @@ export function meanings(entries) {
   return h("dl", entries.map(row));
 }
 
+/** The same for the words of a page, folded. */
+export function explained(entries) {
+  return h("details.ds-explained", h("summary", "The words on this page"), meanings(entries));
+}
+
 /** Keys, and what each does: [keys, words] each. */
 export function keyList(keys) {
   const each = (names) => names.split(" ").map((key) => h("kbd", key));

@@ -273,7 +273,7 @@ def test_live_runs_are_followed_stopped_and_fail_with_a_sentence(page: Page):
 
 def test_space_opens_the_words_and_plays_nothing(page: Page):
     example(page)
-    words = page.locator(".dn-explained")
+    words = page.locator(".ds-explained")
     words.locator("summary").focus()
     page.keyboard.press("Space")
     expect(words).to_have_attribute("open", "")

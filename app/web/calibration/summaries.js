@@ -2,9 +2,10 @@
 
 import { button, h, shortNumber, withInterval } from "../dom.js";
 import { goTo } from "../goto.js";
-import { folding, sheet, sign, unfold } from "../parts.js";
+import { explained, folding, sheet, sign, unfold } from "../parts.js";
 import { savers } from "../save/buttons.js";
 
+// words, and what they mean: said where they are pointed at, and in the list of the page's words.
 const NUMBERS = [
   "",
   [
@@ -12,21 +13,34 @@ const NUMBERS = [
     "block efficiency: tokens per forward pass of the target, with its 95 % bootstrap interval",
   ],
   "rounds",
-  ["TVD, depth 1", "mean with its 95 % interval"],
-  ["C₁, depth 1", "p of the drafter's best token"],
-  ["C₈, depth 1", "p of its eight best tokens"],
-  ["ECE of path q", "how far path probabilities are from what was accepted"],
+  [
+    "TVD, depth 1",
+    "distance of q from p, 0 to 1, at the first token of a draft: the mean with its 95 % interval",
+  ],
+  ["C₁, depth 1", "coverage: p of the drafter's best token there, the mean over rounds"],
+  ["C₈, depth 1", "the same of its eight best tokens, added up"],
+  [
+    "ECE of path q",
+    "expected calibration error: how far path probabilities are from what was accepted, " +
+      "Σ n/N · |share − mean q| over ten bins of equal mass; 0 is right",
+  ],
 ];
 const ERRORS = [
   "",
-  ["ECE of path q", "Σ n/N · |share − mean q|, ten bins of equal mass"],
-  ["bias", "mean q − share: above 0 the drafter is overconfident"],
-  ["ECE of q", "given that the parent was accepted"],
-  ["bias", "mean q − share"],
+  NUMBERS.at(-1),
+  ["bias of path q", "mean q − share accepted: above 0 the drafter is overconfident"],
+  ["ECE of q", "the same error of a node's own q, given that its parent was accepted"],
+  ["bias of q", "the same difference of a node's own q"],
   ["Σq", "mean sum of path probabilities per round"],
   ["accepted", "mean accepted nodes per round"],
   ["correlation", "of Σq and accepted nodes, over rounds"],
 ];
+
+/** What the heads of both tables mean. */
+export function words() {
+  const all = new Set([...NUMBERS, ...ERRORS]);
+  return explained([...all].filter(Array.isArray));
+}
 
 /** The findings of each run as a list, under its letter; each with a round to look at. */
 export function findingsOf(runs, found) {

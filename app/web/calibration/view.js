@@ -12,7 +12,7 @@ import { Turns } from "../turns.js";
 import { CausesCard } from "./causes.js";
 import { RunChooser } from "./chooser.js";
 import { DiagnosisCard } from "./diagnosing.js";
-import { errorsOf, findingsOf, numbersOf } from "./summaries.js";
+import { errorsOf, findingsOf, numbersOf, words } from "./summaries.js";
 
 const OBSERVED =
   "Observed positions only: a depth is observed when everything before it was accepted. " +
@@ -107,7 +107,7 @@ export class Calibration {
       observed = h("p.ds-soft.ds-tell", OBSERVED);
     this.body = h(
       "div.ds-below",
-      of("Findings", "What was found", this.findings, this.numbers),
+      of("Findings", "What was found", this.findings, this.numbers, words()),
       of("Per depth", "Along the accepted text", observed, this.along.element),
       of("Reliability", "Does q mean what it says?", this.errors, this.reliability.element),
       this.causes.element,

@@ -10,7 +10,7 @@ import { formAbove, recallForm, triggerOf } from "../form.js";
 import { Gallery } from "../gallery.js";
 import { onKeys } from "../keys.js";
 import { News } from "../news.js";
-import { unfold } from "../parts.js";
+import { explained, meanings, unfold } from "../parts.js";
 import { StatusLine } from "../status.js";
 import { EMPTY, emptyView, keepTickets, Shelf } from "../studio/shelf.js";
 import { GHOST } from "../tree/boxes.js";
@@ -26,7 +26,7 @@ import { RankingTable } from "./ranking.js";
 import { DenoiseRun } from "./run.js";
 import { stepsPart } from "./steps.js";
 import { TextSoFar } from "./text.js";
-import { saidOf, wordList } from "./words.js";
+import { DN_WORDS, saidOf } from "./words.js";
 
 const FORM = "ds-d"; // the prefix of its form
 
@@ -78,7 +78,7 @@ export class DenoiseView {
       gallery = () => new Gallery(shelved, chosen, true, this.picking, false);
     this.shelf = new Shelf(gallery());
     const away = h("p.ds-away.waiting"),
-      blocks = [emptyView(EMPTY.blocks, gallery()), wordList(), away];
+      blocks = [emptyView(EMPTY.blocks, gallery()), meanings(DN_WORDS), away];
     this.empty = h("div.ds-card.dn-empty.awaiting", blocks);
     const saves = this.runs.map((run) => run.save);
     this.status = new StatusLine("The runs on view", this.shelf, saves);
@@ -95,8 +95,7 @@ export class DenoiseView {
     this.ranking.element.prepend(this.draft.element);
     this.grids = [new BlockGrid(go), new BlockGrid(go)];
     this.announce = h("div.ds-unseen", { "aria-live": "polite" });
-    const words = h("summary", "The words on this page"),
-      cards = this.grids.map((grid) => grid.card);
+    const cards = this.grids.map((grid) => grid.card);
     this.scope = h(
       "div.ds-scope.dn-scope.nothing",
       this.status.element,
@@ -105,7 +104,7 @@ export class DenoiseView {
       this.text.element,
       h("div.dn-grids", cards),
       h("div.dn-below", this.graph.element, this.ranking.element),
-      h("details.dn-explained", words, wordList()),
+      explained(DN_WORDS),
       h("p.dn-keys.ds-soft", KEYS),
       this.shelf.element,
       this.announce,

@@ -1,8 +1,8 @@
 // Denoising, and what a step does, in words.
 
-import { h, percent, plural } from "../dom.js";
+import { percent, plural } from "../dom.js";
 
-const DN_WORDS = [
+export const DN_WORDS = [
   ["Position", "one place of the block: masked until a step sets its token, then it stays."],
   [
     "Step",
@@ -26,12 +26,6 @@ const DN_WORDS = [
       "next step needs no call.",
   ],
 ];
-
-/** The meanings of the words on this page. */
-export function wordList() {
-  const entry = ([word, means]) => h("div", h("dt", word), h("dd", means));
-  return h("dl.dn-words", DN_WORDS.map(entry));
-}
 
 /** A step in words. */
 export function saidOf(step) {
