@@ -68,11 +68,12 @@ class RovingStop {
   }
 
   /** The stop is the tool that was used last, or the one after it when that cannot be; while the
-   * focus is elsewhere it is the one that is current. */
+   * focus is elsewhere it is the one that is current, in the middle of a row that is scrolled. */
   _settle() {
     const tools = this._tools;
     const focused = document.activeElement;
     const current = this.element.contains(focused) ? null : tools.find(isCurrent);
+    if (current) this.element.scrollLeft += middle(current) - middle(this.element);
     const wanted = current ?? this.last;
     const stop = tools.includes(wanted) ? wanted : nearest(tools, wanted);
     for (const each of this.element.querySelectorAll(TOOL)) each.tabIndex = each === stop ? 0 : -1;
@@ -91,6 +92,11 @@ class RovingStop {
     event.preventDefault();
     tools[to].focus();
   }
+}
+
+function middle(element) {
+  const { left, right } = element.getBoundingClientRect();
+  return (left + right) / 2;
 }
 
 /** The first tool after one that is gone, else the last before it; without one, the first. */

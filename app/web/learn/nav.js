@@ -42,11 +42,6 @@ export class CourseNav {
     this._dots(count, step, (at) => seen(chapter, at));
     this.count.textContent = `${step + 1} / ${count}`;
     lengths.forEach((total, at) => this._chapter(at, at === chapter, total, seen));
-    const current = this.list.children[chapter];
-    this.list.scrollLeft = Math.max(
-      0,
-      current.offsetLeft - this.list.clientWidth / 2 + current.offsetWidth / 2,
-    );
     this.moves.back.disabled = chapter === 0 && step === 0;
     this.moves.next.disabled = chapter === lengths.length - 1 && step === count - 1;
   }

@@ -13,7 +13,9 @@ const WIDEST = 96; // in more room all of it is larger
 // window those go above and below.
 const WIDE = { tall: 27, right: 15.3 };
 const NARROW = { tall: 37.5, right: 1.75 };
+const SLIM = { tall: 50, right: 1.75 }; // on a phone with large letters
 const PHONE = 62.6;
+const SLIMMEST = 25;
 const LEFT = 4.7; // for the speeds at the axis
 const TOP = 2.4;
 const BOTTOM = 3.5;
@@ -50,7 +52,7 @@ export function savedScatter(place, rows) {
 function scatter(rows, size = USUAL, { wide, tall } = {}) {
   const most = WIDEST * size,
     W = Math.min(wide || most, most),
-    shape = W < PHONE * size ? NARROW : WIDE,
+    shape = W < SLIMMEST * size ? SLIM : W < PHONE * size ? NARROW : WIDE,
     H = tall ? (tall * W) / (wide || W) : shape.tall * size,
     [left, right, bottom] = [LEFT, shape.right, BOTTOM].map((each) => each * size),
     [above, line, letter] = [TOP, LINE, LETTER].map((each) => each * size);
@@ -99,13 +101,7 @@ function scatter(rows, size = USUAL, { wide, tall } = {}) {
     grid,
     ticks,
     words(null, 4, size, "speed, × plain decoding"),
-    words(
-      null,
-      (left + W - right) / 2,
-      H - 0.5 * size,
-      "τ: tokens a forward pass of the target",
-      "middle",
-    ),
+    words(null, (left + W - right) / 2, H - 0.5 * size, "τ: tokens a round", "middle"),
     words("says", end, y(1) - 0.5 * size, FASTER, "end"),
     words("says", end, y(1) + 1.25 * size, SLOWER, "end"),
     dots,

@@ -12,7 +12,9 @@ export class Search {
     this.hit = -1;
     this.rounds = []; // rows of those whose text has the words
     this.found = h("span.ds-found", { "aria-live": "polite" });
-    this.box = searchBox("Find a token  /", "Find a token in this tree");
+    this.box = searchBox("Find  /", "Find a token in this tree", {
+      title: "Find a token, or words of the text (/)",
+    });
     this.box.addEventListener("input", () => this.look());
     this.box.addEventListener("keydown", (event) => this._key(event));
   }

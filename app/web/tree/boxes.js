@@ -47,7 +47,7 @@ export function sizes(lines, shape, told) {
   if (shape === "large") {
     const boxW = told ? 146 : 122,
       sides = { left: 6, pitch: 70, full: 60, letters: (boxW - 8) / 11 };
-    return { boxW, boxH: 44, stepX: boxW + 14, stepY: 47, ...sides, large: LARGE };
+    return { boxW, boxH: 48, stepX: boxW + 14, stepY: 54, ...sides, large: LARGE };
   }
   if (shape === "slim") {
     const boxH = told ? 60 : BOX_H,
@@ -143,7 +143,7 @@ function lookOf({ large, tight, flat }, status) {
 
 /** The line of a box's token. */
 function tokenY({ flat, large, roomier = 0 }) {
-  return flat ? 15 : large ? 15.5 + roomier / 3 : TOKEN_Y;
+  return flat ? 15 : large ? 17 + roomier / 3 : TOKEN_Y;
 }
 
 /** A token as its box has room for it: what is left out is in the node's name and tip. */
@@ -201,7 +201,7 @@ function odds(size, round, row) {
 function bar(size, name, chance, place, start = size.left) {
   const { flat, slim, large, pitch, full, roomier = 0 } = size;
   const x = (flat ? size.boxW - size.odds : start) + pitch * place;
-  const y = flat ? 14 : large ? 34 + (2 * roomier) / 3 : slim ? 29 + 20 * place : 29;
+  const y = flat ? 14 : large ? 36 + (2 * roomier) / 3 : slim ? 29 + 20 * place : 29;
   const under = y + (flat ? 3.5 : large ? 5.5 : 4); // below the tail of a q
   const said = `${name} ${percent(chance)}`,
     words = s("text", { class: said.length > SHORT ? "odds long" : "odds", x, y }, said);
