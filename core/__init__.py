@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 VERSION = "0.9.6"
+CREATOR = {"name": "draftscope", "version": VERSION}  # of the runs that are decoded here
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
 # How often OpenMP's workers spin before they sleep; read when torch is loaded, which every program

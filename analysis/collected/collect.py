@@ -35,7 +35,7 @@ from analysis.collected.collection import (
 )
 from analysis.collected.given import Answer, Follows, told
 from analysis.measures.probe import SLAB, TOP, observe
-from core import VERSION
+from core import CREATOR
 from core.declared import convert
 from core.decoding.along import Reading, along, read_along
 from core.decoding.decode import Decoder, decode
@@ -232,7 +232,7 @@ def _collected(
         drafters=limits,
         about={
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "creator": {"name": "draftscope", "version": VERSION},
+            "creator": CREATOR,
             **source.about,
         },
         given=given,

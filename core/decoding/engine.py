@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from core import VERSION
+from core import CREATOR
 from core.decoding.decode import Decoder, Observer, decode
 from core.decoding.request import RunRequest
 from core.drafting import builders
@@ -260,7 +260,7 @@ def environment(language: Language) -> dict[str, Any]:
         "dtype": str(language.model.dtype).removeprefix("torch."),
         "device": str(language.device),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "creator": {"name": "draftscope", "version": VERSION},
+        "creator": CREATOR,
         "libraries": {n: metadata.version(n) for n in ("torch", "transformers", "numpy")},
     }
 

@@ -90,9 +90,12 @@ def test_settings_that_an_engine_s_trace_has_outside_of_its_sampling_come_back_t
 
 
 def test_a_served_chat_comes_back_as_what_was_asked():
-    """A run of the form puts the chat template around its prompt."""
-    served = make_header("<|im_start|>user\nwhy?<|im_end|>\n<|im_start|>assistant\n", "ddtree")
-    assert of_runs(METHODS, [served])["prompt"] == "why?"
+    """A run of the form puts the chat template around its prompt, marks of one in it included."""
+    chat = "<|im_start|>user\nwhy?<|im_end|>\n<|im_start|>assistant\n"
+    served = make_header(chat, "ddtree")
+    typed = replace(served, creator={"name": "draftscope", "version": "0.9.6"})
+    prompts = [of_runs(METHODS, [each])["prompt"] for each in (served, typed)]
+    assert prompts == ["why?", chat]
 
 
 def test_compared_runs_come_back_with_empty_places():

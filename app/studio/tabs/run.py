@@ -43,6 +43,7 @@ from app.studio.methods import (
 from app.studio.placing import place
 from app.studio.questions import OfRuns, Route, Whole, as_question
 from app.studio.run import StudioRun
+from core import CREATOR
 from core.chat import own_prompt
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -203,7 +204,8 @@ def _settings(run: Header | RunRequest) -> dict[str, Any]:
         return {**shared, **own, "prompt": run.prompt}
     stated = {name: run.stated(name, int) for name in ("max_new_tokens", "budget")}
     own = {"method": run.method, "options": run.stated("options", dict)}
-    asked = {"prompt": own_prompt(run.prompt_text)}
+    typed = run.creator.get("name") == CREATOR["name"]  # it has the prompt as it was asked here
+    asked = {"prompt": run.prompt_text if typed else own_prompt(run.prompt_text)}
     return {**(run.stated("sampling", dict) or run.settings), **stated, **own, **asked}
 
 
