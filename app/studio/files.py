@@ -12,14 +12,13 @@ import io
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from app.studio.run import StudioRun
-from app.view.drawing import tree_drawing
-from app.view.shapes import Paper
+from app.view.shapes import INCH, Drawing, Paper
 from app.view.svg import svg
 from core.errors import UserError
 from core.lines import Limits
@@ -109,11 +108,12 @@ def trace_bytes(trace: Trace, kind: str) -> bytes:
 
 
 def tree_file(
-    record: Round, run: StudioRun, opened: Sequence[int] | None, legend: bool, paper: Paper
+    method: str, number: int, draw: Callable[..., Drawing], inches: float | None
 ) -> FileJson:
-    """A round's tree for a paper, as SVG; ``opened`` and ``legend`` as in ``tree_drawing``."""
-    drawing = tree_drawing(record, run.explainer, opened, legend, paper)
-    return _file(run.method, f"round-{record.number}.svg", SVG, svg(drawing, paper).encode())
+    """A round's tree as SVG, drawn for a ``paper`` so wide; None: as large as on the page."""
+    width = inches and inches * INCH
+    paper = Paper(ground="transparent", width=width)  # the page adds the ground: save/paper.js
+    return _file(method, f"round-{number}.svg", SVG, svg(draw(paper=paper), paper).encode())
 
 
 def graph_file(record: Round, form: object, method: str) -> FileJson:

@@ -18,6 +18,7 @@ from core.declared import END, convert
 from core.errors import UserError
 
 Whole = Annotated[int, Meta(ge=-END, lt=END)]
+Inches = Annotated[float, Meta(ge=0.25, le=100)]  # a picture's width on paper
 
 
 class Question(msgspec.Struct, frozen=True):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
-from typing import Annotated, Any
+from functools import partial
+from typing import Any
 
-from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -31,6 +31,7 @@ from app.studio.files import (
 )
 from app.studio.methods import Methods
 from app.studio.questions import (
+    Inches,
     OfNode,
     OfRound,
     OfRun,
@@ -44,8 +45,8 @@ from app.studio.run import StudioRun
 from app.studio.runs import Runs
 from app.view.beside import Place, beside_view
 from app.view.comparison import apart, comparison_view
+from app.view.drawing import tree_drawing
 from app.view.rounds import fold_view, node_view, why_view
-from app.view.shapes import INCH, Paper
 from app.view.statistics import depth_records
 from core.chat import last_message
 from core.errors import UserError
@@ -80,10 +81,8 @@ class Opened(OfRound, frozen=True):
 
 
 class Pictured(Opened, frozen=True):
-    """``inches``: the width that it will have on paper."""
-
     legend: bool = False
-    inches: Annotated[float, Meta(ge=0.25, le=100)] | None = None
+    inches: Inches | None = None
 
 
 class ExportedRun(OfRound, frozen=True):
@@ -207,10 +206,9 @@ class Routes:
 
     def _draw(self, question: Pictured) -> Any:
         run, record = self._round(question)
-        width = question.inches and question.inches * INCH
-        paper = Paper(ground="transparent", width=width)  # the page adds the ground: save/paper.js
         opened = None if question.whole else question.open
-        return tree_file(record, run, opened, question.legend, paper)
+        draw = partial(tree_drawing, record, run.explainer, opened, question.legend)
+        return tree_file(run.method, record.number, draw, question.inches)
 
     def _export(self, question: ExportedRun) -> Any:
         """A file of the run or of one of its rounds, by the form's name."""

@@ -15,6 +15,7 @@ from app.view.rounds import PLAIN, drawable, node_text, target_probability
 from app.view.shapes import GHOST, SCREEN, Box, Curve, Drawing, Edge, Group, Paper, Point, Words
 from app.view.tree import SIGNS, STOP, headline
 from app.view.values import finite
+from core.rounds.blocks import BlockDraft
 from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round
 from core.visible import visible
 
@@ -69,7 +70,8 @@ def _drawing(
     deepest = max(depth for depth, _ in _labels(record, drawn))
     width, height = look.size(deepest, drawn.height)
     made = Drawing(width, height, headline(record), (*shapes, *look.heads()))
-    return with_legend(made) if legend else made
+    meanings = GRAPH_MEANINGS if isinstance(record.draft, BlockDraft) else MEANINGS
+    return with_legend(made, meanings) if legend else made
 
 
 def _labels(record: Round, drawn: Fold) -> Iterator[tuple[int, str]]:
@@ -124,17 +126,21 @@ MEANINGS = {
     "q": ("", "q, drafter"),
     "p": ("", "p, target"),
 }
+GRAPH_MEANINGS = MEANINGS | {
+    GHOST: (STOP, "where the model went on"),
+    "q": ("", "q, by the ranking that was known"),
+}
 KEY_W, KEY_H, LINE, LETTER = 26, 16, 20, 6.7  # a sign, a line of signs, and a letter of a meaning
 NARROW = 320  # a narrower drawing has a wider legend
 
 
-def with_legend(drawing: Drawing) -> Drawing:
+def with_legend(drawing: Drawing, meanings: Mapping[str, tuple[str, str]] = MEANINGS) -> Drawing:
     """The drawing with the meanings of its signs below it, in as many lines as its width needs."""
     groups = [shape for shape in drawing.shapes if isinstance(shape, Group)]
     parts = [part for group in groups for part in group.parts]
     held = {part.paint for part in parts if isinstance(part, Box)}
     marks = {part.text: part.help for part in parts if isinstance(part, Words) and part.help}
-    entries = [(paint, *told) for paint, told in MEANINGS.items() if paint in held]
+    entries = [(paint, *told) for paint, told in meanings.items() if paint in held]
     entries += [("", mark, help) for mark, help in sorted(marks.items())]
     width = max(drawing.width, NARROW)
     letters = int((width - 2 * MARGIN - KEY_W - 6) / LETTER)

@@ -11,6 +11,7 @@ import secrets
 import threading
 from collections.abc import Container, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -20,9 +21,9 @@ import msgspec
 from app.studio.background import Collecting
 from app.studio.components import Studio, Tab, for_upload, view
 from app.studio.examples import Examples
-from app.studio.files import graph_file
+from app.studio.files import graph_file, tree_file
 from app.studio.methods import form_options
-from app.studio.questions import Question, Route, Whole
+from app.studio.questions import Inches, Question, Route, Whole
 from app.studio.routes import PARQUET
 from app.studio.tabs.whatif_answers import (
     costs_of,
@@ -32,6 +33,7 @@ from app.studio.tabs.whatif_answers import (
     read_cost,
     speeds,
 )
+from app.view.drawing import tree_drawing
 from app.view.explanation import Explainer
 from app.view.rounds import round_view
 from core import ASSETS
@@ -104,6 +106,10 @@ class ExportedText(Simulate, frozen=True):
     form: str | None = None
 
 
+class PicturedText(Simulate, frozen=True):
+    inches: Inches | None = None
+
+
 class CurveAsked(Setting, frozen=True):
     """kept  other settings, whose curves are drawn beside this one's
     more  texts that the curves are drawn over, beside the one on view
@@ -130,6 +136,7 @@ class Simulations:
             "about": Route(OfFile, self._about),
             "simulate": Route(Simulate, self._simulate),
             "curve": Route(CurveAsked, self._curve),
+            "draw": Route(PicturedText, self._draw),
             "export": Route(ExportedText, self._export),
             "parquet": PARQUET,
         }
@@ -235,6 +242,13 @@ class Simulations:
             "round": drawn, "starts": [s - first for s in run.starts],
             "figures": {"lengths": lengths_figure(name, run.lengths)},
         }  # fmt: skip
+
+    def _draw(self, question: PicturedText) -> Any:
+        """The draft that is shown, whole, for a paper."""
+        simulation, run, record = self._run(question)
+        explainer = Explainer.of(_header(simulation, run.budget))
+        draw = partial(tree_drawing, record, explainer, legend=True)
+        return tree_file(simulation.method, record.number, draw, question.inches)
 
     def _export(self, question: ExportedText) -> Any:
         """The draft that is shown, as DOT or GraphML."""

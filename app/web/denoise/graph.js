@@ -6,7 +6,7 @@ import { entry, folding, menu } from "../parts.js";
 import { pictureButtons, saveButton } from "../save/buttons.js";
 import { handOut, takeAnswer } from "../save/files.js";
 import { SMALLEST } from "../tree/camera.js";
-import { wholeTree } from "../tree/whole.js";
+import { savedTree, wholeTree } from "../tree/whole.js";
 import { TreeView } from "../tree.js";
 import { Turns } from "../turns.js";
 
@@ -69,12 +69,18 @@ export class GraphCard {
       menu("Save the graph", [
         pictureButtons(
           "the draft graph",
-          () => wholeTree(this.tree),
+          () => this._picture(),
           () => `draftscope-${this.whole ? "calibrated-graph" : `graph-call-${this.call + 1}`}`,
         ),
         saveButton("DOT", dot, () => this._dot()),
       ]),
     );
+  }
+
+  /** The calibrated graph is no round, which the server could draw. */
+  _picture() {
+    const asked = { ticket: this.run.feed.ticket, round: this.call };
+    return this.whole ? wholeTree(this.tree) : savedTree(this.tree, this.source.draw, asked);
   }
 
   /** As graphviz reads it: the calibrated graph is here, a call's comes from the server. */

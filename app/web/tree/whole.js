@@ -1,6 +1,7 @@
 // A picture of a whole tree.
 
-import { outOfSight, picture } from "../save/picture.js";
+import { paper } from "../save/paper.js";
+import { outOfSight, picture, servedPicture } from "../save/picture.js";
 import { TreeView } from "../tree.js";
 import { TYPE } from "./camera.js";
 
@@ -19,4 +20,13 @@ export function wholeTree(tree) {
     other.settle();
     return picture(other.svg);
   });
+}
+
+/** The whole tree for a file: where that is to be so wide, the server draws it anew in type that is
+ * read. draw: its function; asked: what names the round. */
+export function savedTree(tree, draw, asked) {
+  const { inches } = paper;
+  return inches
+    ? servedPicture(draw({ ...asked, whole: true, legend: true, inches }))
+    : wholeTree(tree);
 }

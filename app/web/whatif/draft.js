@@ -6,7 +6,7 @@ import { pictureButtons, saveButton } from "../save/buttons.js";
 import { fileName, takeAnswer } from "../save/files.js";
 import { pointAt, tokenList, tokenOption } from "../strip.js";
 import { NodeTable } from "../table.js";
-import { wholeTree } from "../tree/whole.js";
+import { savedTree } from "../tree/whole.js";
 import { TreeView } from "../tree.js";
 
 const READ = "Click a node, or step through them with ↑ ↓, to read its numbers.";
@@ -83,7 +83,7 @@ export class DraftCard {
       menu("Save this draft", [
         pictureButtons(
           "this tree",
-          () => wholeTree(this.tree),
+          () => savedTree(this.tree, source.draw, this.hear.asked()),
           () => fileName(`what-if ${this.hear.name()}`),
         ),
         save("dot", "DOT"),
