@@ -19,7 +19,7 @@ from app.export.cairo_file import ABSENT, BROKEN
 from app.export.figure import figure
 from app.view.drawing import MEANINGS, tree_drawing
 from app.view.explanation import Explainer
-from app.view.shapes import INCH, Drawing, Group, Paper, Words
+from app.view.shapes import GHOST, INCH, Drawing, Group, Paper, Words
 from app.view.svg import svg
 from core.errors import UserError
 from core.rounds.draft import Draft
@@ -138,6 +138,9 @@ def test_the_legend_says_what_is_there_and_nothing_else():
     drawn = svg(tree_drawing(trace.rounds[4], how, legend=True))
     texts = [element.text for element in ElementTree.fromstring(drawn).iter(f"{SPACE}text")]
     assert set(help) == {"▲"} and help["▲"] in texts
+    (call, *_) = read_trace(ROOT / "assets" / "traces" / "code-spiffy-10.jsonl.gz").rounds[2:]
+    said = told(tree_drawing(call, legend=True))
+    assert MEANINGS[ACCEPTED][1] in said and MEANINGS[GHOST][1] not in said  # of a target's tokens
     for group in whole.shapes:
         if isinstance(group, Group):
             assert 0 <= group.x < whole.width and 0 <= group.y < whole.height

@@ -181,6 +181,15 @@ def test_a_comparison_s_link_has_its_place(visit: Open):
     expect(again.locator(".ds-place:visible")).to_contain_text(f"{said} of")
 
 
+def test_names_of_several_runs_alone_open_them_side_by_side(visit: Open, address: str):
+    page = visit(f"{address}/#trace=chat-dart,chat-treeflash")
+    expect(page.locator("#ds-c-scope .ds-pane:visible")).to_have_count(2)
+    settled(page, "trace=chat-dart,chat-treeflash", "view=compare")
+    tab(page, "run")
+    page.evaluate("location.hash = '#trace=code-dart,code-ar,code-treeflash'")  # in an open page
+    expect(page.locator("#ds-c-scope .ds-pane:visible")).to_have_count(3)
+
+
 def test_a_calibration_link_has_runs_figures_and_examples(visit: Open, address: str):
     page = visit(f"{address}/#view=calibration&trace=chat-dart,chat-treeflash")
     place = page.locator("#ds-k-scope")

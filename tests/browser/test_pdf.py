@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import ElementHandle, Page, expect
 
+from app.view.shapes import DENSE
 from tests.browser.steps import Open
 from tests.helpers.pdfs import whole
 
@@ -92,6 +93,31 @@ def test_charts_of_a_column_have_type_that_is_read(visit: Open, address: str, pl
         text = saved(page, button, "SVG").decode()
         assert ElementTree.fromstring(text).attrib["width"] == "312"
         assert page.evaluate(SMALLEST, text) >= 7
+
+
+@pytest.mark.parametrize(
+    ("place", "menu"),
+    [
+        ("view=whatif&budget=64", "Save this draft"),
+        ("view=denoise&trace=code-spiffy-10,code-denoise&round=5", "Save the graph"),
+    ],
+)
+def test_drafts_of_a_column_have_type_that_is_read(
+    visit: Open, address: str, place: str, menu: str
+):
+    page = visit(f"{address}/")
+    page.evaluate(
+        "localStorage['draftscope-paper'] = JSON.stringify({ground: 'white', inches: 3.25})"
+    )
+    page.goto(f"{address}/#{place}")
+    page.reload()
+    around = page.locator(".ds-menu", has=page.locator(f"summary[aria-label='{menu}']"))
+    around.locator("summary").click()
+    with page.expect_download() as made:
+        around.get_by_role("button", name="as SVG").click()
+    root = ElementTree.fromstring(Path(made.value.path()).read_bytes())
+    assert root.attrib["width"] == "312" and around.get_by_role("alert").count() == 0
+    assert 234 / float(root.attrib["viewBox"].split()[2]) >= DENSE
 
 
 def test_one_choice_of_ground_and_width_is_of_all_pictures(visit: Open, address: str):

@@ -280,7 +280,32 @@ def test_sizes_follow_the_text_size_of_the_browser(visit: Open):
         assert min(text_of(page, name))[0] >= least * usual[name], name
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
     tabs = page.locator("#ds-views [role=tab]").locator("visible=true")
-    expect(tabs).to_have_count(len(TABS))  # in two rows
+    expect(tabs).to_have_count(len(TABS))
+    tops = tabs.evaluate_all("(all) => all.map((e) => e.getBoundingClientRect().top)")
+    assert len(set(tops)) == 1  # in one row, which shows where one is
+    expect(page.locator("#ds-views [role=tab].selected")).to_be_in_viewport(ratio=1)
+
+
+def test_names_in_the_picture_of_results_touch_no_point_where_letters_are_large(
+    visit: Open, address: str
+):
+    page = visit(viewport={"width": 390, "height": 844}, has_touch=True)
+    browser = page.context.new_cdp_session(page)
+    browser.send("Page.setFontSizes", {"fontSizes": {"standard": 24}})
+    page.goto(f"{address}/#view=results")
+    page.reload()
+    expect(page.locator(".ds-scatter .name").first).to_be_visible()
+    assert page.evaluate(
+        """() => {
+          const boxes = (at) => [...document.querySelectorAll(`.ds-scatter ${at}`)]
+            .map((each) => each.getBoundingClientRect());
+          const svg = boxes("").concat(boxes("text")), points = boxes("circle");
+          const touch = (a, b) => a.left < b.right && b.left < a.right
+            && a.top + 4 < b.bottom && b.top < a.bottom - 4;
+          const names = boxes(".name").filter((name) => points.some((each) => touch(name, each)));
+          return [names.length, svg.some(({ right }) => right > innerWidth)];
+        }"""
+    ) == [0, False]
 
 
 def test_large_text_leaves_the_tools_in_sight_and_makes_the_nodes_larger(visit: Open, address: str):
@@ -414,6 +439,22 @@ def test_of_several_runs_the_sentence_of_the_one_in_hand_is_whole_on_the_first_s
         each.evaluate("e => e.scrollHeight <= e.clientHeight")
         for each in (said, said.locator(".."))
     )
+
+
+def test_the_sentence_stands_below_the_four_paths_of_the_first_screen(visit: Open, address: str):
+    url = f"{address}/#view={FOUR}"
+    page = visit(url, viewport={"width": 360, "height": 740}, has_touch=True)
+    said = page.locator("#ds-c-scope .ds-why-place:visible")
+    path = page.locator("#ds-c-scope .ds-pane").nth(3).locator(".ds-node.root .box")
+    expect(path).to_be_visible()
+    heights = set()
+    for _ in range(8):
+        box, line = path.bounding_box(), said.bounding_box()
+        assert box is not None and line is not None and box["y"] + box["height"] <= line["y"] + 1
+        heights.add(round(line["height"]))
+        page.locator("#ds-c-scope .ds-transport").get_by_label("after").tap()
+        page.evaluate(FRAMES)
+    assert len(heights) > 1  # two lines, and three
 
 
 FOLDED = [

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { beforeEach, mock, test } from "node:test";
 import {
   arrive,
+  completed,
   namedNode,
   namedRow,
   readLink,
@@ -63,6 +64,13 @@ test("links are read strictly, and what is written reads back", () => {
     [viewOf({}), viewOf({ view: "compare" }), viewOf({ learn: "1.1" })],
     ["run", "compare", "learn"],
   );
+});
+
+test("in the studio several runs without a view stand side by side", () => {
+  assert.equal(completed("#trace=a,b&place=3"), "#trace=a,b&place=3&view=compare");
+  assert.equal(completed("#trace=a%2Cb"), "#trace=a%2Cb&view=compare");
+  for (const own of ["", "#trace=a", "#trace=a,b&view=denoise", "#trace=a,b&learn=1.1"])
+    assert.equal(completed(own), own);
 });
 
 test("what an address names and is not on view is one sentence", () => {

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { CausesCard } from "../../app/web/calibration/causes.js";
 import { RunChooser } from "../../app/web/calibration/chooser.js";
 import { DiagnosisCard } from "../../app/web/calibration/diagnosing.js";
-import { errorsOf, findingsOf, numbersOf } from "../../app/web/calibration/summaries.js";
+import { errorsOf, findingsOf, numbersOf, words } from "../../app/web/calibration/summaries.js";
 import { keepTickets } from "../../app/web/studio/shelf.js";
 import { gone, wordsOf } from "./page.js";
 
@@ -45,6 +45,16 @@ test("a run's numbers are its own, of the first depth and of its paths", () => {
 test("errors are of paths, then of steps, then what q expected beside what was accepted", () => {
   const [first] = wordsOf(errorsOf(RUNS, FOUND, {})[0]);
   assert.deepEqual(first, ["Arun A", "0.21", "0.23", "0.31", "0.33", "1.10", "1.20", "0.40"]);
+});
+
+test("every head of both tables is explained in words that can be read without pointing", () => {
+  const tables = [numbersOf, errorsOf].map((sheetOf) => sheetOf(RUNS, FOUND, {})[0]),
+    heads = tables.flatMap((table) => table.all("thead")[0].all("th").map((th) => th.textContent)),
+    told = words()
+      .all("dt")
+      .map((each) => each.textContent);
+  const plain = ["rounds"]; // the same words as everywhere
+  assert.deepEqual([...new Set(heads)].filter((each) => !plain.includes(each)).sort(), told.sort());
 });
 
 test("what is saved has each run's numbers once", async () => {
