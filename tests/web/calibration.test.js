@@ -49,7 +49,12 @@ test("errors are of paths, then of steps, then what q expected beside what was a
 
 test("every head of both tables is explained in words that can be read without pointing", () => {
   const tables = [numbersOf, errorsOf].map((sheetOf) => sheetOf(RUNS, FOUND, {})[0]),
-    heads = tables.flatMap((table) => table.all("thead")[0].all("th").map((th) => th.textContent)),
+    heads = tables.flatMap((table) =>
+      table
+        .all("thead")[0]
+        .all("th")
+        .map((th) => th.textContent),
+    ),
     told = words()
       .all("dt")
       .map((each) => each.textContent);
