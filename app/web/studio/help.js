@@ -55,22 +55,18 @@ const HELP = [
   ["Esc", "close the inspector or the search, let go of selected rounds"],
 ];
 
-const FILTER = [
+const FILTER =
   "Words are searched for in text, token and cause: all must occur. An expression compares " +
-    'columns: accepted == 0 and (tvd > 0.5 or cause == budget), text ~ "water", not ms < 20.',
-  `Columns: ${COLUMNS.map(namesOf).join(", ")}; each head says more where it is ` +
-    "pointed at. “–” is not recorded: no comparison holds of it but == unknown.",
-];
+  'columns: accepted == 0 and (tvd > 0.5 or cause == budget), text ~ "water", not ms < 20. ' +
+  "“–” is not recorded: no comparison holds of it but == unknown. The columns:";
 
 export function helpDialog(legend) {
-  const filter = FILTER.map((words) => h("p.ds-key", words)),
+  const columns = COLUMNS.map((column) => [namesOf(column), column.about]),
+    filter = [h("h3", "Filter of the rounds"), h("p.ds-key", FILTER), meanings(columns)],
     words = [h("h3", "Words"), meanings(WORDS)],
     text = [h("h3", "Text"), h("p.ds-key", textKey()), legend.marks],
     keys = [h("h3", "Keys"), keyList(HELP)],
-    sections = [
-      h("section", words, text, h("h3", "Filter of the rounds"), filter),
-      h("section", keys),
-    ];
+    sections = [h("section", words, text, filter), h("section", keys)];
   return dialog("Words and keys", "ds-glossary", ...sections);
 }
 
