@@ -60,7 +60,7 @@ GROUPS: dict[str, dict[str, Command]] = {
             "trace export run.jsonl --to csv --table nodes --out nodes.csv",
         ),
         "trace import": Command(
-            "say what counts of vLLM, SGLang or llama.cpp mean; read DDTree's saved trees",
+            "say what an engine's counts of drafts mean; read DDTree's saved trees",
             "trace import vllm.log",
             "trace import responses.jsonl --json",
             "trace import trees.json --out trees.jsonl.gz",

@@ -1,4 +1,4 @@
-"""Counts in the logs and metrics pages of vLLM, SGLang and llama.cpp: one table of forms.
+"""Counts in the logs and metrics pages of engines: one table of forms.
 
 A log may hold any other lines around them. A line that has a form's mark and cannot be read is left
 out and named. What an engine rounds is turned into whole counts where only one count fits it.
@@ -12,10 +12,18 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
+from analysis.engines.pages import (
+    TENSORRT,
+    TENSORRT_NAMES,
+    Found,
+    Line,
+    counters,
+    tensorrt_counters,
+)
 from analysis.engines.rounded import MAX_PLACES, counted, kept_by, rates_of, value_of, whole_of
+from analysis.engines.tensorrt import MARK, iteration
 from analysis.measures.counts import Served
 from analysis.numbers import plural
 from core.declared import BadField
@@ -25,9 +33,6 @@ from core.lines import open_regular
 MOST_BYTES = 1 << 30
 LONGEST = 1 << 16  # characters of a line
 MOST_LINES = 1 << 17  # that are counts
-
-Line = tuple[int, str]
-Found = tuple[list[Served], list[str]]  # and sentences about what was left out
 
 
 @dataclass(frozen=True)
@@ -279,60 +284,6 @@ def _llama_sums(lines: Sequence[Line]) -> Found:
     return records, [*(notes if records else ()), *left_out(wrong)]
 
 
-# ── metrics pages ────────────────────────────────────────────────────────────────────────────────
-
-_SAMPLE = re.compile(
-    r"^\w+:spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)(?:_total)?"
-    r"(?:\{(.{0,1000})\})? +(\S{1,40})(?: +-?\d{1,20})?$"
-)
-_LABEL_PAIR = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
-
-
-def _page(engine: str) -> Callable[[Sequence[Line]], Found]:
-    """Prometheus counters since the server's start, summed over all labels. Of a page that is in
-    the file several times, the last values count."""
-
-    def read(lines: Sequence[Line]) -> Found:
-        samples = dict[tuple[str, tuple[tuple[str, str], ...]], int]()
-        for number, line in lines:
-            found = _SAMPLE.match(line)
-            if found is None:
-                raise BadField(f"line {number} is not a sample of a counter")
-            labels = tuple(sorted(_LABEL_PAIR.findall(found[2] or "")))
-            samples[found[1], labels] = whole_of(found[3], f"line {number}")
-        models = {dict(labels).get("model_name", "") for _, labels in samples}
-        if len(models) > 1:
-            raise BadField(f"it counts {len(models)} models: keep the lines of one model_name")
-        record = _of_samples(engine, samples)
-        return [record] if record.rounds else [], []
-
-    return read
-
-
-def _of_samples(engine: str, samples: dict[tuple[str, tuple[tuple[str, str], ...]], int]) -> Served:
-    sums, places = dict[str, int](), dict[int, int]()
-    for (name, labels), value in samples.items():
-        if name == "accepted_tokens_per_pos":
-            at = whole_of(dict(labels).get("position", ""), "position")
-            places[at] = places.get(at, 0) + value
-        else:
-            sums[name] = sums.get(name, 0) + value
-    if sorted(places) != list(range(len(places))) or len(places) > MAX_PLACES:
-        raise BadField("its positions do not count from 0 without a gap")
-    if "drafts" not in sums:
-        raise BadField("it lacks spec_decode_num_drafts_total")
-    kept = tuple(places[n] for n in range(len(places)))
-    rounds, drafted, accepted = (
-        sums.get(name) for name in ("drafts", "draft_tokens", "accepted_tokens")
-    )
-    wrong = accepted is not None and sum(kept) > accepted
-    if wrong or any(a < b for a, b in pairwise((sums["drafts"], *kept))):
-        raise BadField("its positions count more accepted tokens than there can be")
-    if drafted is not None and (accepted or 0) > drafted:
-        raise BadField("more tokens are accepted than drafted")
-    return Served(engine, rounds, drafted, accepted, places=kept or None)
-
-
 # ── all forms ────────────────────────────────────────────────────────────────────────────────────
 
 # Of several forms of one engine in a file the first counts: the others count the same once more.
@@ -343,7 +294,9 @@ FORMS = (
         re.compile(r"SpecDecoding metrics: |Per-position acceptance rate: "),
         _each(_vllm_line),
     ),
-    CountsForm("vLLM", "page", re.compile(r"^vllm:spec_decode_num_(?!.*_created)"), _page("vLLM")),
+    CountsForm(
+        "vLLM", "page", re.compile(r"^vllm:spec_decode_num_(?!.*_created)"), counters("vLLM")
+    ),
     CountsForm(
         "SGLang",
         "log line",
@@ -358,13 +311,22 @@ FORMS = (
         _llama_requests,
     ),
     CountsForm("llama.cpp", "drafter", _LLAMA_SUMS, _llama_sums),
-    CountsForm("llama.cpp", "page", re.compile(r"^llamacpp:spec_decode_num_"), _page("llama.cpp")),
+    CountsForm(
+        "llama.cpp", "page", re.compile(r"^llamacpp:spec_decode_num_"), counters("llama.cpp")
+    ),
+    CountsForm(TENSORRT, "iteration", MARK, _each(iteration)),
+    CountsForm(
+        TENSORRT,
+        "page",
+        re.compile(rf"^{TENSORRT_NAMES}(?!_created)"),
+        tensorrt_counters,
+    ),
 )
 
 # one of these words is in every mark above: most lines of a log are passed over quickly
 _ANY = re.compile("spec|Spec|acc")
 
 _UNKNOWN = (
-    "holds no counts in a form that is known: log lines or metrics of vLLM, SGLang or llama.cpp, "
-    "or their responses as JSON"
+    "holds no counts in a form that is known: log lines or metrics of vLLM, SGLang, llama.cpp or "
+    "TensorRT-LLM, or their responses as JSON"
 )

@@ -7,18 +7,19 @@ tables, ``_FORMS`` here for JSON objects and ``lines.FORMS`` for text.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct
 
-from analysis.engines.lines import left_out, read_lines_of_counts
+from analysis.engines.lines import forms_of, left_out, read_lines_of_counts, text_lines
 from analysis.engines.profile import NAME, Profile
 from analysis.engines.steps import is_item, of_items
+from analysis.engines.tensorrt import STATS, IterationStats, RequestStats, drafting, is_iteration
 from analysis.measures.counts import Counts, Served, by_length, reached, summed
 from analysis.numbers import plural
 from core.declared import BadField, Count, Share, read
@@ -27,7 +28,9 @@ from core.lines import open_regular
 from core.readers import json_values
 
 MAX_DEPTH = 1 << 10
+LOOKED_AT = 100  # lines of a file that is named as JSON and is not
 Json = dict[str, Any]
+Value = tuple[Any, str]  # of JSON, and what to call its place
 Length = Annotated[int, Meta(ge=0, lt=10_000)]  # a key
 Histogram = list[Count] | dict[Length, Count]  # rounds by accepted tokens
 T = TypeVar("T")
@@ -45,11 +48,9 @@ def read_served(path: Path) -> Counts:
     elif (one := of_items(values)) is not None:
         records, kind, notes = [one[0]], *one[1:]
     else:
-        records, notes = _each(values, path)
-        profile = records and all(each.engine == NAME for each in records)
-        kind = "profile" if profile else "response"
+        records, kind, notes = _of_values(values, path)
     if not records:
-        raise UserError(f"{path} holds no response")
+        raise UserError(f"{path} holds no {kind}" + (f": {notes[0]}" if notes else ""))
     counts = summed(records, kind, [*cut, *notes])
     if counts.tau is None and counts.accepted_of_drafted is None and not counts.by_depth:
         few = "no draft was verified" if counts.rounds == 0 else "not all counts are there"
@@ -57,13 +58,23 @@ def read_served(path: Path) -> Counts:
     return counts
 
 
-def _responses_if_json(path: Path) -> tuple[list[tuple[Any, str]] | None, list[str]]:
+def _of_values(values: Sequence[Value], path: Path) -> tuple[list[Served], str, list[str]]:
+    """The counts of a file's values, their kind, and what was left out."""
+    drafted, notes = drafting(values)
+    records, wrong = _each(drafted, path)
+    kind = "iteration" if any(is_iteration(value) for value, _ in values) else "response"
+    if records and all(each.engine == NAME for each in records):
+        kind = "profile"
+    return records, kind, [*notes, *wrong]
+
+
+def _responses_if_json(path: Path) -> tuple[list[Value] | None, list[str]]:
     """The responses of a file that is named as JSON, or is JSON of which some value has counts, and
     a sentence on a last line that was cut off; None: it is text."""
-    cut, found, wrong = list[str](), list[tuple[Any, str]](), None
+    cut, found, wrong = list[str](), list[Value](), None
     values = json_values(path, cut.append)
     if path.suffix in (".json", ".jsonl"):
-        return list(values), cut
+        return _values_if_any(values, path), cut
     with reading(path), open_regular(path) as file:
         start = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if start in (b"{", b"["):
@@ -79,16 +90,27 @@ def _responses_if_json(path: Path) -> tuple[list[tuple[Any, str]] | None, list[s
     return found, cut
 
 
+def _values_if_any(values: Iterator[Value], path: Path) -> list[Value] | None:
+    """The values of a file that is named as JSON; None: its lines are counts in another form, as
+    Python prints them."""
+    try:
+        return list(values)
+    except WrongKind:
+        if any(forms_of(line) for _, line in islice(text_lines(path), LOOKED_AT)):
+            return None
+        raise
+
+
 def holds_counts(value: dict[str, Any]) -> bool:
     """Whether an object has one of the forms that are read here; its numbers are not looked at."""
     for find, _ in _FORMS:
         with suppress(BadField):
             if find(value):
                 return True
-    return is_item(value)
+    return is_item(value) or is_iteration(value)
 
 
-def _each(values: Sequence[tuple[Any, str]], path: Path) -> tuple[list[Served], list[str]]:
+def _each(values: Sequence[Value], path: Path) -> tuple[list[Served], list[str]]:
     """The counts of each response, and what was left out of several. Raises UserError where none
     can be read."""
     records, wrong = list[Served](), list[UserError]()
@@ -122,7 +144,8 @@ def _one(value: Any, where: str, path: Path) -> Served:
         raise UserError(f"{where}: {why}") from None
     raise WrongKind(
         f"{where} holds no counts of vLLM (metrics.speculative_decoding), SGLang (meta_info), "
-        "llama.cpp (timings) or LM Studio (stats), and is not a speculation profile",
+        "llama.cpp (timings), TensorRT-LLM (specDecodingStats, perf_metrics) or LM Studio (stats), "
+        "and is not a speculation profile",
         path,
     )
 
@@ -291,6 +314,13 @@ class _Llama(Struct):
         return Served("llama.cpp", rounds or None, self.draft_n, accepted, tokens)
 
 
+def _tensorrt_part(response: Json) -> Json:
+    """Of a server that splits prompts and answers, the answer's part counts."""
+    served = _part(response, "gen_perf_metrics") or response
+    part = _part(served, "perf_metrics", "speculative_decoding")
+    return _with("total_draft_tokens", part)
+
+
 def _first(*values: T | None) -> T | None:
     return next((value for value in values if value is not None), None)
 
@@ -367,5 +397,7 @@ _FORMS: tuple[tuple[Callable[[Json], Json], Any], ...] = (
     (_sglang_part, _SGLang),
     (lambda r: _with("draft_n", _part(r, "timings") or r), _Llama),
     (lambda r: _with("totalDraftTokensCount", _studio_part(r)), _LMStudio),
+    (lambda r: _with("numDraftTokens", _part(r, STATS)), IterationStats),
+    (_tensorrt_part, RequestStats),
     (lambda r: _with("marginal_accept_rates", r), Profile),
 )

@@ -26,6 +26,7 @@ _MORE = {  # what else an engine has that tells acceptance by place
     "vLLM": "a response with --per-request-spec-decode-metrics, its log and its /metrics tell it",
     "SGLang": "meta_info of its responses tells it",
     "llama.cpp": "its log at -lv 4 and its /metrics tell it",
+    "TensorRT-LLM": "/prometheus/metrics of newer versions tell it, with return_perf_metrics",
 }
 
 
@@ -124,7 +125,8 @@ class Depth:
 class Counts:
     """All that one file counts, together.
 
-    kind      "response", "log line", "page", "dump" or "profile"; ``records``: how many of them
+    kind      "response", "log line", "iteration", "page", "dump" or "profile"; ``records``: how
+              many of them
     full      whether every draft had all places: True, False, or None where it is not told
     exact     whether a round counts only at places that it drafted. Otherwise, and unless all
               drafts are full, conditional shares from place 2 on are lower bounds

@@ -36,6 +36,10 @@ TOLD = {
     "llama.cpp, 2025": (1, None, 297, 171, None, ()),
     # the n-gram drafter lists two of its places: deeper ones of both together are not known
     "llama.cpp's sums": (2, 542, 2961, 1501, 1 + 1501 / 542, (28 + 390, 25 + 269)),
+    "TensorRT-LLM": (2, 5, 10, 5, 2.0, ()),
+    "TensorRT-LLM's page": (1, 60, 160, 66, 1 + 66 / 60, (48, 18, 0)),
+    "TensorRT-LLM's totals": (1, None, 20, 15, None, ()),
+    "TensorRT-LLM, all at place 0": (1, None, 12, 5, None, ()),
     "llama.cpp's page": (1, 10, 30, 12, 2.2, ()),
 }
 
@@ -399,7 +403,7 @@ def test_a_gauge_is_its_sample_s_value_and_none_while_nothing_was_drafted(tmp_pa
     [
         ("lines.MOST_LINES", "vLLM, 2025", "more than 1 lines of counts"),
         ("lines.MOST_BYTES", "vLLM, 2025", "larger than 0 MB"),
-        ("lines.MAX_PLACES", "vLLM's page", "do not count from 0 without a gap"),
+        ("pages.MAX_PLACES", "vLLM's page", "do not count from 0 without a gap"),
         ("rounded.MAX_PLACES", "a bare curve", "rise, or are too many"),
     ],
 )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from analysis.engines.served import read_served
 from analysis.engines.trees import write_trees
+from analysis.kinds import COUNTS, kind_of
 from analysis.measures.counts import by_place, sentences, strip
 from app.cli import main
 from app.report.counted import sheets, strips
@@ -29,7 +30,7 @@ from tests.helpers.engine_answers import (
     VLLM,
     trees,
 )
-from tests.helpers.engine_logs import LOGS
+from tests.helpers.engine_logs import LOGS, tensorrt
 
 
 def written(folder, value, name="r.json"):
@@ -61,6 +62,55 @@ def test_each_engines_counts(tmp_path, value, engine, places):
     assert [d.conditional for d in found.by_depth] == pytest.approx([3 / 4, 1 / 3, 1])
     assert [d.marginal for d in found.by_depth] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
     assert found.by_depth[-1].tau == found.tau
+
+
+ITERATIONS = [
+    {"iter": 1, "iterLatencyMS": 80.0, "numActiveRequests": 2},
+    {"iter": 2, "iterLatencyMS": 9.0, "specDecodingStats": tensorrt(6, 4, 2)},
+    {"iter": 2, "iterLatencyMS": 9.0, "specDecodingStats": tensorrt(6, 4, 2), "attentionDpRank": 1},
+    {"iter": 3, "iterLatencyMS": 9.0, "specDecodingStats": tensorrt(6, 1, 2), "rank": 0},
+    {"iter": 4, "iterLatencyMS": 9.0, "specDecodingStats": tensorrt(0, 0, 0)},
+]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.log", "printed.jsonl", "printed.log"])
+def test_iterations_are_summed_and_other_ranks_left_out(name, tmp_path):
+    path = tmp_path / name
+    form = str if name.startswith("printed") else json.dumps
+    whole = json.dumps(ITERATIONS) if name == "a.json" else "\n".join(map(form, ITERATIONS)) + "\n"
+    path.write_text(whole)
+    found = read_served(path)
+    assert (found.engine, found.kind, found.records) == ("TensorRT-LLM", "iteration", 2)
+    assert (found.rounds, found.drafted, found.accepted, found.tau) == (4, 12, 5, 2.25)
+    assert kind_of(path) is COUNTS
+    notes = " ".join(sentences(found))
+    if form is json.dumps:
+        assert "1 iteration of other ranks left out: they repeat rank 0." in notes
+        assert "2 of 4 iterations drafted nothing." in notes
+
+
+def test_requests_of_tensorrt_have_totals(tmp_path):
+    stats = {"acceptance_rate": 5 / 12, "total_accepted_draft_tokens": 5, "total_draft_tokens": 12}
+    one = {"request_id": 1, "perf_metrics": {"first_iter": 3, "speculative_decoding": stats}}
+    split = {"ctx_perf_metrics": {"perf_metrics": {}}, "gen_perf_metrics": one}
+    for value in (one, [one], [split]):
+        found = read_served(written(tmp_path, value))
+        assert (found.engine, found.drafted, found.accepted) == ("TensorRT-LLM", 12, 5)
+        assert found.rounds is None and found.tau is None
+
+
+@pytest.mark.parametrize(
+    ("stats", "why"),
+    [
+        (tensorrt(0, 0, 0), "holds no iteration: 1 of 1 iteration drafted nothing"),
+        (tensorrt(6, 7, 2), "more tokens are accepted than drafted"),
+        (tensorrt(6, 4, 7), "more requests have a draft than there are drafted tokens"),
+        ({"numDraftTokens": 6}, "num_?[aA]ccepted"),
+    ],
+)
+def test_an_iteration_that_cannot_be_is_one_sentence(stats, why, tmp_path):
+    with pytest.raises(UserError, match=why):
+        read_served(written(tmp_path, [{"iter": 1, "specDecodingStats": stats}]))
 
 
 def test_a_share_of_a_bench_is_a_whole_count(tmp_path):

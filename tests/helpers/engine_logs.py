@@ -8,6 +8,18 @@ DECODE = "[2025-05-27 20:14:38 TP0] Decode batch. #running-req: 18, token usage:
 SUMS = "spec common_specu: statistics {:>16}: #calls(b,g,a) = 4 542 31, #gen drafts = {:6}, "
 SUMS += "#acc drafts = 28, #gen tokens = {:6}, #acc tokens = {:5}, #mean acc len = 18.00, "
 SUMS += "#acc rate/pos = ({}), dur(b,g,a) = 0.688, 0.851, 0.021 ms"
+
+
+def tensorrt(drafted: int, accepted: int, requests: int) -> dict[str, float]:
+    """What TensorRT-LLM counts of an iteration."""
+    return {
+        "numDraftTokens": drafted, "numAcceptedTokens": accepted,
+        "numRequestsWithDraftTokens": requests,
+        "acceptanceLength": 1 + accepted / requests if requests else 0.0,
+        "iterLatencyMS": 1.5, "draftOverhead": 0.1,
+    }  # fmt: skip
+
+
 LOGS = {
     "vLLM, 2026": (
         f"{VLLM}Mean acceptance length: 6.82, Current speculative depth: 7, Accepted throughput: "
@@ -52,6 +64,33 @@ LOGS = {
             SUMS.format("ngram-mod", 31, 920, 527, "0.903, 0.806"),
             SUMS.format("draft-dflash", 511, 2041, 974, "0.763, 0.526, 0.362, 0.254"),
         )
+    ),
+    # iterations of 3 and 2 requests with drafts of 2, one of another rank, and one without a draft
+    "TensorRT-LLM": "\n".join(
+        str({"iter": n, "iterLatencyMS": 9.5, "kvCacheStats": {"cacheHitRate": 0.5}, **more})
+        for n, more in enumerate(
+            (
+                {"specDecodingStats": tensorrt(6, 4, 3), "attentionDpRank": 0},
+                {"specDecodingStats": tensorrt(6, 4, 3), "attentionDpRank": 1},
+                {"specDecodingStats": tensorrt(4, 1, 2), "requestStats": None},
+                {"specDecodingStats": tensorrt(0, 0, 0)},
+            )
+        )
+    ),
+    "TensorRT-LLM's page": "\n".join(
+        f'trtllm_spec_decode_{name}_tokens_total{{{label}="{at}",worker="{worker}"}} {count}'
+        for worker in range(2)
+        for name, counts in (("drafted", (30, 30, 20)), ("accepted", (24, 9)))
+        for label, at, count in (("token_position", *each) for each in enumerate(counts))
+    )
+    + '\ntrtllm_spec_decode_drafted_tokens_created{token_position="0"} 1.7e9'
+    + "\ntrtllm_spec_decode_acceptance_length 1.9",
+    "TensorRT-LLM's totals": 'trtllm_spec_decode_num_draft_tokens_total{model_name="m"} 20.0\n'
+    'trtllm_spec_decode_num_accepted_tokens_total{model_name="m"} 15.0\n'
+    'trtllm_spec_decode_acceptance_length{model_name="m"} 3.75',
+    "TensorRT-LLM, all at place 0": "\n".join(
+        f'trtllm_spec_decode_{name}_tokens_total{{token_position="0"}} {count}'
+        for name, count in (("drafted", 12), ("accepted", 5))
     ),
     "llama.cpp's page": "llamacpp:spec_decode_num_drafts_total 10\n"
     "llamacpp:spec_decode_num_draft_tokens_total 30\n"

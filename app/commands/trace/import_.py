@@ -23,10 +23,11 @@ STRIP = 240  # rounds that the terminal shows
 class Options(CommandOptions):
     """Read what an engine counted of its drafts, without trees.
 
-    It reads a log with vLLM's lines 'SpecDecoding metrics', SGLang's 'accept len' or llama.cpp's
-    'draft acceptance'; a metrics page (Prometheus) of the three; their responses, or what `vllm
-    bench serve` saved, as .json or one a line in .jsonl; LM Studio's fragments; a dump of
-    verifications (LLAMA_SPEC_DUMP); a speculation_profile.json. docs/record.md has the forms.
+    It reads a log with vLLM's lines 'SpecDecoding metrics', SGLang's 'accept len', llama.cpp's
+    'draft acceptance' or TensorRT-LLM's iterations; a metrics page (Prometheus) of the four; their
+    responses, or what `vllm bench serve` saved, as .json or one a line in .jsonl; LM Studio's
+    fragments; a dump of verifications (LLAMA_SPEC_DUMP); a speculation_profile.json.
+    docs/record.md has the forms.
 
     It shows τ and acceptance by place. Sentences say what follows and what does not. DDTree's saved
     trees become a trace: name it with --out.
