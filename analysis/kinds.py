@@ -16,9 +16,11 @@ from typing import Any
 
 from analysis.engines.lines import forms_of, text_lines
 from analysis.engines.served import holds_counts
+from core.chat import is_chat
 from core.errors import UserError, WrongKind, reading
 from core.json_input import MAX_BYTES, parse_json, read_json
 from core.lines import lines, open_regular
+from core.samples import CHAT_FIELDS, QUESTION_FIELDS, TURNS
 from core.traces.schema import FORMAT
 from core.visible import visible
 
@@ -40,6 +42,7 @@ COST = "a result of `cost --json`, which `advise` and the page's What-if read"
 STEPS = "step times, which `advise --cost` and the page's Results read"
 CONFIG = "a checkpoint's config: `model doctor FOLDER` says what its folder opens as"
 WEIGHTS = "a checkpoint's weights: `model doctor FOLDER` says what its folder opens as"
+PROMPTS = "prompts, which `run --prompts` reads"
 EMPTY = "empty"
 JSON, TEXT = "JSON of another kind", "text of another kind"
 
@@ -176,9 +179,16 @@ _COLUMNS = (
 )
 
 
+# Of the fields that samples are read by: "text" and the like are in other files, too.
+_PROMPTS = tuple(
+    ({name}, PROMPTS)
+    for name in (*QUESTION_FIELDS[:3], "problem", "question_content", *CHAT_FIELDS, TURNS)
+)
+
+
 def _of_columns(names: Iterable[str]) -> Kind:
     known = list(names)
-    for wanted, kind in _COLUMNS:
+    for wanted, kind in (*_COLUMNS, *_PROMPTS):
         if wanted <= set(known):
             return kind
     shown = ", ".join(visible(name, 30) for name in known[:SHOWN])
@@ -228,9 +238,8 @@ _KEYS = (
     ({"architectures"}, CONFIG),
     ({"speculators_model_type"}, CONFIG),
     ({"choices"}, "an OpenAI server's response without counts of its drafts"),
-    ({"prompt"}, "prompts, which `run --prompts` reads"),
-    ({"question"}, "prompts, which `run --prompts` reads"),
-    ({"messages"}, "conversations, which `train` reads"),
+    *_PROMPTS,
+    ({"custom_id", "body"}, PROMPTS),
 )
 _OFF = "so speculative decoding was off, or its statistics were"
 _TEXT: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(  # the surest sign first
@@ -316,6 +325,8 @@ def _of_json(path: Path) -> Kind | None:
 
 
 def _of_value(value: Any, name: str) -> Kind:
+    if is_chat(value):
+        return PROMPTS
     if isinstance(value, list):
         value = value[0] if value else None
     if not isinstance(value, dict):

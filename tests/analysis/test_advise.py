@@ -430,6 +430,10 @@ OTHERS = [
     ("a.json", '{"format": "draftscope-trace"}\n{"round": 0}\n', "a trace, which `trace show`"),
     ("a.json", "%PDF-1.7\n%\xe2\n", "a PDF"), ("a.csv", "round,text\n1,x\n", "a table of another"),
     ("a.jsonl", '{"prompt": "Why?"}\n', "prompts, which `run --prompts` reads"),
+    ("a.jsonl", '{"turns": ["Why?"]}\n', "prompts, which `run --prompts` reads"),
+    ("a.json", '[{"role": "user", "content": "x"}]', "prompts, which `run --prompts` reads"),
+    ("a.json", '[{"conversations": []}]', "prompts, which `run --prompts` reads"),
+    ("a.csv", "problem,answer\n1,2\n", "prompts, which `run --prompts` reads"),
 ]  # fmt: skip
 
 
