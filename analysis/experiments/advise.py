@@ -284,8 +284,7 @@ def flags(found: Sequence[Choice], shorter: Shorter) -> list[Flags]:
     too few, and none of an engine for which the drafter's home declares none.
 
     vLLM's schedule is a list of [first batch, last batch, K], K = 0 for no draft; between two
-    batches of the table that of the larger one is used. SGLang and llama.cpp have one length for
-    all batches.
+    batches of the table that of the larger one is used. The others have one length for all batches.
     """
     serving = shorter.serving
     lines = list[Flags]()

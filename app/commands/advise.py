@@ -32,7 +32,8 @@ class Options(Set, Large):
     Acceptance comes from recorded rounds: shorter drafts are cut out of them, and longer drafts
     are not judged. Step times come from `cost --json` or from a table, CSV or JSON. Its columns are
     tokens (verified of each sequence: K + 1, and 1 for plain decoding), ms, and optionally batch,
-    draft_ms and context. The output ends with the options for vLLM, SGLang and llama.cpp.
+    draft_ms and context. The output ends with the options for vLLM, SGLang, TensorRT-LLM and
+    llama.cpp.
     """
 
     files: tuple[Path, ...] = words(

@@ -1,4 +1,4 @@
-"""Options of engines' command lines that several drafters share: the ``flags`` of their homes."""
+"""Options of engines that several drafters share: the ``flags`` of their homes."""
 
 from __future__ import annotations
 
@@ -18,5 +18,15 @@ def llama_cpp(kind: str) -> Flags:
 
     def flags(size: int, options: Options) -> str:
         return f"--spec-type {kind} --spec-draft-n-max {size} --spec-draft-n-min 0"
+
+    return flags
+
+
+def tensorrt_llm(kind: str) -> Flags:
+    """A line of the file that ``trtllm-serve --config`` takes: ``kind`` is its decoding_type. The
+    drafter's model is left to add."""
+
+    def flags(size: int, options: Options) -> str:
+        return f"speculative_config: {{decoding_type: {kind}, max_draft_len: {size}}}"
 
     return flags

@@ -603,6 +603,7 @@ TOLD = {  # a drafter, its options, vLLM's config, other engines and their optio
         "SGLang": "--speculative-num-steps 5 --speculative-eagle-topk 1 "
         "--speculative-num-draft-tokens 6",
         "llama.cpp": "--spec-type draft-simple --spec-draft-n-max 5 --spec-draft-n-min 0",
+        "TensorRT-LLM": "speculative_config: {decoding_type: Draft_Target, max_draft_len: 5}",
     }),
 }  # fmt: skip
 
@@ -637,7 +638,7 @@ def test_a_recorder_s_drafter_keeps_its_engine_s_name_and_an_unknown_one_is_left
     assert served("vLLM", "ngram").vllm == {"method": "ngram"}
     assert "prompt_lookup_max" in served("vLLM", "ngram").adds
     assert served("vLLM", "medusa").adds.endswith("vLLM 0.32 is the last that serves it")
-    assert set(served("SGLang", "eagle3").flags) == {"SGLang", "llama.cpp"}
+    assert set(served("SGLang", "eagle3").flags) == {"SGLang", "llama.cpp", "TensorRT-LLM"}
     assert served("SGLang", "ngram").vllm is None and not served("SGLang", "ngram").flags
     of = recorded(drafter={"kind": "medusa9"})
     (vllm,) = [f for f in flags(choices(advise(of, StepTimes(TOY))), of) if f.engine == "vLLM"]

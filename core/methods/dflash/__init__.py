@@ -20,7 +20,7 @@ from core.methods.method import (
     TrainingInfo,
     option,
 )
-from core.methods.serving import llama_cpp
+from core.methods.serving import llama_cpp, tensorrt_llm
 from core.rounds.draft import MARGINAL
 
 CONFIDENCE = "confidence"  # a note: log of what a drafter gives a place to be accepted
@@ -58,6 +58,6 @@ DRAFTER = DrafterInfo(
     ),
     training=TrainingInfo("core.methods.dflash.training:TRAINING", DFlashTrainingOptions),
     vllm="dflash",
-    flags={"llama.cpp": llama_cpp("draft-dflash")},
+    flags={"llama.cpp": llama_cpp("draft-dflash"), "TensorRT-LLM": tensorrt_llm("DFlash")},
 )
 METHOD = Method("DFlash", "dflash", "chain", 64, "the drafter's argmax chain")

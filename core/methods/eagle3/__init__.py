@@ -22,7 +22,7 @@ from core.methods.method import (
     TrainingInfo,
     option,
 )
-from core.methods.serving import llama_cpp, sglang_chain
+from core.methods.serving import llama_cpp, sglang_chain, tensorrt_llm
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,11 @@ DRAFTER = DrafterInfo(
     training=TrainingInfo("core.methods.eagle3.training:TRAINING", EagleTrainingOptions),
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
     vllm="eagle3",
-    flags={"SGLang": sglang_chain, "llama.cpp": llama_cpp("draft-eagle3")},
+    flags={
+        "SGLang": sglang_chain,
+        "llama.cpp": llama_cpp("draft-eagle3"),
+        "TensorRT-LLM": tensorrt_llm("Eagle3"),
+    },
 )
 BUILDER = BuilderInfo(
     "eagle2",

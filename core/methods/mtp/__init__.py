@@ -24,7 +24,7 @@ from core.methods.method import (
     option,
     temperature_of_q,
 )
-from core.methods.serving import llama_cpp, sglang_chain
+from core.methods.serving import llama_cpp, sglang_chain, tensorrt_llm
 
 # The fields by which a config counts its layers of this kind.
 COUNTS = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers")
@@ -63,7 +63,11 @@ DRAFTER = DrafterInfo(
     training=TrainingInfo("core.methods.mtp.training:TRAINING", MtpTrainingOptions),
     explain=Explanation(lead="The layer's {rank} token after {parent}, given the whole path."),
     vllm="mtp",
-    flags={"SGLang": sglang_chain, "llama.cpp": llama_cpp("draft-mtp")},
+    flags={
+        "SGLang": sglang_chain,
+        "llama.cpp": llama_cpp("draft-mtp"),
+        "TensorRT-LLM": tensorrt_llm("MTP"),
+    },
 )
 METHOD = Method(
     "MTP", "mtp", "best-first", 32, "a tree of the target's own multi-token prediction layer",

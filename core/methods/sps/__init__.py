@@ -24,7 +24,7 @@ from core.methods.method import (
     TrainingInfo,
     option,
 )
-from core.methods.serving import llama_cpp, sglang_chain
+from core.methods.serving import llama_cpp, sglang_chain, tensorrt_llm
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,11 @@ DRAFTER = DrafterInfo(
     training=TrainingInfo("core.methods.sps.training:TRAINING", SpsTrainingOptions),
     explain=Explanation(lead="The draft model's {rank} token after {parent} and the path before."),
     vllm="draft_model",
-    flags={"SGLang": sglang_chain, "llama.cpp": llama_cpp("draft-simple")},
+    flags={
+        "SGLang": sglang_chain,
+        "llama.cpp": llama_cpp("draft-simple"),
+        "TensorRT-LLM": tensorrt_llm("Draft_Target"),
+    },
 )
 METHOD = Method(
     "SPS", "sps", "sampled-chain", 64, "a chain that a second language model draws",
