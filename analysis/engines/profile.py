@@ -100,7 +100,7 @@ def made(traces: Sequence[Trace]) -> dict[str, Any]:
 
 def _check_one_drafter(headers: Sequence[Header]) -> None:
     """Raises UserError where runs differ in what a profile is of, or it cannot name their rule."""
-    from analysis.measures.findings import FLY, SIMULATED  # pandas loads with it
+    from analysis.measures.outstanding import FLY, SIMULATED  # pandas loads with it
 
     rules = [str(each.settings.get("rule", "")) for each in headers]
     for what, values in (

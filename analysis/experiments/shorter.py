@@ -20,7 +20,7 @@ from analysis.collected.whatif import SimulatedRun, Simulation
 from analysis.experiments.serving import NOTHING, UNKNOWN, Serving, of_drafter, of_engine
 from analysis.labels import SEVERAL, method_labels, prompt_key, split_by, temperature
 from analysis.measures.counts import Counts
-from analysis.measures.findings import FLY, SIMULATED
+from analysis.measures.outstanding import FLY, SIMULATED
 from analysis.measures.parts import is_tree
 from analysis.numbers import plural
 from core.errors import UserError

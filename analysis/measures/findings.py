@@ -1,108 +1,42 @@
-"""Findings from the tables of runs: sentences with their n and a round to look at.
+"""Findings from the tables of runs: all of them, and those that every run has.
 
-Where the walks ended, whether a wider tree, a deeper one or better probabilities would change it,
-and what stands out: a cliff or a slope along the text, a sort of token much worse than the rest.
-All that is said of what would help comes from one decision (``remedies``).
-
-A finding is about the rounds that were seen. Of fewer than ``FEW_SEEN`` it says only that. What
-stands out must be larger than chance, and large enough to matter.
+Where the walks ended, and whether a wider tree, a deeper one or better probabilities would change
+it. All that is said of what would help comes from one decision (``remedies``). What not every run
+has is in ``outstanding``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.frames import COVERAGE, By, Frame, declared
-from analysis.labels import temperature
 from analysis.measures import acceptance, causes, places, reliability, remedies
-from analysis.measures.places import KINDS, MATTERS, Over
+from analysis.measures.finding import Finding, few_once
+from analysis.measures.outstanding import SIMULATED, kinds, place, rule, ruled, text
 from analysis.measures.remedies import Claim, Claims, Remedy, Walks
-from analysis.measures.strays import Strays
 from analysis.measures.tables import Tables, grouped
 from analysis.numbers import interval, number, percent, plural, signed
-from core.rounds.causes import Cause
 from core.rounds.draft import Array
-from core.stats import FEW_COMPARED, FEW_SEEN
+from core.stats import FEW_SEEN
 
 SLIGHT = 0.01  # tokens a round by which path probabilities are off, below which it is no matter
 SURE = 1e-6  # nats of q's entropy, below which all of q is on one token
 FLAT = 0.02  # coverage that all further candidates add, below which the curve counts as flat
 
-# What findings are about that not every run has.
-OUTSTANDING = ("rule", "text", "cliff", "slope", *KINDS)
-SIMULATED, FLY, STANDARD = "synthetic", "fly", "standard"  # vLLM's ``rejection_sample_method``
-LOSSY = {
-    SIMULATED: (
-        "Acceptance was simulated, at rates that somebody chose: over {rounds}, τ, the accepted "
-        "tokens and why walks ended say nothing about the drafter. p, q, TVD and coverage do."
-    ),
-    FLY: (
-        "FLy also accepts tokens that the target would not have written: over {rounds}, the text "
-        "is not plain decoding's, and τ is not that of a lossless rule."
-    ),
-}
-_KINDS = {"token_class": "Tokens of the sort", "script": "Tokens in", "tag": "Prompts tagged"}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One sentence about a label's rounds.
-
-    about  rule, text, ends, width, depth, trust, sibling, cliff, slope, token_class, script or tag
-    n      what the sentence counts: rounds, positions or nodes
-    run    a run in which to look; ``round``: one of its rounds, from 1
-    claims  what the sentence says of remedies, for programs
-    """
-
-    label: str
-    about: str
-    n: int
-    words: str
-    run: str
-    round: int
-    claims: Claims = field(default_factory=dict)
-
 
 def findings(tables: Tables, by: By = "method") -> list[Finding]:
     """All findings, by the labels' order. Of simulated acceptance nothing else is concluded."""
-    told, simulated = [*rule(tables, by)], {str(x) for x in _ruled(tables, SIMULATED)[by].unique()}
-    found = _few_once([finding for make in _MAKERS for finding in make(tables, by)])
+    told, simulated = [*rule(tables, by)], {str(x) for x in ruled(tables, SIMULATED)[by].unique()}
+    found = few_once([finding for make in _MAKERS for finding in make(tables, by)])
     told += [finding for finding in found if finding.label not in simulated]
     order = tables.rounds[by].unique().tolist()
     return sorted(told, key=lambda finding: order.index(finding.label))
-
-
-def rule(tables: Tables, by: By = "method") -> Iterator[Finding]:
-    """Say of a rule that is not lossless what its acceptance means, and of one that is where it was
-    broken, of however few rounds."""
-    for word, said in LOSSY.items():
-        for label, rows in _ruled(tables, word).groupby(by, observed=True):
-            n, first = len(rows), rows.iloc[0]
-            words = said.format(rounds=plural(n, "round"))
-            look = str(first["run"]), int(first["round"])
-            yield Finding(str(label), "rule", n, words, *look)
-    for label, rows in _ruled(tables, STANDARD).groupby(by, observed=True):
-        broken = rows[rows["stop"] == Cause.NOT_TAKEN]
-        if n := len(broken):
-            words = (
-                "Speculative sampling never writes the drafted token that it has just refused, and "
-                f"did in {n} of {plural(len(rows), 'round')}: the engine's sampling, or the record "
-                "of what was accepted, is at fault."
-            )
-            first = broken.iloc[0]
-            yield Finding(str(label), "rule", n, words, str(first["run"]), int(first["round"]))
-
-
-def _ruled(tables: Tables, word: str) -> Frame:
-    """The rounds of the runs that name this rule."""
-    own = [n for n, facts in tables.about.items() if facts.header.settings.get("rule") == word]
-    return tables.rounds[tables.rounds["run"].isin(own)]
 
 
 @declared("findings")
@@ -125,7 +59,7 @@ def ends(tables: Tables, by: By = "method") -> Iterator[Finding]:
             words += f"{f' {count} ' if at else ''}{ending.what}: {ending.helps}."
             claims |= ending.claims
         example = causes.examples(tables, counts[0][0], "stops", 1, **{by: own.label})
-        yield _finding(own.label, "ends", n, "walk", words, example, claims)
+        yield Finding.of(own.label, "ends", n, "walk", words, example, claims)
 
 
 def width(tables: Tables, by: By = "method") -> Iterator[Finding]:
@@ -144,7 +78,7 @@ def width(tables: Tables, by: By = "method") -> Iterator[Finding]:
         words = f"{course}, over {plural(n, 'observed position')}."
         said, claims = _wider(own)
         example = _widest(tables, by, own.label, COVERAGE[last - 1])
-        yield _finding(own.label, "width", n, "observed position", words + said, example, claims)
+        yield Finding.of(own.label, "width", n, "observed position", words + said, example, claims)
 
 
 def _covered(tables: Tables, width: int) -> Iterator[Frame]:
@@ -236,7 +170,7 @@ def depth(tables: Tables, by: By = "method") -> Iterator[Finding]:
             )
         longest = rows.sort_values("accepted", ascending=False, kind="stable")
         claims = {Remedy.DEEPER: claim}
-        yield _finding(own.label, "depth", len(rows), "walk", words, longest, claims)
+        yield Finding.of(own.label, "depth", len(rows), "walk", words, longest, claims)
 
 
 def _depths(own: Walks) -> str:
@@ -272,7 +206,7 @@ def trust(tables: Tables, by: By = "method") -> Iterator[Finding]:
         )
         own = gaps[(gaps[by] == row[by]) & gaps["gap"].notna()]
         most = own.sort_values("gap", ascending=row["bias"] < 0, kind="stable")
-        yield _finding(row[by], "trust", row["rounds"], "round", words, most)
+        yield Finding.of(row[by], "trust", row["rounds"], "round", words, most)
     drawn = gaps[gaps["method"].isin(reliability.drawn_methods(tables)) & gaps["gap"].notna()]
     for label, own in drawn.groupby(by, observed=True):
         words = (
@@ -281,7 +215,7 @@ def trust(tables: Tables, by: By = "method") -> Iterator[Finding]:
             "tokens are accepted."
         )
         most = own.sort_values("drawn", ascending=False, kind="stable")
-        yield _finding(label, "trust", len(own), "round", words, most)
+        yield Finding.of(label, "trust", len(own), "round", words, most)
 
 
 def _kept_promise(row: Mapping[str, Any]) -> str:
@@ -308,133 +242,12 @@ def sibling(tables: Tables, by: By = "method") -> Iterator[Finding]:
             said.append(f"the token taken was drafted all the same in {percent(drafted / n)}")
         first = f"Where the drafter's best token first missed, in {plural(n, 'round')}, "
         if said:
-            yield _finding(label, "sibling", n, "round", f"{first}{'; '.join(said)}.", rows)
-
-
-def text(tables: Tables, by: By = "method") -> Iterator[Finding]:
-    """Say where texts hold more tokens than the recorded p allows (``strays``)."""
-    greedy = {name: temperature(run.header) == 0 for name, run in tables.about.items()}
-    rounds = tables.rounds.assign(greedy=tables.rounds["run"].astype(str).map(greedy))
-    for (label, best), own in rounds[rounds["told"] > 0].groupby([by, "greedy"], observed=True):
-        n, found, allowed = (own[name].sum() for name in ("told", "strays", "strays_allowed"))
-        if found < FEW_SEEN or not Strays(n, found, allowed).unlikely:
-            continue
-        of = plural(int(n), "greedy token" if best else "sampled token")
-        what = "are neither the best of p nor near it" if best else "are not the best of p"
-        rest = "" if best else f", where {number(allowed, 0)} at most may be expected"
-        words = (
-            f"The text does not follow p: {found} of {of} {what}{rest}. The engine wrote by "
-            "another rule, or its record of p or of its settings is wrong."
-        )
-        most = own.sort_values("strays", ascending=False, kind="stable")
-        yield _finding(label, "text", n, "token", words, most)
-
-
-def place(tables: Tables, by: By = "method") -> Iterator[Finding]:
-    """Whether acceptance changes along the text, at a cliff or slowly."""
-    for label, part in places.drafting(tables).groupby(by, observed=True):
-        lengths = (part["accepted"] + 1).to_numpy()
-        found = places.step(part["position"].to_numpy(), lengths, part["run"].cat.codes.to_numpy())
-        if found is None:
-            continue
-        where = f"token {found.place}"
-        change = (
-            f"τ is {number(found.before)} before {where} and {number(found.after)} from there on"
-        )
-        word = "falls" if found.after < found.before else "rises"
-        shape = f"with a cliff at {where}" if found.cliff else "slowly"
-        inside = f", in the {found.texts} texts that go on from there" if found.texts > 1 else ""
-        over = f"over {plural(found.rounds, 'round')}"
-        words = f"Acceptance {word} along the text, {shape}: {change}{inside}, {over}."
-        about = "cliff" if found.cliff else "slope"
-        behind = part["position"] >= found.place
-        both = behind.groupby(part["run"], observed=True).transform("nunique") == 2
-        example = part[behind & both]
-        yield _finding(label, about, found.rounds, "round", words, example)
-
-
-def kinds(tables: Tables, by: By = "method") -> Iterator[Finding]:
-    """The sorts of tokens, scripts and tags accepted much less than others at the same depths."""
-    for over in KINDS:
-        for row in places.beside_others(tables, over, by):
-            observed, rest = row["observed"], row["rest"]
-            few = min(observed, row["others"]) < FEW_COMPARED
-            if few or row["acceptance_high"] >= (1 - MATTERS) * rest:
-                continue
-            words = (
-                f"{_KINDS[over]} {row[over]} are accepted at {number(row['acceptance'])} of "
-                f"{plural(observed, 'position')}; at the same depths all others are at "
-                f"{number(rest)}, over {row['others']}."
-            )
-            missed = _missed(tables, by, row[by], over, row[over])
-            yield _finding(row[by], over, observed, "position", words, missed)
-
-
-def _missed(tables: Tables, by: By, label: object, over: Over, value: object) -> Frame:
-    """The first position of a sort that was not accepted."""
-    for part in places.placed(tables, over):
-        found = part[(part[by] == label) & (part[over] == value) & ~part["accepted"]]
-        if len(found):
-            return found
-    raise AssertionError("what is accepted less than the rest was missed somewhere")
-
-
-def _finding(
-    label: object,
-    about: str,
-    n: int,
-    unit: str,
-    words: str,
-    example: Frame,
-    claims: Claims | None = None,
-) -> Finding:
-    """``example``: rows with a run and a round, the first of which is one to look at."""
-    first = example.iloc[0]
-    look = str(first["run"]), int(first["round"])
-    if n < FEW_SEEN:
-        return _TooFew(str(label), about, int(n), "", *look, unit=unit)
-    return Finding(str(label), about, int(n), words, *look, claims or {})
+            yield Finding.of(label, "sibling", n, "round", f"{first}{'; '.join(said)}.", rows)
 
 
 _MAKERS: tuple[Callable[[Tables, By], Iterable[Finding]], ...] = (
     text, ends, width, depth, trust, sibling, place, kinds,
 )  # fmt: skip
-_ABOUT = {
-    "ends": "why walks end",
-    "width": "width",
-    "depth": "depth",
-    "trust": "path probabilities",
-    "sibling": "siblings",
-}
-
-
-@dataclass(frozen=True)
-class _TooFew(Finding):
-    """So few observations that nothing is concluded. ``unit``: of what."""
-
-    unit: str = ""
-
-
-def _few_once(found: Sequence[Finding]) -> Iterator[Finding]:
-    """One sentence for each label says which measures too few observations leave open."""
-    few: dict[str, list[_TooFew]] = {}
-    for each in found:
-        if isinstance(each, _TooFew):
-            few.setdefault(each.label, []).append(each)
-    for each in found:
-        if not isinstance(each, _TooFew):
-            yield each
-        elif each is few[each.label][0]:
-            counts = _listed([plural(n.n, n.unit) for n in few[each.label]], "and")
-            about = _listed([_ABOUT[n.about] for n in few[each.label]], "or")
-            words = f"Only {counts}: too few to conclude anything about {about}."
-            yield Finding(each.label, each.about, each.n, words, each.run, each.round)
-
-
-def _listed(words: Iterable[str], last: str) -> str:
-    """Words in a row, each once."""
-    *before, end = dict.fromkeys(words)
-    return f"{', '.join(before)} {last} {end}" if before else end
 
 
 def _tokens(count: int) -> str:

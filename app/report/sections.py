@@ -61,7 +61,7 @@ class Section:
 
 
 def _outstanding(frame: Frame) -> Frame:
-    from analysis.measures.findings import OUTSTANDING
+    from analysis.measures.outstanding import OUTSTANDING
 
     return frame[frame["finding"].isin(OUTSTANDING)]
 

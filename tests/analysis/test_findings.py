@@ -14,16 +14,14 @@ from hypothesis import strategies as st
 
 from analysis.charts import figures
 from analysis.measures import causes, reliability
+from analysis.measures.finding import Finding
 from analysis.measures.findings import (
     FLAT,
-    FLY,
-    LOSSY,
-    SIMULATED,
-    Finding,
     _kept_promise,
     findings,
     flat_from,
 )
+from analysis.measures.outstanding import FLY, LOSSY, SIMULATED
 from analysis.measures.tables import Tables
 from analysis.numbers import number, percent
 from core.rounds.causes import Cause

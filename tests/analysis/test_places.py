@@ -12,7 +12,8 @@ import pytest
 
 from analysis.measures.acceptance import stages, tau
 from analysis.measures.causes import cause_shares
-from analysis.measures.findings import OUTSTANDING, table, trust
+from analysis.measures.findings import table, trust
+from analysis.measures.outstanding import OUTSTANDING
 from analysis.measures.places import BINS, by_kind, by_place, step
 from analysis.measures.reliability import reliability
 from analysis.measures.tables import Tables

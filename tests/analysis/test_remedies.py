@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.measures.acceptance import per_depth
-from analysis.measures.findings import Finding, findings
+from analysis.measures.finding import Finding
+from analysis.measures.findings import findings
 from analysis.measures.misses import miss
 from analysis.measures.remedies import Claim, Remedy
 from analysis.measures.tables import Tables
