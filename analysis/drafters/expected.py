@@ -73,6 +73,22 @@ class Expected:
         """Mean of accepted + 1; NaN where it is not told."""
         return 1 + float(self.alive.mean(0).sum())
 
+    def made_good(self, own: Measured, other: Measured) -> float:
+        """The part of the accepted tokens that ``own`` lacks which another way to run the drafter
+        accepts; of right tokens where only these are told. NaN where none are lacking. Both are
+        measured at all places."""
+        depths = min(self.right.shape[1], own.right.shape[1])
+        before, after = own.right[:, :depths], other.right[:, :depths]
+        if np.isfinite(self.tau):
+            hoped = self.alive[:, :depths].mean(0)
+            before, after = before.cumprod(1), after.cumprod(1)
+        else:
+            hoped = self.right[:, :depths].mean(0)
+        told = np.isfinite(hoped)
+        lacking = float((hoped - before.mean(0))[told].sum())
+        gained = float((after.mean(0) - before.mean(0))[told].sum())
+        return gained / lacking if lacking > 0 else float("nan")
+
     def short(self, own: Measured, units: Array) -> Shortfall | None:
         """How far ``own`` stays below it; None where that is not shown.
 

@@ -30,6 +30,7 @@ from core.tensor_files import open_tensors
 
 SMALL = 1e-3  # of the rows' length (root mean square): such a row is as good as zero
 ODD = 30.0  # times the median gain
+UNLIKE = 16.0  # times the median matrix, in root mean square; of those that train, 3
 SHOWN = 3  # names in a sentence
 TIED = 1e-2  # relative difference that rounding to bf16 or int8 explains
 HEAD, EMBEDDING = "lm_head.weight", "embed_tokens.weight"
@@ -151,6 +152,7 @@ def _adds_one(norm: Any) -> bool:
 def _values(state: Mapping[str, Tensor], added: int = 0) -> Iterator[Remark]:
     """Numbers that no training leaves behind. ``added``: what its norms add to their weights."""
     norms, lost, unused = dict[str, Tensor](), list[str](), list[str]()
+    sizes = dict[str, float]()
     for name, tensor in sorted(state.items()):
         if not tensor.is_floating_point():
             continue
@@ -160,9 +162,11 @@ def _values(state: Mapping[str, Tensor], added: int = 0) -> Iterator[Remark]:
             yield Remark(True, f"{name} holds NaN or infinity: nothing after it can be right")
         elif not values.any():
             (unused if name.endswith("bias") else lost).append(name)
-        elif values.ndim == 2 and name not in (HEAD, EMBEDDING) and (some := _dead(values)).any():
-            text = f"{_rows(some)} of {name} are near zero: these outputs are dead"
-            yield Remark(True, text)
+        elif values.ndim == 2 and name not in (HEAD, EMBEDDING):
+            sizes[name] = float(values.square().mean().sqrt())
+            if (some := _dead(values)).any():
+                text = f"{_rows(some)} of {name} are near zero: these outputs are dead"
+                yield Remark(True, text)
         elif gain:
             norms[name] = values
     if lost:
@@ -170,6 +174,7 @@ def _values(state: Mapping[str, Tensor], added: int = 0) -> Iterator[Remark]:
     if unused:
         yield Remark(False, f"{_are(unused)} all zero: not trained, or not saved")
     yield from _gains(norms)
+    yield from _scales(sizes)
 
 
 def _dead(matrix: Tensor) -> Tensor:
@@ -206,6 +211,22 @@ def _gains(norms: Mapping[str, Tensor]) -> Iterator[Remark]:
                 False,
                 f"a gain of {name} is {float(size.max() / size.median()):.0f} times the median: "
                 "low precision costs most there",
+            )
+
+
+def _scales(sizes: Mapping[str, float]) -> Iterator[Remark]:
+    """Matrices whose numbers are far smaller or larger than the others'; ``sizes``: root mean
+    square by name. A fact: training may have left it so, and a norm behind one undoes it."""
+    middle = float(np.median([*sizes.values()])) if sizes else 0.0
+    for word, times in (
+        ("smaller", {name: middle / size for name, size in sizes.items()}),
+        ("larger", {name: size / middle for name, size in sizes.items()}),
+    ):
+        if odd := {name: by for name, by in times.items() if by >= UNLIKE}:
+            yield Remark(
+                False,
+                f"the numbers of {_named([*odd])} are {min(odd.values()):.0f} times {word} than "
+                "those of its median matrix, or more: right if trained so",
             )
 
 

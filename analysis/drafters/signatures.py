@@ -26,12 +26,13 @@ MISFIT = 0.1  # nats that another temperature of q saves a place, to deserve a r
 LITTLE = 0.9  # share of the acceptance that is left without features
 UNCHANGED = 1e-3  # mean change of TVD, of the best token's number and of its log q
 RIVALS = 3  # as good mistakes that a sentence names
+MOST = 0.5  # of the accepted tokens that are missing, or what fits better is no cause by itself
 LOST = 1e-3  # chance that a pass rules out a mistake that deserves a name, or the best one
 
 # verdicts
 NAMED = "mistake named"
 BETTER = "better, not yet good"
-BAD = "bad, no mistake fits"
+BAD = "bad, no mistake explains it"
 GOOD = "as expected"
 NOTHING = "no mistake fits"  # and what is expected is not known
 
@@ -168,10 +169,29 @@ class Wiring:
         return max(found, key=lambda each: self.gain(each).mean(), default=None)
 
     @cached_property
+    def made_good(self) -> float:
+        """The part of what is missing that the nearest mistake makes good; NaN where what is
+        expected is not known, or the drafter is not far below it."""
+        best, own = self.nearest, self.configured
+        if best is None or self.expected is None or not self.expected.short(own, self.units):
+            return float("nan")
+        return self.expected.made_good(own, best)
+
+    @cached_property
+    def cause(self) -> Signature | None:
+        """The nearest mistake, if it explains most of what is wrong; None where it helps a little:
+        a bad drafter may gain by a change that has nothing to do with what is wrong."""
+        best, good = self.nearest, self.made_good
+        if best is None:
+            return None
+        dead = best.hardly_follows and self.configured.hardly_follows
+        return None if (good < MOST if np.isfinite(good) else dead) else best
+
+    @cached_property
     def rivals(self) -> tuple[Signature, ...]:
         """The mistakes that fit better than the configuration, too, and worse than the nearest by
         no more than chance may do; the best first."""
-        best = self.nearest
+        best = self.cause
         if best is None:
             return ()
         gain, found = self.gain(best), list[Signature]()
@@ -189,14 +209,14 @@ class Wiring:
 
     @cached_property
     def short(self) -> Shortfall | None:
-        """How far below what is expected the drafter is, mended by the mistake that fits best."""
-        own = self.nearest or self.configured
+        """How far below what is expected the drafter is, with its cause mended."""
+        own = self.cause or self.configured
         return self.expected.short(own, self.units[own.at]) if self.expected else None
 
     @cached_property
     def verdict(self) -> str:
         """One of NAMED, BETTER, BAD, GOOD and NOTHING."""
-        best = self.nearest
+        best = self.cause
         poor = self.short is not None or (best or self.configured).hardly_follows
         if best is not None:
             return BETTER if poor else NAMED
@@ -208,11 +228,11 @@ class Wiring:
     def faults(self) -> tuple[str, ...]:
         """The faults that are certain, a sentence each."""
         found = [f"{m.trial.name}: {m.trial.moot}" for m in self.moot]
-        if self.nearest is not None and self.verdict == NAMED:
-            found.insert(0, f"{self._fits(self.nearest)}: {self._cause(self.nearest)}")
+        if self.cause is not None and self.verdict == NAMED:
+            found.insert(0, f"{self._fits(self.cause)}: {self._or_rivals(self.cause)}")
         return tuple(found)
 
-    def _cause(self, best: Signature) -> str:
+    def _or_rivals(self, best: Signature) -> str:
         """The cause, and what else it may be as far as these places tell."""
         told = [f"{each.trial.name} (τ {tau(each.tau)})" for each in self.rivals]
         if not told:
@@ -238,7 +258,7 @@ class Wiring:
     @property
     def said(self) -> tuple[str, ...]:
         """The verdict in sentences."""
-        best, n, healthy = self.nearest, len(self.units), self.expected
+        best, n, healthy = self.cause, len(self.units), self.expected
         plain = "No named mistake fits better than the configuration beyond what chance explains "
         plain += f"({n} places, {len(self.mistakes)} trials)"
         if self.verdict == NAMED:
@@ -246,11 +266,12 @@ class Wiring:
         if self.verdict == BETTER and best is not None:
             return (
                 f"Better, not yet good: {self._fits(best)}; {self._why(best)}. So it is not the "
-                f"mistake, or not the only one. If it is one: {self._cause(best)}",
+                f"mistake, or not the only one. If it is one: {self._or_rivals(best)}",
                 *self.faults,
             )
         if self.verdict == BAD:
-            return (f"Bad, and no mistake fits: {self._why(self.configured)}. {plain}",)
+            helps = self._helps(self.nearest) if self.nearest else plain
+            return (f"Bad, and no mistake explains it: {self._why(self.configured)}. {helps}",)
         if healthy is None:
             return (f"{plain}. What a healthy drafter of this kind reaches here is not known",)
         if healthy.itself:
@@ -262,6 +283,17 @@ class Wiring:
         if self.configured.tau >= healthy.tau:
             chance = f"it is not below {healthy.source}"
         return (f"{plain}, and {chance}{told}. More places would tell more",)
+
+    def _helps(self, best: Signature) -> str:
+        """What the nearest mistake does, where it is not the cause."""
+        if np.isfinite(self.made_good):
+            still = f"It makes good {percent(self.made_good)} of what is missing"
+        else:
+            still = f"With it {self._follows(best)}"
+        return (
+            f"Of {len(self.mistakes)} trials one fits best: {self._fits(best)}. {still}, so it is "
+            "not the mistake, or not the only one"
+        )
 
     def _mended(self, best: Signature) -> str:
         if self.expected is None or self.expected.itself:
@@ -275,6 +307,9 @@ class Wiring:
         """Why it is not good."""
         if self.short is not None and self.expected is not None:
             return self.short.sentence(self.expected.source)
+        return self._follows(own)
+
+    def _follows(self, own: Signature) -> str:
         return f"its best token at depth 1 is right at {percent(own.follows)} of the places"
 
     # ── beside the verdict ───────────────────────────────────────────────────────────────────────
@@ -289,7 +324,7 @@ class Wiring:
 
     def _hardly_follows(self) -> str:
         own = self.configured
-        if not own.hardly_follows or self.nearest is not None or self.moot:
+        if not own.hardly_follows or self.cause is not None or self.moot:
             return ""  # a mistake with a name explains it, or the verdict says that it does not
         return (
             f"q hardly follows p: the best token at depth 1 is right at {percent(own.follows)} of "
@@ -301,7 +336,7 @@ class Wiring:
         """The first depth at which far fewer best tokens are right than one depth before, where
         the fall was gentle until then."""
         right = self.configured.right
-        if self.nearest is not None or self.moot:
+        if self.cause is not None or self.moot:
             return ""  # a mistake with a name explains it
         shares = right.mean(0)
         for depth in range(2, len(shares)):
@@ -348,7 +383,7 @@ class Wiring:
     def _heat(self) -> str:
         """A remark on a q that is much too sharp or too flat, where nothing else explains it."""
         own = self.configured
-        if self.nearest is not None or self.moot or own.hardly_follows:
+        if self.cause is not None or self.moot or own.hardly_follows:
             return ""  # a q that is elsewhere is always too sharp
         costs = np.nanmean(own.cross, axis=1)  # [P, H]
         before, *others = costs.T

@@ -45,8 +45,8 @@ class Options(Set, StatesOptions, Prompts, Model):
     were kept are tried, and no other chat template.
 
     Exit code 0: nothing is wrong. 1: a mistake is named, or something in the file is wrong. 3: the
-    drafter is bad and no mistake fits, or a mistake makes it better but not yet good. With several
-    drafters the largest code counts.
+    drafter is bad and no mistake explains it, or a mistake makes it better but not yet good. With
+    several drafters the largest code counts.
     """
 
     methods: tuple[str, ...] = words(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -74,6 +75,19 @@ def test_a_sound_file_of_eagle3s_has_no_fault(layers, tmp_path, language):
     made = toys.eagle_drafter(ids=ids, dtype=torch.float32, **size)
     save(WithHead(made.model, made.head.weight, ids), tmp_path)
     assert wrong(lint(EAGLE, tmp_path, language)) == []
+
+
+@pytest.mark.parametrize(("by", "word"), [(1 / 32, "smaller"), (32.0, "larger")])
+def test_a_matrix_of_another_scale_is_a_fact_and_no_fault(by, word, tmp_path, language):
+    """A drafter whose attention is 32 times too weak was only said to be bad."""
+
+    def scaled(state):
+        state["layers.0.self_attn.o_proj.weight"] *= by
+
+    assert "times" not in said(lint(DFLASH, dflash(tmp_path / "a"), language))
+    found = lint(DFLASH, dflash(tmp_path / "b", scaled), language)
+    assert wrong(found) == []
+    assert re.search(rf"of layers\.0\.self_attn\.o_proj\.weight are 3\d times {word}", said(found))
 
 
 def drop(name):
