@@ -149,6 +149,42 @@ def test_a_simulated_round_tells_the_rank_of_a_token_that_its_own_lists_lack():
     assert record.wanted_rank == 21 and record.stop_reason is Cause.SHORT_LIST
 
 
+def test_a_simulated_round_and_a_run_tell_their_own_numbers(collected):
+    text = Collection.load(ASSETS / "collected" / "fibonacci.safetensors")
+    simulation, at = Simulation(text, "ddtree"), text.answer + 7
+    record, other = simulation.round(at, 5), simulation.round(at)
+    assert (record.index, record.position, record.budget, record.draft.nodes) == (7, at, 5, 5)
+    assert other.budget == other.draft.nodes == find_method("ddtree").budget
+    run = simulation.run(16, 6)  # the last round goes beyond the sixth token
+    assert (run.lengths, run.new_tokens, run.tau) == ((4, 2), 6, 3.0)
+    assert run.starts == (text.answer, text.answer + 4)
+    with pytest.raises(UserError, match="1 to 1024"):
+        simulation.draft(at, 0)
+    tokens = collected.tokens.copy()
+    tokens[collected.answer + 1] = 0  # as good a token as any
+    zero = replace(collected, arrays={**collected.arrays, "tokens": tokens})
+    assert Simulation(zero, "ddtree").round(collected.answer, 2).committed[0] == 0
+
+
+def test_a_rank_is_told_only_of_lists_that_all_nodes_of_a_depth_share():
+    """TreeFlash's lists by depth hold the token six times where the list at the node does not, or
+    was not asked for; a place of a list that nothing fills ranks no token."""
+    text = Collection.load(ASSETS / "collected" / "fibonacci.safetensors")
+    simulation, seen = Simulation(text, "treeflash"), 0
+    for at in range(text.answer, text.end - 8):
+        record = simulation.round(at, 8)
+        by_depth = text.lists("treeflash", at).ids[record.accepted :][:1]
+        own = record.proposal.candidates(record.verdict.path[-1])
+        if own is None or record.verdict.bonus not in own.ids:
+            assert record.wanted_rank is None
+            seen += record.verdict.bonus in by_depth
+    assert seen == 6
+    record = Simulation(text, "ddtree").round(44, 8)
+    lists = text.lists("dflash", 44)
+    log_q = np.where(lists.ids == record.verdict.bonus, -np.inf, lists.log_q)
+    assert replace(record, lists=replace(lists, log_q=log_q)).wanted_rank is None
+
+
 OTHERS = {  # method: its drafter, the builder of a real run, the options
     "medusa": (toys.medusa_drafter, published(), {"published": True}),
     "medusa+best-first": (toys.medusa_drafter, best_first, {}),
@@ -320,6 +356,8 @@ def test_a_cut_list_is_exact_until_its_last_token_is_drafted(tmp_path, collected
             else:
                 assert "4 tokens per depth" in found.note
     assert seen == {True, False}
+    held = "4 tokens per depth, 12 candidates and 14 siblings may not be enough"
+    assert simulate(made, "treeflash", 40).note == f"not exact: in 39 rounds the file's {held}"
     cut, full = Simulation(made, "ddtree"), Simulation(collected, "ddtree")
     for budget in range(10, 18):  # a single round
         one, other = (each.draft(made.answer, budget) for each in (cut, full))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pandas as pd
@@ -77,7 +78,7 @@ def test_of_many_sizes_the_first_the_last_and_the_best_are_shown():
     shown = [int(head.removeprefix("B=")) for head in every.heads[1:]]
     assert shown[0] == 1 and shown[-1] == sizes[-1] and 12 in shown
     assert len(shown) <= MOST_SIZES + 1 and shown == sorted(shown)
-    assert {b - a for a, b in zip(shown, shown[1:], strict=False)} <= {1, 2, 3, 4}
+    assert {b - a for a, b in pairwise(shown)} <= {1, 2, 3, 4}
 
 
 def test_a_tree_s_size_is_a_budget_and_a_chain_s_a_length():
