@@ -92,14 +92,19 @@ def test_what_is_damaged_is_said_of_the_file_by_its_name(runs: Runs, tmp_path: P
         assert not {"\n", "\x1b"} & set(str(told.value)) and str(tmp_path) not in str(told.value)
 
 
-def test_an_engines_counts_are_words_and_a_damaged_file_is_a_sentence(tmp_path: Path):
+def test_an_engines_counts_are_words_and_a_damaged_file_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     told = opened(write(tmp_path, "v.json", VLLM))
     assert told["title"] == "vLLM" and told["sheets"][0]["rows"][0][5] == "2.25"
     assert [each["title"] for each in told["sheets"]][1:] == [
         "Accepted tokens per round", "By place of the draft, as a chain",
     ]  # fmt: skip
-    assert len(told["strips"]) == 1 and told["lines"]
+    ((named_so, marks),) = told["strips"]
+    assert len(marks) > 2 and told["counted"] and told["lines"]
     json.dumps(told, allow_nan=False)
+    monkeypatch.setattr(results_answers, "MAX_STRIP", 2)
+    assert opened(tmp_path / "v.json")["strips"] == [[named_so, marks[:2]]]
     bad = write(tmp_path, "w.json", {"timings": {"draft_n": 1, "draft_n_accepted": 2}})
     with pytest.raises(UserError, match="more tokens are accepted"):
         opened(bad)
@@ -158,6 +163,17 @@ def test_many_traces_are_measured_together_as_the_command_does(call, tmp_path: P
         for at, head in enumerate(each["heads"][1:], 1):
             is_words = head in ("metric", "formula", "over", " ", "an example of the commonest")
             assert (at in each["words"]) == is_words, head
+    assert [each["title"] for each in told["sheets"]] == [
+        "Block efficiency τ, tokens per round, with its 95 % interval",
+        "By depth: mi␛ne B=4",
+        "Tokens per round, accepted + 1: share of rounds",
+        "Why the walks ended, by the depth of the token after the last accepted one",
+        "The same by other names",
+        "The same by place of the draft: vLLM",
+        "The same by place of the draft: EAGLE",
+    ]
+    for line in ("Fewer than 5 prompts, or", "mi␛ne B=4: 6 of 6 walks", "No trace holds probe"):
+        assert any(each.startswith(line) for each in told["lines"]), line
     rows = {row[0]: row[-1] for each in told["sheets"] for row in each["rows"]}
     assert [rows[f"acceptance at {n}"] for n in range(4)] == ["0.83", "0.67", "0.33", "0.17"]
     assert all(rows[f"{n}-α"] == number(metrics[f"{n}-α"]) for n in range(4))
@@ -323,7 +339,11 @@ def test_a_table_of_methods_takes_the_place_of_the_one_that_ships(tmp_path: Path
     mine, built, plain = opened(write(tmp_path, "t.json", whole | {"rows": rows}))["table"]["rows"]
     assert mine["title"] == mine["method"] and len(mine["title"]) <= 120 and mine["knows"] == ""
     assert mine["title"].startswith("mi␛ne") and plain["knows"] == ""
-    assert built["title"] == f"{built_in('dflash').title}, static" and built["knows"]
+    assert plain["title"] == built_in("ar").title
+    assert built["title"] == f"{built_in('dflash').title}, static"
+    assert built["knows"] == built_in("dflash").drafter_info.knows
+    options = opened(write(tmp_path, "o.json", whole | {"rows": [row | {"options": {"a": 1}}]}))
+    assert options["table"]["rows"][0]["options"] == {}  # the page shows none
     for broken in (whole | {"rows": []}, whole | {"rows": [whole["rows"][0] | {"tau": "x"}]}):
         with pytest.raises(UserError, match="rows"):
             opened(write(tmp_path, "table.json", broken))
