@@ -20,6 +20,7 @@ from core.chat import is_chat
 from core.errors import UserError, WrongKind, reading
 from core.json_input import MAX_BYTES, parse_json, read_json
 from core.lines import lines, open_regular
+from core.readers import response_of
 from core.samples import CHAT_FIELDS, QUESTION_FIELDS, TURNS
 from core.traces.schema import FORMAT
 from core.visible import visible
@@ -334,6 +335,7 @@ def _of_value(value: Any, name: str) -> Kind:
     told = value.get("format")
     if isinstance(told, str) and told.startswith("draftscope-"):
         return _FORMATS.get(told, CONFIG)
+    value = response_of(value)
     if holds_counts(value):
         return COUNTS
     found = (kind for keys, kind in _KEYS if keys <= value.keys())

@@ -60,7 +60,8 @@ def csv_rows(path: Path, most: float, separator: str = ",") -> list[dict[str, An
 
 
 def json_values(path: Path, cut: Say | None = None) -> Iterator[tuple[Any, str]]:
-    """Every value in a JSON file or its list, or one a line, and what to call it.
+    """Every value in a JSON file or its list, or one a line, and what to call it. A line of a
+    batch's output is the response in it.
 
     cut  hears of a last line that was cut off, as of a program that was killed, and is left out;
          None: it is refused
@@ -75,7 +76,8 @@ def json_values(path: Path, cut: Say | None = None) -> Iterator[tuple[Any, str]]
                 raise
         else:
             for n, each in enumerate(value if isinstance(value, list) else [value], 1):
-                yield each, f"{path}, response {n}" if isinstance(value, list) else str(path)
+                where = f"{path}, response {n}" if isinstance(value, list) else str(path)
+                yield response_of(each), where
             return
     data = _data(path, MAX_BYTES)
     lines = [(n, line) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
@@ -88,4 +90,12 @@ def json_values(path: Path, cut: Say | None = None) -> Iterator[tuple[Any, str]]
                 raise
             cut(f"Line {n}, the last, is cut off: it is left out.")
             return
-        yield value, place
+        yield response_of(value), place
+
+
+def response_of(value: Any) -> Any:
+    """The response in a line of a batch's output, as OpenAI and vLLM write it; any other value as
+    it is."""
+    response = value.get("response") if isinstance(value, dict) else None
+    body = response.get("body") if isinstance(response, dict) else None
+    return body if isinstance(body, dict) else value

@@ -50,6 +50,9 @@ def test_each_engines_counts(tmp_path, value, engine, places):
     found = read_served(written(tmp_path, value))
     assert (found.engine, found.kind, found.drafted, found.accepted) == (engine, "response", 12, 5)
     assert found.accepted_of_drafted == pytest.approx(5 / 12)
+    batch = {"id": "b", "custom_id": "1", "response": {"status_code": 200, "body": value}}
+    again = written(tmp_path, batch, "batch.jsonl")
+    assert read_served(again).to_json() == found.to_json() and kind_of(again) is COUNTS
     if engine == "LM Studio":
         assert found.rounds is None and found.tau is None
         return

@@ -172,6 +172,7 @@ ENGINES = [
     {"choices": [{"message": {"content": "a cat"}, "token_ids": [1, 2]}]},
     {"text": "a cat", "output_ids": [1, 2], "meta_info": {}},
     {"content": "a cat", "tokens": [1, 2], "timings": {}},
+    {"custom_id": "1", "response": {"body": {"text": "a cat", "output_ids": [1, 2]}}},
 ]
 
 
