@@ -101,15 +101,17 @@ export class LessonTree extends TreeView {
       plan = shaped("");
     const presented = !this._room.tools;
     if (!presented && this._whole(plan) >= LARGE_SCALE) return plan;
-    const shapes = round.notes || this._whole(plan) >= READ_SCALE ? ["narrow"] : ["flat", "narrow"];
+    const shapes = ["narrow"],
+      isTight = !round.notes && this._whole(plan) < READ_SCALE; // boxes of one line have more air
     const room = presented ? SLIM_SHARE * window.innerWidth : SLIM_ROOM;
     if (this.frameBox.clientWidth < room && !round.sources) shapes.push("slim");
     if (!round.lines) shapes.push("large");
-    const others = shapes.map(shaped),
+    const all = [...(isTight ? [shaped("flat")] : []), plan, ...shapes.map(shaped)],
       scale = (each) => Math.min(this._whole(each), MOST_SCALE),
-      type = (each) => scale(each) * (scale(each) < FAR ? 1 : (each.large ?? 1)),
+      size = (each) => scale(each) * (scale(each) < FAR ? 1 : (each.large ?? 1)),
+      type = (each) => Math.round(1000 * size(each)),
       larger = (best, other) => (type(other) > type(best) ? other : best);
-    return others.reduce(larger, plan);
+    return all.reduce(larger);
   }
 
   /** The first plan with numbers that can be read across the page; boxes of a graph keep words. */
