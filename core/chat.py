@@ -31,7 +31,7 @@ _BETWEEN = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Chat:
-    """What a chat template is given.
+    """The messages and variables that a chat template is given.
 
     messages   each has a "role" and the text of its "content", and what else templates read
     variables  of the template, where the request names them: its tools, and its own

@@ -70,7 +70,7 @@ def samples_of(rows: Iterable[tuple[Any, str]], path: Path, hear: Say = silent) 
 
 
 def _rows(path: Path, most: float) -> Iterator[tuple[Any, str]]:
-    """What a file holds of each sample, and what to call it."""
+    """Each sample of a file: its value, and how to call it."""
     if path.suffix == ".json":
         value = read_json(path)
         found = value if isinstance(value, list) and not is_chat(value) else [value]

@@ -40,7 +40,7 @@ class IterationStats(Struct, rename="camel"):
 
 
 class RequestStats(Struct):
-    """What the server counts of a request (/perf_metrics)."""
+    """The counts that the server has of a request (/perf_metrics)."""
 
     total_draft_tokens: Count
     total_accepted_draft_tokens: Count
