@@ -11,7 +11,7 @@ SUMS += "#acc rate/pos = ({}), dur(b,g,a) = 0.688, 0.851, 0.021 ms"
 
 
 def tensorrt(drafted: int, accepted: int, requests: int) -> dict[str, float]:
-    """What TensorRT-LLM counts of an iteration."""
+    """The counts of TensorRT-LLM of an iteration."""
     return {
         "numDraftTokens": drafted, "numAcceptedTokens": accepted,
         "numRequestsWithDraftTokens": requests,
