@@ -679,6 +679,21 @@ def test_tokens_are_whole_where_there_is_room_beside_them(learn: Open):
     assert places[0] and places[1] and places[0]["y"] == places[1]["y"]
 
 
+@pytest.mark.parametrize("step", ["7.7", "8.9"])
+def test_boxes_below_one_another_have_air_between_them_on_a_laptop(learn: Open, step: str):
+    page = learn(f"#learn={step}", viewport={"width": 1280, "height": 720}, reduced_motion="reduce")
+    count(page, f"{step.partition('.')[2]} / {12 if step == '7.7' else 9}")
+    apart = """trees => trees.flatMap((tree) => {
+      const all = [...tree.querySelectorAll(".ds-node:not(.out) .box")]
+        .map((each) => each.getBoundingClientRect());
+      return all.flatMap((one) => all
+        .filter((other) => Math.abs(other.left - one.left) < 2 && other.top > one.top)
+        .map((other) => other.top - one.bottom));
+    })"""
+    gaps = page.locator(".ds-lesson-tree:not([hidden])").evaluate_all(apart)
+    assert len(gaps) > 10 and min(gaps) > 3
+
+
 def test_the_whole_tree_is_in_sight_once_a_phone_presents(learn: Open):
     page = learn("#learn=5.10", viewport={"width": 390, "height": 844}, reduced_motion="reduce")
     page.keyboard.press("p")
