@@ -41,6 +41,7 @@ def cells(label: str) -> int:
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in label)
 
 
+@lru_cache(1 << 14)
 def fitting(label: str, room: int) -> str:
     """A label cut to ``room`` monospace cells."""
     used = 0

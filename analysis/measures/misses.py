@@ -172,23 +172,22 @@ def _holds_the_best(draft: Draft, proposal: Proposal, sums: Array) -> bool:
 
 def _left_out(draft: Draft, proposal: Proposal, sums: Array, score: float) -> int:
     """Listed children that were not drafted and have a Σ log q above ``score``."""
-    count = 0
-    for row, children in enumerate(draft.children):
-        listed = proposal.candidates(row)
-        if listed is None:
-            continue
-        better = listed.ids[listed.log_q.astype(np.float64) + sums[row] > score]
-        if len(better):
-            count += len(set(better.tolist()) - set(draft.tokens[list(children)].tolist()))
-    return count
+    asked = np.flatnonzero(proposal.after >= 0)
+    lists, at = proposal.lists, proposal.after[asked]
+    reached = lists.log_q[at].astype(np.float64) + sums[asked, None]
+    rows, places = np.nonzero((reached > score) & np.isfinite(reached))
+    better = zip(asked[rows].tolist(), lists.ids[at[rows], places].tolist(), strict=True)
+    drafted = zip(draft.parents.tolist(), draft.tokens.tolist(), strict=True)
+    return len(set(better) - set(drafted))
 
 
 def _sums(draft: Draft) -> Array:
     """Σ log q from the root to each row, float64 [N]."""
-    sums: Array = np.zeros(len(draft))
-    for row in range(1, len(draft)):
-        sums[row] = sums[draft.parents[row]] + float(draft.log_q[row])
-    return sums
+    sums, parents = draft.log_q.tolist(), draft.parents.tolist()
+    sums[0] = 0.0
+    for row in range(1, len(sums)):
+        sums[row] += sums[parents[row]]
+    return np.array(sums)
 
 
 def _exp(log: float | None) -> float | None:

@@ -21,12 +21,10 @@ from typing import Any
 
 from app.view.comparison import facts
 from app.view.explanation import Explainer
+from app.view.node import node_views
 from app.view.rounds import (
-    GHOST,
     drawable,
-    has_stop,
     header_view,
-    node_view,
     round_line,
     tree_view,
     why_view,
@@ -37,6 +35,7 @@ from core.rounds.round import Round
 from core.traces.schema import Trace
 from core.visible import flowing
 
+LEVEL = 6  # of gzip: 9 takes twice as long for a hundredth less
 EACH = 64  # rounds whose nodes' details are unpacked together
 # Nodes, and nodes before each of them, of a file that keeps details: about 60 MB unpacked. Each
 # node's path is listed, so a chain of n nodes takes n²/2 places.
@@ -84,7 +83,7 @@ def inert(value: Any) -> str:
 def _block(value: Any, plain: bool) -> Any:
     if plain:
         return value
-    packed = gzip.compress(inert(value).encode("ascii"), 9, mtime=0)
+    packed = gzip.compress(inert(value).encode("ascii"), LEVEL, mtime=0)
     return base64.b64encode(packed).decode("ascii")
 
 
@@ -121,10 +120,9 @@ def _details(rounds: Sequence[Round], explainer: Explainer, told: At) -> dict[st
     """
     packer = Packer()
     places = []
-    for number, record in enumerate(map(drawable, rounds)):
+    for number, record in enumerate(rounds):
         told(number)
-        rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]
-        places.append([packer.put(node_view(record, row, explainer)) for row in rows])
+        places.append([packer.put(view) for view in node_views(record, explainer)])
     return {"rounds": places, "table": packer.table, "shapes": packer.shapes}
 
 
@@ -140,23 +138,32 @@ class Packer:
         self.shapes: list[list[str]] = []
         self._places: dict[Any, int] = {}
         self._shapes: dict[tuple[str, ...], int] = {}
+        self._seen: dict[int, tuple[int, Any]] = {}  # by identity; held, so none takes its place
 
     def put(self, value: Any) -> int:
-        """The value's place in the table."""
+        """The value's place in the table. A list or an object may not change after."""
         kind = type(value)
-        if kind is dict:
-            keys = tuple(value)
-            shape = self._shapes.setdefault(keys, len(self._shapes))
-            if shape == len(self.shapes):
-                self.shapes.append(list(keys))
-            entry = (shape, *map(self.put, value.values()))
-        elif kind is list or kind is tuple:
-            entry = (-1, *map(self.put, value))
-        else:
+        if kind is not dict and kind is not list and kind is not tuple:
             # 1, 1.0 and True are equal to Python, and not the same in JSON
-            entry = (kind, value)
-        place = self._places.get(entry)
-        if place is None:
-            place = self._places[entry] = len(self.table)
-            self.table.append(value if entry[0] is kind else list(entry))
+            return self._place((kind, value), value)
+        if (seen := self._seen.get(id(value))) is not None:
+            return seen[0]
+        shape, parts = (self._shape(value), value.values()) if kind is dict else (-1, value)
+        entry = (shape, *[self.put(each) for each in parts])
+        place = self._place(entry, entry)
+        self._seen[id(value)] = place, value
         return place
+
+    def _place(self, key: Any, entry: Any) -> int:
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = len(self.table)
+            self.table.append(entry)
+        return place
+
+    def _shape(self, value: dict[str, Any]) -> int:
+        keys = tuple(value)
+        shape = self._shapes.setdefault(keys, len(self._shapes))
+        if shape == len(self.shapes):
+            self.shapes.append(list(keys))
+        return shape

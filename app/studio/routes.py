@@ -46,7 +46,8 @@ from app.studio.runs import Runs
 from app.view.beside import Place, beside_view
 from app.view.comparison import apart, comparison_view
 from app.view.drawing import tree_drawing
-from app.view.rounds import fold_view, node_view, why_view
+from app.view.node import node_view
+from app.view.rounds import fold_view, why_view
 from app.view.statistics import depth_records
 from core.chat import last_message
 from core.errors import UserError

@@ -109,15 +109,15 @@ class Explainer:
         draft = record.draft
         if row == 0 or not isinstance(draft, Draft):
             return None
-        shown, path = self._drawable(draft), list(draft.path(row))[1:]
-        score, chance = float(draft.scores[row]), float(draft.log_q[path].sum())
+        shown, logs = self._drawable(draft), draft.log_q[list(draft.path(row)[1:])]
+        score = float(draft.scores[row])
         view: dict[str, Any] = {
             "layout": shown.layout,
             "lead": self._lead(shown.lead, record, row),
-            "factors": probabilities(draft.log_q[path]),
-            "place": int((draft.scores[1:] > draft.scores[row]).sum()) + 1,
+            "factors": probabilities(logs),
+            "place": int(np.count_nonzero(draft.scores[1:] > score)) + 1,
             "nodes": draft.nodes,
-            "by_path": math.isclose(score, chance, rel_tol=1e-3, abs_tol=1e-3),
+            "by_path": math.isclose(score, logs.sum(), rel_tol=1e-3, abs_tol=1e-3),
             "score": finite(score),
             "mark": self._mark(record, row),
             "notes": list(self._declared(record, row, {shown.versus, *shown.terms})),

@@ -9,7 +9,6 @@ All token text leaves through ``core.visible``; numbers that are not finite leav
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
@@ -22,15 +21,13 @@ from analysis.measures.misses import miss, sentence
 from app.view.denoise import call_view, is_denoising, run_facts
 from app.view.explanation import Explainer
 from app.view.fold import Fold, fold, whole
-from app.view.values import LETTERS, finite, finites, probabilities, probability
+from app.view.values import LETTERS, finite, finites, probability
 from core.chat import last_message
 from core.methods.method import shown_name
 from core.rounds.blocks import BlockDraft
-from core.rounds.causes import ENDS, Cause
-from core.rounds.draft import NOT_ASKED, Array, Draft
-from core.rounds.node import Node
-from core.rounds.round import REJECTED, Probe, Round
-from core.traces.possible import NEAR
+from core.rounds.causes import ENDS
+from core.rounds.draft import Draft
+from core.rounds.round import Probe, Round
 from core.traces.schema import Header
 from core.visible import PIECE, fitting, flowing, visible
 
@@ -256,162 +253,6 @@ def _quoted(record: Round, token: int) -> str:
     return f"“{visible(record.text(token))}”"
 
 
-# ── one node ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def node_view(record: Round, row: int, explainer: Explainer = PLAIN) -> dict[str, Any]:
-    """Return the inspector's view of a row, or of the target's token at the stop (GHOST).
-
-    The target's list is p after the *parent*: what this node competed with. Raises IndexError.
-    """
-    record = drawable(record)
-    if row == GHOST and has_stop(record):
-        return _ghost_view(record)
-    if not 0 <= row < len(record.draft):
-        raise IndexError(f"round {record.number} has no row {row}")
-    node = record.node(row)
-    view = _place_view(record, record.draft.path(row)[:-1], node.token) | {
-        "row": row,
-        "status": node.status,
-        "why": _why(node),
-        "q": finite(node.q),
-        "p": finite(node.p),
-        "rank_q": node.rank or None,
-        "rank_p": node.rank_p or None,
-        "path_q": finite(node.path_q) if row else None,
-        "path_p": finite(node.path_p) if row else None,
-        "score": finite(node.score),
-        "explanation": explainer.view(record, row),
-        "fewer": "" if row else explainer.fewer(record),
-        "notes": [*explainer.other_notes(record, row), *_contradicted(record, node)],
-        "next": None if node.choice is None else visible(record.text(node.choice)),
-    }
-    return _agreeing(view)
-
-
-def _contradicted(record: Round, node: Node) -> list[list[Any]]:
-    """A note where the list after the parent has another q for the node's token."""
-    above, own = int(record.draft.parents[node.row]), float(record.draft.log_q[node.row])
-    listed = record.log_q_after(above, node.token) if node.row else None
-    if listed is None or not abs(listed - own) > NEAR:
-        return []
-    return [["q in its list", probability(listed), "probability", "the two contradict each other"]]
-
-
-def _agreeing(view: dict[str, Any]) -> dict[str, Any]:
-    """A view whose lists have the node's own p and q: a trace may keep them with fewer decimals."""
-    for name, entries in (("p", view["target"]), ("q", view["drafter"])):
-        for entry in entries:
-            own = view[name] if entry["own"] else None
-            if own is not None and math.isclose(own, entry["odds"] or 0.0, rel_tol=ROUNDED):
-                entry["odds"] = own
-    return view
-
-
-_WHY = {
-    Cause.OUTRANKED: "outranked: a sibling was the target's token",
-    Cause.REFUSED: "rejected: refused by speculative sampling",
-    Cause.NOT_TAKEN: "rejected: drafted, and not taken",
-    Cause.UNREACHED: "unreached: its parent was not accepted, so it is unobserved",
-    Cause.SIDE: "side: scored for the drafter, never accepted",
-}
-
-
-def _why(node: Node) -> str:
-    """Why a drafted row lived or died, as the inspector says it."""
-    if node.row == 0:
-        return "root: the bonus token of the round before"
-    if node.status == REJECTED and node.cause not in _WHY:
-        return f"rejected: the target's token here was {node.cause.words}"
-    return _WHY.get(node.cause, node.cause.words)
-
-
-def _ghost_view(record: Round) -> dict[str, Any]:
-    """The target's token where the walk stopped."""
-    end, bonus = record.verdict.path[-1], record.verdict.bonus
-    above = record.node(end)
-    view = _place_view(record, record.draft.path(end), bonus)
-    p, q = target_probability(record, end, bonus), drafter_probability(record, end, bonus)
-    own = {
-        "row": GHOST,
-        "status": "bonus",
-        "why": f"the target's token, {record.stop_reason.words}",
-        "q": q,
-        "p": p,
-        "rank_q": record.wanted_rank or None,
-        "rank_p": next((i for i, c in enumerate(view["target"], 1) if c["own"]), None),
-        "path_q": _times(finite(above.path_q), q),
-        "path_p": _times(finite(above.path_p), p),
-        "score": None,
-        "explanation": None,
-        "notes": [],
-        "next": None,
-    }
-    return _agreeing(view | own)
-
-
-def _place_view(record: Round, above: Sequence[int], token: int) -> dict[str, Any]:
-    """Return the part of a view that holds for a place in the tree, whatever its token."""
-    depth, parent = len(above), above[-1] if above else None
-    observed = parent is not None and parent in record.verdict.path
-    probe = record.probe if observed else None
-    view: dict[str, Any] = {
-        "label": visible(record.text(token)),
-        "token": token,
-        "depth": depth,
-        "position": record.position + depth,
-        "path": [visible(record.text(int(record.draft.tokens[r]))) for r in above],
-        "observed": observed,
-        "tvd": _at(probe and probe.tvd, depth - 1),
-        "entropy_q": _at(probe and probe.entropy_q, depth - 1),
-        "conditioned": record.proposal is not None and not record.proposal.factorised_lists,
-        "entropy_p": None,
-        "target": [],
-        "drafter": [],
-        "unlisted": "",
-    }
-    if parent is not None:
-        view["drafter"] = _drafter_list(record, parent, token)
-        view["unlisted"] = "" if view["drafter"] else _unlisted(record, parent)
-        if (probs := record.target_probs) is not None:
-            view["entropy_p"] = finite(float(probs.entropy[parent]))
-            view["target"] = _token_list(
-                record, probs.top_ids[parent][:TOP], probs.top_log_p[parent], token, parent
-            )
-    return view
-
-
-def _at(values: Array | None, at: int) -> float | None:
-    return None if values is None or at >= len(values) else finite(float(values[at]))
-
-
-def _drafter_list(record: Round, parent: int, own: int) -> list[dict[str, Any]]:
-    """The drafter's best tokens after a row."""
-    listed = record.candidates_after(parent)
-    return [] if listed is None else _token_list(record, listed.ids[:TOP], listed.log_q, own)
-
-
-def _unlisted(record: Round, parent: int) -> str:
-    """Why no tokens of the drafter are shown after a row."""
-    if record.proposal is None:
-        drafted = "The trace keeps no lists of the drafter."
-        return drafted if record.draft.nodes else "Nothing was drafted in this round."
-    if record.proposal.after[parent] == NOT_ASKED:
-        return "The builder did not ask the drafter here."
-    return "The drafter lists nothing here."
-
-
-def _token_list(
-    record: Round, ids: Array, logs: Array, own: int, chosen_after: int | None = None
-) -> list[dict[str, Any]]:
-    """Tokens with their probabilities; ``own`` is marked, and the target's own after a row."""
-    chosen = -1 if chosen_after is None else int(record.verdict.target_tokens[chosen_after])
-    return [
-        {"label": visible(record.text(t)), "odds": p, "own": t == own, "chosen": t == chosen}
-        for t, p in zip(ids.tolist(), probabilities(logs[: len(ids)]), strict=True)
-    ]
-
-
 def target_probability(record: Round, row: int, token: int) -> float | None:
     """p of a token after a row, where the record has it."""
     log_p = record.log_p_after(row, token)
@@ -422,7 +263,3 @@ def drafter_probability(record: Round, row: int, token: int) -> float | None:
     """q of a token after a row, where the drafter listed it."""
     log_q = record.log_q_after(row, token)
     return None if log_q is None else probability(log_q)
-
-
-def _times(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one * other

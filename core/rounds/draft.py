@@ -220,6 +220,8 @@ class Proposal:
             return None
         ids, log_q = self.lists.ids[at], self.lists.log_q[at]
         held = np.isfinite(log_q)
+        if held.all():
+            return Candidates(ids, log_q)
         if not held.any() and np.isnan(log_q).all() and len(set(ids.tolist())) == len(ids) > 1:
             return Candidates(ids, log_q)
-        return Candidates(ids, log_q) if held.all() else Candidates(ids[held], log_q[held])
+        return Candidates(ids[held], log_q[held])

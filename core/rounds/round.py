@@ -182,7 +182,8 @@ class Round:
         return self.draft.last if proposal is None else proposal.max_depth
 
     def text(self, token: int) -> str:
-        return self.texts.get(token, f"⟨{token}⟩")
+        found = self.texts.get(token)
+        return f"⟨{token}⟩" if found is None else found
 
     @cached_property
     def status(self) -> tuple[str, ...]:
@@ -215,10 +216,20 @@ class Round:
             rank_p=unknown if probs is None else beyond_root(probs.rank),
         )
 
+    @cached_property
+    def _along_paths(self) -> tuple[list[float], list[float]]:
+        """The products of q and of p from below the root to each row."""
+        q, p, parents = self._nodes.q.tolist(), self._nodes.p.tolist(), self.draft.parents.tolist()
+        q[0] = p[0] = 1.0
+        for row, parent in enumerate(parents[1:], 1):
+            q[row] *= q[parent]
+            p[row] *= p[parent]
+        return q, p
+
     def node(self, row: int) -> Node:
         """All that is recorded of a row, unrounded."""
         numbers, token = self._nodes, int(self.draft.tokens[row])
-        below, choice = list(self.draft.path(row)[1:]), int(self.verdict.target_tokens[row])
+        choice, (path_q, path_p) = int(self.verdict.target_tokens[row]), self._along_paths
         return Node(
             row=row,
             depth=int(self.draft.depths[row]),
@@ -228,10 +239,10 @@ class Round:
             cause=self.why(row),
             rank=whole(numbers.rank[row]),
             q=known(numbers.q[row]),
-            path_q=known(float(np.prod(numbers.q[below]))),
+            path_q=known(path_q[row]),
             score=known(numbers.score[row]),
             p=known(numbers.p[row]),
-            path_p=known(float(np.prod(numbers.p[below]))),
+            path_p=known(path_p[row]),
             rank_p=whole(numbers.rank_p[row]),
             choice=choice if choice >= 0 else None,
         )
