@@ -101,11 +101,12 @@ def _measured(trace: Trace) -> dict[str, Any]:
     """Return what the run measures, with figures as tables: the script that draws them is 5 MB.
 
     In all of them the run is called A. A figure of several runs has other series than of one."""
+    from analysis.measures.parts import RecordedPart
     from analysis.measures.tables import Tables
 
-    alone = depth_records({"A": trace}, {"A": "A"})
-    twice = Tables.of({"A": trace, "B": trace})
-    several = figures_json(twice, {"A": "A", "B": "B"}, DEPTHS)
+    part = RecordedPart([trace])
+    alone = depth_records(Tables(["A"], [part]), {"A": "A"})
+    several = figures_json(Tables(["A", "B"], [part, part]), {"A": "A", "B": "B"}, DEPTHS)
     beside = {name: numbers_only(figure) for name, figure in several.items()}
     for figure in beside.values():
         figure["data"] = [each for each in figure["data"] if each["meta"]["name"] != "B"]

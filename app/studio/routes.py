@@ -146,7 +146,7 @@ class Routes:
             "example": Route(ExampleAsked, self._example),
             "start": Route(Start, self._start),
             "runs": Route(OfRuns, self._list),
-            "measure": Route(OfRuns, lambda q: depth_records(self.traces(q), self.names(q))),
+            "measure": Route(OfRuns, self._measure),
             "parquet": PARQUET,
         }
 
@@ -264,6 +264,11 @@ class Routes:
         runs, letters = self._several(question), question.letters
         known = len(set(letters)) == len(letters) == len(runs) and set(letters) <= set(LETTERS)
         return dict(zip(letters if known else LETTERS, runs, strict=False))
+
+    def _measure(self, question: OfRuns) -> Any:
+        from analysis.measures.tables import Tables
+
+        return depth_records(Tables.of(self.traces(question)), self.names(question))
 
     def _compare(self, question: OfRuns) -> Any:
         """Return what the headers of the runs do not share."""

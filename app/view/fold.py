@@ -132,12 +132,12 @@ def _order(record: Round) -> list[int]:
     logs = np.nan_to_num(draft.log_q.astype(np.float64), nan=-np.inf)
     if record.target_probs is not None:
         logs = np.fmax(logs, record.target_probs.log_p)
-    interest = np.zeros(len(draft))
+    gains, parents = np.minimum(logs, 0.0).tolist(), draft.parents.tolist()
+    interest = [0.0] * len(draft)
     for row in range(1, len(draft)):
         if row not in path:
-            interest[row] = interest[draft.parents[row]] + min(float(logs[row]), 0.0)
-    place_of = np.array([row not in path for row in range(len(draft))])
-    return np.lexsort((np.arange(len(draft)), -interest, place_of)).tolist()
+            interest[row] = interest[parents[row]] + gains[row]
+    return sorted(range(len(draft)), key=lambda row: (row not in path, -interest[row], row))
 
 
 def _shown(record: Round, rows: Collection[int], opened: Collection[int]) -> set[int]:
@@ -159,7 +159,8 @@ def _placed(
     """These rows and what goes with them. A chip is laid out as its parent's last child."""
     draft, rows = record.draft, sorted(_shown(record, some, opened))
     at = {row: i for i, row in enumerate(rows)}
-    parents = [at[int(draft.parents[row])] if row else -1 for row in rows]
+    above = draft.parents.tolist()
+    parents = [at[above[row]] if row else -1 for row in rows]
     hidden = {row: [c for c in draft.children[row] if c not in at] for row in rows}
     folded = [row for row in rows if hidden[row]]
     below = _descendants(record) if folded else []

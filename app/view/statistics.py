@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from analysis.frames import plain_rows
-from core.traces.schema import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,13 +20,11 @@ DEPTHS = ("tvd-by-depth", "acceptance-by-depth", "coverage-by-depth")  # of the 
 Records = list[dict[str, Any]]
 
 
-def depth_records(traces: Mapping[str, Trace], names: Mapping[str, str]) -> dict[str, Any]:
+def depth_records(tables: Tables, names: Mapping[str, str]) -> dict[str, Any]:
     """τ and everything per depth, of each run by its letter; ``names``: what figures call each."""
     from analysis.charts.figures import shown_depths
     from analysis.measures import acceptance
-    from analysis.measures.tables import Tables
 
-    tables = Tables.of(dict(traces))
     return {
         "tau": records(acceptance.tau(tables, by="run")),
         "depths": records(shown_depths(tables, "run")),

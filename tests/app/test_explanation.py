@@ -11,7 +11,8 @@ from analysis.collected.collection import Collection
 from analysis.collected.whatif import Simulation
 from app.view.drawing import tree_drawing
 from app.view.explanation import Explainer
-from app.view.rounds import node_view, round_view
+from app.view.node import node_view
+from app.view.rounds import round_view
 from app.view.svg import svg
 from app.view.tree import text_tree
 from core import ASSETS

@@ -19,7 +19,8 @@ from app.export.packs import EACH, Packer
 from app.notebook import View, show
 from app.page_files import WEB, modules
 from app.view.explanation import Explainer
-from app.view.rounds import GHOST, has_stop, node_view, round_view, tree_view, why_view
+from app.view.node import node_view
+from app.view.rounds import GHOST, has_stop, round_view, tree_view, why_view
 from core.errors import UserError
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -91,7 +92,7 @@ json_values = st.recursive(
 def test_packing_loses_nothing_not_even_types(values: list[Any]):
     packer = Packer()
     places = [packer.put(value) for value in values]
-    packed = {"table": packer.table, "shapes": packer.shapes}
+    packed = plain_json({"table": packer.table, "shapes": packer.shapes})
     assert [json.dumps(unfold(packed, place)) for place in places] == list(map(json.dumps, values))
 
 

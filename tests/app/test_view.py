@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from app.view.node import node_view
 from app.view.rounds import (
     GHOST,
     drawable,
     has_stop,
     header_view,
-    node_view,
     round_view,
     why_view,
 )

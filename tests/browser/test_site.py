@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
+from analysis.measures.tables import Tables
 from analysis.numbers import number
 from app.export.packs import packed_run
 from app.export.site import write_site
@@ -298,7 +299,7 @@ def test_several_packs_say_what_the_server_would(browser: Browser, names: tuple[
         at: f"{at} {run.header.method} {more}".rstrip()
         for (at, run), more in zip(lettered.items(), words, strict=True)
     }
-    server = json.loads(json.dumps(depth_records(lettered, called)))
+    server = json.loads(json.dumps(depth_records(Tables.of(lettered), called)))
     assert told["measured"]["tau"] == server["tau"]
     assert told["measured"]["depths"] == server["depths"]
     for name, figure in server["figures"].items():

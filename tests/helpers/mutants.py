@@ -416,7 +416,8 @@ def shown(trace: Trace) -> None:
     from app.view.comparison import cautions
     from app.view.drawing import tree_drawing
     from app.view.explanation import Explainer
-    from app.view.rounds import GHOST, has_stop, header_view, node_view, round_view
+    from app.view.node import node_view
+    from app.view.rounds import GHOST, has_stop, header_view, round_view
     from app.view.shapes import Paper
     from app.view.svg import svg
     from app.view.tree import text_tree

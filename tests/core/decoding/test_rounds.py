@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from analysis.measures.misses import miss
-from app.view.rounds import node_view
+from app.view.node import node_view
 from app.view.tree import text_tree
 from core.rounds.causes import Cause
 from core.rounds.draft import CHILDLESS, NOT_ASKED, Candidates, Draft, Proposal

@@ -20,7 +20,7 @@ from analysis.measures.tables import Tables
 from app import cli
 from app.report.sections import cautions
 from app.studio.run import RUNNING, StudioRun
-from app.view.rounds import node_view
+from app.view.node import node_view
 from core import lines
 from core.errors import UserError
 from core.lines import Limits, open_regular
