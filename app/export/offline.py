@@ -32,7 +32,7 @@ TOOLS = (  # of a page of runs, at the right of its head
 def offline_page(
     traces: Sequence[Trace], plain: bool = False, opens: int = 0, at: At = silent
 ) -> str:
-    """The file's text. ``plain``: no compression, three to six times larger. ``opens``: the round
+    """The file's text. ``plain``: no compression, about ten times larger. ``opens``: the round
     it opens at, from 0. ``at``: is told how much is done, of 1.
 
     Raises UserError for no trace, more than two, or one without rounds.

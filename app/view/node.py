@@ -1,13 +1,13 @@
 """What is known of a node, as the JSON that the inspector shows.
 
-Much of it holds for a place, whatever token stands there: the path to it, the lists of both models.
-A pack has every node of a run, so the views of a round's nodes share these objects.
+Most of it holds for a place, whatever token stands there: the path to it, the lists of both models.
+A pack has every node of a run, and each place once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,19 +32,31 @@ def node_view(record: Round, row: int, explainer: Explainer = PLAIN) -> dict[str
     """
     places = _Places(drawable(record))
     if row == GHOST and has_stop(record):
-        return _ghost_view(places)
-    if not 0 <= row < len(places.record.draft):
+        place, own = places.after(places.end), _ghost_view(places)
+    elif 0 <= row < len(places.above):
+        place, own = places.after(places.above[row]), _row_view(places, row, explainer)
+    else:
         raise IndexError(f"round {record.number} has no row {row}")
-    return _row_view(places, row, explainer)
+    lists = ((name, enumerate(place.view[name])) for name in ("target", "drafter"))
+    marked = {name: [own[name].get(at, each) for at, each in entries] for name, entries in lists}
+    return place.view | own | marked
 
 
-def node_views(record: Round, explainer: Explainer = PLAIN) -> Iterator[dict[str, Any]]:
-    """The views of all rows, the root first, and of the target's token at the stop."""
+def node_parts(record: Round, explainer: Explainer = PLAIN) -> dict[str, Any]:
+    """The views of all rows and, last, of the target's token at the stop, in parts that
+    app/web/offline/packs.js joins as ``node_view`` does: ``places`` and, each with the number of
+    its place, ``nodes``."""
     places = _Places(drawable(record))
-    for row in range(len(places.record.draft)):
-        yield _row_view(places, row, explainer)
+    nodes = [_row_view(places, row, explainer) for row in range(len(places.above))]
+    above = list(places.above)
     if has_stop(record):
-        yield _ghost_view(places)
+        nodes.append(_ghost_view(places))
+        above.append(places.end)
+    number = {row: at for at, row in enumerate(dict.fromkeys(above))}
+    return {
+        "places": [places.after(row).view for row in number],
+        "nodes": [own | {"place": number[row]} for own, row in zip(nodes, above, strict=True)],
+    }
 
 
 # ── a place ──────────────────────────────────────────────────────────────────────────────────────
@@ -67,13 +79,11 @@ class _Listed:
         ]
         return _Listed(ids.tolist(), logs.tolist(), shown)
 
-    def marked(self, own: int, odds: float | None) -> list[dict[str, Any]]:
-        """The list with its own token marked. It has the node's own probability where that is
-        near: a trace may keep a list with fewer decimals."""
-        return [
-            _own(each, odds) if token == own else each
-            for token, each in zip(self.ids, self.shown, strict=False)
-        ]
+    def marked(self, own: int, odds: float | None) -> dict[int, dict[str, Any]]:
+        """What is shown of one token instead, by its place in the list. It has the node's own
+        probability where that is near: a trace may keep a list with fewer decimals."""
+        found = zip(self.ids, enumerate(self.shown), strict=False)
+        return {at: _own(each, odds) for token, (at, each) in found if token == own}
 
     def log(self, token: int) -> float:
         """NaN where it is not listed."""
@@ -90,7 +100,6 @@ def _own(entry: dict[str, Any], odds: float | None) -> dict[str, Any]:
 class _Place:
     """A place in the tree. ``view``: what is shown there of any token."""
 
-    depth: int
     view: dict[str, Any]
     target: _Listed = _Listed()
     drafter: _Listed = _Listed()
@@ -101,6 +110,8 @@ class _Places:
 
     def __init__(self, record: Round):
         self.record = record
+        self.above: Sequence[int] = record.draft.parents.tolist()
+        self.end = record.verdict.path[-1]
         self._labels = [visible(record.text(token)) for token in record.draft.tokens.tolist()]
         self._made: dict[int, _Place] = {}
 
@@ -135,7 +146,7 @@ class _Places:
             "drafter": drafter.shown,
             "unlisted": _unlisted(record, row) if above and not drafter.shown else "",
         }
-        return _Place(depth, view, target, drafter)
+        return _Place(view, target, drafter)
 
 
 def _at(values: Array | None, at: int) -> float | None:
@@ -156,15 +167,13 @@ def _unlisted(record: Round, parent: int) -> str:
 
 
 def _row_view(places: _Places, row: int, explainer: Explainer) -> dict[str, Any]:
-    record, node = places.record, places.record.node(row)
-    place = places.after(int(record.draft.parents[row]))
+    """What is shown of a row beside its place."""
+    record, node, place = places.record, places.record.node(row), places.after(places.above[row])
     q, p = finite(node.q), finite(node.p)
     return _token_view(record, place, node.token, q, p) | {
         "row": row,
         "status": node.status,
         "why": _why(node),
-        "q": q,
-        "p": p,
         "rank_q": node.rank or None,
         "rank_p": node.rank_p or None,
         "path_q": finite(node.path_q) if row else None,
@@ -180,9 +189,15 @@ def _row_view(places: _Places, row: int, explainer: Explainer) -> dict[str, Any]
 def _token_view(
     record: Round, place: _Place, token: int, q: float | None, p: float | None
 ) -> dict[str, Any]:
-    """A token at a place, with its probabilities under both models."""
-    lists = {"target": place.target.marked(token, p), "drafter": place.drafter.marked(token, q)}
-    return {"label": visible(record.text(token)), "token": token} | place.view | lists
+    """A token with its probabilities, and where it stands in the lists of its place."""
+    return {
+        "label": visible(record.text(token)),
+        "token": token,
+        "q": q,
+        "p": p,
+        "target": place.target.marked(token, p),
+        "drafter": place.drafter.marked(token, q),
+    }
 
 
 def _contradicted(record: Round, node: Node, place: _Place) -> list[list[Any]]:
@@ -212,20 +227,17 @@ def _why(node: Node) -> str:
 
 
 def _ghost_view(places: _Places) -> dict[str, Any]:
-    """The target's token where the walk stopped."""
-    record = places.record
-    end, bonus = record.verdict.path[-1], record.verdict.bonus
-    above, place = record.node(end), places.after(end)
+    """What is shown of the target's token where the walk stopped, beside its place."""
+    record, bonus = places.record, places.record.verdict.bonus
+    above, place = record.node(places.end), places.after(places.end)
     q, p = probability(place.drafter.log(bonus)), probability(place.target.log(bonus))
     view = _token_view(record, place, bonus, q, p)
     return view | {
         "row": GHOST,
         "status": "bonus",
         "why": f"the target's token, {record.stop_reason.words}",
-        "q": q,
-        "p": p,
         "rank_q": record.wanted_rank or None,
-        "rank_p": next((i for i, c in enumerate(view["target"], 1) if c["own"]), None),
+        "rank_p": next((at + 1 for at in view["target"]), None),
         "path_q": _times(finite(above.path_q), q),
         "path_p": _times(finite(above.path_p), p),
         "score": None,

@@ -12,15 +12,10 @@ async function unpacked(block) {
   return JSON.parse(await new Response(stream).text());
 }
 
-/** The inverse of the Packer of app/export/packs.py: what stands at a place of its table. */
-function unfold(packed, place) {
-  const entry = packed.table[place];
-  if (!Array.isArray(entry)) return entry;
-  const [shape, ...places] = entry,
-    values = places.map((each) => unfold(packed, each));
-  return shape < 0
-    ? values
-    : Object.fromEntries(packed.shapes[shape].map((name, i) => [name, values[i]]));
+/** What holds for a node's place and its own part, as app/view/node.py joins them. */
+function joined(place, own) {
+  const marked = (name) => place[name].map((each, at) => own[name][at] ?? each);
+  return { ...place, ...own, target: marked("target"), drafter: marked("drafter") };
 }
 
 export class Pack {
@@ -50,8 +45,8 @@ export class Pack {
   /** The details of a node; row −1: the target's token. */
   async node(round, row) {
     if (!this.nodes.length) return { error: "this file was made without the details of its nodes" };
-    const packed = await this._block("nodes", round),
-      places = packed.rounds[round % this.each];
-    return unfold(packed, row < 0 ? places[places.length - 1] : places[row]);
+    const { places, nodes } = (await this._block("nodes", round))[round % this.each],
+      { place, ...own } = nodes.at(row);
+    return joined(places[place], own);
   }
 }
