@@ -1,4 +1,4 @@
-"""What is known of a node, as the JSON that the inspector shows.
+"""The JSON that the inspector shows of a node.
 
 Most of it holds for a place, whatever token stands there: the path to it, the lists of both models.
 A pack has every node of a run, and each place once.
@@ -80,7 +80,7 @@ class _Listed:
         return _Listed(ids.tolist(), logs.tolist(), shown)
 
     def marked(self, own: int, odds: float | None) -> dict[int, dict[str, Any]]:
-        """What is shown of one token instead, by its place in the list. It has the node's own
+        """One token as it is shown instead, by its place in the list. It has the node's own
         probability where that is near: a trace may keep a list with fewer decimals."""
         found = zip(self.ids, enumerate(self.shown), strict=False)
         return {at: _own(each, odds) for token, (at, each) in found if token == own}
@@ -97,7 +97,7 @@ def _own(entry: dict[str, Any], odds: float | None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Spot:
     """A place in the tree. ``view``: what is shown there of any token."""
 
     view: dict[str, Any]
@@ -113,15 +113,15 @@ class _Places:
         self.above: Sequence[int] = record.draft.parents.tolist()
         self.end = record.verdict.path[-1]
         self._labels = [visible(record.text(token)) for token in record.draft.tokens.tolist()]
-        self._made: dict[int, _Place] = {}
+        self._made: dict[int, _Spot] = {}
 
-    def after(self, row: int) -> _Place:
+    def after(self, row: int) -> _Spot:
         """The place after a row; −1: the root's own."""
         if row not in self._made:
             self._made[row] = self._place(row)
         return self._made[row]
 
-    def _place(self, row: int) -> _Place:
+    def _place(self, row: int) -> _Spot:
         record, draft = self.record, self.record.draft
         above = draft.path(row) if row >= 0 else ()
         depth, observed = len(above), row in record.verdict.path
@@ -146,7 +146,7 @@ class _Places:
             "drafter": drafter.shown,
             "unlisted": _unlisted(record, row) if above and not drafter.shown else "",
         }
-        return _Place(view, target, drafter)
+        return _Spot(view, target, drafter)
 
 
 def _at(values: Array | None, at: int) -> float | None:
@@ -167,7 +167,7 @@ def _unlisted(record: Round, parent: int) -> str:
 
 
 def _row_view(places: _Places, row: int, explainer: Explainer) -> dict[str, Any]:
-    """What is shown of a row beside its place."""
+    """A row, without what holds for its place."""
     record, node, place = places.record, places.record.node(row), places.after(places.above[row])
     q, p = finite(node.q), finite(node.p)
     return _token_view(record, place, node.token, q, p) | {
@@ -187,7 +187,7 @@ def _row_view(places: _Places, row: int, explainer: Explainer) -> dict[str, Any]
 
 
 def _token_view(
-    record: Round, place: _Place, token: int, q: float | None, p: float | None
+    record: Round, place: _Spot, token: int, q: float | None, p: float | None
 ) -> dict[str, Any]:
     """A token with its probabilities, and where it stands in the lists of its place."""
     return {
@@ -200,7 +200,7 @@ def _token_view(
     }
 
 
-def _contradicted(record: Round, node: Node, place: _Place) -> list[list[Any]]:
+def _contradicted(record: Round, node: Node, place: _Spot) -> list[list[Any]]:
     """A note where the list at its place has another q for the node's token."""
     listed = place.drafter.log(node.token)
     if not abs(listed - float(record.draft.log_q[node.row])) > NEAR:  # nor where it is not known
@@ -227,7 +227,7 @@ def _why(node: Node) -> str:
 
 
 def _ghost_view(places: _Places) -> dict[str, Any]:
-    """What is shown of the target's token where the walk stopped, beside its place."""
+    """The target's token where the walk stopped, without what holds for its place."""
     record, bonus = places.record, places.record.verdict.bonus
     above, place = record.node(places.end), places.after(places.end)
     q, p = probability(place.drafter.log(bonus)), probability(place.target.log(bonus))
