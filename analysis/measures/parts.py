@@ -8,7 +8,7 @@ runs together (``analysis.measures.tables``).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal, Protocol
@@ -286,7 +286,7 @@ def _hindsight(part: RecordedPart) -> Frame:
     """A line per round that recorded lists (see ``analysis.measures.hindsight``)."""
     names = ("run", "round", "accepted", "marginal", "listed", "possible")
     lines = [
-        {"run": run, "round": number, **asdict(found)}
+        {"run": run, "round": number, **vars(found)}
         for run, trace in enumerate(part.traces)
         for number, found in hindsight.of_trace(trace)
     ]
