@@ -285,7 +285,7 @@ class Wiring:
         return (f"{plain}, and {chance}{told}. More places would tell more",)
 
     def _helps(self, best: Signature) -> str:
-        """What the nearest mistake does, where it is not the cause."""
+        """Say how far the nearest mistake helps, where it is not the cause."""
         if np.isfinite(self.made_good):
             still = f"It makes good {percent(self.made_good)} of what is missing"
         else:

@@ -1,5 +1,4 @@
-"""What stands out in runs: findings that not every run has, larger than chance and large enough to
-matter.
+"""Findings that not every run has: larger than chance, and large enough to matter.
 
 A rule that is not lossless, a text that does not follow p, a cliff or a slope along the text, a
 sort of token much worse than the rest.
