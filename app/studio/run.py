@@ -197,7 +197,10 @@ def size_of(value: object, counted: set[int] | None = None) -> int:
     if isinstance(value, str):
         return len(value)
     if is_dataclass(value):
-        value = list(vars(value).values())
-    elif isinstance(value, Mapping):
+        value = vars(value)
+    if isinstance(value, Mapping):
         value = list(value.values())
-    return sum(size_of(v, counted) for v in value) if isinstance(value, (tuple, list)) else 0
+    if not isinstance(value, (tuple, list)):
+        return 0
+    # a round has a hundred texts or more: a call for each took a fifth of the time to read it
+    return sum(len(v) if type(v) is str else size_of(v, counted) for v in value)
