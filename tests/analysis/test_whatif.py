@@ -158,8 +158,11 @@ def test_a_simulated_round_and_a_run_tell_their_own_numbers(collected):
     run = simulation.run(16, 6)  # the last round goes beyond the sixth token
     assert (run.lengths, run.new_tokens, run.tau) == ((4, 2), 6, 3.0)
     assert run.starts == (text.answer, text.answer + 4)
+    assert simulation.run(16, 5).tau == 4.0  # of the first token no round tells
     with pytest.raises(UserError, match="1 to 1024"):
         simulation.draft(at, 0)
+    with pytest.raises(UserError, match=f"not {text.end - text.answer + 1}"):
+        simulation.run(16, text.end - text.answer + 1)
     tokens = collected.tokens.copy()
     tokens[collected.answer + 1] = 0  # as good a token as any
     zero = replace(collected, arrays={**collected.arrays, "tokens": tokens})
@@ -356,6 +359,10 @@ def test_a_cut_list_is_exact_until_its_last_token_is_drafted(tmp_path, collected
             else:
                 assert "4 tokens per depth" in found.note
     assert seen == {True, False}
+    assert simulate(made, "dflash", 40).exact  # a chain reads the first of each list
+    assert not simulate(
+        made, "dflash+eagle2", 3
+    ).exact  # which reads ten, and has a rule of its own
     held = "4 tokens per depth, 12 candidates and 14 siblings may not be enough"
     assert simulate(made, "treeflash", 40).note == f"not exact: in 39 rounds the file's {held}"
     cut, full = Simulation(made, "ddtree"), Simulation(collected, "ddtree")
