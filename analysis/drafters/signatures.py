@@ -359,6 +359,7 @@ class Wiring:
         none = self._named(NO_FEATURES)
         if (
             none is None
+            or self.configured.hardly_follows  # it accepts as little of anything
             or self.unchanged(none)
             or not LITTLE <= (kept := self.ratio(none)) < np.inf
         ):

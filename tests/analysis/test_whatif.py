@@ -158,6 +158,7 @@ def test_a_simulated_round_and_a_run_tell_their_own_numbers(collected):
     run = simulation.run(16, 6)  # the last round goes beyond the sixth token
     assert (run.lengths, run.new_tokens, run.tau) == ((4, 2), 6, 3.0)
     assert run.starts == (text.answer, text.answer + 4)
+    assert simulation.drafted(simulation.run(5, 6)) == [5, 5]  # searched with a budget of 16
     assert simulation.run(16, 5).tau == 4.0  # of the first token no round tells
     with pytest.raises(UserError, match="1 to 1024"):
         simulation.draft(at, 0)

@@ -851,6 +851,10 @@ def test_notes_say_what_no_mistake_explains():
     assert seen(steep, np.zeros((200, 4))).notes == ()
     (note,) = seen(gentle, np.roll(gentle, 1, 0)).notes
     assert note.startswith("the features help little") and "1.00×" in note
+    dead = np.zeros((200, 3), bool)
+    dead[:5, 0] = True
+    (note,) = seen(dead, np.roll(dead, 9, 0)).notes  # not that its features help little
+    assert note.startswith("q hardly follows p")
     (note,) = seen(np.zeros((200, 3), bool)).notes
     assert note.startswith("q hardly follows p")
     beside = seen(gentle & (rng.random((200, 5)) < 0.7), gentle)
