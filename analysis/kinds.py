@@ -21,7 +21,7 @@ from core.errors import UserError, WrongKind, reading
 from core.json_input import MAX_BYTES, parse_json, read_json
 from core.lines import lines, open_regular
 from core.readers import response_of
-from core.samples import CHAT_FIELDS, QUESTION_FIELDS, TURNS
+from core.samples import CHAT_FIELDS, TURNS
 from core.traces.schema import FORMAT
 from core.visible import visible
 
@@ -183,7 +183,7 @@ _COLUMNS = (
 # Of the fields that samples are read by: "text" and the like are in other files, too.
 _PROMPTS = tuple(
     ({name}, PROMPTS)
-    for name in (*QUESTION_FIELDS[:3], "problem", "question_content", *CHAT_FIELDS, TURNS)
+    for name in ("question", "instruction", "problem", "question_content", *CHAT_FIELDS, TURNS)
 )
 
 

@@ -14,6 +14,7 @@ from core.errors import UserError, WrongKind, reading
 from core.json_input import MAX_BYTES, parse_json, read_json
 from core.lines import open_regular
 
+Item = tuple[Any, str]  # a value of JSON, and what to call its place
 Say = Callable[[str], object]  # hears a sentence on what was left out
 
 
@@ -59,7 +60,7 @@ def csv_rows(path: Path, most: float, separator: str = ",") -> list[dict[str, An
     return [row for row in told if row]
 
 
-def json_values(path: Path, cut: Say | None = None) -> Iterator[tuple[Any, str]]:
+def json_values(path: Path, cut: Say | None = None) -> Iterator[Item]:
     """Every value in a JSON file or its list, or one a line, and what to call it. A line of a
     batch's output is the response in it.
 

@@ -17,11 +17,12 @@ from core.json_input import parse_json, read_json
 from core.progress import silent
 from core.readers import Say, csv_rows, read_lines
 
+PROMPT = "prompt"
 QUESTION_FIELDS = (
-    "prompt", "question", "instruction", "user", "problem", "question_content", "query", "text"
+    "question", "instruction", "user", "problem", "question_content", "query", "text"
 )  # fmt: skip
 MORE_FIELDS = ("input", "context")  # what a question or an instruction is about
-CHAT_FIELDS = ("messages", "conversations", "conversation", "prompt")
+CHAT_FIELDS = ("messages", "conversations", "conversation", PROMPT)
 TURNS = "turns"  # of MT-Bench and Spec-Bench
 ANSWER_FIELDS = ("assistant", "solution", "answer", "response", "completion", "output")
 SOURCE_FIELDS = ("source", "category")
@@ -52,9 +53,9 @@ def read_samples(path: Path, most: float = math.inf, hear: Say = silent) -> list
 def samples_of(rows: Iterable[tuple[Any, str]], path: Path, hear: Say = silent) -> list[Sample]:
     """The samples of rows, each with what to call it.
 
-    A row holds a prompt (``QUESTION_FIELDS``, with ``MORE_FIELDS`` below it), a chat
-    (``CHAT_FIELDS``) or turns, of which the first is asked; and perhaps an answer and its source.
-    A chat's last message is its answer where it is the assistant's.
+    A row holds a whole prompt, turns, of which the first is asked, a chat (``CHAT_FIELDS``), or a
+    question (``QUESTION_FIELDS``, with ``MORE_FIELDS`` below it), in this order; and perhaps an
+    answer and its source. A chat's last message is its answer where it is the assistant's.
 
     hear  hears how many samples have further turns
 
@@ -101,19 +102,22 @@ def _sample(row: Any, where: str) -> Sample:
 
 def _asked(row: dict[str, Any], where: str) -> tuple[str, str | None]:
     """The prompt of a row, and its answer."""
-    if (prompt := _first(row, QUESTION_FIELDS)) is not None:
-        more = [] if prompt == row.get("prompt") else [_first(row, [name]) for name in MORE_FIELDS]
-        return "\n\n".join([prompt, *filter(None, more)]), _first(row, ANSWER_FIELDS)
+    answer = _first(row, ANSWER_FIELDS)
+    if (whole := _first(row, (PROMPT,))) is not None:
+        return whole, answer
     if turns := _turns(row):
         return turns[0], None
-    name = next((name for name in CHAT_FIELDS if is_chat(row.get(name))), None)
-    if name is None:
-        raise UserError(f"{where} {NO_PROMPT}")
-    chat = read_chat({**row, "messages": row[name]}, where)
-    *before, last = chat.messages
-    if before and last["role"] == ASSISTANT:
-        return replace(chat, messages=before).prompt, last["content"] or None
-    return chat.prompt, _first(row, ANSWER_FIELDS)
+    # before other fields: a request names its user, and a chat's row may have its rendered text
+    if name := next((name for name in CHAT_FIELDS if is_chat(row.get(name))), None):
+        chat = read_chat({**row, "messages": row[name]}, where)
+        *before, last = chat.messages
+        if before and last["role"] == ASSISTANT:
+            return replace(chat, messages=before).prompt, last["content"] or None
+        return chat.prompt, answer
+    if (question := _first(row, QUESTION_FIELDS)) is not None:
+        more = [_first(row, (name,)) for name in MORE_FIELDS]
+        return "\n\n".join([question, *filter(None, more)]), answer
+    raise UserError(f"{where} {NO_PROMPT}")
 
 
 def _turns(row: Any) -> list[str]:

@@ -25,12 +25,11 @@ from analysis.numbers import plural
 from core.declared import BadField, Count, Share, read
 from core.errors import UserError, WrongKind, reading
 from core.lines import open_regular
-from core.readers import json_values
+from core.readers import Item, json_values
 
 MAX_DEPTH = 1 << 10
 LOOKED_AT = 100  # lines of a file that is named as JSON and is not
 Json = dict[str, Any]
-Value = tuple[Any, str]  # of JSON, and what to call its place
 Length = Annotated[int, Meta(ge=0, lt=10_000)]  # a key
 Histogram = list[Count] | dict[Length, Count]  # rounds by accepted tokens
 T = TypeVar("T")
@@ -58,7 +57,7 @@ def read_served(path: Path) -> Counts:
     return counts
 
 
-def _of_values(values: Sequence[Value], path: Path) -> tuple[list[Served], str, list[str]]:
+def _of_values(values: Sequence[Item], path: Path) -> tuple[list[Served], str, list[str]]:
     """The counts of a file's values, their kind, and what was left out."""
     drafted, notes = drafting(values)
     records, wrong = _each(drafted, path)
@@ -68,10 +67,10 @@ def _of_values(values: Sequence[Value], path: Path) -> tuple[list[Served], str, 
     return records, kind, [*notes, *wrong]
 
 
-def _responses_if_json(path: Path) -> tuple[list[Value] | None, list[str]]:
+def _responses_if_json(path: Path) -> tuple[list[Item] | None, list[str]]:
     """The responses of a file that is named as JSON, or is JSON of which some value has counts, and
     a sentence on a last line that was cut off; None: it is text."""
-    cut, found, wrong = list[str](), list[Value](), None
+    cut, found, wrong = list[str](), list[Item](), None
     values = json_values(path, cut.append)
     if path.suffix in (".json", ".jsonl"):
         return _values_if_any(values, path), cut
@@ -90,7 +89,7 @@ def _responses_if_json(path: Path) -> tuple[list[Value] | None, list[str]]:
     return found, cut
 
 
-def _values_if_any(values: Iterator[Value], path: Path) -> list[Value] | None:
+def _values_if_any(values: Iterator[Item], path: Path) -> list[Item] | None:
     """The values of a file that is named as JSON; None: its lines are counts in another form, as
     Python prints them."""
     try:
@@ -110,7 +109,7 @@ def holds_counts(value: dict[str, Any]) -> bool:
     return is_item(value) or is_iteration(value)
 
 
-def _each(values: Sequence[Value], path: Path) -> tuple[list[Served], list[str]]:
+def _each(values: Sequence[Item], path: Path) -> tuple[list[Served], list[str]]:
     """The counts of each response, and what was left out of several. Raises UserError where none
     can be read."""
     records, wrong = list[Served](), list[UserError]()

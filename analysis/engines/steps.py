@@ -15,9 +15,9 @@ from msgspec import Struct
 from analysis.measures.counts import Served, by_length
 from core.declared import BadField, Count, read
 from core.errors import UserError
+from core.readers import Item
 
 MOST = 1 << 10  # tokens of a draft
-Item = tuple[Any, str]  # a value of JSON, and what to call its place
 
 
 class _Verification(Struct):

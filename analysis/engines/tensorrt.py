@@ -18,13 +18,13 @@ from analysis.numbers import plural
 from core.declared import BadField, Count, read
 from core.errors import UserError
 from core.json_input import parse_json
+from core.readers import Item
 
 STATS, RANKS = "specDecodingStats", ("rank", "attentionDpRank")
 MARK = re.compile(rf"[\"']{STATS}[\"']: ?\{{")
 _STATS = re.compile(rf"{MARK.pattern[:-2]}(\{{[^{{}}]{{0,2000}}\}})")
 _RANK = re.compile(rf"[\"'](?:{'|'.join(RANKS)})[\"']: ?(\d{{1,9}})\b")
 _ITERATION = {"iter", "iterLatencyMS"}  # of one that may have had no draft
-Item = tuple[Any, str]  # a value of JSON, and what to call its place
 
 
 class IterationStats(Struct, rename="camel"):

@@ -101,6 +101,8 @@ SYSTEM = {"role": "system", "content": "s"}
         ({"custom_id": "1", "body": {"model": "m", "messages": [USER], "tools": [{"a": 1}]}},
          Sample(json.dumps({"messages": [USER], "tools": [{"a": 1}]}))),
         ({"prompt": "q", "messages": [SYSTEM, USER, BOT]}, Sample("q")),  # UltraChat
+        ({"body": {"user": "u-1", "messages": [USER]}}, Sample("q")),
+        ({"text": "<s>q</s>a", "conversations": [USER, BOT]}, Sample("q", "a")),
     ],
 )  # fmt: skip
 def test_rows_of_published_sets_are_read(tmp_path, row, sample):
