@@ -19,13 +19,13 @@ from core.errors import UserError, reading
 from core.json_input import parse_json
 from core.lines import UNLIMITED, lines, open_regular
 from core.rounds.draft import Array
-from core.samples import ANSWER_FIELDS, QUESTION_FIELDS, without_marks
+from core.samples import ANSWER_FIELDS, PROMPT, QUESTION_FIELDS, without_marks
 
 Document = Sequence[int] | Array
 Encode = Callable[[list[str]], Sequence[Sequence[int]]]  # texts → their token ids
 BytesRead = Callable[[int], None]  # how many more bytes have been read
 
-TEXT_FIELDS = (*QUESTION_FIELDS, *ANSWER_FIELDS, "text", "content")
+TEXT_FIELDS = (PROMPT, *QUESTION_FIELDS, *ANSWER_FIELDS, "content")
 ID_FIELDS = ("tokens", "ids", "input_ids")
 _PIECE = 1 << 18  # characters of a text tokenised at once; more is slower
 _BATCH = 256  # short texts tokenised together
