@@ -140,7 +140,6 @@ def parse(kind: type[T], words: Sequence[str], name: str, examples: Sequence[str
     command.__signature__ = inspect.Signature(_parameters(kind))  # type: ignore[attr-defined]
     app.default(command)
     declared = {f.name: (f, hint) for _, own in kind.groups() for f, hint in own}
-    words = _last(words, declared)
     console = Console(width=min(WIDTH, Console().width) if sys.stdout.isatty() else WIDTH)
     try:
         call, bound, _ = app.parse_args(
@@ -180,37 +179,6 @@ def run(
     if isinstance(out, Path) and out != Path("-"):  # standard output
         check_place(out)
     return main(options)
-
-
-def _last(words: Sequence[str], declared: Mapping[str, Declared]) -> list[str]:
-    """The words without options of one value that are named again: the last one counts. An option
-    of many values has those of every place where it is named."""
-    many = {f.name for f, hint in declared.values() if get_origin(hint) is tuple}
-    parts: list[tuple[str, list[str]]] = []  # an option's name with its words, or "" with a word
-    takes = 0.0  # how many words the last part still takes
-    for word in words:
-        flag, equals, _ = word.partition("=")
-        name = flag.removeprefix("--").replace("-", "_")
-        several = takes == math.inf
-        if takes and not (several and word.startswith("--")):
-            parts[-1][1].append(word)
-            takes -= 1
-        elif flag.startswith("--") and name in declared:
-            parts.append((name, [word]))
-            hint = declared[name][1]
-            takes = (
-                math.inf if get_origin(hint) is tuple else float(hint is not bool and not equals)
-            )
-        else:
-            parts.append(("", [word]))
-            takes = 0.0
-    last = {name: place for place, (name, _) in enumerate(parts)}
-    kept = [
-        own
-        for place, (name, own) in enumerate(parts)
-        if not name or name in many or last[name] == place
-    ]
-    return [word for own in kept for word in own]
 
 
 def _flowing(text: str) -> str:
@@ -281,6 +249,7 @@ def _parameter(declared: Field[Any], hint: Any, group: Any) -> inspect.Parameter
                 help=about["help"],
                 group=group,
                 consume_multiple=several,
+                allow_repeating=True,  # of one value the last counts, of many all
                 allow_leading_hyphen=not several and not about.get("word"),
                 show_default=_default if _default(default) else False,
                 metavar=_metavar(declared, hint) + " …" * several,
