@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from core.errors import UserError, WrongKind, reading
 from core.files import by_name, distinct
 from core.lines import LIMITS, Limits, open_regular
-from core.progress import Steps
+from core.progress import Steps, part
 from core.traces.reader import TraceReader, named_like_traces, read_trace, traces_in
 from core.traces.schema import Header, Trace
 
@@ -140,10 +140,7 @@ def trace_paths(paths: Sequence[Path]) -> Iterable[Path]:
 
 def _read(files: Sequence[Path], report: Steps, limits: Limits) -> Iterator[Trace]:
     for done, file in enumerate(files):
-
-        def at(share: float, done: int = done, file: Path = file) -> None:
-            report((done + share) / len(files), file.name)
-
+        at = part(report, done, len(files), file.name)
         at(0.0)
         yield read_trace(file, limits, at)
 

@@ -28,5 +28,10 @@ def told(done: float | None, what: str, seconds: float) -> str:
     return f"{words}, about {5 * max(1, round(left / 5))} s left"
 
 
+def part(report: Steps, number: int, count: int, what: str = "") -> Callable[..., None]:
+    """The report of part ``number``, from 0, of so many; ``what``: all that is said of it."""
+    return lambda done, own="": report((number + done) / count, what or own)
+
+
 def silent(*_: object) -> None:
     """The progress that nobody listens to."""

@@ -51,7 +51,7 @@ from core.methods.method import TargetFacts, Value
 from core.methods.names import PLAIN
 from core.methods.registry import choose, find_method
 from core.models.target import Target
-from core.progress import At, Steps, silent
+from core.progress import At, Steps, part, silent
 from core.ranges import Range
 from core.rounds.draft import MARGINAL, MAX_BUDGET, Array
 from core.rounds.round import GREEDY, Sampling
@@ -213,10 +213,7 @@ def _collected(
     reading = source.read(known) if kept is None else kept.until(end - 1)
     arrays, limits = dict(text), {}
     for number, (name, drafter) in enumerate(source.drafters.items()):
-
-        def step(done: float, name: str = name, number: int = number) -> None:
-            report((number + done) / len(source.drafters), name)
-
+        step = part(report, number, len(source.drafters), name)
         place = _Place(source, name, drafter, reading, answer)
         limits[name] = _limits(place, plan)
         found = _gather(place, limits[name], work, plan, step)

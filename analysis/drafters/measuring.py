@@ -23,7 +23,7 @@ from core.drafting.session import Drafter
 from core.methods.names import PLAIN
 from core.models.language import Language, final_norm
 from core.models.target import Target
-from core.progress import At, Steps, silent
+from core.progress import At, Steps, part, silent
 from core.rounds.draft import Array
 from core.rounds.round import GREEDY, Round, new_tokens
 
@@ -170,10 +170,7 @@ class Bench:
         parts, first = list[list[Measured]](), 0
         for index, places in enumerate(self.places):
             own = np.flatnonzero(chosen[first : first + len(places)])
-
-            def tick(done: float, what: str, index: int = index) -> None:
-                report((index + done) / len(self.texts), what)
-
+            tick = part(report, index, len(self.texts))
             found = self._on_text(self.texts[index], trials, places[own], tick)
             parts.append([replace(some, at=own + first) for some in found])
             first += len(places)
@@ -184,10 +181,7 @@ class Bench:
     ) -> Iterator[Measured]:
         """Every trial at some places of one text, which are numbered from 0."""
         for n, trial in enumerate(trials):
-
-            def tick(done: float, n: int = n, trial: Trial = trial) -> None:
-                report((n + done) / len(trials), trial.name)
-
+            tick = part(report, n, len(trials), trial.name)
             key = (self.who, trial.name, text, places.tobytes())
             if key not in self.kept.measured:
                 self.kept.measured[key] = self._measured(text, trial, places, tick)

@@ -27,7 +27,7 @@ from analysis.numbers import number
 from core.drafting.session import Drafter
 from core.errors import UserError
 from core.models.language import Language
-from core.progress import At, Steps, silent
+from core.progress import At, Steps, part, silent
 from core.ranges import Range
 from core.rounds.draft import Array
 from core.rounds.node import known
@@ -113,7 +113,7 @@ class WiringProbe:
         that does not tell q.
         """
         self.plan.check(len(self.prompts), self.drafter.max_depth)
-        bench, units = self._bench(_part(report, 0.0, TEXTS_DONE))
+        bench, units = self._bench(_span(report, 0.0, TEXTS_DONE))
         longest = max(len(text.frame) + len(text.answer) for text in bench.texts)
         subject = Subject(self.drafter, self.language, longest, bench.kept.layers)
         share = _halves(report)
@@ -132,11 +132,7 @@ class WiringProbe:
         kept, depth = self.kept or Kept(), self.drafter.max_depth
         texts, count = list[AnsweredPrompt](), len(self.prompts)
         for n, prompt in enumerate(self.prompts):
-            what = f"the target's text {n + 1} of {count}"
-
-            def tick(done: float, n: int = n, what: str = what) -> None:
-                report((n + done) / count, what)
-
+            tick = part(report, n, count, f"the target's text {n + 1} of {count}")
             text = kept.text(self.language, prompt, self.plan.new_tokens, tick)
             if len(text.answer) > depth + 1:
                 texts.append(text)
@@ -177,7 +173,7 @@ class WiringProbe:
         return Expected.of(source, found, depths)
 
 
-def _part(report: Steps, low: float, high: float) -> Steps:
+def _span(report: Steps, low: float, high: float) -> Steps:
     return lambda done, what: report(low + (high - low) * done, what)
 
 
@@ -187,7 +183,7 @@ def _halves(report: Steps) -> Iterator[Steps]:
     low = TEXTS_DONE
     while True:
         high = (1 + low) / 2
-        yield _part(report, low, high)
+        yield _span(report, low, high)
         low = high
 
 

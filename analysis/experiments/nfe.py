@@ -49,28 +49,14 @@ class GraphRun:
 
 
 @dataclass(frozen=True)
-class PromptRun:
-    """One prompt with one graph: the simulated calls, and the real run if there was one."""
-
-    saved: NfeCounts
-    real: GraphRun | None = None
-
-
-@dataclass(frozen=True)
 class GraphResult:
-    """A graph at a pace over all prompts: calls up to the first end-of-text, seconds, checks."""
+    """A graph at a pace over all prompts: the simulated calls up to the first end-of-text, and the
+    real runs of those prompts that have one."""
 
     pace: Pace
     graph: DraftGraph
-    runs: tuple[PromptRun, ...]
-
-    @property
-    def saved(self) -> NfeCounts:
-        return NfeCounts.total([run.saved for run in self.runs])
-
-    @property
-    def real(self) -> tuple[GraphRun, ...]:
-        return tuple(run.real for run in self.runs if run.real is not None)
+    saved: NfeCounts
+    real: tuple[GraphRun, ...]
 
     @property
     def seconds(self) -> tuple[float, float]:
@@ -114,22 +100,23 @@ def measure(
     ``report`` receives (prompts done, what runs now).
     """
     settings = replace(settings, width=max([settings.width, *(g.width for g in graphs)]))
-    runs: list[list[PromptRun]] = [[] for _ in graphs]
+    saved: list[list[NfeCounts]] = [[] for _ in graphs]
+    runs: list[list[GraphRun]] = [[] for _ in graphs]
     for number, prompt in enumerate(prompts):
         report(number, "plain")
         plain, plain_seconds = run_timed(target, prompt, settings, None)
         for turn in range(len(graphs)):
             which = (turn + number) % len(graphs)
-            saved = count_nfe(simulate(plain, graphs[which], settings.pace), target.stop_ids)
-            found = None
+            expected = count_nfe(simulate(plain, graphs[which], settings.pace), target.stop_ids)
+            saved[which].append(expected)
             if real is None or number < real:
                 report(number, graphs[which].name)
                 rounds, seconds = run_timed(target, prompt, settings, graphs[which])
-                predicted = count_nfe(rounds, target.stop_ids) == saved
-                found = GraphRun(seconds, plain_seconds, predicted, divergence(plain, rounds))
-            runs[which].append(PromptRun(saved, found))
-    for graph, own in zip(graphs, runs, strict=True):
-        yield GraphResult(settings.pace, graph, tuple(own))
+                predicted = count_nfe(rounds, target.stop_ids) == expected
+                left = divergence(plain, rounds)
+                runs[which].append(GraphRun(seconds, plain_seconds, predicted, left))
+    for graph, calls, own in zip(graphs, saved, runs, strict=True):
+        yield GraphResult(settings.pace, graph, NfeCounts.total(calls), tuple(own))
 
 
 def divergence(plain: Sequence[Round], other: Sequence[Round]) -> Divergence | None:

@@ -4,24 +4,29 @@ texts.jsonl     the target's own texts
 accepted.jsonl  what each method accepts on each text
 timed.jsonl     decodings on every n-th prompt, with a clock
 
+Rounds with the default rule follow from the target's own text (``core.decoding.along``): only
+drafting is computed, and each drafter walks along a text once for all of its methods and budgets.
+Methods whose rounds do not follow from a text are run (``observed``).
+
 What decides a part is in its key, the weights' hash too: with other weights the same call makes
 anew only what they decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.collected.collect import text_with_tail
 from analysis.experiments.bench import Timing, Workload, timings
-from analysis.experiments.drafted import Text, accepted, observed
 from analysis.experiments.family import Accepted, Cell, TemperatureResults, Timed
 from analysis.experiments.sweep import Plan, variant_label
 from analysis.experiments.variants import Variant
+from analysis.measures.probe import observe, probe_along
 from core import VERSION
-from core.decoding.along import Setup, read_along, why_run
+from core.decoding.along import Reading, Setup, Simulated, read_along, rounds, why_run
 from core.decoding.decode import Decoder
 from core.decoding.engine import Engine, environment, model_identity
 from core.decoding.request import RunRequest
@@ -29,11 +34,59 @@ from core.drafting.session import Drafter, layers_read
 from core.journal import Journal, key_of
 from core.methods.names import PLAIN
 from core.methods.registry import choose, find_method
+from core.models.language import Language
 from core.models.target import Target
 from core.progress import Steps
-from core.rounds.round import Sampling
+from core.rounds.round import Probe, Sampling
 
 GENERATE = Variant("generate", None)  # transformers' own decoding
+
+
+Walks = Iterable[tuple[Drafter, Sequence[Setup]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """The target's own text: a prompt, an answer up to ``end``, and a tail that drafts reach.
+
+    answer  index of the first new token
+    """
+
+    tokens: tuple[int, ...]
+    answer: int
+    end: int
+
+    @staticmethod
+    def written(
+        language: Language, prompt: Sequence[int], new_tokens: int, sampling: Sampling, tail: int
+    ) -> Text:
+        """By plain decoding, ``tail`` tokens past its end."""
+        found = text_with_tail(Target(language.model), prompt, new_tokens, sampling, tail)
+        return Text(tuple(found["tokens"].tolist()), len(prompt), int(found["end"]))
+
+
+def accepted(walks: Walks, reading: Reading, end: int) -> Iterator[tuple[str, Accepted]]:
+    """Yield each setup's name and what it accepts on a text that ends before ``end``."""
+    for drafter, setups in walks:
+        found = {setup.name: Accepted() for setup in setups}
+        for each in rounds(drafter, reading, (reading.answer, end - 1), setups):
+            found[each.setup.name].add(each.verdict.accepted + 1, _probe(each))
+        yield from found.items()
+
+
+def _probe(each: Simulated) -> Probe | None:
+    rows = list(each.verdict.path[: each.at.session.max_depth])
+    path, wanted = each.draft.tokens[rows].tolist(), each.verdict.target_tokens[rows]
+    return probe_along(each.at.session, path, each.at.logits(len(rows)), wanted)
+
+
+def observed(engine: Engine, request: RunRequest) -> Accepted:
+    """Count what a real run accepts."""
+    found = Accepted()
+    for record in engine.start(request, observe).rounds:
+        if record.committed:
+            found.add(record.accepted + 1, record.probe)
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ from core.files import LOCK, remove, sha256
 from core.journal import alone
 from core.lines import Limits
 from core.methods.method import shown_name
-from core.progress import Steps, silent
+from core.progress import Steps, part, silent
 from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace, summary
 from core.visible import flowing, visible
@@ -73,10 +73,7 @@ def write_site(
         found, left_out = dict[str, dict[str, Any]](), list[str]()
         headers = dict[str, Header]()
         for at, file in enumerate(files):
-
-            def done(share: float, at: int = at, file: TraceFile = file) -> None:
-                report((at + share) / len(files), file.label)
-
+            done = part(report, at, len(files), file.label)
             done(0)
             try:
                 name, trace = _read(file, limits)

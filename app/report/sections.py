@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +21,6 @@ Frame = Any
 MAX_DEPTHS, MAX_CLASSES, MAX_RANK = 32, 6, 8  # that a report shows
 MANY = 15  # 95 % intervals of which one misses more likely than none does
 FIRST = 4  # places of drafts that begin alike
-
-
-def _all(frame: Frame) -> Frame:
-    return frame
-
-
-def _nothing(tables: Tables, frame: Frame) -> Iterator[str]:
-    yield from ()
 
 
 @dataclass(frozen=True)
@@ -49,8 +41,8 @@ class Section:
     columns: str = ""
     words: str = ""
     above: str = ""
-    below: Callable[[Tables, Frame], Iterator[str]] = _nothing
-    keep: Callable[[Frame], Frame] = _all
+    below: Callable[[Tables, Frame], Iterable[str]] = lambda tables, frame: ()
+    keep: Callable[[Frame], Frame] = lambda frame: frame
     each: tuple[str, ...] = ()
     across: str = ""
     cell: str = ""
@@ -75,25 +67,8 @@ def _several(column: str) -> Callable[[Frame], Frame]:
     return lambda frame: frame if frame[column].nunique() > 1 else frame[:0]
 
 
-def _judged(frame: Frame) -> Frame:
-    """Nothing of methods no q of which is known."""
-    return frame[frame["nodes"] > 0]
-
-
 def _first_depths(frame: Frame) -> Frame:
     return frame[frame["depth"] <= MAX_DEPTHS]
-
-
-def _of_all_places(frame: Frame) -> Frame:
-    return frame[frame["place"].isna()]
-
-
-def _first_places(frame: Frame) -> Frame:
-    return frame[(frame["place"] < MAX_DEPTHS).fillna(False)]
-
-
-def _timed(frame: Frame) -> Frame:
-    return frame if frame["seconds"].sum() > 0 else frame[:0]
 
 
 def _by_depth(frame: Frame) -> Frame:
@@ -289,7 +264,8 @@ REPORT = (
     ),
     Section(
         "Is q a probability?", "calibration-error",
-        "method event nodes mean_q share bias ece_mass ece_width brier", keep=_judged,
+        "method event nodes mean_q share bias ece_mass ece_width brier",
+        keep=lambda frame: frame[frame["nodes"] > 0],  # of methods some q of which is known
     ),
     Section(
         "Σq of a round against what was accepted", "surrogate",
@@ -297,15 +273,17 @@ REPORT = (
     ),
     Section(
         "Where the time went, ms per round that was timed", "stages", "method timed *",
-        across="stage", cell="ms_per_round share", keep=_timed,
+        across="stage", cell="ms_per_round share",
+        keep=lambda frame: frame if frame["seconds"].sum() > 0 else frame[:0],
     ),
     Section(
         "The same by other names", "engine-metrics", "engine metric formula *",
-        across="method", cell="value", keep=_of_all_places,
+        across="method", cell="value", keep=lambda frame: frame[frame["place"].isna()],
     ),
     Section(
         "The same by place of the draft", "engine-metrics", "metric formula *",
-        across="method", cell="value", keep=_first_places, each=("engine",), absent=UNKNOWN,
+        across="method", cell="value", each=("engine",), absent=UNKNOWN,
+        keep=lambda frame: frame[(frame["place"] < MAX_DEPTHS).fillna(False)],
     ),
 )  # fmt: skip
 

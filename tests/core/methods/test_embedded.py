@@ -13,7 +13,7 @@ from analysis.drafters import wiring
 from analysis.drafters.measuring import Kept
 from analysis.drafters.signatures import NAMED
 from analysis.drafters.wiring import ProbePlan, WiringProbe
-from analysis.experiments.drafted import Text, accepted, observed
+from analysis.experiments.tabulate import Text, accepted, observed
 from core.decoding.along import Setup, read_along
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
