@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -61,6 +61,12 @@ def console(stream: IO[str] | None = None, tables: TableForm | None = None) -> C
 def say(sentence: str) -> None:
     """One line on stderr, for people."""
     print(flowing(sentence), file=sys.stderr, flush=True)
+
+
+def print_lines(out: Console, sentences: Iterable[str], limit: int = 400) -> None:
+    """Print sentences, a line each of at most so many characters, which the terminal breaks."""
+    for sentence in sentences:
+        out.print(one_line(sentence, limit), soft_wrap=True)
 
 
 def one_line(text: str, limit: int | None) -> str:

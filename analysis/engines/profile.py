@@ -168,7 +168,7 @@ def _conditions(header: Header, runs: Sequence[Sequence[Round]]) -> dict[str, An
     return {
         "num_samples": sum(map(bool, runs)),
         "num_steps": len(rounds),
-        "drafts": "trees" if any(_branches(r.draft) for r in rounds) else "chains",
+        "drafts": "trees" if any(max(map(len, r.draft.children)) > 1 for r in rounds) else "chains",
         "budget": header.settings.get("budget"),
         "sampling": _sampling(header.settings),
         "dtype": header.dtype or None,
@@ -177,10 +177,6 @@ def _conditions(header: Header, runs: Sequence[Sequence[Round]]) -> dict[str, An
 
 def profile_bytes(traces: Sequence[Trace]) -> bytes:
     return (json.dumps(made(traces), indent=2, allow_nan=False) + "\n").encode()
-
-
-def _branches(draft: Any) -> bool:
-    return max(map(len, draft.children)) > 1
 
 
 def _named(path: object) -> dict[str, str] | None:

@@ -88,20 +88,6 @@ def _lines(tables: Tables, measure: str, texts: Frame) -> Iterator[Frame]:
 # ── where one lives and the other dies ───────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """Tokens that one run took in one round, and the other run's rounds that begin in them.
-
-    position  of the round's root; ``tokens``: accepted + 1
-    """
-
-    position: int
-    tokens: int
-    round: int
-    other_rounds: int
-    other_first: int
-
-
 @declared("stretches")
 def stretches(
     tables: Tables, chosen: Sequence[tuple[str, str]] | None = None, most: int = SHOWN
@@ -124,14 +110,10 @@ def _between(
     """All stretches of the texts that both labels have."""
     runs = tables.runs.set_index(tables.runs["run"].astype(object))
     for _, run, other_run in runs_of_both(tables, alive, dead, key):
-        for each in aligned(written(tables, run), written(tables, other_run)):
-            yield {
-                "method": alive, "other": dead, "prompt": runs["prompt"][run],
-                "position": each.position, "tokens": each.tokens,
-                "run": run, "round": each.round,
-                "other_run": other_run, "other_round": each.other_first,
-                "other_rounds": each.other_rounds,
-            }  # fmt: skip
+        both = {"method": alive, "other": dead, "prompt": runs["prompt"][run]}
+        both |= {"run": run, "other_run": other_run}
+        for stretch in aligned(written(tables, run), written(tables, other_run)):
+            yield both | stretch
 
 
 def alike(tables: Tables, one: str, other: str) -> tuple[int, int]:
@@ -182,9 +164,9 @@ def written(tables: Tables, run: str) -> WrittenText:
     return WrittenText(tables.about[run].start, tables.about[run].text, *columns)
 
 
-def aligned(mine: WrittenText, theirs: WrittenText) -> Iterator[Stretch]:
-    """Every round of a run with the other's rounds that begin in its tokens, as far as both runs
-    write the same text."""
+def aligned(mine: WrittenText, theirs: WrittenText) -> Iterator[dict[str, int]]:
+    """Each round of a run, with the position of its root and the tokens it took (accepted + 1), and
+    the other's rounds that begin in these, as far as both runs write the same text."""
     if not len(mine.text) or not len(theirs.text) or mine.start != theirs.start:
         return
     end = mine.start + common_length(mine.text, theirs.text)
@@ -192,10 +174,12 @@ def aligned(mine: WrittenText, theirs: WrittenText) -> Iterator[Stretch]:
     inside = np.cumprod(after <= end, dtype=bool)
     lows, highs = (np.searchsorted(theirs.positions, x) for x in (mine.positions, after))
     for at in np.flatnonzero(inside & (highs > lows)).tolist():
-        low, high = int(lows[at]), int(highs[at])
-        tokens, number = int(mine.accepted[at]) + 1, int(mine.numbers[at])
-        first = int(theirs.numbers[low])
-        yield Stretch(int(mine.positions[at]), tokens, number, high - low, first)
+        low = int(lows[at])
+        yield {
+            "position": int(mine.positions[at]), "tokens": int(mine.accepted[at]) + 1,
+            "round": int(mine.numbers[at]), "other_round": int(theirs.numbers[low]),
+            "other_rounds": int(highs[at]) - low,
+        }  # fmt: skip
 
 
 def common_length(one: Sequence[int] | Array, other: Sequence[int] | Array) -> int:

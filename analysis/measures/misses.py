@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -72,7 +71,7 @@ def miss(record: Round) -> Miss | None:
     ids, sums = listed.ids.tolist(), _sums(draft)
     log_q = float(listed.log_q[ids.index(wanted)]) if wanted in ids else None
     score = None if log_q is None else float(sums[end]) + log_q
-    found = Needed()
+    found: tuple[int | None, bool] = (None, False)
     if rank and reason in _LEFT_OUT and _holds_the_best(draft, proposal, sums):
         path = draft.tokens[list(record.verdict.path[1:])].tolist()
         if score is None:
@@ -112,17 +111,11 @@ def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
     return f"{told}, and the round then accepts {accepted + 1} instead of {accepted}"
 
 
-class Needed(NamedTuple):
-    """The end of a ``Miss``."""
-
-    nodes: int | None = None
-    exact: bool = False
-
-
 def _pruned(
     draft: Draft, proposal: Proposal, sums: Array, score: float, wanted: Sequence[int]
-) -> Needed:
-    """Find what drafts a token with Σ log q ``score``, the last of ``wanted`` after the root."""
+) -> tuple[int, bool]:
+    """Find what drafts a token with Σ log q ``score``, the last of ``wanted`` after the root: nodes
+    and whether they are exact, as in ``Miss``."""
     from core.drafting.builders import best_first  # compiled by numba: only where it is needed
 
     nodes = draft.nodes if proposal.factorised_lists else MOST
@@ -132,20 +125,20 @@ def _pruned(
         row = _row_of(larger, wanted)
         if row is not None:  # the last of so many; a longer list may change them
             whole = larger.ranks[1 : row + 1] < proposal.lists.ids.shape[1]
-            return Needed(row, bool(whole.all()))
-    return Needed(draft.nodes + _left_out(draft, proposal, sums, score) + 1)
+            return row, bool(whole.all())
+    return draft.nodes + _left_out(draft, proposal, sums, score) + 1, False
 
 
 def _unlisted(
     draft: Draft, proposal: Proposal, sums: Array, end: int, path: list[int], behind: int
-) -> Needed:
+) -> tuple[int, bool]:
     """Find what drafts a token ``behind`` ranks after the list of the row ``end``: it comes after
     the list's last token, and after the siblings between."""
     listed = proposal.candidates(end)
     assert listed is not None
     last, score = int(listed.ids[-1]), float(sums[end] + listed.log_q[-1])
-    nodes = _pruned(draft, proposal, sums, score, [*path, last]).nodes or 0
-    return Needed(max(draft.nodes + 1, nodes + behind))
+    nodes, _ = _pruned(draft, proposal, sums, score, [*path, last])
+    return max(draft.nodes + 1, nodes + behind), False
 
 
 def _row_of(draft: Draft, path: Sequence[int]) -> int | None:

@@ -217,7 +217,8 @@ def _read(file: Path, kinds: Mapping[str, pa.DataType], oldest: int = VERSION) -
             found.validate(full=True)  # that no code lies outside of its dictionary
             found = found.cast(_schema(kinds))
         lists = (each for each in found.columns if pa.types.is_list(each.type))
-        if any(each.null_count for each in (*found.columns, *map(_flat, lists))):
+        inside = (pc.call_function("list_flatten", [each]) for each in lists)
+        if any(each.null_count for each in (*found.columns, *inside)):
             raise UserError(f"{file} lacks values")
         return found
 
@@ -228,10 +229,6 @@ def _most_values(file: Path, rows: int) -> int:
     for part in column_parts(file):
         counts[part.column] += part.values
     return max(rows, *counts.values(), 0)
-
-
-def _flat(lists: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.call_function("list_flatten", [lists])
 
 
 def _values(name: str, column: pa.ChunkedArray) -> Any:

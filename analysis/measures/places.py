@@ -186,11 +186,8 @@ class _Sides:
     @staticmethod
     def of(text: Array) -> _Sides:
         """``text`` [R]: each round's, in the order of places."""
-        order = np.argsort(text, kind="stable")
-        size = np.bincount(text)
-        nth = np.empty(len(text))  # which of its text's rounds each is, from 1
-        nth[order] = np.arange(len(text)) - (size.cumsum() - size)[text[order]] + 1
-        of = size[text]
+        nth = pd.Series(text).groupby(text).cumcount().to_numpy() + 1  # of its text's rounds
+        of = np.bincount(text)[text]
         last, first, single = nth == of, nth == 1, of == 1
         before = np.where(single, 0, np.where(last, 1 - of, 1)).cumsum()
         after = np.where(single, 0, np.where(first, of - 1, -1)).cumsum()

@@ -13,7 +13,7 @@ from app.commands.common import collected_at
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Large, Set, method
 from app.object_stores import here
 from app.report.advised import advice_sheets, size_words
-from app.terminal import ProgressBar, console, one_line, say
+from app.terminal import ProgressBar, console, one_line, print_lines, say
 from app.trace_files import read_all
 from core.errors import UserError, writing
 from core.files import replacing
@@ -128,10 +128,9 @@ def _show(
     for sheet in advice_sheets(found, chosen, shorter):
         if sheet.title:
             out.print(sheet.title, soft_wrap=True)
-        out.print(sheet.printed)
+        out.print(sheet)
         out.print()
-    for line in said:
-        out.print(one_line(line, 400), soft_wrap=True)
+    print_lines(out, said)
     for each in given:
         out.print(f"\n{each.engine}" + (f" ({each.note})" if each.note else ""), style="bold")
         out.print(one_line(each.text, None), soft_wrap=True)

@@ -13,7 +13,7 @@ from app.command_line import REQUIRED, option, words
 from app.commands import common
 from app.commands.given import Texts, asked_of
 from app.commands.options import POSITIVE, WHOSE, Model, Set, drafting, method
-from app.terminal import FittingTable, ProgressBar, console, one_line, say
+from app.terminal import FittingTable, ProgressBar, console, one_line, print_lines, say
 from core.methods.method import BY_RUN
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ def main(args: Options) -> int:
         plan = replace(plan, continuations=1)
     with ProgressBar("calibrating") as progress:
         found = calibrate(source, ids, args.out, plan, progress.at, given, kept)
-    for said in given_texts(args.out):
-        console().print(one_line(said, 400), soft_wrap=True)
+    print_lines(console(), given_texts(args.out))
     _show(curves(found))
     if HELD_OUT in set(found["series"]):
         console().print(BETWEEN, soft_wrap=True)

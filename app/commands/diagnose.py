@@ -14,7 +14,7 @@ from app.commands import common
 from app.commands.options import POSITIVE, Model, Prompts, Set, method
 from app.commands.prompts import prompts_of
 from app.commands.states import StatesOptions
-from app.terminal import FittingTable, ProgressBar, console, one_line, say
+from app.terminal import FittingTable, ProgressBar, console, one_line, print_lines, say
 from core.errors import UserError
 from core.methods.registry import choose, find_method
 
@@ -138,8 +138,7 @@ def _show(found: Wiring) -> None:
     out.print(SAME, soft_wrap=True)
     if left := len(by_fit) - len(shown):
         out.print(f"and {left} trials that fit worse than others of their mistake (--json has all)")
-    for line in (*found.said, *found.notes):
-        out.print(one_line(line, 600), soft_wrap=True)
+    print_lines(out, (*found.said, *found.notes), 600)
 
 
 def _next(found: Diagnosis) -> None:

@@ -20,7 +20,7 @@ from app.report.gates import GATED, Gate, gate
 from app.report.sections import REPORT, cautions, notes
 from app.report.shown import ReportPart, parts, show
 from app.report.trained import show_trained
-from app.terminal import ProgressBar, console, one_line, say
+from app.terminal import ProgressBar, console, one_line, print_lines, say
 from app.trace_files import read_tables
 from core.errors import UserError, writing
 from core.files import replacing
@@ -28,10 +28,8 @@ from core.journal import alone
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console
 
     from analysis.measures.metrics import Report
-    from analysis.measures.tables import Tables
 
 Form = Literal["csv", "parquet", "json"]
 
@@ -93,7 +91,10 @@ def main(args: Options) -> int:
         if not args.json or args.html:
             sections = list(parts(REPORT, found, tables))
         if not args.json:
-            _show(console(tables=args.tables), sections, tables)
+            out = console(tables=args.tables)
+            print_lines(out, cautions(tables))
+            show(out, sections)
+            print_lines(out, notes(tables))
         if args.out is not None:
             from app.export.report_page import html_page
 
@@ -129,14 +130,6 @@ def _as_json(found: Report) -> Iterator[str]:
                 between = ", "
         yield "]"
     yield "}\n"
-
-
-def _show(out: Console, sections: Sequence[ReportPart], tables: Tables) -> None:
-    for caution in cautions(tables):
-        out.print(one_line(caution, 400), soft_wrap=True)
-    show(out, sections)
-    for note in notes(tables):
-        out.print(one_line(note, 400), soft_wrap=True)
 
 
 def _write(

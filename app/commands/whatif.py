@@ -13,7 +13,7 @@ from app.command_line import option, words
 from app.commands.common import collected_at
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Printed, Set, method
 from app.object_stores import here
-from app.terminal import FittingTable, bar, console, one_line, say
+from app.terminal import FittingTable, bar, console, one_line, print_lines, say
 from core.errors import UserError
 from core.stats import FEW_UNITS, TOO_FEW
 
@@ -98,9 +98,7 @@ def _several(collections: Sequence[Collection], methods: Sequence[str], args: Op
     count = sum(c.end - c.answer for c in collections)
     name = one_line(collections[0].header.name, 60)
     out.print(f"{name} · {len(collections)} texts, {count} new tokens", soft_wrap=True)
-    for each in collections:
-        if each.given:
-            out.print(one_line(each.given, 400), soft_wrap=True)
+    print_lines(out, filter(None, (each.given for each in collections)))
     columns = ("method", "budget", "τ", "95 %", "from the best", "95 %", "differs most", "exact")
     out.print(FittingTable(columns, rows, left=("method", "differs most")))
     if len(collections) < FEW_UNITS:
@@ -148,8 +146,7 @@ def _show(out: Console, collection: Collection, runs: Sequence[SimulatedRun]) ->
     ]  # fmt: skip
     count = collection.end - collection.answer
     out.print(f"{collection.header.name} · {count} new tokens", soft_wrap=True)
-    if collection.given:
-        out.print(one_line(collection.given, 400), soft_wrap=True)
+    print_lines(out, filter(None, [collection.given]))
     out.print(FittingTable(COLUMNS, rows, left=("method", "")))
     for note in _notes(runs):
         say(note)

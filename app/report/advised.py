@@ -48,9 +48,9 @@ def advice_sheets(found: Frame, chosen: Sequence[Choice], shorter: Shorter) -> I
         best.append([*head, *_best(found, each)])
     marks = f"of only {plural(min(shorter.rounds), 'round')}" if shorter.few else "* the best"
     title = f"× plain decoding · {marks} · ~ between measured steps"
-    yield TextTable(title, (*heads, *(f"{name}={size}" for size in sizes)), speeds)
+    yield TextTable((*heads, *(f"{name}={size}" for size in sizes)), speeds, title=title)
     if not shorter.few:
-        yield TextTable("", (*heads, name, *BEST), best, ("times",))
+        yield TextTable((*heads, name, *BEST), best, ("times",))
 
 
 def _context(row: dict[str, Any]) -> int | None:

@@ -22,14 +22,13 @@ def sheets(counts: Counts) -> Iterator[TextTable]:
     values = [str(counts.records), f"≈ {counts.rounds}" if counts.fits else _told(counts.rounds)]
     values += map(_told, sums)
     values += [number(counts.tau), number(counts.accepted_of_drafted)]
-    yield TextTable("", (*heads, "accepted ÷ drafted"), [values])
+    yield TextTable((*heads, "accepted ÷ drafted"), [values])
     if counts.histogram:
         rows = list(_histogram(counts.histogram))
-        yield TextTable(
-            "Accepted tokens per round", ("accepted", "rounds", "share", " "), rows, (" ",)
-        )
+        heads = ("accepted", "rounds", "share", " ")
+        yield TextTable(heads, rows, (" ",), "Accepted tokens per round")
     if counts.by_depth:
-        yield TextTable("By place of the draft, as a chain", PLACES, list(_places(counts)))
+        yield TextTable(PLACES, list(_places(counts)), title="By place of the draft, as a chain")
 
 
 def strips(counts: Counts) -> Iterator[tuple[str, str]]:

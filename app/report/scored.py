@@ -22,7 +22,7 @@ def score_sheet(found: Sequence[VariantScore]) -> TextTable:
     heads = HEADS if any(score.judged for score in found) else HEADS[:-1]
     names = _numbered([one_line(score.name, 60) for score in found])
     rows = [_cells(name, score) for name, score in zip(names, found, strict=True)]
-    return TextTable("", heads, [row[: len(heads)] for row in rows], ("",))
+    return TextTable(heads, [row[: len(heads)] for row in rows], ("",))
 
 
 def _numbered(names: Sequence[str]) -> list[str]:

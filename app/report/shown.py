@@ -33,25 +33,17 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
 
 
 @dataclass(frozen=True)
-class TextTable:
-    """A table of texts, with its title, which may be empty. ``left``: heads of columns that hold
-    words; ``signed``: lines begin with a method."""
+class TextTable(FittingTable):
+    """A table of texts for the terminal and the page, with a title, which is not printed.
+    ``signed``: lines begin with a method."""
 
-    title: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    left: Sequence[str] = ()
+    title: str = ""
     signed: bool = False
 
     @property
     def words(self) -> frozenset[int]:
         """Numbers of the columns that hold words."""
         return frozenset(at for at, head in enumerate(self.heads) if head in self.left)
-
-    @property
-    def printed(self) -> FittingTable:
-        """The table without its title, for the terminal."""
-        return FittingTable(self.heads, self.rows, self.left)
 
 
 @dataclass(frozen=True)
@@ -105,7 +97,7 @@ def _grid(section: Section, frame: Any, own: Mapping[str, Column]) -> TextTable:
         heads.append(" " if form else _declared(name, own).title or "")
         rows.append(_cells(values, name, form or _declared(name, own).format))
         left += heads[-1:] if words or form == "bar" else []
-    return TextTable("", heads, [*zip(*rows, strict=True)], left, names[0] == "method")
+    return TextTable(heads, [*zip(*rows, strict=True)], left, signed=names[0] == "method")
 
 
 def _lines(frame: Any, names: Sequence[str]) -> dict[Any, list[Any]]:
@@ -168,7 +160,7 @@ def show(out: Console, parts: Iterable[ReportPart]) -> None:
             if isinstance(each, str):
                 out.print(one_line(each, 1000), soft_wrap=True)
             else:
-                out.print(each.printed)
+                out.print(each)
         out.print()
 
 

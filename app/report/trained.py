@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.numbers import interval, number
 from app.table_texts import TableForm
-from app.terminal import FittingTable, ProgressBar, console, one_line
+from app.terminal import FittingTable, ProgressBar, console, one_line, print_lines
 from app.trace_files import read_tables
 from core.errors import UserError
 from core.lines import LIMITS, Limits
@@ -52,8 +52,7 @@ def show_trained(
     out = console(tables=form)
     heads = ("", "text", "measure", "depth", "share", "95 %", "over")
     out.print(FittingTable(heads, list(_rows(found)), left=heads[:3]))
-    for line in said:
-        out.print(one_line(line, 400), soft_wrap=True)
+    print_lines(out, said)
 
 
 def _rows(found: Any) -> Iterator[tuple[str, ...]]:

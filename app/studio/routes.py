@@ -134,8 +134,8 @@ class Routes:
             "trees": Route(RoundsAsked, lambda q: {"trees": self.run(q).trees(q.round, q.until)}),
             "inspect": Route(OfNode, self._inspect),
             "save": Route(OfRun, lambda q: trace_file(self.run(q).trace())),
-            "fold": Route(Opened, self._fold),
-            "why": Route(OfRound, self._why),
+            "fold": Route(Opened, lambda q: fold_view(self._round(q)[1], q.open)),
+            "why": Route(OfRound, lambda q: why_view(self._round(q)[1])),
             "draw": Route(Pictured, self._draw),
             "export": Route(ExportedRun, self._export),
             "share": Route(OfRun, self._share),
@@ -197,13 +197,6 @@ class Routes:
             return node_view(record, -2 if question.row is None else question.row, run.explainer)
         except IndexError:
             raise UserError("there is no such node") from None
-
-    def _why(self, question: OfRound) -> Any:
-        return why_view(self._round(question)[1])
-
-    def _fold(self, question: Opened) -> Any:
-        _, record = self._round(question)
-        return fold_view(record, question.open)
 
     def _draw(self, question: Pictured) -> Any:
         run, record = self._round(question)

@@ -33,8 +33,6 @@ from core.visible import PIECE, fitting, flowing, visible
 
 GHOST = -1  # in place of a row: the target's token where the walk stopped
 DRAWN = 4096  # nodes a view draws; real rounds have at most 1,025
-TOP = 10
-ROUNDED = 0.01  # of a probability: more than its logarithm loses in half precision
 WIDTHS = (1, 4, 16)  # K of the coverage C_K in a row of the table of rounds
 CELLS = 12  # monospace cells of a label that fit in a node's box
 PLAIN = Explainer()  # knows no method

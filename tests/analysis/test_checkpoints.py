@@ -338,7 +338,9 @@ def test_stretches_end_where_the_texts_part():
     wrong = (*at.committed[:-1], (at.committed[-1] + 1) % 32)
     parted = [replace(r, committed=wrong) if r is at else r for r in other]
     cut = stretches(one, parted)
-    assert cut == [s for s in whole if s.position + s.tokens <= at.position + len(at.committed)]
+    assert cut == [
+        s for s in whole if s["position"] + s["tokens"] <= at.position + len(at.committed)
+    ]
     assert len(cut) < len(whole)
 
 

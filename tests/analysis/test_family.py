@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.experiments import bench, drafted, tabulate
+from analysis.experiments import bench, tabulate
 from analysis.experiments.family import Accepted, Cell, TemperatureResults, Timed, entries
 from analysis.experiments.prompts import Prompt
 from analysis.experiments.variants import Variant
@@ -160,7 +160,7 @@ def test_what_is_done_is_not_done_again(folder: Path, monkeypatch: pytest.Monkey
         raise AssertionError("this was done already")
 
     before = table(folder)
-    for module, name in ((drafted.Text, "written"), (tabulate, "read_along"), (bench, "_decode")):
+    for module, name in ((tabulate.Text, "written"), (tabulate, "read_along"), (bench, "_decode")):
         monkeypatch.setattr(module, name, never)
     assert cli.main(words(folder)) == 0
     assert table(folder) == before

@@ -405,7 +405,7 @@ def test_what_pairs_and_single_methods_leave_open_is_said_where_it_is_so():
 
 
 def test_a_page_marks_the_columns_of_words_and_shows_no_control_character():
-    grid = TextTable("", ("a", "b", "c"), [["x", "1", "<w>"]], ("c",))
+    grid = TextTable(("a", "b", "c"), [["x", "1", "<w>"]], ("c",))
     page = as_html([ReportPart("t", ["<p>\x1b", grid])], ())
     assert '<td>1</td><td class="ds-words">&lt;w&gt;</td>' in page
     assert "&lt;p&gt;" in page and "\x1b" not in page

@@ -14,7 +14,7 @@ from app.commands.grid.sweep import Sweep, carry_out
 from app.commands.options import BUDGETS, Printed, method
 from app.report.sections import CHECKPOINTS, PAIRED, doubts
 from app.report.shown import parts, show
-from app.terminal import ProgressBar, console, one_line
+from app.terminal import ProgressBar, console, print_lines
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.registry import split
@@ -107,8 +107,7 @@ def _show(out: Console, tables: Tables, chosen: Sequence[tuple[str, str]]) -> No
     taus = replace(PAIRED, title="τ on the same texts", below=doubts)
     frames = _frames(tables, chosen)
     show(out, parts((taus, *CHECKPOINTS), frames, tables))
-    for line in alike_lines(tables, chosen, frames["checkpoints-stretches"]):
-        out.print(one_line(line, 400), soft_wrap=True)
+    print_lines(out, alike_lines(tables, chosen, frames["checkpoints-stretches"]))
 
 
 def alike_lines(

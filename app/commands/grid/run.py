@@ -42,7 +42,7 @@ def _conclude(folder: Folder) -> int:
 
     rows = folder.rows()
     found = scores(folder.plan, rows)
-    console().print(score_sheet(found).printed)
+    console().print(score_sheet(found))
     if any(score.tau is not None and isnan(score.low) for score in found):
         say(TOO_FEW)
     if wrong := [score.name for score in found if score.same < score.judged]:

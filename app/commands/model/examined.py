@@ -81,7 +81,8 @@ def _drafter(drafter: OpeningDrafter) -> str:
     for_target = f"for a target of {', '.join(wanted) or 'a size that its tensors tell'}"
     if drafter.apart:
         for_target = "a model of its own, for any target that shares tokens with it"
-    facts = f"{_reads(drafter)}{_drafts(drafter)}{_covers(drafter)}"
+    depths = "" if drafter.depths is None else f"; drafts {drafter.depths} tokens at most"
+    facts = f"{_reads(drafter)}{depths}{_covers(drafter)}"
     return f"opens as a drafter: {drafter.kind}, {for_target}{facts}"
 
 
@@ -96,10 +97,6 @@ def _reads(drafter: OpeningDrafter) -> str:
     read = " and ".join(filter(None, (embedding, layers if numbers else "")))
     of = "" if drafter.count is None else f" if the target has {drafter.count} (it depends on that)"
     return f"; reads {read}{of}"
-
-
-def _drafts(drafter: OpeningDrafter) -> str:
-    return "" if drafter.depths is None else f"; drafts {drafter.depths} tokens at most"
 
 
 def _covers(drafter: OpeningDrafter) -> str:

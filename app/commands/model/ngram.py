@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.command_line import REQUIRED, CommandOptions, option, words
 from app.terminal import ProgressBar, one_line, quiet_libraries
@@ -17,6 +17,7 @@ from core.models.embedded import NAME as EMBEDDED
 from core.ranges import Range
 
 if TYPE_CHECKING:
+    from core.models.language import Vocabulary
     from core.ngram import BuildOptions, NgramStore
     from core.ngram.documents import Document, Encode
     from core.progress import Progress
@@ -85,15 +86,14 @@ def _store(args: Options, files: Sequence[Path], progress: ProgressBar) -> Ngram
     if any(file.suffix.lower() == ".trie" for file in files):
         if len(files) > 1:
             raise UserError("a .trie file is converted alone, not with other files")
-        own = _tokens(args.model, report) if args.model else None
-        vocabulary = own.vocabulary if own else None
-        return read_trie(files[0], args.out, vocabulary, _options(args, own), report)
-    own = _tokens(args.model or EMBEDDED, report)
-    documents = _documents(files, own.encode, progress)
-    return build_store(documents, args.out, own.vocabulary, _options(args, own))
+        own = _vocabulary(args.model, report) if args.model else None
+        return read_trie(files[0], args.out, own and own.size, _options(args, own), report)
+    own = _vocabulary(args.model or EMBEDDED, report)
+    documents = _documents(files, _encoding(own.tokenizer), progress)
+    return build_store(documents, args.out, own.size, _options(args, own))
 
 
-def _options(args: Options, own: Tokens | None) -> BuildOptions:
+def _options(args: Options, own: Vocabulary | None) -> BuildOptions:
     """The options of building, with where the counts are from."""
     from core.ngram import BuildOptions
 
@@ -106,34 +106,20 @@ def _options(args: Options, own: Tokens | None) -> BuildOptions:
     return BuildOptions(args.min_count, identity, sources)
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """A model's tokens: how it encodes texts, how many ids its head has, its tokenizer's hash."""
-
-    encode: Encode
-    vocabulary: int
-    identity: str
-
-
-def _tokens(name: str, report: Progress) -> Tokens:
-    """The tokens of a model by name or path; its weights are not read."""
+def _vocabulary(name: str, report: Progress) -> Vocabulary:
+    """The vocabulary of a model by name or path; its weights are not read."""
     report(None, "loading tokenizer")
     quiet_libraries()
     from core.models.language import load_vocabulary
 
-    own = load_vocabulary(name, report)
+    return load_vocabulary(name, report)
 
-    def encode(texts: list[str]) -> Sequence[Sequence[int]]:
-        # Text that spells a special token is text.
-        return own.tokenizer(
-            texts,
-            add_special_tokens=False,
-            split_special_tokens=True,
-            return_attention_mask=False,
-            verbose=False,
-        ).input_ids
 
-    return Tokens(encode, own.size, own.identity)
+def _encoding(tokenizer: Any) -> Encode:
+    """Text that spells a special token is text."""
+    how = {"add_special_tokens": False, "split_special_tokens": True}
+    how |= {"return_attention_mask": False, "verbose": False}
+    return lambda texts: tokenizer(texts, **how).input_ids
 
 
 def _documents(files: Sequence[Path], encode: Encode, progress: ProgressBar) -> Iterator[Document]:

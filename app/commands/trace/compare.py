@@ -14,7 +14,7 @@ from app.command_line import option, words
 from app.commands import common
 from app.commands.options import POSITIVE, Model
 from app.object_stores import here
-from app.terminal import FittingTable, ProgressBar, console, one_line, say
+from app.terminal import FittingTable, ProgressBar, console, one_line, print_lines, say
 from core.errors import UserError
 from core.methods.names import PLAIN
 from core.ranges import Range
@@ -103,8 +103,7 @@ def _one(args: Options, pair: TextPair, bound: float) -> None:
         console().print(f"… {one_line(found.before, 200)}", soft_wrap=True)
     names = _told_apart(args, pair.one.name, pair.other.name)
     one, other = replace(pair.one, name=names[0]), replace(pair.other, name=names[1])
-    for line in sentences(found, one, other, bound, pair.asked):
-        console().print(one_line(line, 400), soft_wrap=True)
+    print_lines(console(), sentences(found, one, other, bound, pair.asked))
 
 
 def _many(args: Options, pairs: Sequence[TextPair], found: Partings) -> None:
@@ -133,8 +132,7 @@ def _many(args: Options, pairs: Sequence[TextPair], found: Partings) -> None:
     cells = [*map(str, counts)]
     out.print(FittingTable(("pairs", SAME, *KINDS[1:]), [cells]))
     out.print(one_line(tie_or_bug(found), 400), style="bold", soft_wrap=True)
-    for line in remarks(found, names):
-        out.print(one_line(line, 400), soft_wrap=True)
+    print_lines(out, remarks(found, names))
 
 
 def _rows(parted: Sequence[TextPair], bound: float) -> Iterator[tuple[str, ...]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from app.command_line import CommandOptions, option, words
 from app.report.counted import sheets, strips
-from app.terminal import console, one_line, say
+from app.terminal import console, one_line, print_lines, say
 from core.errors import UserError
 from core.traces.schema import ENDINGS
 
@@ -68,10 +68,9 @@ def _show(counts: Counts) -> None:
     for sheet in sheets(counts):
         if sheet.title:
             out.print(f"\n{sheet.title}", style="bold")
-        out.print(sheet.printed)
+        out.print(sheet)
     for title, marks in strips(counts):
         out.print(f"\n{title}", style="bold")
         out.print(one_line(marks, STRIP), soft_wrap=True)
     out.print()
-    for line in sentences(counts):
-        out.print(one_line(line, 600), soft_wrap=True)
+    print_lines(out, sentences(counts), 600)
