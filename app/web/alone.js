@@ -191,16 +191,20 @@ export class Alone {
   }
 
   _draw() {
-    const rounds = this.pane.rounds,
-      at = this.pane.at,
-      sum = summarise(rounds),
+    const { rounds, at } = this.pane,
       count = rounds.length;
-    this.tiles.draw(sum);
-    this.lengths.draw(rounds, at, sum.tau);
+    if (this.lengths.bars.lacks(rounds)) this._sum(rounds);
+    this.lengths.bars.mark(at);
     this.timeline.draw(rounds, at);
     this.below.hidden = !count;
     scrubTo(this.scrub, at, count, count ? `round ${at + 1} of ${count}` : "no round");
-    this.scrub.style.width = `${(100 * Math.max(1, count)) / this.lengths.slots}%`;
     this.changed();
+  }
+
+  /** What is of all rounds: not at each step. */
+  _sum(rounds) {
+    const sum = summarise(rounds);
+    this.tiles.draw(sum);
+    this.lengths.draw(rounds, sum.tau);
   }
 }

@@ -72,12 +72,7 @@ export class LengthChart {
     this.element = h("div.ds-lengths-box", this.bars.svg, this.label);
   }
 
-  draw(rounds, current, tau) {
-    if (this.bars.lacks(rounds)) this._bars(rounds, tau);
-    this.bars.mark(current);
-  }
-
-  _bars(rounds, tau) {
+  draw(rounds, tau) {
     const tallest = Math.max(4, ...rounds.map((r) => r.accepted + 1)),
       unit = (HIGH - 4) / tallest,
       line = HIGH - (tau ?? 0) * unit,

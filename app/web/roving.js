@@ -31,6 +31,12 @@ export function tabs(list) {
 const isCurrent = (tool) =>
   (tool.getAttribute("aria-current") ?? tool.ariaSelected ?? "false") !== "false";
 
+/** Whether a change is one of tools, and not of words beside them. */
+function isOfTools({ type, addedNodes, removedNodes }) {
+  const holds = (node) => node.matches?.(TOOL) || node.querySelector?.(TOOL);
+  return type === "attributes" || [...addedNodes, ...removedNodes].some(holds);
+}
+
 class RovingStop {
   constructor(element) {
     this.element = element;
@@ -43,7 +49,7 @@ class RovingStop {
     const later = () => this._later();
     const attributeFilter = ["disabled", "hidden", "aria-current", "aria-selected"];
     const change = { subtree: true, childList: true, attributes: true, attributeFilter };
-    new MutationObserver(later).observe(element, change);
+    new MutationObserver((seen) => seen.some(isOfTools) && later()).observe(element, change);
     new ResizeObserver(later).observe(element); // a window of another width may show other tools
   }
 

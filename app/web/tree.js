@@ -101,7 +101,6 @@ export class TreeView {
     else this.spine.clear();
     this.scene.draw(this.plan);
     this.axis.draw(this.plan, this.window.columns);
-    this.map.draw(this.plan.width, this.plan.height, this.scene.blocks());
     this.call(this.owner);
     if (this.selected !== null && !this.plan.place.has(this.selected)) this.selected = null;
     if (this.selected !== null) this.select(this.selected);
@@ -233,7 +232,7 @@ export class TreeView {
     this.spine.place(view, size);
     this.svg.classList.toggle("shape", this.spine.drawn?.level === "shape");
     this.axis.place(this.plan, view, columns);
-    this.map.mark(view, size);
+    this.map.mark(this.plan, view, size);
     this.settling ||= requestAnimationFrame(() => {
       this.settling = null;
       if (this.plan) this.settle();

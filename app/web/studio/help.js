@@ -112,7 +112,13 @@ export class Legend {
   /** Explain the marks in the boxes of these rounds, if their drafters have any, and the bars of
    *  the run's shape. causes: code → words. */
   explain(rounds, causes = {}) {
-    const ends = [...new Set(rounds.map(({ cause }) => cause))].filter((each) => causes[each]);
+    const ends = [...new Set(rounds.map(({ cause }) => cause))].filter((each) => causes[each]),
+      words = {};
+    for (const { sign_help } of rounds) Object.assign(words, sign_help);
+    const marks = Object.keys(words).sort(),
+      told = JSON.stringify([ends, words]);
+    if (told === this.told) return; // as at most steps
+    this.told = told;
     this.bars.replaceChildren(
       entry("mini accepted", "accepted"),
       entry("mini bonus", "the target's token"),
@@ -120,8 +126,6 @@ export class Legend {
       entry("mini rejected", "below: drafted in vain, or why the walk ended:"),
       ...ends.map((each) => entry(`mini end ${each}`, causes[each])),
     );
-    const words = Object.assign({}, ...rounds.map((round) => round.sign_help || {}));
-    const marks = Object.keys(words).sort();
     for (const place of [this.cues, this.marks]) {
       const meaning = (mark) => h("span.entry", h("b", mark), words[mark]);
       place.replaceChildren(...marks.map(meaning));

@@ -98,14 +98,14 @@ export function edgePaths() {
   return paths;
 }
 
-/** All boxes as one path per status: [[status letter, x, y], …] and the ghost's place. */
-export function blocks({ boxW, boxH }, places, ghostPlace) {
-  const box = ([x, y]) => `M${x} ${y.toFixed(1)}h${boxW}v${boxH}h${-boxW}z`;
-  const made = KINDS.map((kind) => {
-    const own = places.filter(([status]) => status === kind);
-    return s("path", { class: STATUS[kind], d: own.map(([, x, y]) => box([x, y])).join("") });
-  });
-  return ghostPlace ? [...made, s("path.ghost", { d: box(ghostPlace) })] : made;
+/** All boxes of a plan as one path per status. */
+export function blocks(plan) {
+  const { boxW, boxH, place, round } = plan,
+    box = ([x, y]) => `M${x} ${y.toFixed(1)}h${boxW}v${boxH}h${-boxW}z`,
+    strokes = { s: "", u: "", r: "", a: "", ghost: "" };
+  for (const [row, at] of place) strokes[row === GHOST ? "ghost" : round.status[row]] += box(at);
+  const made = KINDS.map((kind) => s("path", { class: STATUS[kind], d: strokes[kind] }));
+  return strokes.ghost ? [...made, s("path.ghost", { d: strokes.ghost })] : made;
 }
 
 // ── one box ────────────────────────────────────────────────────────────────────────────────────

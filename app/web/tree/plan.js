@@ -201,12 +201,6 @@ export class TreePlan {
     return ghost ? curve(this, this.at(ghost.parent), this.at(GHOST)) : null;
   }
 
-  /** [status letter, x, y] of every drawn node. */
-  statuses() {
-    const rows = [...this.place].filter(([row]) => row !== GHOST);
-    return rows.map(([row, [x, y]]) => [this.round.status[row], x, y]);
-  }
-
   /** Whether a box crosses a part {left, right, top, bottom} of the plane. */
   crosses([x, y], { left, right, top, bottom }) {
     return x < right && x + this.boxW > left && y < bottom && y + this.boxH > top;

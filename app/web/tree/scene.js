@@ -2,11 +2,12 @@
 // path per status, and zoomed far out so are the boxes. A move of the window sets one transform.
 
 import { s } from "../dom.js";
-import { blocks, chipBox, curve, edgePaths, GHOST } from "./boxes.js";
+import { blocks, chipBox, curve, edgePaths } from "./boxes.js";
 import { FAR, FARTHER, TOKEN, TYPE } from "./camera.js";
 
 const CHAR = 6.7 * TYPE; // pixels of the screen, of a character of TOKEN pixels
 const FEW_LETTERS = 6; // room for fewer: a token stands without its sign, which the box shows too
+const ODDS = 11; // pixels of the smallest letters in the plane: tree.css
 const NEARBY = 40; // pixels around the window where boxes are made too
 const FEW = 60; // boxes that are drawn one by one however small they are
 
@@ -31,12 +32,13 @@ export class TreeScene {
     this.edges = edgePaths();
     this.trail = s("path.ds-edge.trail", { d: "" });
     this.layer = s("g", { role: "presentation" }); // a tree owns its items through those
+    this.blocks = s("g.ds-blocks"); // drawn once they are seen
     const ghost = plan.ghostCurve();
     const parts = document.createDocumentFragment();
     parts.append(
       ...Object.values(this.edges),
       ...(ghost ? [s("path.ds-edge.ghost", { d: ghost })] : []),
-      s("g.ds-blocks", this.blocks()),
+      this.blocks,
       this.trail,
       this.layer,
     );
@@ -45,11 +47,6 @@ export class TreeScene {
 
   clear() {
     this.element.replaceChildren();
-  }
-
-  /** All boxes as one path per status. */
-  blocks() {
-    return blocks(this.plan, this.plan.statuses(), this.plan.at(GHOST));
   }
 
   /** The box of a row, made on first use. */
@@ -125,7 +122,10 @@ export class TreeScene {
     this.element.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)}) ${scale}`);
     this.svg.classList.toggle("far", this.far);
     this.svg.classList.toggle("farther", k < FARTHER);
-    this.svg.style.setProperty("--token", `${((TOKEN * type) / k).toFixed(2)}px`);
+    const token = `${Math.max(ODDS, (TOKEN * type) / k).toFixed(2)}px`;
+    if (token === this.token) return; // each change sets all letters anew
+    this.token = token;
+    this.svg.style.setProperty("--token", token);
   }
 
   /** Follow a move, once a frame: draw boxes in sight and those of `marked` rows, and as much of
@@ -156,6 +156,7 @@ export class TreeScene {
     const { plan } = this;
     const small = this.view.k < FARTHER && plan.place.size > FEW;
     this.svg.classList.toggle("blocks", small);
+    if (small && !this.blocks.firstChild) this.blocks.append(...blocks(plan));
     const next = new Set(marked);
     const near = ([, place]) => !small && plan.crosses(place, sight);
     for (const entry of plan.place) if (near(entry)) next.add(entry[0]);

@@ -22,6 +22,7 @@ const FEWEST = 4; // letters that words need room for
 export class Spine {
   constructor() {
     this.plan = new RunPlan();
+    this.columns = new Map(); // of the text, as they are drawn: {key, element}
     this.element = s("g.ds-spine", { "aria-hidden": "true" });
     this.words = s("g"); // of the shape
     this.at = 0;
@@ -31,12 +32,14 @@ export class Spine {
   /** The rounds of the run, and which of them the tree draws; sees(first, last): these are drawn
    * one by one. */
   show({ rounds, at, sees }, tree) {
+    if (rounds !== this.plan.rounds) this.columns.clear();
     this.plan.take(rounds);
     Object.assign(this, { at, tree, sees, drawn: null });
   }
 
   clear() {
     this.tree = null;
+    this.columns.clear();
     this.element.replaceChildren();
   }
 
@@ -63,82 +66,104 @@ export class Spine {
       element.setAttribute("transform", `translate(${x - here * step} ${middle}) ${scale}`);
       this.words.replaceChildren(...this._words(step, middle, from, to));
     } else {
-      const scale = `scale(${kx.toFixed(4)} ${k.toFixed(4)})`;
-      element.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)}) ${scale}`);
+      const scale = `scale(${kx.toFixed(4)} ${k.toFixed(4)})`,
+        [left, top] = [x - here * step, y + origin * k]; // of the text's first box
+      element.setAttribute("transform", `translate(${left.toFixed(1)} ${top.toFixed(1)}) ${scale}`);
     }
-    const { drawn } = this;
-    const same = drawn?.level === level && (level === "shape" || drawn.kx === kx);
+    const { drawn } = this,
+      letters = level === "shape" ? 0 : lettersOf(tree, kx);
+    const same = drawn?.level === level && drawn.letters === letters;
     if (same && (level === "shape" || (from >= drawn.from && to <= drawn.to))) return;
-    const more = Math.ceil((to - from + 1) * WINDOWS);
-    this.drawn = { level, kx, from: Math.max(0, from - more), to: to + more };
+    const more = Math.ceil((to - from + 1) * WINDOWS),
+      last = Math.min(to + more, plan.columns - 1);
+    this.drawn = { level, letters, from: Math.max(0, from - more), to: to + more };
     element.setAttribute("class", `ds-spine ${level}`);
-    element.replaceChildren(...(level === "shape" ? this._shape() : this._tokens(view)));
-    if (level !== "shape") this.sees(plan.roundAt(this.drawn.from), plan.roundAt(this.drawn.to));
+    if (level === "shape") {
+      this.columns.clear();
+      return element.replaceChildren(...this._shape());
+    }
+    this._tokens(last);
+    this.sees(plan.roundAt(this.drawn.from), plan.roundAt(last));
   }
 
   // ── near: tokens, and what hangs off them ──────────────────────────────────────────────────
 
-  _tokens({ kx }) {
-    const { plan, tree, drawn } = this;
-    const [first, last] = [plan.starts[this.at], plan.starts[this.at + 1]];
+  /** The columns up to `last`, each drawn anew only where something of it has changed. */
+  _tokens(last) {
+    const { plan, tree, drawn, element } = this;
+    const [first, end] = [plan.starts[this.at], plan.starts[this.at + 1]];
     const taken = new Map(); // column → heights that the tree in hand has boxes at
     for (const [left, top] of [...tree.place.values(), ...tree.chipPlace.values()]) {
       const column = first + Math.round(left / tree.stepX);
-      taken.set(column, [...(taken.get(column) ?? []), top]);
+      taken.set(column, [...(taken.get(column) ?? []), top - tree.at(0)[1]]);
     }
-    const made = [];
-    for (let column = drawn.from; column <= Math.min(drawn.to, plan.columns - 1); column++) {
+    const { boxW, boxH, stepX, stepY, left, slim } = tree,
+      look = [drawn.letters, boxW, boxH, stepX, stepY, left, slim].join();
+    const columns = new Map();
+    for (let column = drawn.from; column <= last; column++) {
       // The tree in hand draws its own tokens and branches; its root hangs on the round before.
-      if (column > first && column <= last) continue;
-      made.push(...this._column(column, first, kx, taken.get(column) ?? []));
+      if (column > first && column <= end) continue;
+      const heights = taken.get(column) ?? [],
+        isTree = !!plan.rounds[plan.roundAt(column)].parents,
+        key = [look, column === first, isTree, ...heights].join();
+      let each = this.columns.get(column);
+      if (each?.key !== key) {
+        const parts = this._column(column, column === first, heights);
+        each = { key, element: s("g", parts) };
+      }
+      columns.set(column, each);
     }
-    return made;
+    if (!this.columns.size) element.replaceChildren();
+    for (const [column, each] of this.columns)
+      if (columns.get(column) !== each) each.element.remove();
+    const isNew = ([column, each]) => this.columns.get(column) !== each;
+    element.append(...[...columns].filter(isNew).map(([, each]) => each.element));
+    this.columns = columns;
   }
 
-  _column(column, first, kx, taken) {
-    const { plan, tree } = this;
-    const left = (column - first) * tree.stepX;
-    const top = tree.at(0)[1];
+  /** Where the line of the text is at 0. */
+  _column(column, isRoot, taken) {
+    const { plan, tree, drawn } = this;
+    const left = column * tree.stepX;
     const token = plan.token(column);
     const parts = [];
-    const letters = Math.floor((tree.boxW * Math.min(kx, 1) - 8) / 7);
+    const { letters } = drawn;
     const cut = (words) => (words.length > letters ? `${words.slice(0, letters - 1)}…` : words);
     const back = left - tree.stepX + tree.boxW;
-    const middle = top + tree.boxH / 2;
+    const middle = tree.boxH / 2;
     if (column > 0)
       parts.push(s("path", { class: edgeOf(token.came), d: `M${back} ${middle}H${left}` }));
-    if (column !== first) {
+    if (!isRoot) {
       const size = { width: tree.boxW, height: tree.boxH, rx: token.row < 0 ? tree.boxH / 2 : 7 };
       const said = oddsOf(token);
       const lines = tree.slim ? said : [said.join("   ")];
       const inset = left + (token.row < 0 && !tree.slim ? INSET : tree.left);
       parts.push(
-        s("rect", { class: `box ${token.came}`, x: left, y: top, ...size }),
-        s("text.token", { x: inset, y: top + TOKEN_Y }, cut(token.short)),
-        ...lines.map((words, i) => s("text.odds", { x: inset, y: top + 30 + 17 * i }, words)),
+        s("rect", { class: `box ${token.came}`, x: left, y: 0, ...size }),
+        s("text.token", { x: inset, y: TOKEN_Y }, cut(token.short)),
+        ...lines.map((words, i) => s("text.odds", { x: inset, y: 30 + 17 * i }, words)),
       );
     }
     for (const [side, by] of [
       ["above", -1],
       ["below", 1],
     ])
-      parts.push(...this._side(plan.branches(column)[side], by, { left, top, back, taken, cut }));
+      parts.push(...this._side(plan.branches(column)[side], by, { left, back, taken, cut }));
     return parts;
   }
 
-  _side(branches, by, { left, top, back, taken, cut }) {
+  _side(branches, by, { left, back, taken, cut }) {
     const { tree } = this;
     const shown = branches.slice(0, branches.length > MOST ? MOST - 1 : MOST);
     const entries = shown.map(({ label, nodes }) => `× ${cut(label)}${nodes ? ` +${nodes}` : ""}`);
     if (branches.length > shown.length) entries.push(`+${branches.length - shown.length}`);
     const middle = tree.boxH / 2;
     return entries.flatMap((words, i) => {
-      const at = top + by * (tree.stepY + i * tree.stepY * 0.62);
+      const at = by * (tree.stepY + i * tree.stepY * 0.62);
       if (taken.some((other) => Math.abs(other - at) < tree.boxH)) return [];
-      const from = top + middle;
       const bend = (left - back) / 2;
       const to = at + middle,
-        d = `M${back} ${from}C${back + bend} ${from} ${left - bend} ${to} ${left} ${to}`;
+        d = `M${back} ${middle}C${back + bend} ${middle} ${left - bend} ${to} ${left} ${to}`;
       return [
         s("path.ds-edge.rejected", { d }),
         s("text.token.twig", { x: left + 5, y: at + middle + 4 }, words),
@@ -212,6 +237,11 @@ export class Spine {
     const token = plan.token(column);
     return token.at === this.at ? null : token;
   }
+}
+
+/** How many letters of a token are seen in its box. */
+function lettersOf({ boxW }, kx) {
+  return Math.floor((boxW * Math.min(kx, 1) - 8) / 7);
 }
 
 /** The look of the edge to a token, as in a tree. */
