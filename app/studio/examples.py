@@ -25,7 +25,7 @@ from app.view.denoise import is_denoising, run_title
 from core import ASSETS
 from core.chat import last_message
 from core.errors import UserError, reading
-from core.lines import open_regular
+from core.lines import LIMITS, Limits, open_regular
 from core.methods.method import shown_name
 from core.methods.names import METHODS
 from core.methods.registry import built_in
@@ -320,16 +320,18 @@ class OpenFile(TraceReader):
     One that is being written is followed: iterating waits for its next round, until the footer
     comes, nothing was written for ``QUIET`` seconds, or nobody wants more.
 
+    name      for messages; the file's own unless given
+    whole     nobody writes to it
     unwanted  asked again and again while it waits
     """
 
-    def __init__(self, path: Path):
-        self._path = path
+    def __init__(self, path: Path, name: str = "", limits: Limits = LIMITS, whole: bool = False):
+        self._path, self._whole = path, whole
         self.unwanted: Callable[[], bool] = lambda: False
-        with reading(path.name):
+        with reading(name or path.name):
             self._open = open_regular(path)
         try:
-            super().__init__(self._open, path.name, more=self._wait)
+            super().__init__(self._open, name or path.name, limits, self._wait)
         except BaseException:
             self._open.close()
             raise
@@ -341,9 +343,11 @@ class OpenFile(TraceReader):
     @property
     def grows(self) -> bool:
         """Whether it may still be written to."""
-        return _is_new(_changed(self._path))
+        return not self._whole and _is_new(_changed(self._path))
 
     def _wait(self) -> bool:
         """Wait a moment; whether to look for more then."""
+        if self._whole:
+            return False
         time.sleep(LOOK)
         return self.grows and not self.unwanted()

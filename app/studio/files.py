@@ -8,7 +8,6 @@ minute.
 from __future__ import annotations
 
 import base64
-import io
 import re
 import tempfile
 import time
@@ -17,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from app.studio.examples import OpenFile
 from app.studio.run import StudioRun
 from app.view.shapes import INCH, Drawing, Paper
 from app.view.svg import svg
@@ -72,14 +72,15 @@ def uploaded(place: object, folder: Path) -> Path:
 
 
 def open_upload(path: Path) -> TraceReader:
-    """The trace in an uploaded file, whose file may be removed now.
+    """The trace in an uploaded file, which is closed after the last round. It is read from the
+    disk: in memory it would stand beside all of its rounds.
 
     Raises UserError, with one sentence, for anything else; so does the reader, for its rounds.
     """
     try:
         if path.stat().st_size > MAX_UPLOAD:
             raise UserError(f"the file is larger than {MAX_UPLOAD >> 20} MB")
-        return TraceReader(io.BytesIO(path.read_bytes()), "this file", LIMITS)
+        return OpenFile(path, "this file", LIMITS, whole=True)
     except OSError:
         raise UserError("this file cannot be read") from None
 

@@ -142,9 +142,8 @@ class Draft(DraftRows):
 
     def child(self, row: int, token: int) -> int | None:
         """The child of ``row`` that carries ``token`` and may be accepted, if it was drafted."""
-        return next(
-            (c for c in self.children[row] if self.tokens[c] == token and c not in self.side), None
-        )
+        found = np.flatnonzero((self.parents == row) & (self.tokens == token)).tolist()
+        return next((child for child in found if child not in self.side), None)
 
     @staticmethod
     def root_only(token: int) -> Draft:

@@ -195,7 +195,7 @@ def _flat(values: list[Any], shape: Shape, name: str) -> tuple[list[Any], tuple[
     rows, columns = shape
     _sized(values, rows, name)
     width = len(values[0]) if values else 0
-    if any(len(row) != width for row in values):
+    if set(map(len, values)) > {width}:
         raise BadField(f"{name} has rows of different lengths")
     if values and columns not in (None, width):
         raise BadField(f"{name} has rows of {width} entries, expected {columns}")
