@@ -64,15 +64,13 @@ def read_results(path: Path) -> tuple[list[VariantScore], list[str]]:
     """
     with reading_table(path):
         rows = _csv_rows(path) if path.suffix == ".csv" else _parquet_rows(path)
-        runs = [_run(row, f"{path}, run {n}") for n, row in enumerate(rows, 1)]
+        told = ({k: v for k, v in row.items() if v == v} for row in rows)  # NaN: not there
+        runs: list[_GridRun] = [
+            convert(row, _GridRun, f"{path}, run {n}", lax=True) for n, row in enumerate(told, 1)
+        ]
     if not runs:
         raise UserError(f"{path} holds no run")
     return _scores(runs, path), _places(runs)
-
-
-def _run(row: dict[str, Any], place: str) -> _GridRun:
-    """A row; NaN stands for a number that is not there. Raises UserError."""
-    return convert({k: v for k, v in row.items() if v == v}, _GridRun, place, lax=True)
 
 
 def _scores(runs: list[_GridRun], path: Path) -> list[VariantScore]:

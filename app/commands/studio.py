@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,9 +13,9 @@ from app.command_line import option, words
 from app.commands.common import check_drafter, template_of
 from app.commands.options import Model, method
 from app.object_stores import here
-from app.temporary import temporary_files
 from app.terminal import say
 from core.errors import UserError
+from core.files import scratch
 from core.ranges import Range
 
 
@@ -51,6 +54,19 @@ def main(args: Options) -> int:
     with temporary_files():
         _serve(args, files)
     return 1  # the server ended by itself, and said why; Ctrl-C is an exception
+
+
+@contextmanager
+def temporary_files() -> Iterator[None]:
+    """Have this process make its temporary files, Gradio's uploads among them, in a folder that
+    goes at the end. What killed studios left goes, too. Gradio makes a folder when it is imported,
+    which must be within."""
+    with scratch(Path(tempfile.gettempdir()), "draftscope-studio-") as folder:
+        before, tempfile.tempdir = tempfile.tempdir, str(folder)
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
 
 
 def _serve(args: Options, files: trace_files.TraceFiles) -> None:

@@ -84,7 +84,10 @@ def _body(section: Section, frame: Any, declared: str) -> Iterator[str | TextTab
 def _grid(section: Section, frame: Any, own: Mapping[str, Column]) -> TextTable:
     names = section.columns.split()
     heads, rows, left = list[str](), list[list[str]](), list[str]()
-    lines = _lines(frame, [name for name in names if name != "*"]) if section.across else None
+    lines: Mapping[Any, list[Any]] | None = None  # entries of the index that share a line
+    if section.across:
+        keys = [name for name in names if name != "*"]
+        lines = dict(frame.groupby(keys, observed=True, sort=False).groups)
     for name in names:
         if lines is not None and name == "*":
             for value, cells in _across(section, frame, lines, own):
@@ -98,11 +101,6 @@ def _grid(section: Section, frame: Any, own: Mapping[str, Column]) -> TextTable:
         rows.append(_cells(values, name, form or _declared(name, own).format))
         left += heads[-1:] if words or form == "bar" else []
     return TextTable(heads, [*zip(*rows, strict=True)], left, signed=names[0] == "method")
-
-
-def _lines(frame: Any, names: Sequence[str]) -> dict[Any, list[Any]]:
-    """The index's entries that share a line of a table with a column per value."""
-    return dict(frame.groupby(list(names), observed=True, sort=False).groups)
 
 
 def _across(

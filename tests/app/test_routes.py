@@ -30,6 +30,7 @@ from analysis.collected.collection import Collection
 from analysis.collected.whatif import Simulation
 from analysis.experiments.cost import Cost, ForwardTime, Stage, fit
 from app.commands.collect import Options
+from app.commands.studio import temporary_files
 from app.studio import background, files
 from app.studio.background import Collecting, Diagnosing
 from app.studio.components import for_upload
@@ -46,7 +47,6 @@ from app.studio.tabs import calibration, whatif
 from app.studio.tabs.run import of_runs
 from app.studio.tabs.whatif import Simulations
 from app.studio.tabs.whatif_answers import example_cost
-from app.temporary import temporary_files
 from core.decoding.engine import other_target
 from core.errors import UserError
 from core.lines import Limits

@@ -58,19 +58,20 @@ def main(args: Options) -> int:
     plan = _plan(args)
     with alone(args.out, "table", resumes=True):
         engine = common.load_engine(args, [str(v.method) for v in plan.variants])
+        from analysis.experiments.family import ALL, entries
         from analysis.experiments.tabulate import Tabulation
         from app.sweep_runner import machine
 
         work = Tabulation(engine, plan, args.out, args.time_every, machine(engine))
         for method, why in work.run_anyway.items():
             say(f"{method} {why}: it is run on every prompt")
-        try:
-            _work(work, args.temperature)
+        try:  # drafting goes first: it is what most columns need
+            what = "drafting on the target's texts"
+            _each(work.draft, args.temperature, what, len(work.numbers))
+            _each(work.time, args.temperature, "timing", len(work.timed) * len(work.rivals))
         finally:
-            found = _entries(work, args.temperature)
+            found = [each for t in args.temperature for each in entries(work.measured(t))]
             _write(args.out / "table.json", work, found)
-    from analysis.experiments.family import ALL
-
     shown = [entry for entry in found if entry.source == ALL]
     out = console(tables=args.tables)
     out.print(FittingTable(COLUMNS, [_cells(entry) for entry in shown], left=("",)))
@@ -89,12 +90,6 @@ def _plan(args: Options) -> Plan:
     return replace(plan, prompts=plan.prompts[:: args.every])
 
 
-def _work(work: Tabulation, temperatures: Sequence[float]) -> None:
-    """All drafting first: it is what most columns need."""
-    _each(work.draft, temperatures, "drafting on the target's texts", len(work.numbers))
-    _each(work.time, temperatures, "timing", len(work.timed) * len(work.rivals))
-
-
 def _each(
     part: Callable[[float, Steps], None], temperatures: Sequence[float], what: str, steps: int
 ) -> None:
@@ -106,12 +101,6 @@ def _each(
                 progress.at(before + done, note)
 
             part(temperature, report)
-
-
-def _entries(work: Tabulation, temperatures: Sequence[float]) -> list[Entry]:
-    from analysis.experiments.family import entries
-
-    return [each for t in temperatures for each in entries(work.measured(t))]
 
 
 def _write(path: Path, work: Tabulation, found: Sequence[Entry]) -> None:

@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -51,17 +51,17 @@ def main(args: Options) -> int:
     if args.model is not None:
         return examine(args.model)
     out, missing, broken = console(), list[str](), list[str]()
-    target = EmbeddedTarget()
+    target = cache(_embedded)  # loaded when the first lines need it
     for title, lines in (
-        ("versions", _versions(missing)),
-        ("machine", _machine(broken)),
-        ("models", _models(missing, broken, target)),
-        ("memory", target.memory()),
-        ("presets", _presets()),
-        ("methods", _methods()),
+        ("versions", lambda: _versions(missing)),
+        ("machine", lambda: _machine(broken)),
+        ("models", lambda: _models(missing, broken, target()[1])),
+        ("memory", lambda: target()[0]),
+        ("presets", _presets),
+        ("methods", _methods),
     ):
         out.print(title, style="bold")
-        for line in lines:
+        for line in lines():
             out.print(f"  {line}", soft_wrap=True)
     for title, lines in (("broken", broken), ("missing", missing)):
         out.print(title if lines else f"nothing is {title}", style="bold")
@@ -131,46 +131,30 @@ def _memory() -> str:
     return f" · {total / 2**30:.0f} GiB memory, {free / 2**30:.0f} GiB unused"
 
 
-class EmbeddedTarget:
-    """The embedded target: whether it is here, and loads. It is loaded once, when first asked."""
+def _embedded() -> tuple[list[str], str]:
+    """Load the embedded target: lines on the memory that it holds on the CPU, and what is wrong
+    with it, if anything is."""
+    if not embedded.is_ready():
+        return [f"unknown before the target {EMBEDDED} is fetched"], ""
+    from app import memory_held
 
-    @cached_property
-    def ready(self) -> bool:
-        return embedded.is_ready()
-
-    @cached_property
-    def _loaded(self) -> tuple[list[str], str]:
-        """Lines on memory, and why it cannot be loaded; one of them is empty."""
-        from app import memory_held
-
-        try:
-            return list(memory_held.lines()), ""
-        except Exception as error:  # a broken cache or build: the doctor says so and goes on
-            return [], one_line(str(error) or type(error).__name__, 120)
-
-    @property
-    def trouble(self) -> str:
-        return self._loaded[1] if self.ready else ""
-
-    def memory(self) -> Iterator[str]:
-        """Say how much memory it holds on the CPU."""
-        if not self.ready:
-            yield f"unknown before the target {EMBEDDED} is fetched"
-        elif self.trouble:
-            yield f"unknown: the target {EMBEDDED} cannot be loaded"
-        else:
-            yield from self._loaded[0]
+    try:
+        return list(memory_held.lines()), ""
+    except Exception as error:  # a broken cache or build: the doctor says so and goes on
+        trouble = one_line(str(error) or type(error).__name__, 120)
+        return [f"unknown: the target {EMBEDDED} cannot be loaded"], trouble
 
 
-def _models(missing: list[str], broken: list[str], target: EmbeddedTarget) -> Iterator[str]:
+def _models(missing: list[str], broken: list[str], trouble: str) -> Iterator[str]:
+    """``trouble``: what is wrong with the embedded target."""
     yield f"cache {cache_root()} · {free_disk() / 2**30:.0f} GiB free on disk"
     yield from _kept(cache_root())
     folder = embedded.embedded_path()
-    if not target.ready:
+    if not embedded.is_ready():
         yield f"target {EMBEDDED}: not fetched yet"
         missing.append(f"the embedded target {EMBEDDED}, 86 MB: python -m app model fetch")
-    elif target.trouble:
-        yield f"target {EMBEDDED}: cannot be loaded from {folder} ({target.trouble})"
+    elif trouble:
+        yield f"target {EMBEDDED}: cannot be loaded from {folder} ({trouble})"
         broken.append(f"the target {EMBEDDED}: remove {folder}, then python -m app model fetch")
     else:
         yield f"target {EMBEDDED}: ready in {folder}"

@@ -190,11 +190,11 @@ class _Table(Struct):
 def method_table(file: Path) -> dict[str, Any]:
     """The table in a file, as JSON. Raises UserError for anything else."""
     found = convert(read_json(file), _Table, str(file))
-    return structs.asdict(found) | {"rows": [_row(asdict(entry)) for entry in found.rows]}
+    return structs.asdict(found) | {"rows": [_row(entry) for entry in found.rows]}
 
 
-def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {**entry, "method": flowing(entry["method"], MAX_CELL), "options": {}}
+def _row(entry: Entry) -> dict[str, Any]:
+    return asdict(entry) | {"method": flowing(entry.method, MAX_CELL), "options": {}}
 
 
 # ── a checkpoint ─────────────────────────────────────────────────────────────────────────────────
