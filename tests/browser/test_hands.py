@@ -66,6 +66,18 @@ def test_a_step_lays_the_page_out_with_its_frames_and_not_in_between(
         assert layouts() - before <= most
 
 
+KEPT = "document.querySelectorAll('.ds-tree:not(.shape) .ds-spine > g').values()"
+
+
+def test_a_step_draws_the_columns_of_the_run_anew_that_have_changed(replay: Open):
+    page = replay("ddtree", reduced_motion="reduce")
+    page.evaluate(FRAMES)
+    page.evaluate(f"() => {{ for (const each of {KEPT}) each.isOld = true; }}")
+    page.evaluate(STEP, "ArrowRight")
+    old = page.evaluate(f"() => [...{KEPT}].map((each) => !!each.isOld)")
+    assert True in old and False in old
+
+
 WINDOW = """() => {
   const boxes = [...document.querySelectorAll(".ds-tree .ds-node")].map((e) => e.getCTM());
   return boxes.length ? [boxes[0].a, boxes[0].e, boxes[0].f] : null;

@@ -2,8 +2,9 @@
 
 ``slow.txt`` lists the functions that are left out. ``--quick`` goes by processor time, which hardly
 depends on what else a machine does; it counts a test, its fixtures, and the processes that it has
-waited for. ``--short`` goes by the clock, since browsers and servers are not among those. It keeps
-every test that catches a mistake which `tests.defects` plants.
+waited for: a session's browser, with all that it did, is among those of the last test. ``--short``
+goes by the clock, since browsers and servers are seldom among those. It keeps every test that
+catches a mistake which `tests.defects` plants.
 
 ``--thorough`` adds the cases that are marked ``thorough`` and takes the larger ``amount``: longer
 texts, more damaged files.
