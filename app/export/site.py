@@ -28,7 +28,7 @@ from core.errors import UserError, reading, writing
 from core.files import LOCK, remove, sha256
 from core.journal import alone
 from core.lines import Limits
-from core.methods.method import shown_name
+from core.methods.registry import shown_title
 from core.progress import Steps, part, silent
 from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace, summary
@@ -117,7 +117,7 @@ def _line(name: str, file: TraceFile, trace: Trace) -> dict[str, Any]:
     return {
         "name": name,
         "label": visible(file.label, LABEL),
-        "method": visible(shown_name(header.method)),
+        "method": visible(shown_title(header.method)),
         "budget": budget(header),
         "temperature": temperature(header),
         "tau": numbers["tau"],

@@ -29,7 +29,7 @@ from core.chat import last_message
 from core.errors import UserError
 from core.files import remove
 from core.json_input import read_json
-from core.methods.registry import find_method
+from core.methods.registry import find_method, shown_title
 from core.rounds.round import new_tokens
 from core.traces.schema import Header
 from core.visible import flowing
@@ -101,6 +101,7 @@ class Collecting:
         setting = {"method": run.header.method, "budget": budget(run.header)}
         written = "".join(each.text(token) for each in run.rounds for token in each.committed)
         told = {
+            "method": shown_title(run.header.method),
             "prompt": flowing(last_message(run.header.prompt_text), MAX_SHOWN),
             "text": flowing(written, MAX_SHOWN),
         }

@@ -26,9 +26,8 @@ from core import ASSETS
 from core.chat import last_message
 from core.errors import UserError, reading
 from core.lines import LIMITS, Limits, open_regular
-from core.methods.method import shown_name
 from core.methods.names import METHODS
-from core.methods.registry import built_in
+from core.methods.registry import shown_title
 from core.rounds.round import Round
 from core.traces.reader import TraceReader, read_ends
 from core.traces.schema import Header, Trace
@@ -46,9 +45,8 @@ def title_of(header: Header) -> str:
     """A run in a few words: its method, and the budget where that matters."""
     if is_denoising(header.method):
         return visible(run_title(header.settings))
-    found, size = built_in(header.method), budget(header)
-    title = found.title if found else shown_name(header.method)
-    return visible(title if size is None else f"{title}, B = {size}")
+    title, size = shown_title(header.method), budget(header)
+    return visible(title if size is None else f"{title} B {size}")
 
 
 # ── what ships ───────────────────────────────────────────────────────────────────────────────────

@@ -143,12 +143,12 @@ def prompt_bar(
 def _say_settings(
     button: gr.Button, methods: Methods, slots: Sequence[MethodInputs], temperature: Component
 ) -> None:
-    """The button's words follow the inputs, in the browser: "DDTree 64 · T 0"."""
+    """The button's words follow the inputs, in the browser: "DDTree B 64 · T 0"."""
     names = json.dumps({name: title for title, name in methods.titles})
     words = f"""(...values) => {{
       const names = {names}, temperature = values.pop(), said = [];
       for (let at = 0; at < values.length; at += 2)
-        if (values[at]) said.push((names[values[at]] || values[at]) + " " + values[at + 1]);
+        if (values[at]) said.push((names[values[at]] || values[at]) + " B " + values[at + 1]);
       return said.join(" · ") + " · T " + temperature + " ⚙";
     }}"""
     inputs: list[Any] = [part for slot in slots for part in (slot.method, slot.budget)]
@@ -156,7 +156,7 @@ def _say_settings(
     changes = [part.change for part in inputs]
     gr.on(changes, None, inputs, button, js=words, **QUIET)
     titles = {name: title for title, name in methods.titles}
-    chosen = [f"{titles[s.method.value]} {s.budget.value}" for s in slots if s.method.value]
+    chosen = [f"{titles[s.method.value]} B {s.budget.value}" for s in slots if s.method.value]
     button.value = f"{' · '.join(chosen)} · T 0 ⚙"
 
 

@@ -51,7 +51,7 @@ from app.view.rounds import fold_view, why_view
 from app.view.statistics import depth_records
 from core.chat import last_message
 from core.errors import UserError
-from core.methods.method import shown_name
+from core.methods.registry import shown_title
 from core.rounds.round import Round
 from core.traces.schema import Trace
 from core.visible import flowing, visible
@@ -291,7 +291,7 @@ def run_line(ticket: object, run: StudioRun) -> dict[str, Any]:
         "follows": run.reading == BEING_WRITTEN,
         "rounds": len(run.rounds),
         "file": visible(run.file, 60) if run.file else "",
-        "method": visible(shown_name(run.method)),
+        "method": visible(shown_title(run.method)),
         "budget": budget(run.header) if run.header else None,
         "temperature": temperature(run.header) if run.header else None,
         "prompt": flowing(last_message(run.header.prompt_text) if run.header else "", 120),
@@ -308,8 +308,8 @@ def called(run: StudioRun) -> str:
 
 
 def setting(run: StudioRun) -> str:
-    """A run's method and budget: ddtree B 64."""
-    method = visible(shown_name(run.method), 40)
+    """A run's method and budget: DDTree B 64."""
+    method = visible(shown_title(run.method), 40)
     size = budget(run.header) if run.header else None
     return f"{method} B {size}" if size else method
 

@@ -23,7 +23,7 @@ from app.view.explanation import Explainer
 from app.view.fold import Fold, fold, whole
 from app.view.values import LETTERS, finite, finites, probability
 from core.chat import last_message
-from core.methods.method import shown_name
+from core.methods.registry import shown_title
 from core.rounds.blocks import BlockDraft
 from core.rounds.causes import ENDS
 from core.rounds.draft import Draft
@@ -49,7 +49,7 @@ def header_view(header: Header) -> dict[str, Any]:
     settings |= sampling if isinstance(sampling, dict) else {}
     own = run_facts(header) if is_denoising(header.method) else {}
     return own | {
-        "method": visible(shown_name(header.method)),
+        "method": visible(shown_title(header.method)),
         "budget": budget(header),
         "settings": [[visible(str(k)), visible(str(v))] for k, v in settings.items()],
         "model": visible(_model(str(header.model.get("name", ""))), 120),

@@ -232,6 +232,11 @@ export function plural(count, word) {
   return `${count} ${word}${count === 1 ? "" : "s"}`;
 }
 
+/** A run by its method, with its budget where that says something. */
+export function runName({ method, budget }) {
+  return budget ? `${method} B ${budget}` : method;
+}
+
 /** Seconds as a time of any length: 5.1 ms, 120 ms, 12 s. */
 export function duration(seconds) {
   if (unknown(seconds)) return "–";

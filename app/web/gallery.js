@@ -1,7 +1,7 @@
 // The shelf: files given on the command line, the example traces that ship, and the runs this
 // browser tab has opened. One click opens.
 
-import { button, h, plural } from "./dom.js";
+import { button, h, plural, runName } from "./dom.js";
 import { exampleOf } from "./named.js";
 import { compareTicked, tickBox, wordFilter } from "./parts.js";
 import { keepList, keptList } from "./storage.js";
@@ -143,7 +143,7 @@ export class Gallery {
   /** heated: its temperature is said. */
   _run(run, heated) {
     const heat = heated ? `, T ${run.temperature ?? "not told"}` : "",
-      name = run.method + (run.budget ? `, B = ${run.budget}` : "") + heat,
+      name = runName(run) + heat,
       rounds = plural(run.rounds, "round"),
       [title, words] = run.file ? [run.file, `${name}, ${rounds}`] : [name, rounds];
     const card = this._card(title, words, `${name}: ${run.prompt}`, () => {

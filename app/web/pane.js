@@ -1,7 +1,7 @@
 // One run's tree, or the table of its nodes, with its inspector: the whole view when it is alone, a
 // part of it in a comparison.
 
-import { button, h, plural, say } from "./dom.js";
+import { button, h, plural, runName, say } from "./dom.js";
 import { answered, Feed } from "./feed.js";
 import { Inspector } from "./inspector.js";
 import { sign, slot } from "./parts.js";
@@ -65,13 +65,11 @@ export class Pane {
     return this.feed.rounds;
   }
 
-  /** The method, with its budget where that says something, and what sets it apart from another
-   *  run of the method beside it. */
+  /** The run, and what sets it apart from another of the method beside it. */
   get title() {
     const header = this.feed.header;
     if (!header) return "–";
-    const size = header.budget ? ` B ${header.budget}` : "";
-    return header.method + size + (this.apart ? ` ${this.apart}` : "");
+    return runName(header) + (this.apart ? ` ${this.apart}` : "");
   }
 
   /** Whether there is something to see, or why there is nothing; not that a file is being read. */

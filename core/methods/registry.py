@@ -26,6 +26,7 @@ from core.methods.method import (
     find_builder,
     find_drafter,
     lazy,
+    shown_name,
 )
 from core.methods.names import BUILDERS, DEFAULT, DRAFTERS, METHODS
 from core.models import presets
@@ -88,6 +89,12 @@ def built_in(name: str) -> Method | None:
     if plus and drafter in DRAFTERS and builder in BUILDERS:
         return _pair(drafter, builder)
     return _listed(name) if name in METHODS else None
+
+
+def shown_title(name: str) -> str:
+    """A method's title for people, "DDTree"; of one that has none here, ``shown_name``."""
+    found = built_in(name)
+    return found.title if found else shown_name(name)
 
 
 def split(name: str) -> tuple[str, str]:

@@ -62,14 +62,14 @@ def test_a_folder_of_runs_becomes_a_site(runs: Path, tmp_path: Path, capsys):
     assert {line["name"] for line in told["runs"]} == files and len(files) == 3
     line = next(line for line in told["runs"] if line["label"] == "one.jsonl.gz")
     trace, numbers = made(3, 8, method="ddtree"), summary(made(3, 8).rounds)
-    assert (line["method"], line["budget"]) == ("ddtree", trace.header.settings["budget"])
+    assert (line["method"], line["budget"]) == ("DDTree", trace.header.settings["budget"])
     assert (line["tau"], line["tokens"], line["rounds"]) == (
         numbers["tau"], numbers["tokens"], numbers["rounds"],
     )  # fmt: skip
     lengths = [length - 1 for length in numbers["acceptance_lengths"]]
     assert line["shape"] == {"each": 1, "accepted": lengths}
     held = unpacked(json.loads(data_of(out / "runs" / f"{line['name']}.js"))["run"])
-    assert len(held["rounds"]) == 3 and held["header"]["method"] == "ddtree"
+    assert len(held["rounds"]) == 3 and held["header"]["method"] == "DDTree"
     assert len(json.loads(data_of(out / "learn.js"))["chapters"]) == 11
 
 

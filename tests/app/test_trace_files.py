@@ -158,7 +158,7 @@ def test_every_file_is_listed_with_what_it_is_or_why_not(folder: Path):
     listed = TraceList(find_traces([folder]))
     group = read(listed)
     assert group["topic"] == HEADING and len(group["files"]) == 7
-    assert group["good.jsonl.gz"]["words"].startswith("DDTree, B = 64 · τ ")
+    assert group["good.jsonl.gz"]["words"].startswith("DDTree B 64 · τ ")
     assert group["good.jsonl.gz"]["prompt"] == "why?" and group["good.jsonl.gz"]["opens"]
     assert group["cut.jsonl"]["words"].endswith("interrupted") and group["cut.jsonl"]["opens"]
     assert "line 3 is not JSON" in group["later.jsonl"]["words"] and group["later.jsonl"]["opens"]

@@ -94,7 +94,7 @@ def test_it_opens_with_an_example_s_numbers(visit: Open):
     depths = per_depth(Tables.of({"A": trace}), by="run")
     many = depths[depths["probed"] >= FEW_SEEN]
     assert trace.footer is not None and 1 < len(many) < len(depths)
-    expect(runs(page)).to_contain_text("ddtree B 64")
+    expect(runs(page)).to_contain_text("DDTree B 64")
     expect(runs(page)).to_contain_text(f"{tau(trace.footer['tau'])} [")
     expect(marks(figure(page, "TVD by depth"))).to_have_count(len(many))  # the others are faint
     expect(figure(page, "TVD by depth").locator("tbody tr")).to_have_count(len(depths))
@@ -243,7 +243,7 @@ def test_the_numbers_can_be_taken_away_and_what_could_not_be_saved_is_said_besid
         with page.expect_download() as saved:
             page.get_by_role("button", name=f"Save the numbers: {name}").click()
         small = pd.read_csv(saved.value.path())
-        assert set(small["method"]) == {"ddtree B 64"} and bool(small[column].notna().any())
+        assert set(small["method"]) == {"DDTree B 64"} and bool(small[column].notna().any())
         with page.expect_download() as saved:
             page.get_by_role("button", name=f"Save the numbers as Parquet: {name}").click()
         data = io.BytesIO(Path(saved.value.path()).read_bytes())

@@ -155,7 +155,7 @@ def test_it_opens_on_two_runs_where_one_accepts_much(visit: Open):
     tab(page, "compare")
     expect(page.locator("#ds-c-scope .ds-pane:visible")).to_have_count(2)
     expect(page.locator("#ds-c-scope .ds-run-name:visible")).to_have_text(
-        ["ddtree B 16", "treeflash B 16"]
+        ["DDTree B 16", "TreeFlash B 16"]
     )
     expect(page.locator(".ds-place")).not_to_contain_text("Token 1 of")
     expect(page.locator("#ds-c-prompt textarea")).to_have_value(RECORDED["code"])
@@ -166,7 +166,7 @@ def test_it_opens_on_two_runs_where_one_accepts_much(visit: Open):
 def test_two_methods_step_together(replay: Open):
     page = replay("treeflash", "dart", budget=16)
     expect(page.locator(".ds-pane:visible")).to_have_count(2)
-    expect(page.locator(".ds-run-name:visible")).to_have_text(["treeflash B 16", "dart B 16"])
+    expect(page.locator(".ds-run-name:visible")).to_have_text(["TreeFlash B 16", "DART B 16"])
     expect(page.locator(".ds-cautions")).to_be_hidden()
     expect(page.locator(".ds-parted")).to_have_count(0)  # lossless: one text
     trees(page).first.focus()
@@ -398,7 +398,7 @@ def test_four_methods_with_linked_nodes(visit: Open):
     from_menu(page, "Take run B out").click()
     expect(page.locator("#ds-c-scope .ds-letter").first).to_have_text("A")
     names = page.locator(".ds-run-name:visible")
-    expect(names).to_have_text(["ddtree B 16", "dart B 16", "plain"])
+    expect(names).to_have_text(["DDTree B 16", "DART B 16", "Plain"])
     shared = page.locator("#ds-c-scope .ds-shared")
     expect(shared.first).to_have_text(re.compile(r"^of its nodes \d+ in B, \d+ in C$"))
     expect(page.locator("#ds-c-scope .ds-legend")).not_to_contain_text("q′")

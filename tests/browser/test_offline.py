@@ -50,7 +50,7 @@ def test_the_file_replays_steps_and_explains(put: Put, plain: bool):
     expect(page.locator(".ds-chip").first).to_be_hidden()  # there is no model here
     expect(state(page)).to_have_text("trace")
     expect(page.locator(".ds-about")).to_contain_text("why?")
-    expect(page.locator(".ds-about")).to_contain_text("ddtree · fake · B 64")
+    expect(page.locator(".ds-about")).to_contain_text("DDTree B 64 · fake")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     expect(title(page)).to_have_text(at_round(3))
@@ -113,7 +113,7 @@ def test_statistics_are_tables(put: Put):
     page = put(offline_page([trace(), trace(method="dart")]))
     page.get_by_role("button", name="Stats", exact=True).click()
     table = page.get_by_role("table", name="Acceptance by depth")
-    expect(table.locator("th").nth(1)).to_have_text("A ddtree")
+    expect(table.locator("th").nth(1)).to_have_text("A DDTree")
     expect(table.locator("tbody tr").first.locator("td").first).to_contain_text("[")
     expect(page.locator(".ds-measures .ds-plot:visible")).to_have_count(0)
 

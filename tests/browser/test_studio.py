@@ -243,7 +243,7 @@ def test_the_page_opens_on_a_good_round_with_its_settings_in_the_form(visit: Ope
     page = visit()
     expect(title(page)).to_contain_text("3 of 64 nodes accepted")
     expect(page.locator(PROMPT)).to_have_value(re.compile("drink enough water"))
-    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 64")
+    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree B 64")
     said = page.locator("#ds-panel .ds-about q")
     expect(said).to_be_hidden()
     page.locator(PROMPT).fill("another one")  # the run's own is nowhere else now

@@ -64,7 +64,7 @@ def test_one_opens_and_two_are_compared(visit: Open, files: TraceFiles):
     expect(broken).to_contain_text("broken.jsonl, line 2")  # and the shelf stays
     footer = read_trace(ASSETS / "traces" / "chat-dart.jsonl.gz").footer or {}
     tau = f"τ {number(footer['tau'])}"  # it comes when the file is read
-    expect(group).to_contain_text(f"DART, B = 16 · {tau}")
+    expect(group).to_contain_text(f"DART B 16 · {tau}")
     group.get_by_role("button", name="onerror").click()
     expect(state(page)).to_have_text("trace")
     expect(legend).to_be_visible()

@@ -1,6 +1,6 @@
 // The runs that Calibration measures: up to four, chosen from the shelf or sent by another tab.
 
-import { button, h } from "../dom.js";
+import { button, h, runName } from "../dom.js";
 import { answered } from "../feed.js";
 import { firstOf, Gallery, shelve, shelved } from "../gallery.js";
 import { exampleOf } from "../named.js";
@@ -113,7 +113,7 @@ export class RunChooser {
     const letters = lettersFor(this.asked);
     this.runs = runs.map((run, at) => ({
       ticket: run.ticket,
-      title: run.method + (run.budget ? ` B ${run.budget}` : ""),
+      title: runName(run),
       letter: letters[at],
       prompt: run.prompt,
       made: run.made,

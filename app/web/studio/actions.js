@@ -1,7 +1,7 @@
 // What can be done with the run on view, and what is said about it beside the prompt.
 
 import { rootPlace } from "../align.js";
-import { h, plural } from "../dom.js";
+import { h, plural, runName } from "../dom.js";
 import { openForm } from "../form.js";
 import { goTo } from "../goto.js";
 import { action } from "../parts.js";
@@ -60,12 +60,11 @@ export function describe(status, panes) {
   }
 }
 
-/** A run's method, model and settings on one line; the seed where it matters. */
+/** A run by its name, model and temperature on one line; the seed where it matters. */
 function aboutRun(header) {
   if (!header) return "";
   const pick = new Map(header.settings),
-    parts = [header.method, header.model];
-  if (header.budget) parts.push(`B ${header.budget}`);
+    parts = [runName(header), header.model];
   if (pick.has("temperature")) parts.push(`T ${Number(pick.get("temperature"))}`);
   if (pick.has("seed") && Number(pick.get("temperature"))) parts.push(`seed ${pick.get("seed")}`);
   return parts.filter(Boolean).join(" · ");

@@ -1,7 +1,7 @@
 // The text of a run on view, collected for What-if by the server's worker.
 
 import { Background } from "../background.js";
-import { h, say } from "../dom.js";
+import { h, runName, say } from "../dom.js";
 import { banner } from "../parts.js";
 
 export class Collecting {
@@ -39,9 +39,9 @@ export class Collecting {
     this.hear.asked();
   }
 
-  _tell({ setting: { method, budget }, prompt, text }) {
-    const size = budget ? ` B ${budget}` : "";
-    this.told.replaceChildren(h("p", `The run, ${method}${size}: ${prompt}`), h("p", text));
+  _tell({ setting: { budget }, method, prompt, text }) {
+    const run = runName({ method, budget });
+    this.told.replaceChildren(h("p", `The run, ${run}: ${prompt}`), h("p", text));
     this.element.after(this.told);
   }
 
