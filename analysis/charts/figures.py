@@ -108,8 +108,8 @@ def acceptance_by_depth(per_depth: Frame, style: Style = AUTO) -> go.Figure:
             Series("best token right", best),
             Series("from the root on", whole),
         ]
-        first = "the drafter's first choice alone, and " if best else ""
-        says += f" Below it {first}the share of rounds so deep."
+        first = "how often the drafter's best token was right, and " if best else ""
+        says += f" Also {first}the share of rounds accepted from the root on."
     about = About("Acceptance by depth", says, _depths(per_depth), Axis("accepted", _SHARE))
     return style.chart(about, lines)
 

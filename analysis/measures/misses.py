@@ -91,9 +91,9 @@ def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
         told += f" (p {percent(found.p)})"
     if found.rank is None:
         return f"{told}, {found.reason.words}"
-    told += f", {ordinal(found.rank)} in q"
+    told += f", the drafter's {ordinal(found.rank)} choice"
     if found.q is not None:
-        told += f" ({percent(found.q)})"
+        told += f" (q {percent(found.q)})"
     if found.reason in (Cause.OUTSIDE, Cause.NOT_READ) and found.read is not None:
         return f"{told}: the builder reads {found.read} of a list, so no budget drafts it"
     if found.nodes is None:

@@ -10,10 +10,10 @@ import { openers } from "./studio/shelf.js";
 const NOTED = 6000; // milliseconds that a note stays
 const RUN_WORDS = { done: "done", stopped: "stopped", failed: "failed" };
 const FILE_WORDS = {
-  waiting: "reading the trace",
-  running: "reading the trace",
-  done: "trace",
-  stopped: "trace, interrupted",
+  waiting: "reading the file",
+  running: "reading the file",
+  done: "recorded",
+  stopped: "recorded, interrupted",
   failed: "failed",
 };
 

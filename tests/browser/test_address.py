@@ -363,7 +363,7 @@ def test_a_tab_first_opened_by_a_click_says_nothing_about_another_tabs_address(
     visit: Open, address: str
 ):
     page = visit(f"{address}/#trace=chat-dart")
-    expect(page.locator("#ds-view-run .ds-about")).to_contain_text("dart")
+    expect(page.locator("#ds-view-run .ds-about")).to_contain_text("DART")
     tab(page, "calibration")
     shown = page.locator("#ds-view-calibration")
     expect(shown.locator(".ds-findings-box")).to_be_visible()

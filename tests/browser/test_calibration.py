@@ -130,7 +130,7 @@ def test_a_run_keeps_the_letter_and_colour_that_it_has_in_compare(visit: Open, a
     expect(runs(page)).to_have_count(3)
     page.get_by_role("button", name="Leave A out").click()
     expect(letters).to_have_text(["B", "C"])
-    expect(page.locator(f"{SCOPE} .ds-chosen > span").first).to_contain_text("dart")
+    expect(page.locator(f"{SCOPE} .ds-chosen > span").first).to_contain_text("DART")
     expect(runs(page).first.locator(".ds-letter")).to_have_text("B")
     labels = figure(page, "TVD by depth").locator(".annotation-text")
     expect(labels).to_have_count(2)

@@ -340,14 +340,14 @@ def test_a_run_goes_on_as_long_as_a_tab_shows_it(visit: Open, engine: FakeEngine
     open_file(page, trace(tmp_path / "a.jsonl", 1))
     expect(state(page)).to_have_count(2)
     from_menu(page, "Take run A out").click()
-    expect(state(page)).to_have_text("trace")
+    expect(state(page)).to_have_text("recorded")
     tab(page, "run")
     bands = page.locator("#ds-scope .ds-band")
     expect(bands.nth(bands.count() + 1)).to_be_visible()
     expect(state(page)).to_have_attribute("data-state", "running")
     closed = engine.closed
     open_file(page, trace(tmp_path / "b.jsonl", 2))  # now no tab shows it
-    expect(state(page)).to_have_text("trace")
+    expect(state(page)).to_have_text("recorded")
     run(page, "hello")  # which the worker only comes to when that one has stopped
     expect(state(page)).to_have_text("done")
     assert engine.closed == closed + 2
@@ -400,7 +400,7 @@ def test_four_methods_with_linked_nodes(visit: Open):
     names = page.locator(".ds-run-name:visible")
     expect(names).to_have_text(["DDTree B 16", "DART B 16", "Plain"])
     shared = page.locator("#ds-c-scope .ds-shared")
-    expect(shared.first).to_have_text(re.compile(r"^of its nodes \d+ in B, \d+ in C$"))
+    expect(shared.first).to_have_text(re.compile(r"^\d+ nodes? also in B, \d+ also in C$"))
     expect(page.locator("#ds-c-scope .ds-legend")).not_to_contain_text("q′")
 
 
@@ -409,7 +409,7 @@ def test_two_trees_share_as_many_nodes_as_each_other(visit: Open, address: str, 
     """Where one's root is a node that the other drafted, too."""
     page = visit(f"{address}/#view=compare&trace=chat-ddtree-64,chat-dart&place={place}")
     shared = page.locator("#ds-c-scope .ds-shared")
-    expect(shared.first).to_have_text(re.compile(r"^of its nodes \d+ in B$"))
+    expect(shared.first).to_have_text(re.compile(r"^\d+ nodes? also in B$"))
     one, other = (re.sub(r"\D", "", said) for said in shared.all_text_contents())
     assert one == other
 
@@ -429,7 +429,7 @@ def test_a_pane_says_how_many_nodes_are_shared_in_whole_or_not(
 ):
     size = {"width": wide, "height": 600}
     page = visit(f"{address}/#view=compare&trace=code-ddtree-16,code-treeflash", viewport=size)
-    expect(page.locator("#ds-c-scope .ds-shared").first).to_contain_text("of its nodes")
+    expect(page.locator("#ds-c-scope .ds-shared").first).to_contain_text("also in")
     said = page.locator("#ds-c-scope .ds-shared").evaluate_all(SHOWN)
     assert sorted(said) == ["none"] * (2 - seen) + ["whole"] * seen
     for head in page.locator("#ds-c-scope .ds-round-title").all():
@@ -468,19 +468,19 @@ def test_traces_are_put_beside_what_is_shown_and_what_cannot_be_compared_is_said
     first = trace(tmp_path / "a.jsonl", 1, temperature=0.0)
     open_file(page, first)  # nothing there: shown alone
     expect(page.locator(".ds-pane:visible")).to_have_count(1)
-    expect(state(page)).to_have_text(["trace"])
+    expect(state(page)).to_have_text(["recorded"])
     open_file(page, trace(tmp_path / "b.jsonl", 1, temperature=0.0))
-    expect(state(page)).to_have_text(["A: trace", "B: trace"])
+    expect(state(page)).to_have_text(["A: recorded", "B: recorded"])
     assert place(page) == 1
     expect(notes).to_be_hidden()
     expect(page.locator(".ds-parted")).to_have_count(0)
     expect(scope.locator(".ds-titles > .ds-soft")).to_have_text("≠ at 0 tokens")
 
     from_menu(page, "Take run B out").click()
-    expect(state(page)).to_have_text(["trace"])
+    expect(state(page)).to_have_text(["recorded"])
     hot = trace(tmp_path / "c.jsonl", 2, "<b>another</b>", temperature=1.0)
     open_file(page, hot)
-    expect(state(page)).to_have_text(["A: trace", "B: trace"])
+    expect(state(page)).to_have_text(["A: recorded", "B: recorded"])
     expect(page.locator("#ds-c-panel .ds-about")).to_contain_text("these runs: T 0 and 1")
     expect(notes).to_contain_text("the prompts differ")
     expect(notes).to_contain_text("the texts differ from token")

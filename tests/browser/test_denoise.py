@@ -350,7 +350,7 @@ def test_a_narrow_window_says_all_settings(visit: Open, address: str, width: int
     said = page.locator("#ds-d-open-settings")
     expect(said).to_contain_text("tokens")
     assert said.evaluate("e => e.scrollWidth <= e.clientWidth")
-    expect(page.locator("#ds-d-panel .ds-chip", has_text="trace").first).to_be_visible()
+    expect(page.locator("#ds-d-panel .ds-chip", has_text="recorded").first).to_be_visible()
 
 
 WHOLE = """() => {

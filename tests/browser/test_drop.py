@@ -78,7 +78,7 @@ def test_a_trace_opens_in_run_and_focus_stays(visit: Open):
     drag(page, "drop", TRACES / "code-dart.jsonl.gz")
     expect(page.locator(".ds-drop")).to_be_hidden()
     expect(said(page)).to_have_text("code-dart.jsonl.gz: opened in Run")
-    expect(page.locator("#ds-panel .ds-about")).to_contain_text("dart · smollm2-135m")
+    expect(page.locator("#ds-panel .ds-about")).to_contain_text("DART B 16 · smollm2-135m")
     expect(page.locator(f"{NODE}.root:visible").first).to_be_visible()
     assert page.evaluate("document.activeElement.id") == "ds-theme"
     heard = page.locator(".ds-dropping [role=status]")

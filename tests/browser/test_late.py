@@ -50,7 +50,7 @@ def test_a_node_has_its_own_run_s_numbers(visit: Open, address: str):
     with holding(page, "inspect") as held:
         node.click()
     go_to(page, "trace=chat-treeflash&round=4")
-    expect(page.locator("#ds-view-run .ds-about")).to_contain_text("treeflash")
+    expect(page.locator("#ds-view-run .ds-about")).to_contain_text("TreeFlash")
     expect(title(page)).to_have_text(at_round(4))
     let_go(page, held)
     with page.expect_request(lambda request: asks(request, "inspect")):

@@ -48,7 +48,7 @@ def test_the_file_replays_steps_and_explains(put: Put, plain: bool):
     page = put(offline_page([recorded], plain))
     expect(title(page)).to_have_text(at_round(1))
     expect(page.locator(".ds-chip").first).to_be_hidden()  # there is no model here
-    expect(state(page)).to_have_text("trace")
+    expect(state(page)).to_have_text("recorded")
     expect(page.locator(".ds-about")).to_contain_text("why?")
     expect(page.locator(".ds-about")).to_contain_text("DDTree B 64 · fake")
     page.keyboard.press("ArrowRight")

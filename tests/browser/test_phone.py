@@ -342,7 +342,7 @@ def test_large_text_leaves_two_lines_of_the_compared_text_whole(visit: Open, add
 def test_a_link_is_not_replaced_by_the_example(visit: Open, address: str):
     url = f"{address}/#trace=chat-dart&round=2"
     page = visit(url, viewport={"width": WIDTH, "height": HEIGHT})
-    expect(page.locator(".ds-about:visible")).to_contain_text("dart")
+    expect(page.locator(".ds-about:visible")).to_contain_text("DART")
     page.goto(f"{address}/#run=doesnotexist")
     page.reload()
     expect(page.locator(".ds-banner:visible")).to_be_visible()

@@ -21,6 +21,7 @@ from app.trace_files import find_traces
 from app.view.comparison import CAUTIONS, apart, comparison_view
 from app.view.statistics import depth_records, numbers_only
 from core.lines import LIMITS
+from core.methods.registry import shown_title
 from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
 from tests import ROOT
@@ -96,7 +97,7 @@ def test_from_the_list_to_a_run_and_to_a_comparison(visit: Visit):
     shown = [number(numbers["tau"]), str(numbers["tokens"]), str(numbers["rounds"]), "why?"]
     shown.insert(-1, "")  # the bars of its rounds
     assert cells[3:] == ["–", *shown]  # its header tells no temperature
-    assert cells[1].split() == ["hydra", "hydra.jsonl.gz"]
+    assert cells[1].split() == ["Hydra", "hydra.jsonl.gz"]
     expect(lines(page).filter(has_text="other.jsonl.gz").locator("td").nth(2)).to_have_text("0.7")
     page.get_by_label("Filter the runs").fill("dart")
     expect(lines(page)).to_have_count(1)
@@ -296,7 +297,7 @@ def test_several_packs_say_what_the_server_would(browser: Browser, names: tuple[
     assert told["compared"] == comparison_view(headers)
     lettered = dict(zip("ABCD", runs, strict=False))
     called = {
-        at: f"{at} {run.header.method} {more}".rstrip()
+        at: f"{at} {shown_title(run.header.method)} {more}".rstrip()
         for (at, run), more in zip(lettered.items(), words, strict=True)
     }
     server = json.loads(json.dumps(depth_records(Tables.of(lettered), called)))

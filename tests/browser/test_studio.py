@@ -675,7 +675,7 @@ def test_save_and_reopen_give_the_same_view(visit: Open, tmp_path: Path):
 
     other = visit()
     open_file(other, path)
-    expect(state(other)).to_have_text("trace")
+    expect(state(other)).to_have_text("recorded")
     expect(title(other)).to_have_text(at_round(1))
     for where in (".ds-strip", ".ds-tiles"):
         assert other.locator(where).inner_text() == page.locator(where).inner_text()

@@ -66,15 +66,15 @@ def test_one_opens_and_two_are_compared(visit: Open, files: TraceFiles):
     tau = f"τ {number(footer['tau'])}"  # it comes when the file is read
     expect(group).to_contain_text(f"DART B 16 · {tau}")
     group.get_by_role("button", name="onerror").click()
-    expect(state(page)).to_have_text("trace")
+    expect(state(page)).to_have_text("recorded")
     expect(legend).to_be_visible()
-    expect(page.locator(".ds-about:visible")).to_contain_text("plain")
+    expect(page.locator(".ds-about:visible")).to_contain_text("Plain")
     opened = next(file.name for file in files.files if HOSTILE in file.label)
     expect(page).to_have_url(f"{page.url.split('#')[0]}#trace={opened}&round=1")
     _compare(page)
     expect(page).to_have_url(re.compile(r"#trace=file-\w+,file-\w+&.*view=compare"))
     page.reload()  # the address names both
-    expect(state(page)).to_have_text(["A: trace", "B: trace"])
+    expect(state(page)).to_have_text(["A: recorded", "B: recorded"])
 
 
 def _compare(page: Page) -> None:
@@ -90,13 +90,13 @@ def _compare(page: Page) -> None:
     ticks.last.check()
     together.click()
     expect(shelf).to_be_hidden()
-    expect(state(page)).to_have_text(["A: trace", "B: trace"])
+    expect(state(page)).to_have_text(["A: recorded", "B: recorded"])
 
 
 def test_the_address_of_one_file_opens_it(visit: Open, address: str, files: TraceFiles):
     page = visit(f"{address}/#trace={files.files[-1].name}")
-    expect(state(page)).to_have_text("trace")
-    expect(page.locator(".ds-about:visible")).to_contain_text("dart")
+    expect(state(page)).to_have_text("recorded")
+    expect(page.locator(".ds-about:visible")).to_contain_text("DART")
 
 
 def test_a_run_that_a_server_writes_is_listed_and_followed_as_it_comes(
@@ -123,4 +123,4 @@ def test_a_run_that_a_server_writes_is_listed_and_followed_as_it_comes(
         writer.write(rounds[2])
         writer.finish()
         expect(title(page)).to_have_text(at_round(3))
-        expect(state(page)).to_have_text("trace")
+        expect(state(page)).to_have_text("recorded")

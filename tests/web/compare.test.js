@@ -101,7 +101,7 @@ test("a token that a target wanted and nobody drafted is none of the nodes of it
   sayShared(together);
   assert.deepEqual(
     panes.map(({ shared }) => shared.textContent),
-    ["of its nodes 1 in B", "of its nodes 1 in A"],
+    ["1 node also in B", "1 node also in A"],
   );
 });
 

@@ -1,6 +1,7 @@
 // The same node in other trees: its counterparts are marked, named, and counted.
 
 import { standing, twin } from "../align.js";
+import { plural } from "../dom.js";
 import { GHOST } from "../tree/boxes.js";
 
 /** A run as align.js wants it. */
@@ -43,10 +44,10 @@ function sharedWords(together, pane) {
     let both = 0;
     for (let row = 1; row <= pane.drafted; row++)
       if ((twinOf(together, pane, row, other) ?? GHOST) > 0) both += 1;
-    told.push(`${both} in ${other.letter}`);
+    told.push(`${told.length ? both : plural(both, "node")} also in ${other.letter}`);
   }
   const linked = told.length && together.linkable && together.parts !== 0;
-  return linked ? `of its nodes ${told.join(", ")}` : "";
+  return linked ? told.join(", ") : "";
 }
 
 export function sayShared(together) {

@@ -12,7 +12,7 @@ const TALLY = [
   ["plain calls", "model calls that plain denoising makes up to this step"],
   ["Spiffy calls", "model calls made up to this step"],
   ["saved", "plain calls − Spiffy calls"],
-  ["NFE speedup", "plain calls ÷ Spiffy calls, up to this step"],
+  ["NFE speedup", "plain calls ÷ Spiffy calls, up to this step; NFE: a call of the model"],
 ];
 
 export class Guide {

@@ -6,8 +6,8 @@ import { namesOf } from "../rounds/filter.js";
 import { COLUMNS } from "../rounds/rows.js";
 
 const WORDS = [
-  ["p", "probability of a token by the target, the model whose text is written, after the path"],
-  ["q", "the same by the drafter, the fast model that guesses ahead"],
+  ["p", "a token's probability after its path, by the target: the model that writes the text"],
+  ["q", "the same by the drafter, which guesses ahead and is fast"],
   [
     "round",
     "the drafter guesses a tree of at most B nodes, the draft budget; one forward pass of the " +
@@ -91,10 +91,10 @@ export class Legend {
       "footer.ds-legend",
       entry("box accepted", "accepted", "✓"),
       entry("box rejected", "rejected", "×"),
-      entry("box unreached", "unreached: unobserved, not rejected", "·"),
+      entry("box unreached", "unreached: not judged", "·"),
       entry("box ghost", "target's token where the walk stopped", "◇"),
-      entry("mini q", "q drafter"),
-      entry("mini p", "p target"),
+      entry("mini q", "q drafter's probability"),
+      entry("mini p", "p target's probability"),
       h("span.entry.ds-tvd-key", h("b", "TVD"), "distance of q from p, 0 to 1"),
       this.bars,
       this.lines,
