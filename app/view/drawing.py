@@ -122,7 +122,7 @@ MEANINGS = {
     REJECTED: (SIGNS[REJECTED], "rejected"),
     UNREACHED: (SIGNS[UNREACHED], "unreached"),
     SIDE: (SIGNS[SIDE], "side, never accepted"),
-    GHOST: (STOP, "target's token where the walk stopped"),
+    GHOST: (STOP, "bonus: the target's own token"),
     "q": ("", "q, drafter"),
     "p": ("", "p, target"),
 }

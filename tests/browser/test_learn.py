@@ -86,6 +86,15 @@ def boxes(page: Page):
 # ── stepping ─────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_no_words_show_below_the_steps_of_a_lesson(learn: Open):
+    page = learn(viewport={"width": 1440, "height": 900}, letters=24)
+    text = page.locator(".ds-lesson-text")
+    assert text.evaluate("(e) => e.scrollHeight > e.clientHeight")
+    below = "(e) => e.getBoundingClientRect().bottom"
+    steps = page.locator(".ds-lesson-controls").evaluate(below)
+    assert text.evaluate(below) - steps <= 1
+
+
 def test_arrows_step_through_chapters_and_the_address_follows(learn: Open):
     page = learn()
     count(page, "1 / 9")

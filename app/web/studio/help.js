@@ -92,7 +92,7 @@ export class Legend {
       entry("box accepted", "accepted", "✓"),
       entry("box rejected", "rejected", "×"),
       entry("box unreached", "unreached: not judged", "·"),
-      entry("box ghost", "target's token where the walk stopped", "◇"),
+      entry("box ghost", "bonus: the target's own token", "◇"),
       entry("mini q", "q drafter's probability"),
       entry("mini p", "p target's probability"),
       h("span.entry.ds-tvd-key", h("b", "TVD"), "distance of q from p, 0 to 1"),

@@ -19,7 +19,7 @@ const EDGE = 110; // pixels from the window's edge, where its map and its legend
 const PAD = 26; // around the tree: the key stands below it
 const TIGHT = 6; // the same where a path is wider than the window
 const AXIS = 8; // all is so much lower, for the labels of the depths
-const LABELS = 20; // pixels of these labels
+const LABELS = 20 * TYPE; // pixels of these labels
 const NEARLY = 0.83; // of the scale that is read from afar: enough where a path is whole then
 const FEW = 6; // columns: where fewer fit, those behind the one on view come before the roots
 
