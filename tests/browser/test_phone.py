@@ -385,6 +385,30 @@ def test_large_text_leaves_the_menu_of_compared_runs_beside_their_letters(
     assert menu <= letter + 3  # its border
 
 
+@pytest.mark.parametrize("size", [(390, 844), (1024, 768)])
+def test_large_text_cuts_no_method_and_no_key(visit: Open, size: tuple[int, int]):
+    page = visit(viewport=dict(zip(("width", "height"), size, strict=True)))
+    browser = page.context.new_cdp_session(page)
+    browser.send("Page.setFontSizes", {"fontSizes": {"standard": 24}})
+    page.reload()
+    open_form(page)
+    names = page.locator(".ds-choices label:visible")
+    expect(names.first).to_be_visible()
+    cut = """(all) => all.filter((e) => e.getBoundingClientRect().right
+      > e.closest("fieldset, .block").getBoundingClientRect().right + 1)
+      .map((e) => e.textContent)"""
+    assert names.evaluate_all(cut) == []
+    page.keyboard.press("Escape")
+    page.locator("#ds-theme").focus()
+    page.keyboard.press("?")
+    keys = page.locator("dialog[open] kbd")
+    expect(keys.first).to_be_visible()
+    over = """(all) => all.filter((e) => e.getBoundingClientRect().right
+      > e.closest("div").querySelector("dd").getBoundingClientRect().left)
+      .map((e) => e.textContent)"""
+    assert keys.evaluate_all(over) == []
+
+
 def test_a_link_is_not_replaced_by_the_example(visit: Open, address: str):
     url = f"{address}/#trace=chat-dart&round=2"
     page = visit(url, viewport={"width": WIDTH, "height": HEIGHT})
