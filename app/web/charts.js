@@ -150,8 +150,8 @@ export class Tiles {
   draw(sum) {
     this.element.replaceChildren(
       tile(number(sum.tau), "τ", TAU),
-      tile(sum.tokens, "tokens", "new tokens so far"),
-      tile(sum.rounds, "rounds", "rounds so far: one forward pass of the target each"),
+      tile(sum.tokens, "tokens", "new tokens"),
+      tile(sum.rounds, "rounds", "one forward pass of the target each"),
       tile(number(sum.speed, 1), PACE.name + timedOf(sum), PACE.title),
     );
   }

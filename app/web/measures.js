@@ -138,7 +138,9 @@ export class Timeline {
     this.bars = new RoundBars("ds-timeline", parts, TALL, onPick, about);
     this.top = h("span.ds-timeline-top");
     this.stages = new StageBar();
-    const words = "without observing and drawing; ⋯ Save… writes them for Perfetto";
+    const words =
+      "The drafter drafts, the tree is built, the target verifies it, and what it accepts is " +
+      "committed. Observing and drawing are not counted.";
     this.note = h("span.ds-soft", words);
     this.box = h("div.ds-timeline-box", this.bars.svg, this.top);
     this.element = h(

@@ -144,7 +144,7 @@ def test_shift_over_the_text_or_its_bars_selects_rounds(replay: Open):
     expect(page.locator(".ds-band.chosen")).to_have_count(4)
     expect(title(page)).to_have_text(at_round(3))
     sums = page.locator(".ds-range")
-    expect(sums).to_contain_text("selected: n 4")
+    expect(sums).to_contain_text("4 rounds selected")
     expect(sums).to_contain_text("τ")
     page.wait_for_function("() => location.hash.includes('rows=3-6')")
     bars = page.locator(".ds-lengths").bounding_box()
@@ -158,7 +158,7 @@ def test_shift_over_the_text_or_its_bars_selects_rounds(replay: Open):
     page.mouse.move(at(8), middle, steps=6)
     page.mouse.up()
     page.keyboard.up("Shift")
-    expect(sums).to_contain_text("selected: n 7")
+    expect(sums).to_contain_text("7 rounds selected")
     page.wait_for_function("() => location.hash.includes('rows=2-8')")
     page.get_by_role("button", name="Rounds", exact=True).click()
     expect(page.locator(".ds-rounds tr.chosen")).to_have_count(7)
@@ -169,5 +169,5 @@ def test_shift_over_the_text_or_its_bars_selects_rounds(replay: Open):
 
 def test_an_address_selects_rounds_beside_the_tree(replay: Open):
     page = replay(budget=16, hash_="#round=3&rows=3-10")
-    expect(page.locator(".ds-range")).to_contain_text("selected: n 8")
+    expect(page.locator(".ds-range")).to_contain_text("8 rounds selected")
     expect(page.locator(".ds-unmet")).to_have_count(0)

@@ -568,14 +568,14 @@ def test_a_finger_that_rests_selects_rounds_from_the_one_on_view(visit: Open, ad
     expect(title(page)).to_have_text(at_round(3))
     rest(page, page.locator(".ds-band").nth(5).locator(".ds-token").first)
     sums = page.locator(".ds-range")
-    expect(sums).to_contain_text("selected: n 4")
+    expect(sums).to_contain_text("4 rounds selected")
     expect(title(page)).to_have_text(at_round(3))
     sums.get_by_role("button", name="Let go of these rounds").tap()
     expect(sums).to_be_hidden()
     bars = page.locator(".ds-lengths:visible")
     wide = bars.evaluate("(e) => e.clientWidth / e.viewBox.baseVal.width")  # of a bar
     rest(page, bars, 6.5 * wide)
-    expect(sums).to_contain_text("selected: n 5")
+    expect(sums).to_contain_text("5 rounds selected")
     expect(title(page)).to_have_text(at_round(3))
     bars.tap(position={"x": 3.5 * wide, "y": 9})  # a short press shows its round, as ever
     expect(title(page)).to_have_text(at_round(4))

@@ -26,7 +26,7 @@ function sumLine(letter, sum, chosen) {
   return h(
     "p.ds-row",
     letter && sign(letter),
-    h("b", `${chosen ? "selected" : "shown"}: n ${sum.rows}`),
+    h("b", `${plural(sum.rows, "round")} ${chosen ? "selected" : "shown"}`),
     part(`τ ${number(tau.value)}${of(tau)}`, "accepted + 1, mean over these rounds"),
     part(`TVD 1 ${shortNumber(tvd.value)}${of(tvd)}`, "mean TVD at depth 1 of these rounds"),
     part(inTime(ms) + of(ms), "all stages: draft, build, verify, commit"),
