@@ -96,10 +96,13 @@ class Collecting:
         run = self._runs.get(question.ticket)
         if run is None or run.header is None:
             return GONE
-        request = self._request(run.header, new_tokens(list(run.rounds)))
+        rounds = list(run.rounds)
+        tokens = new_tokens(rounds)
+        request = self._request(run.header, tokens)
         ticket, file = self._work.begin(request), request.path.stem
         setting = {"method": run.header.method, "budget": budget(run.header)}
-        written = "".join(each.text(token) for each in run.rounds for token in each.committed)
+        first = rounds[0].text(tokens[0]) if rounds else ""  # of the prompt's own pass
+        written = first + "".join(each.text(token) for each in rounds for token in each.committed)
         told = {
             "method": shown_title(run.header.method),
             "prompt": flowing(last_message(run.header.prompt_text), MAX_SHOWN),

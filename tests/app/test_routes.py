@@ -472,7 +472,10 @@ def test_a_run_s_text_is_collected_once_and_only_from_a_finished_ticket(runs: Ru
     ticket = runs.open(trace("dart"))
     begun = [ask["collect"]({"ticket": ticket}) for _ in range(2)]
     assert begun[0]["setting"] == {"method": "dart", "budget": 64}
-    assert begun[0]["prompt"] and begun[0]["text"]
+    assert begun[0]["method"] == "DART" and begun[0]["prompt"]
+    rounds = trace("dart").rounds
+    first = rounds[0].text(int(rounds[0].draft.tokens[0]))  # of the prompt's own pass
+    assert begun[0]["text"] == first + "".join(r.text(t) for r in rounds for t in r.committed)
     requests = [run.request for each in begun if (run := runs.get(each["ticket"])) is not None]
     assert requests[0] == requests[1] and isinstance(requests[0], CollectRequest)
     assert requests[0].methods == ("dart", "ddtree", "treeflash")
