@@ -10,6 +10,7 @@ from dataclasses import asdict
 from itertools import takewhile
 from typing import Any
 
+from core.chat import openings
 from core.methods.method import shown_name
 from core.methods.registry import deciding_budget
 from core.rounds.round import Sampling
@@ -261,9 +262,18 @@ def asked_key(header: Header) -> str:
     return _key([header.prompt_ids, _rule(header), token_limit(header)])
 
 
-def prompt_key(header: Header) -> str:
-    """Short name of the prompt: runs with one key differ in the rest, the seed too."""
-    return _key([header.tokenizer_hash, header.prompt_text, header.prompt_ids])
+def prompt_keys(headers: Iterable[Header]) -> list[str]:
+    """Short names of runs' prompts: runs with one key differ in the rest, the seed too. The turns
+    of one conversation have one key."""
+    every = list(headers)
+    first = openings(header.prompt_text for header in every)
+    of_text = {header.prompt_text: header for header in every}
+
+    def begin(header: Header) -> Header:
+        opening = first[header.prompt_text]
+        return header if opening == header.prompt_text else of_text[opening]
+
+    return [_key([h.tokenizer_hash, h.prompt_text, h.prompt_ids]) for h in map(begin, every)]
 
 
 def _key(parts: list[Any]) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic
 
+from analysis.experiments.prompts import Prompt, count_turns
 from analysis.numbers import milliseconds, number, share
 from app.decoding import Asked, DecodedPrompt, Decoding, decode_prompt
 from app.terminal import GrowingText, ProgressBar, one_line, say
@@ -38,22 +39,24 @@ class Shown(Generic[Asked]):
 
 def decode_all(
     job: Decoding[Asked],
-    prompts: Sequence[str],
+    prompts: Sequence[Prompt],
     as_json: bool,
     length: int,
     shown: Shown[Asked],
 ) -> int:
-    """Write the text of every prompt, of at most ``length`` tokens; returns the exit code."""
-    if len(prompts) > 1:
+    """Write the text of every turn of every prompt, of at most ``length`` tokens; returns the exit
+    code."""
+    if count_turns(prompts) > 1:
         return _several(job, prompts, as_json, shown)
+    only = prompts[0].text
     if as_json:
         with ProgressBar("decoding", length) as progress:
-            result = decode_prompt(job, prompts[0], lambda it: progress.at(len(it.tokens)))
+            result = decode_prompt(job, only, lambda it: progress.at(len(it.tokens)))
         print_json(shown.to_json(result))
     else:
         text = GrowingText(sys.stdout)
         try:
-            result = decode_prompt(job, prompts[0], lambda it: text.show(it.text))
+            result = decode_prompt(job, only, lambda it: text.show(it.text))
         except KeyboardInterrupt:
             print(flush=True)  # the shell's prompt does not continue the model's line
             raise
@@ -66,34 +69,50 @@ def decode_all(
 
 
 def _several(
-    job: Decoding[Asked], prompts: Sequence[str], as_json: bool, shown: Shown[Asked]
+    job: Decoding[Asked], prompts: Sequence[Prompt], as_json: bool, shown: Shown[Asked]
 ) -> int:
     """One prompt after the other. One that fails is reported, the others continue; then exit 2."""
-    results, failed = list[Found](), 0
+    results, turns = list[Found](), count_turns(prompts)
     if not as_json:
         print(_line("prompt", shown.columns, "text"))
-    with ProgressBar("decoding", len(prompts)) as progress:
-        for index, prompt in enumerate(prompts, 1):
-            progress.at(index - 1, f"prompt {index} of {len(prompts)}")
-            own = replace(job, trace=nth_path(job.trace, index))
-            try:
-                result = shown.to_json(decode_prompt(own, prompt))
-            except UserError as error:
-                failed += 1
-                say(f"prompt {index}: {error}")
+    with ProgressBar("decoding", turns) as progress:
+        for index, prompt, found in _each(job, prompts, progress):
+            if isinstance(found, UserError):
+                say(f"prompt {index}: {found}")
                 if as_json:
-                    print_json({"prompt": prompt, "error": str(error)})
+                    print_json({"prompt": prompt, "error": str(found)})
                 continue
-            results.append(result)
+            results.append(result := shown.to_json(found))
             if as_json:
                 print_json(result)
             else:
                 cells = [cell(result) for cell in shown.columns.values()]
                 print(_line(str(index), cells, one_line(result["text"], 60)), flush=True)
     print(shown.total(results), file=sys.stderr if as_json else sys.stdout, flush=True)
-    if failed:
-        raise UserError(f"{failed} of {len(prompts)} prompts could not be decoded")
+    if failed := turns - len(results):
+        raise UserError(f"{failed} of {turns} prompts could not be decoded")
     return 0
+
+
+def _each(
+    job: Decoding[Asked], prompts: Sequence[Prompt], progress: ProgressBar
+) -> Iterator[tuple[int, str, DecodedPrompt[Asked] | UserError]]:
+    """Every turn of every prompt: its number, from 1, its text, and what came of it. What follows
+    a turn that fails has no answer to follow, and is left out."""
+    turns, end = count_turns(prompts), 0
+    for prompt in prompts:
+        begin, end = end, end + 1 + len(prompt.more)
+        for index in range(begin + 1, end + 1):
+            progress.at(index - 1, f"prompt {index} of {turns}")
+            own = replace(job, trace=nth_path(job.trace, index))
+            try:
+                found = decode_prompt(own, prompt.text)
+            except UserError as error:
+                yield index, prompt.text, error
+                break
+            yield index, prompt.text, found
+            if prompt.more:
+                prompt = prompt.answered(found.text)
 
 
 def _line(prompt: str, cells: Iterable[str], text: str) -> str:

@@ -31,6 +31,9 @@ class Outcome:
     error: str = ""
 
 
+Outcomes = Generator[Outcome, None, None]
+
+
 class Runner:
     """An engine and what all runs share."""
 
@@ -82,9 +85,7 @@ def machine(engine: Engine) -> dict[str, Any]:
     return {"hardware": name, "threads": torch.get_num_threads()}
 
 
-def run_here(
-    runner: Runner, jobs: Sequence[Job], place: Place, report: Note
-) -> Generator[Outcome, None, None]:
+def run_here(runner: Runner, jobs: Sequence[Job], place: Place, report: Note) -> Outcomes:
     """Every run in this process, one after the other, into the files that ``place`` names."""
     for job in jobs:
         report(job.title)
@@ -117,7 +118,7 @@ def _trace(runner: Runner, job: Job) -> bytes | str:
 
 def run_on_ray(
     cluster: Cluster, spec: Spec, jobs: Sequence[Job], place: Place, report: Note
-) -> Generator[Outcome, None, None]:
+) -> Outcomes:
     """Every run on a cluster; its trace is written where ``place`` says.
 
     Raises UserError as ``Cluster.answers`` does, and where a trace cannot be written.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,6 +137,49 @@ def _call(given: Any) -> Any:
     except UserError:
         return given
     return {**given, "function": {**function, "arguments": arguments}}
+
+
+# ── turns of one conversation ────────────────────────────────────────────────────────────────────
+
+
+def openings(prompts: Iterable[str]) -> dict[str, str]:
+    """The prompt that each one's conversation begins with: of those given, the shortest chat that
+    it goes on from, by messages or as a template has rendered them, else the prompt itself."""
+    found = {prompt: prompt for prompt in prompts}
+    rendered, chats = dict[str, str](), dict[tuple[str, ...], str]()
+    for prompt in found:
+        if not _BETWEEN.match(prompt):
+            chats[_told(prompt)] = prompt
+        elif last_message(prompt) != prompt:  # a prompt of special tokens alone opens nothing
+            rendered[prompt] = _asked(prompt)
+    for messages, prompt in chats.items():
+        begun = (chats.get(messages[:end]) for end in range(1, len(messages)))
+        found[prompt] = next(filter(None, begun), prompt)
+    opening = None
+    for text, prompt in sorted((text, prompt) for prompt, text in rendered.items()):
+        if opening is None or not text.startswith(rendered[opening]):
+            opening = prompt  # what goes on from a text is sorted right behind it
+        elif text != rendered[opening]:
+            found[prompt] = opening
+    return found
+
+
+def _asked(prompt: str) -> str:
+    """A rendered chat up to the token behind the user's last message: what follows is not in the
+    next turn's, where a template begins an answer otherwise than it repeats one."""
+    words = last_message(prompt)
+    behind = _BETWEEN.search(prompt, prompt.rindex(words) + len(words))
+    return prompt[: behind.end()] if behind else prompt
+
+
+def _told(prompt: str) -> tuple[str, ...]:
+    """The messages of a prompt, each as JSON."""
+    body = _json(prompt)
+    try:
+        chat = user_turn(prompt) if body is None else read_chat(body, "")
+    except UserError:  # a picture among them
+        chat = user_turn(prompt)
+    return tuple(json.dumps(dict(message), sort_keys=True) for message in chat.messages)
 
 
 # ── what the user said last ──────────────────────────────────────────────────────────────────────

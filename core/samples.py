@@ -7,15 +7,14 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from core.chat import ASSISTANT, is_chat, read_chat
 from core.errors import UserError
 from core.json_input import parse_json, read_json
-from core.progress import silent
-from core.readers import Say, csv_rows, read_lines
+from core.readers import csv_rows, read_lines
 
 PROMPT = "prompt"
 QUESTION_FIELDS = (
@@ -23,10 +22,10 @@ QUESTION_FIELDS = (
 )  # fmt: skip
 MORE_FIELDS = ("input", "context")  # what a question or an instruction is about
 CHAT_FIELDS = ("messages", "conversations", "conversation", PROMPT)
-TURNS = "turns"  # of MT-Bench and Spec-Bench
+TURNS = (PROMPT, "turns")  # of MT-Bench and Spec-Bench: a list of what the user asks
 ANSWER_FIELDS = ("assistant", "solution", "answer", "response", "completion", "output")
 SOURCE_FIELDS = ("source", "category")
-FIELDS = (*QUESTION_FIELDS, *MORE_FIELDS, *CHAT_FIELDS, TURNS, *ANSWER_FIELDS, *SOURCE_FIELDS)
+FIELDS = (*QUESTION_FIELDS, *MORE_FIELDS, *CHAT_FIELDS, "turns", *ANSWER_FIELDS, *SOURCE_FIELDS)
 PARQUET = ".parquet"
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 NO_PROMPT = 'holds no prompt: it needs a field "prompt", "question", "messages" or "turns"'
@@ -34,39 +33,38 @@ NO_PROMPT = 'holds no prompt: it needs a field "prompt", "question", "messages" 
 
 @dataclass(frozen=True)
 class Sample:
-    """A prompt, its answer if the file has one, and the source that the file names."""
+    """A prompt, its answer if the file has one, and the source that the file names.
+
+    more  what the user asks in further turns, each after the answer to the one before
+    """
 
     user: str
     answer: str | None = None
     source: str = ""
+    more: tuple[str, ...] = ()
 
 
-def read_samples(path: Path, most: float = math.inf, hear: Say = silent) -> list[Sample]:
+def read_samples(path: Path, most: float = math.inf) -> list[Sample]:
     """The samples of a file: of .txt a prompt a line, of .jsonl an object a line, of .json an
     object or a list of them, of .csv and .tsv a row each. Blank lines are left out.
 
     Raises UserError as ``samples_of``, and for a file that cannot be read.
     """
-    return samples_of(_rows(path, most), path, hear)
+    return samples_of(_rows(path, most), path)
 
 
-def samples_of(rows: Iterable[tuple[Any, str]], path: Path, hear: Say = silent) -> list[Sample]:
+def samples_of(rows: Iterable[tuple[Any, str]], path: Path) -> list[Sample]:
     """The samples of rows, each with what to call it.
 
-    A row holds a whole prompt, turns, of which the first is asked, a chat (``CHAT_FIELDS``), or a
+    A row holds a whole prompt, the user's turns (``TURNS``), a chat (``CHAT_FIELDS``), or a
     question (``QUESTION_FIELDS``, with ``MORE_FIELDS`` below it), in this order; and perhaps an
     answer and its source. A chat's last message is its answer where it is the assistant's.
-
-    hear  hears how many samples have further turns
 
     Raises UserError where there are none, and for one without a prompt, which it names.
     """
     told = list(rows)
     if not told:
         raise UserError(f"{path} holds no prompt")
-    if several := sum(len(_turns(row)) > 1 for row, _ in told):
-        hear(f"{several} of {len(told)} prompts have further turns, which follow an answer: only "
-             "the first is asked")  # fmt: skip
     return [_sample(row, where) for row, where in told]
 
 
@@ -95,8 +93,11 @@ def _sample(row: Any, where: str) -> Sample:
         row = row["body"]
     if not isinstance(row, dict):
         raise UserError(f"{where} {NO_PROMPT}")
-    prompt, answer = _asked(row, where)
     source = (_first(row, SOURCE_FIELDS) or "").encode("utf-8", "replace").decode()
+    if turns := _turns(row):
+        first, *more = (checked(turn, where) for turn in turns)
+        return Sample(first, None, source, tuple(more))
+    prompt, answer = _asked(row, where)
     return Sample(checked(prompt, where), answer and without_marks(answer), source)
 
 
@@ -105,8 +106,6 @@ def _asked(row: dict[str, Any], where: str) -> tuple[str, str | None]:
     answer = _first(row, ANSWER_FIELDS)
     if (whole := _first(row, (PROMPT,))) is not None:
         return whole, answer
-    if turns := _turns(row):
-        return turns[0], None
     # before other fields: a request names its user, and a chat's row may have its rendered text
     if name := next((name for name in CHAT_FIELDS if is_chat(row.get(name))), None):
         chat = read_chat({**row, "messages": row[name]}, where)
@@ -120,12 +119,12 @@ def _asked(row: dict[str, Any], where: str) -> tuple[str, str | None]:
     raise UserError(f"{where} {NO_PROMPT}")
 
 
-def _turns(row: Any) -> list[str]:
-    """The user's turns, where a row has no more of a conversation."""
-    turns = row.get(TURNS) if isinstance(row, dict) else None
-    if isinstance(turns, list) and all(isinstance(turn, str) for turn in turns):
-        return turns
-    return []
+def _turns(row: dict[str, Any]) -> list[str]:
+    """The user's turns, where a row has no more of a conversation. Blank ones ask nothing."""
+    found = next((turns for name in TURNS if isinstance(turns := row.get(name), (str, list))), ())
+    if isinstance(found, str) or not all(isinstance(turn, str) for turn in found):
+        return []
+    return [turn for turn in found if turn.strip()]
 
 
 def _first(row: dict[str, Any], names: Iterable[str]) -> str | None:
@@ -144,8 +143,8 @@ def checked(prompt: str, where: str) -> str:
 
 
 def digest(samples: Iterable[Sample]) -> str:
-    """A hash of what the samples say, wherever their file lies."""
-    content = json.dumps([astuple(sample) for sample in samples])
+    """A hash of what is trained on of the samples, wherever their file lies."""
+    content = json.dumps([(sample.user, sample.answer, sample.source) for sample in samples])
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
 

@@ -86,7 +86,7 @@ class Entry:
     own          whether the budget is the method's own
     temperature  of the target
     source       of the prompts, or "all"
-    texts        prompts that τ, TVD and coverage are of
+    texts        prompts that τ, TVD and coverage are of, each turn of a conversation by itself
     ran          whether those are of real runs; else they follow from the target's texts
     tau, low, high  block efficiency Σ (accepted + 1) ÷ rounds and its 95 % bootstrap interval;
                  None for fewer than 5 prompts, or rounds of a single one
@@ -140,8 +140,9 @@ def _short(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class TemperatureResults:
-    """The results at one temperature, by the prompt's number.
+    """The results at one temperature, by the text's number.
 
+    prompts   of each text; turns of a conversation have the same
     cells     of each variant, of the prompts that are done
     generate  transformers' own decoding
     ran       variants that were run on all prompts
@@ -168,8 +169,10 @@ def entries(found: TemperatureResults) -> Iterator[Entry]:
 def _entry(
     found: TemperatureResults, variant: Variant, source: str, own: Mapping[int, Cell]
 ) -> Entry:
-    units = [cell.accepted.lengths for cell in own.values() if cell.accepted.lengths]
-    value, *span = tau_interval(units)
+    units: dict[Prompt, list[int]] = {}  # all turns of a conversation are one
+    for number, cell in own.items():
+        units.setdefault(found.prompts[number], []).extend(cell.accepted.lengths)
+    value, *span = tau_interval(list(filter(None, units.values())))
     assert value is not None, "a row is made of cells with rounds"
     low, high = map(known, span)
     some = [cell.accepted for cell in own.values()]
@@ -181,7 +184,7 @@ def _entry(
         options=dict(variant.options),
         temperature=found.temperature,
         source=source,
-        texts=len(units),
+        texts=sum(bool(cell.accepted.lengths) for cell in own.values()),
         ran=ran,
         tau=value,
         low=low,
@@ -190,7 +193,7 @@ def _entry(
         coverage=_means(some, "coverage"),
         **_times(found, own),
         agree=None if ran else sum(_agree(cell) for cell in own.values()),
-        lengths=rounds_by_length(units),
+        lengths=rounds_by_length(units.values()),
         probed=tuple(reduce(_sums, (each.probed for each in some), [])),
     )
 

@@ -18,7 +18,7 @@ import numpy as np
 from analysis.collected.collection import Collection
 from analysis.collected.whatif import SimulatedRun, Simulation
 from analysis.experiments.serving import NOTHING, UNKNOWN, Serving, of_drafter, of_engine
-from analysis.labels import SEVERAL, method_labels, prompt_key, split_by, temperature
+from analysis.labels import SEVERAL, method_labels, prompt_keys, split_by, temperature
 from analysis.measures.counts import Counts
 from analysis.measures.outstanding import FLY, SIMULATED
 from analysis.measures.parts import is_tree
@@ -167,9 +167,9 @@ def of_traces(traces: Mapping[str, Trace], choose: Choose) -> Shorter:
         raise UserError("; ".join([several, *split_by({n: t.header for n, t in traces.items()})]))
     header = next(iter(traces.values())).header
     prompts: dict[str, list[Round]] = {}  # whose texts are alike: several seeds count together
-    for trace in traces.values():
-        some = [r for r in trace.sound if r.committed and is_tree(r)]
-        prompts.setdefault(prompt_key(trace.header), []).extend(some)
+    keys = prompt_keys(trace.header for trace in traces.values())
+    for key, trace in zip(keys, traces.values(), strict=True):
+        prompts.setdefault(key, []).extend(r for r in trace.sound if r.committed and is_tree(r))
     prompts = {key: some for key, some in prompts.items() if some}
     rounds = [record for some in prompts.values() for record in some]
     if marked := next((trace.mark for trace in traces.values() if trace.mark and not rounds), ""):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import product
@@ -48,12 +48,19 @@ class Terms:
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a variant on a prompt with a seed. ``number`` is the prompt's in the plan."""
+    """One run: a variant on a turn of a prompt with a seed.
+
+    number   the prompt's in the plan
+    turn     of a conversation, from 1
+    opening  the conversation's first turn; None: this is it
+    """
 
     variant: Variant
     prompt: Prompt
     number: int
     seed: int
+    turn: int = 1
+    opening: str | None = None
 
     @cached_property
     def name(self) -> str:
@@ -74,8 +81,14 @@ class Job:
         return _hash(self.prompt.text)[:12]
 
     @property
+    def conversation(self) -> str:
+        """The hash of the first turn: all turns share it."""
+        return _hash(self.opening)[:12] if self.opening is not None else self.prompt_hash
+
+    @property
     def title(self) -> str:
-        return f"{variant_label(self.variant)}, prompt {self.number + 1}, seed {self.seed}"
+        turn = f" turn {self.turn}" if self.turn > 1 else ""
+        return f"{variant_label(self.variant)}, prompt {self.number + 1}{turn}, seed {self.seed}"
 
 
 def _hash(value: Any) -> str:
@@ -95,15 +108,42 @@ class Plan:
     seeds: tuple[int, ...] = (0,)
     files: tuple[tuple[str, str], ...] = ()
 
-    def jobs(self) -> list[Job]:
-        """Every run once. The variants follow each other on every prompt: a slow hour of the
-        machine hits all of them, and half a sweep compares as well as a whole one."""
-        return [
-            Job(variant, prompt, number, seed)
+    def jobs(self, answer: Callable[[Job], str | None] = lambda _: None) -> list[Job]:
+        """Every run once, of the turns that can be asked. The variants follow each other on every
+        prompt: a slow hour of the machine hits all of them, and half a sweep compares as well as a
+        whole one.
+
+        answer  the text of a run that is done. The first variant's is what the next turn follows,
+                for all: so they are compared on the same text
+        """
+        found: dict[str, Job] = {}
+        for seed in self.seeds:
+            for number, prompt in enumerate(self.prompts):
+                for turn, asked in enumerate(self._turns(prompt, number, seed, answer), 1):
+                    for variant in self.variants:
+                        opening = prompt.text if turn > 1 else None
+                        job = Job(variant, asked, number, seed, turn, opening)
+                        found.setdefault(job.name, job)
+        return list(found.values())
+
+    def waiting(self, answer: Callable[[Job], str | None]) -> int:
+        """How many runs are of turns that cannot be asked yet."""
+        turns = (
+            self._turns(prompt, number, seed, answer)
             for seed in self.seeds
             for number, prompt in enumerate(self.prompts)
-            for variant in self.variants
-        ]
+        )
+        return len(self.variants) * sum(len(list(asked)[-1].more) for asked in turns)
+
+    def _turns(
+        self, prompt: Prompt, number: int, seed: int, answer: Callable[[Job], str | None]
+    ) -> Iterator[Prompt]:
+        yield prompt
+        while prompt.more:
+            text = answer(Job(self.variants[0], prompt, number, seed))
+            if text is None:
+                return
+            yield (prompt := prompt.answered(text))
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, as a JSON file gives it back."""
@@ -113,7 +153,10 @@ class Plan:
                 {"method": v.method, "budget": v.budget, "options": dict(v.options)}
                 for v in self.variants
             ],
-            "prompts": [asdict(prompt) for prompt in self.prompts],
+            "prompts": [
+                {name: value for name, value in asdict(prompt).items() if name != "more" or value}
+                for prompt in self.prompts
+            ],
             "seeds": list(self.seeds),
             "files": dict(self.files),
         }
@@ -144,14 +187,15 @@ def variant_label(variant: Variant) -> str:
 _TEXT, _WHOLE, _NUMBER = pa.string(), pa.int64(), pa.float64()
 SCHEMA = pa.schema([
     *((name, _TEXT) for name in ("run", "method", "options")),
-    *((name, _WHOLE) for name in ("budget", "seed", "prompt")),
-    *((name, _TEXT) for name in ("source", "prompt_hash", "prompt_text")),
+    *((name, _WHOLE) for name in ("budget", "seed", "prompt", "turn")),
+    *((name, _TEXT) for name in ("source", "conversation", "prompt_hash", "prompt_text")),
     *((name, _WHOLE) for name in ("prompt_tokens", "tokens", "rounds")),
     *((name, _NUMBER) for name in ("tau", "seconds", "tokens_per_second", "prefill")),
     *((name, _NUMBER) for name in STAGES),
     ("same_as_plain", pa.bool_()),
     ("acceptance_lengths", pa.list_(_WHOLE)),
     ("token_ids", pa.list_(_WHOLE)),
+    ("text", _TEXT),
     ("temperature", _NUMBER), ("top_k", _WHOLE), ("top_p", _NUMBER), ("max_new_tokens", _WHOLE),
     *((name, _TEXT) for name in ("model", "model_revision", "drafter", "drafter_sha256")),
     *((name, _TEXT) for name in ("dtype", "device", "hardware")),
@@ -202,7 +246,8 @@ def _request(job: Job) -> Row:
     one = job.variant
     return {
         "run": job.name, "method": one.method, "options": json.dumps(dict(one.options)),
-        "budget": one.budget, "seed": job.seed, "prompt": job.number, "source": job.prompt.source,
+        "budget": one.budget, "seed": job.seed, "prompt": job.number, "turn": job.turn,
+        "source": job.prompt.source, "conversation": job.conversation,
         "prompt_hash": job.prompt_hash, "prompt_text": job.prompt.text,
     }  # fmt: skip
 
@@ -217,7 +262,7 @@ def _measured(footer: Mapping[str, Any]) -> Row:
         "tau": sum(lengths) / len(lengths) if lengths else None,
         "seconds": seconds, "tokens_per_second": len(tokens) / seconds if seconds > 0 else None,
         "prefill": float(footer["prefill_seconds"]), **stages,
-        "acceptance_lengths": lengths, "token_ids": tokens,
+        "acceptance_lengths": lengths, "token_ids": tokens, "text": str(footer["text"]),
     }  # fmt: skip
 
 
@@ -275,7 +320,7 @@ class VariantScore:
 
     texts        different ones: prompts, or prompts × seeds where the seed decides
     tau          Σ acceptance lengths ÷ rounds, with its 95 % bootstrap interval ``low``, ``high``:
-                 whole prompts are resampled, or single rounds when there is one
+                 whole prompts with their turns are resampled, or single rounds when there is one
     same         runs with plain decoding's tokens, of ``judged`` that could be with_same_as_plain
     """
 
@@ -305,13 +350,12 @@ def scores(plan: Plan, rows: Sequence[Row]) -> list[VariantScore]:
 
 def variant_score(name: str, rows: Sequence[Row]) -> VariantScore:
     good = [row for row in rows if row["error"] is None]
-    texts: dict[tuple[str, int], list[int]] = {}
-    for row in good:
-        seed = row["seed"] if row["temperature"] > 0 else 0
-        texts.setdefault((row["prompt_hash"], seed), []).extend(row["acceptance_lengths"])
+    texts: set[tuple[str, int]] = set()
     prompts: dict[str, list[int]] = {}
-    for (prompt, _), lengths in texts.items():
-        prompts.setdefault(prompt, []).extend(lengths)
+    for row in good:
+        texts.add((row["prompt_hash"], row["seed"] if row["temperature"] > 0 else 0))
+        unit = row.get("conversation") or row["prompt_hash"]
+        prompts.setdefault(unit, []).extend(row["acceptance_lengths"])
     tokens, seconds = sum(row["tokens"] for row in good), sum(row["seconds"] for row in good)
     judged = [row["same_as_plain"] for row in good if row["same_as_plain"] is not None]
     return VariantScore(

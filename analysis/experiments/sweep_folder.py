@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,41 +48,57 @@ class Folder:
 
     def __init__(self, path: Path, plan: Plan):
         self.path, self.plan = path, plan
-        self._jobs = {job.name: job for job in plan.jobs()}
         self._rows: dict[str, Row] = {}
         self._failures: dict[str, str] = {}
 
     @property
     def jobs(self) -> list[Job]:
-        return list(self._jobs.values())
+        """The runs of all turns that can be asked: each follows the answer to the one before."""
+        return self.plan.jobs(self._answer)
+
+    def _answer(self, job: Job) -> str | None:
+        row = self._rows.get(job.name)
+        return None if row is None else row["text"]
+
+    @property
+    def size(self) -> int:
+        """How many runs there are, those of turns to come among them."""
+        return len(self.jobs) + self.plan.waiting(self._answer)
+
+    @property
+    def done(self) -> int:
+        return len(self._rows)
 
     @property
     def failures(self) -> dict[str, str]:
         """Run → sentence, in the plan's order."""
-        return {name: self._failures[name] for name in self._jobs if name in self._failures}
+        return {
+            job.name: self._failures[job.name] for job in self.jobs if job.name in self._failures
+        }
 
     def remaining(self) -> list[Job]:
         """Runs that have no whole trace: never begun, interrupted, or failed."""
-        return [job for name, job in self._jobs.items() if name not in self._rows]
+        return [job for job in self.jobs if job.name not in self._rows]
 
     def rows(self) -> list[Row]:
         """The table's lines in the plan's order: finished runs and failed ones."""
         terms, found = self.plan.terms, []
-        for name, job in self._jobs.items():
-            if name in self._rows:
-                found.append(self._rows[name])
-            elif name in self._failures:
-                found.append(failed_row(job, terms, self._failures[name]))
+        for job in self.jobs:
+            if job.name in self._rows:
+                found.append(self._rows[job.name])
+            elif job.name in self._failures:
+                found.append(failed_row(job, terms, self._failures[job.name]))
         return with_same_as_plain(found)
 
     def read(self, report: At = silent) -> None:
         """Find what earlier calls finished; a trace that is broken or another's is made again."""
-        there = {entry.name for entry in (self.path / TRACES).iterdir()}
-        known = [job for job in self._jobs.values() if job.file in there]
-        for done, job in enumerate(known):
-            report(done / len(known))
-            if (row := _row(job, self.path / TRACES / job.file)) is not None:
-                self._rows[job.name] = row
+        there, seen = {entry.name for entry in (self.path / TRACES).iterdir()}, set[str]()
+        while some := [job for job in self.remaining() if job.file in there - seen]:
+            for done, job in enumerate(some):
+                report((len(seen) + done) / len(there))
+                if (row := _row(job, self.path / TRACES / job.file)) is not None:
+                    self._rows[job.name] = row
+            seen |= {job.file for job in some}
         failures = _json(self.path / FAILURES)
         left = {job.name for job in self.remaining()}
         self._failures = {k: v for k, v in failures.items() if k in left and isinstance(v, str)}
@@ -183,9 +199,11 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     try:
         if other := plan_difference(dict(old["terms"]), new["terms"]):
             return other
-        for key, what in (("field", "methods"), ("prompts", "prompts"), ("seeds", "seeds")):
-            if missing := _set(old[key]) - _set(new[key]):
+        for what, key in (("methods", "field"), ("prompts", "prompts"), ("seeds", "seeds")):
+            if missing := _set(map(_opening, old[key])) - _set(map(_opening, new[key])):
                 return f"{len(missing)} of its {what} are not in this one"
+        if missing := _set(_later(old)) - _set(_later(new)):
+            return f"{len(missing)} of its turns are not in this one, or follow another method"
         for file, digest in old["files"].items():
             if new["files"].get(file, digest) != digest:
                 return f"{file} has changed since"
@@ -194,7 +212,20 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return ""
 
 
-def _set(values: list[Any]) -> set[str]:
+def _opening(value: Any) -> Any:
+    """A prompt without its further turns; any other value as it is."""
+    return {k: v for k, v in value.items() if k != "more"} if isinstance(value, dict) else value
+
+
+def _later(plan: Mapping[str, Any]) -> Iterator[Any]:
+    """The further turns of a plan, each with all that decides it: those before, and the method
+    whose answers they follow."""
+    for prompt in plan["prompts"]:
+        more = prompt.get("more", [])
+        yield from ([plan["field"][0], prompt["text"], more[:n]] for n in range(1, len(more) + 1))
+
+
+def _set(values: Iterable[Any]) -> set[str]:
     return {json.dumps(value, sort_keys=True) for value in values}
 
 

@@ -38,6 +38,7 @@ class _GridRun(Struct):
     seed: int
     prompt_hash: str
     temperature: Temperature
+    conversation: str | None = None
     tokens: Count | None = None
     seconds: Seconds | None = None
     acceptance_lengths: list[Count] | None = None

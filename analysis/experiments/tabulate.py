@@ -111,7 +111,11 @@ class Tabulation:
     ):
         self.engine, self.plan, self.machine = engine, plan, machine
         self.language = engine.prepare()
-        self.numbers = range(len(plan.prompts))
+        # of each text its prompt in the plan, and the turn, from 0: it follows the one before
+        self._turns = [
+            (prompt, turn) for prompt in plan.prompts for turn in range(1 + len(prompt.more))
+        ]
+        self.numbers = range(len(self._turns))
         self.timed = self.numbers[::timed_every] if timed_every else range(0)
         self._texts, self._accepted, self._timed = (
             Journal(folder / f"{name}.jsonl") for name in ("texts", "accepted", "timed")
@@ -162,8 +166,8 @@ class Tabulation:
                 self._accepted.add(self._key(variant, number, temperature), asdict(found))
 
     def _text(self, number: int, temperature: float) -> Text:
-        prompt = self.plan.prompts[number].text
-        key = key_of(self._facts, temperature, prompt, self._tail)
+        prompt = self._asked(number, temperature)
+        key = self._text_key(prompt, temperature)
         if key not in self._texts:
             ids, sampling = self.language.encode_chat(prompt), Sampling(temperature)
             new_tokens = self.plan.terms.max_new_tokens
@@ -171,6 +175,25 @@ class Tabulation:
             self._texts.add(key, asdict(text))
         kept = self._texts.get(key)
         return Text(tuple(kept["tokens"]), kept["answer"], kept["end"])
+
+    def _text_key(self, prompt: str, temperature: float) -> str:
+        return key_of(self._facts, temperature, prompt, self._tail)
+
+    def _prompt(self, number: int, temperature: float) -> str | None:
+        """The prompt of a text; None where it follows a text that is not there yet."""
+        prompt, turn = self._turns[number]
+        for _ in range(turn):
+            kept = self._texts.get(self._text_key(prompt.text, temperature))
+            if kept is None:
+                return None
+            answer = kept["tokens"][kept["answer"] : kept["end"]]
+            prompt = prompt.answered(self.language.text(answer))
+        return prompt.text
+
+    def _asked(self, number: int, temperature: float) -> str:
+        prompt = self._prompt(number, temperature)
+        assert prompt is not None, "texts are written in order"
+        return prompt
 
     def _accept(
         self, missing: Sequence[Loaded], text: Text, number: int, temperature: float
@@ -206,7 +229,7 @@ class Tabulation:
         """Every variant on the prompts that are timed; ``report`` hears of each decoding."""
         if not self.timed:
             return
-        prompts = tuple(self.plan.prompts[number].text for number in self.timed)
+        prompts = tuple(self._asked(number, temperature) for number in self.timed)
         plan = Workload(prompts, self._request(GENERATE, 0, temperature), repeats=1)
 
         def key(prompt: int, variant: Variant) -> str:
@@ -220,7 +243,7 @@ class Tabulation:
 
     def _request(self, variant: Variant, number: int, temperature: float) -> RunRequest:
         return RunRequest(
-            prompt=self.plan.prompts[number].text,
+            prompt=self._asked(number, temperature),
             method=variant.method or PLAIN,
             budget=variant.budget,
             max_new_tokens=self.plan.terms.max_new_tokens,
@@ -240,14 +263,15 @@ class Tabulation:
         found = {n: self._timed.get(self._timed_key(GENERATE, n, temperature)) for n in self.timed}
         generate = {number: Timed(**each) for number, each in found.items() if each}
         ran = frozenset(variant for variant, each in self.loaded.items() if each.why_run)
-        return TemperatureResults(temperature, self.plan.prompts, cells, generate, ran)
+        prompts = [prompt for prompt, _ in self._turns]
+        return TemperatureResults(temperature, prompts, cells, generate, ran)
 
     def _accepted_by(self, variant: Variant, number: int, temperature: float) -> Accepted | None:
         if variant.method != PLAIN:
             kept = self._accepted.get(self._key(variant, number, temperature))
             return Accepted(**kept) if kept else None
-        key = key_of(self._facts, temperature, self.plan.prompts[number].text, self._tail)
-        text = self._texts.get(key)
+        prompt = self._prompt(number, temperature)
+        text = prompt and self._texts.get(self._text_key(prompt, temperature))
         return Accepted([1] * (text["end"] - text["answer"] - 1)) if text else None
 
     def _key(self, variant: Variant, number: int, temperature: float) -> str:
@@ -255,7 +279,7 @@ class Tabulation:
         files = dict(self.plan.files)
         used = [files.get(str(name)) for name in (variant.method, *dict(variant.options).values())]
         return key_of(
-            self._facts, temperature, self.plan.prompts[number].text, variant.method,
+            self._facts, temperature, self._prompt(number, temperature), variant.method,
             variant.budget, variant.options, own.weights if own else "", used,
         )  # fmt: skip
 

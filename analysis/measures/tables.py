@@ -64,8 +64,8 @@ class Tables:
 
     @cached_property
     def prompt_numbers(self) -> Array:
-        """int64 [runs]: equal for runs on one prompt."""
-        keys = [labels.prompt_key(run.header) for run in self.about.values()]
+        """int64 [runs]: equal for runs on one prompt, and on turns of one conversation."""
+        keys = labels.prompt_keys(run.header for run in self.about.values())
         return pd.factorize(np.array(keys, object))[0]
 
     @cached_property

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from analysis.experiments.prompts import count_turns
 from analysis.numbers import number, plural, ratio, share
 from app.command_line import CommandOptions, option
 from app.commands.diffusion import Denoising, DiffusionModel, load, pace, request_of
-from app.commands.options import Logged, Prompts
-from app.commands.prompts import prompts_of
+from app.commands.options import Conversations, Logged
+from app.commands.prompts import check_turns, conversations_of, first_turns
 from app.decoding import DecodedPrompt, Decoding
 from app.printed_texts import Found, Shown, decode_all, print_json, stage_rows
 from app.terminal import FittingTable, ProgressBar, console
@@ -48,7 +49,7 @@ class TableOptions(CommandOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Prompts, Denoising, DiffusionModel, TableOptions, Logged):
+class Options(Conversations, Denoising, DiffusionModel, TableOptions, Logged):
     """Write with a masked-diffusion model, with or without Spiffy's drafts.
 
     For one prompt it shows the text, then model calls (NFE) beside those of plain denoising,
@@ -63,16 +64,17 @@ class Options(Prompts, Denoising, DiffusionModel, TableOptions, Logged):
 
 
 def main(args: Options) -> int:
-    prompts = prompts_of(args)
+    prompts = conversations_of(args)
     if args.table and (args.trace is not None or args.spiffy):
         raise UserError("--table compares what --graphs names, and writes no trace")
-    check_trace(args.trace, len(prompts))
+    check_trace(args.trace, count_turns(prompts))
     request = request_of(args, args.spiffy)
     request.check(args.model)  # a typo must not cost the time a model takes to load
     language = load(args)
     settings = request.settings(language.block, language.ahead)
     if args.table:
-        return _table(args, language, settings, prompts)
+        return _table(args, language, settings, first_turns(prompts))
+    check_turns(prompts, language)
     from core.diffusion.run import start
 
     job = Decoding(lambda asked, _: start(language, asked), request, args.trace)

@@ -183,6 +183,18 @@ class Prompts(CommandOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Conversations(Prompts):
+    """Prompts with all of their turns."""
+
+    turns: int | None = option(
+        None,
+        "turns of a conversation that are asked, each after the answer to the one before (default: "
+        "all)",
+        POSITIVE,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Logged(CommandOptions):
     """Where texts are logged and told."""
 

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from analysis.experiments.prompts import Prompt, count_turns
 from analysis.labels import budget
 from analysis.numbers import number, rate, tau
 from app.command_line import option
 from app.commands import common
-from app.commands.options import BUDGETS, Logged, MethodOptions, RequestOptions
-from app.commands.prompts import prompts_of
+from app.commands.options import BUDGETS, Conversations, Logged, MethodOptions, RequestOptions
+from app.commands.prompts import check_turns, conversations_of
 from app.decoding import DecodedPrompt, Decoding
 from app.printed_texts import Found, Shown, decode_all, stage_rows
 from app.terminal import FittingTable, bar, console, say
@@ -25,7 +26,7 @@ from core.traces.schema import summary
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(MethodOptions, RequestOptions, Logged):
+class Options(MethodOptions, RequestOptions, Conversations, Logged):
     """Decode prompts with one method: text, τ, acceptance, tokens/s."""
 
     budget: int | None = option(None, "drafted nodes a round (default: the method's)", BUDGETS)
@@ -33,16 +34,17 @@ class Options(MethodOptions, RequestOptions, Logged):
 
 
 def main(args: Options) -> int:
-    prompts = prompts_of(args)
-    check_trace(args.trace, len(prompts))
-    return decode_all(_job(args), prompts, args.json, args.max_new_tokens, SHOWN)
+    prompts = conversations_of(args)
+    check_trace(args.trace, count_turns(prompts))
+    return decode_all(_job(args, prompts), prompts, args.json, args.max_new_tokens, SHOWN)
 
 
-def _job(args: Options) -> Decoding[RunRequest]:
+def _job(args: Options, prompts: Sequence[Prompt]) -> Decoding[RunRequest]:
     """Check the settings, then load the models: a typo must not cost half a minute."""
     request = common.request_of(args, args.method, args.budget)
     request.check()
     engine = common.load_engine(args, [request.method])
+    check_turns(prompts, engine.prepare())
     method = engine.load(request.resolved.chosen)
     target = engine.target(method)
     if target.device.type == "cuda" and target.no_graph_reason is not None:

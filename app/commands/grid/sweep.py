@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +14,13 @@ from app.commands import common
 from app.commands.options import (
     BUDGETS,
     POSITIVE,
+    Conversations,
     MethodsOptions,
     Model,
     Placement,
-    Prompts,
     Samplings,
 )
-from app.commands.prompts import prompts_of, read_prompt_file
+from app.commands.prompts import check_turns, conversations_of
 from app.interrupts import delayed_interrupt
 from app.terminal import ProgressBar, one_line, say
 from core.errors import UserError, reading
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from analysis.experiments.sweep_folder import Folder
     from analysis.experiments.variants import Variant
     from app.ray_workers import Note
-    from app.sweep_runner import Outcome
+    from app.sweep_runner import Outcome, Outcomes
 
 TABLE_EVERY = 60.0  # seconds that the table may lag behind the runs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid(MethodsOptions, Prompts, Model):
+class Grid(MethodsOptions, Conversations, Model):
     """The settings of a sweep, all but the sampling."""
 
     out: Path = option(REQUIRED, "the folder that is written", metavar="FOLDER")
@@ -121,15 +121,11 @@ def _as_path(model: str) -> str:
 
 def _prompts(args: Sweep) -> tuple[Prompt, ...]:
     """Each once: the same text is the same run."""
-    from analysis.experiments.prompts import PROMPTS, Prompt
+    from analysis.experiments.prompts import PROMPTS
 
-    if args.prompts is not None:
-        found = read_prompt_file(args.prompts)
-    else:
-        found = [Prompt(text) for text in prompts_of(args, PROMPTS)]
-    first: dict[str, Prompt] = {}
-    for prompt in found:
-        first.setdefault(prompt.text, prompt)
+    first: dict[tuple[str, ...], Prompt] = {}
+    for prompt in conversations_of(args, PROMPTS):
+        first.setdefault((prompt.text, *prompt.more), prompt)
     return tuple(first.values())
 
 
@@ -162,40 +158,46 @@ def _weights(drafter: str | None) -> Iterator[tuple[str, Path]]:
 
 
 def _run(folder: Folder, args: Sweep) -> None:
-    """Run all that remains; each run is kept as it ends."""
-    remaining, everything = folder.remaining(), len(folder.jobs)
+    """Run all that remains; each run is kept as it ends. Finished turns of conversations bring the
+    next ones."""
+    remaining, everything = folder.remaining(), folder.size
     if not remaining:
         return
-    if len(remaining) < everything:
-        say(f"{everything - len(remaining)} of {everything} runs are there already")
-    written = time.monotonic()
-    progress, begun = ProgressBar("sweeping", everything), everything - len(remaining)
+    if folder.done:
+        say(f"{folder.done} of {everything} runs are there already")
+    written, tried = time.monotonic(), set[str]()
+    progress, begun = ProgressBar("sweeping", everything), folder.done
 
     def report(note: str) -> None:
         progress.at(begun, note)
 
-    outcomes = _outcomes(folder, remaining, args, report)  # loads the engine, with its own bar
-    with progress, closing(outcomes):
-        for outcome in outcomes:
-            begun += 1
-            _keep(folder, outcome)
-            if time.monotonic() - written > TABLE_EVERY:
-                folder.write_table()
-                written = time.monotonic()
+    outcomes_of = _runner(folder, args, report)  # loads the engine, with its own bar
+    with progress:
+        while jobs := [job for job in folder.remaining() if job.name not in tried]:
+            tried |= {job.name for job in jobs}
+            with closing(outcomes_of(jobs)) as outcomes:
+                for outcome in outcomes:
+                    begun += 1
+                    _keep(folder, outcome)
+                    if time.monotonic() - written > TABLE_EVERY:
+                        folder.write_table()
+                        written = time.monotonic()
+            folder.read()  # the next turns may have been run before an answer was lost
 
 
-def _outcomes(
-    folder: Folder, jobs: list[Job], args: Sweep, report: Note
-) -> Generator[Outcome, None, None]:
+def _runner(folder: Folder, args: Sweep, report: Note) -> Callable[[list[Job]], Outcomes]:
+    """The way in which jobs are run, here or on a cluster."""
     from app.sweep_runner import Runner, Spec, run_here, run_on_ray
 
-    terms = folder.plan.terms
+    plan, place = folder.plan, folder.unfinished
     cluster = args.cluster(args.device)
     if cluster is None:
-        engine = common.load_engine(args, [str(v.method) for v in folder.plan.variants])
-        return run_here(Runner(engine, terms), jobs, folder.unfinished, report)
-    spec = Spec(args.model, args.device, args.drafter, terms)
-    return run_on_ray(cluster, spec, jobs, folder.unfinished, report)
+        engine = common.load_engine(args, [str(v.method) for v in plan.variants])
+        check_turns(plan.prompts, engine.prepare())
+        runner = Runner(engine, plan.terms)
+        return lambda jobs: run_here(runner, jobs, place, report)
+    spec = Spec(args.model, args.device, args.drafter, plan.terms)
+    return lambda jobs: run_on_ray(cluster, spec, jobs, place, report)
 
 
 def _keep(folder: Folder, outcome: Outcome) -> None:
@@ -210,6 +212,5 @@ def _keep(folder: Folder, outcome: Outcome) -> None:
 
 
 def how_far(folder: Folder) -> str:
-    everything, remaining = len(folder.jobs), len(folder.remaining())
     failed = f", {len(folder.failures)} failed" if folder.failures else ""
-    return f"{everything - remaining} of {everything} runs are done{failed}: {folder.path}"
+    return f"{folder.done} of {folder.size} runs are done{failed}: {folder.path}"

@@ -13,6 +13,7 @@ from app.command_line import option
 from app.commands import common
 from app.commands.grid.sweep import Grid, Sweep, plan_of
 from app.commands.options import BUDGETS, POSITIVE, Printed
+from app.commands.prompts import check_turns
 from app.terminal import FittingTable, ProgressBar, console, one_line, say
 from core import VERSION
 from core.decoding.request import RunRequest
@@ -58,6 +59,7 @@ def main(args: Options) -> int:
     plan = _plan(args)
     with alone(args.out, "table", resumes=True):
         engine = common.load_engine(args, [str(v.method) for v in plan.variants])
+        check_turns(plan.prompts, engine.prepare())
         from analysis.experiments.family import ALL, entries
         from analysis.experiments.tabulate import Tabulation
         from app.sweep_runner import machine

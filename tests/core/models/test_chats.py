@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat import chat_of, last_message, own_prompt
+from core.chat import chat_of, last_message, openings, own_prompt
 from core.errors import UserError
 from core.models.language import Language, encode_chat
 from tests.helpers import toys
@@ -118,6 +118,37 @@ def test_a_target_without_a_template_takes_no_chat():
 )  # fmt: skip
 def test_other_json_is_one_turn_of_the_user(prompt: str):
     assert chat_of(prompt).contents == [prompt] == [last_message(prompt)] == [own_prompt(prompt)]
+
+
+# ── turns of one conversation ────────────────────────────────────────────────────────────────────
+
+ANSWER, NEXT = {"role": "assistant", "content": "4"}, {"role": "user", "content": "And 3?"}
+FEW = json.dumps([{"role": "user", "content": "1?"}, ANSWER, NEXT])  # an example and a question
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ("2?", json.dumps([{"role": "user", "content": "2?"}, ANSWER, NEXT])),
+        (json.dumps([SYSTEM, NEXT]), json.dumps([SYSTEM, NEXT, ANSWER, NEXT, ANSWER, NEXT])),
+        ("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n",
+         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYes<|im_end|>\n"
+         "<|im_start|>user\nHow?<|im_end|>\n<|im_start|>assistant\n<think>\n"),
+        ("<s>[INST] Hi [/INST]", "<s>[INST] Hi [/INST] Yes</s>[INST] How? [/INST]"),
+    ],
+)  # fmt: skip
+def test_a_later_turn_is_of_the_conversation_that_it_goes_on_from(first: str, later: str):
+    others = ["3?", FEW, "<s>", "<|im_start|>user\nHi there<|im_end|>\n<|im_start|>assistant\n"]
+    for prompts in ([first, later, *others], [*others, later, first]):
+        found = openings(prompts)
+        assert found[later] == first and all(found[p] == p for p in (first, *others))
+    assert openings([later])[later] == later
+
+
+def test_one_chat_with_two_beginnings_of_an_answer_is_two_prompts():
+    chat = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    found = openings([chat, chat + "<think>\n\n</think>\n\n"])
+    assert all(prompt == opening for prompt, opening in found.items())
 
 
 roles = st.sampled_from(["system", "user", "tool", "assistant"])

@@ -89,7 +89,7 @@ SYSTEM = {"role": "system", "content": "s"}
         ({"instruction": "Who?", "context": "Text.", "response": "I", "category": "qa"},
          Sample("Who?\n\nText.", "I", "qa")),  # Dolly
         ({"question_id": 1, "category": "math", "turns": ["q", "r"], "reference": ["a"]},
-         Sample("q", None, "math")),  # MT-Bench, Spec-Bench
+         Sample("q", None, "math", ("r",))),  # MT-Bench, Spec-Bench
         ({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
          Sample("q", "a")),  # ShareGPT
         ({"conversation": [USER, BOT]}, Sample("q", "a")),
@@ -111,12 +111,27 @@ def test_rows_of_published_sets_are_read(tmp_path, row, sample):
     assert read_samples(tmp_path / "a.jsonl") == read_samples(tmp_path / "a.json") == [sample]
 
 
-def test_further_turns_are_told(tmp_path):
-    rows, heard = [{"turns": ["a", "b"]}, {"turns": ["c"]}, {"prompt": "d"}], []
-    path = tmp_path / "a.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    assert [s.user for s in read_samples(path, hear=heard.append)] == ["a", "c", "d"]
-    assert len(heard) == 1 and heard[0].startswith("1 of 3 prompts have further turns")
+@pytest.mark.parametrize(
+    ("row", "sample"),
+    [
+        ({"turns": ["q", "and?"], "category": "writing"}, Sample("q", None, "writing", ("and?",))),
+        ({"prompt": ["q", "and?"], "reference": []}, Sample("q", more=("and?",))),  # MT-Bench, hub
+        ({"turns": ["q", " ", "and?"]}, Sample("q", more=("and?",))),
+        ({"turns": ["q"], "answer": "a"}, Sample("q")),
+        ({"turns": ["x"], "prompt": "q"}, Sample("q")),
+        ({"turns": "several", "question": "q"}, Sample("q")),
+        ({"turns": [], "question": "q"}, Sample("q")),
+    ],
+)
+def test_turns_are_read_in_order(tmp_path, row, sample):
+    (path := tmp_path / "a.json").write_text(json.dumps([row]))
+    assert read_samples(path) == [sample]
+
+
+def test_what_is_trained_on_has_the_digest_it_had():
+    told = digest([Sample("q", "a", "s"), Sample("q")])
+    assert told == digest([Sample("q", "a", "s", ("more",)), Sample("q")])
+    assert told == "e4806dfcc4b4b04a7b92803c0562c9df"
 
 
 @pytest.mark.parametrize(("name", "cut"), [("a.csv", ","), ("a.tsv", "\t")])
