@@ -136,9 +136,10 @@ def test_the_turns_of_a_conversation_are_drawn_together():
     jobs = plan.jobs(lambda job: "answer" + job.prompt.text)
     assert [job.turn for job in jobs] == [1, 2] * 3
     rows = [
-        {"method": "ar", "budget": job.variant.budget, "options": "{}", "prompt_hash": job.prompt_hash,
-         "conversation": job.conversation, "seed": 0, "tokens": 4, "seconds": 1.0, "error": None,
-         "acceptance_lengths": [1, job.turn], "same_as_plain": None, "temperature": 0.0}
+        {"method": "ar", "budget": job.variant.budget, "options": "{}",
+         "prompt_hash": job.prompt_hash, "conversation": job.conversation, "seed": 0, "tokens": 4,
+         "seconds": 1.0, "error": None, "acceptance_lengths": [1, job.turn],
+         "same_as_plain": None, "temperature": 0.0}
         for job in jobs
     ]  # fmt: skip
     (found,) = scores(plan, rows)
