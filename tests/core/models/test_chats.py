@@ -138,7 +138,13 @@ FEW = json.dumps([{"role": "user", "content": "1?"}, ANSWER, NEXT])  # an exampl
     ],
 )  # fmt: skip
 def test_a_later_turn_is_of_the_conversation_that_it_goes_on_from(first: str, later: str):
-    others = ["3?", FEW, "<s>", "<|im_start|>user\nHi there<|im_end|>\n<|im_start|>assistant\n"]
+    others = [
+        "3?",
+        "And 3?",
+        FEW,
+        "<s>",
+        "<|im_start|>user\nHi there<|im_end|>\n<|im_start|>assistant\n",
+    ]
     for prompts in ([first, later, *others], [*others, later, first]):
         found = openings(prompts)
         assert found[later] == first and all(found[p] == p for p in (first, *others))
