@@ -122,12 +122,12 @@ export class Strip {
   }
 
   mark(at) {
+    const band = this.bands[at];
+    if (band) keepInSight(this.element, band); // it measures: before anything is changed
     this._select(false);
-    this.current = this.bands[at];
-    pointAt(this.element, this.current?.firstChild);
-    if (!this.current) return;
+    this.current = band;
+    pointAt(this.element, band?.firstChild);
     this._select(true);
-    keepInSight(this.element, this.current);
   }
 
   /** Mark the bands of rounds that are selected. */

@@ -58,12 +58,13 @@ export class TreeAxis {
     this.back.classList.toggle("gone", !isBack);
     [...this.labels.children].slice(0, -1).forEach((label, at) => {
       const left = from(at);
-      label.setAttribute("x", left);
+      label.setAttribute("transform", `translate(${left})`); // an x would set its letters anew
       label.classList.toggle("gone", (at - here) % every !== 0 || (isBack && left < LABEL * size));
       const { words, tvd } = this.texts[at];
       const room = Math.floor((every * step) / (LETTER * size)) - 1; // letters
       const cut = columns && words.length > room;
-      label.firstChild.data = cut ? `${words.slice(0, room - 1)}…` : words;
+      const said = cut ? `${words.slice(0, room - 1)}…` : words;
+      if (label.firstChild.data !== said) label.firstChild.data = said; // and so would the same
       label.classList.toggle("brief", words.length + tvd.length > room);
     });
   }
