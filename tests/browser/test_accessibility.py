@@ -159,9 +159,9 @@ def test_arrows_go_along_the_choices_of_a_group(visit: Open, address: str):
     budgets.get_by_role("radio", name="64", exact=True).focus()
     page.keyboard.press("ArrowRight")
     expect(budgets.get_by_role("radio", name="256")).to_be_focused()
-    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 256")
+    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree B 256")
     page.keyboard.press("ArrowRight")
-    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 1024")
+    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree B 1024")
     expect(page.get_by_role("group", name="Method").get_by_role("radio")).not_to_have_count(0)
 
 

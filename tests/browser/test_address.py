@@ -300,10 +300,10 @@ def test_what_somebody_chose_stays_when_the_example_s_settings_come(visit: Open)
         late.pop().continue_()
     page.wait_for_timeout(500)  # nothing is to happen
     expect(page.locator(PROMPT)).to_have_value("a prompt of one's own")
-    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 256")
+    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree B 256")
     page.locator(PROMPT).fill("the newest prompt")
     page.reload()
-    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 256")
+    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree B 256")
     expect(page.locator("#ds-scope .ds-node").first).to_be_visible()
     expect(page.locator(PROMPT)).to_have_value("the newest prompt")
 
