@@ -196,7 +196,7 @@ def test_scrubber_strip_and_table_follow_the_place(replay: Open):
     assert place(page) == 21
     rows = page.locator(".ds-compare .ds-table tbody tr")
     expect(rows).to_have_count(2)
-    for name, row in (("ddtree", 0), ("treeflash", 1)):
+    for name, row in (("DDTree", 0), ("TreeFlash", 1)):
         expect(rows.nth(row)).to_contain_text(name)
         assert float(rows.nth(row).locator("td").first.inner_text()) > 1
     expect(page.locator(".ds-two > i.begins")).not_to_have_count(0)
@@ -313,7 +313,7 @@ def test_a_run_has_one_colour_everywhere_and_its_numbers_can_be_taken_away(visit
             page.get_by_role("button", name=f"Save the numbers: {name}, CSV", exact=True).click()
         with Path(saved.value.path()).open(newline="") as file:
             rows = list(csv.DictReader(file))
-        assert [row["method"][:4] for row in rows] == ["ddtr", "dart"]
+        assert [row["method"][:4] for row in rows] == ["DDTr", "DART"]
         assert all(float(row["tau"]) >= 1 for row in rows)
 
 
