@@ -41,7 +41,7 @@ from core.progress import Steps, silent
 from core.rounds.draft import Array
 from core.traces.schema import STAGES, Header, Trace
 
-FORMAT, VERSION = "draftscope-pack", 5
+FORMAT, VERSION = "draftscope-pack", 6
 OLDEST = 1  # version whose table of runs says what to pack again
 RUNS = "runs"
 BATCH, PART = 2_000, 32_000  # rounds whose columns are made together; that a part has, at least

@@ -10,7 +10,7 @@ import numpy as np
 
 from .blocks import Block, BlockDraft
 from .causes import Cause
-from .draft import CHILDLESS, NOT_ASKED, ROOT, Array, Candidates, Draft, Proposal
+from .draft import CHILDLESS, MAX_BUDGET, NOT_ASKED, ROOT, Array, Candidates, Draft, Proposal
 from .node import Node, Nodes, beyond_root, chances, known, ranks_of, whole
 
 ACCEPTED, REJECTED, UNREACHED, SIDE = "accepted", "rejected", "unreached", "side"  # of a row
@@ -321,7 +321,8 @@ class Round:
         listed, read = proposal.candidates(row), proposal.read
         asked = proposal.after[row] != NOT_ASKED
         if rank == 0 or (asked and (listed is None or self.verdict.bonus not in listed.ids)):
-            if not (rank and listed is not None and self._as_long_as_the_budget(proposal, listed)):
+            longer = listed is not None and self._as_long_as_the_budget(proposal, listed)
+            if not (rank and rank <= MAX_BUDGET and longer):
                 return Cause.OUTSIDE
             stopped = self._had_nodes_left or self._too_little(proposal, row, listed)
             return Cause.STOPPED if stopped else Cause.SHORT_LIST

@@ -11,7 +11,7 @@ from analysis.measures.misses import miss
 from app.view.node import node_view
 from app.view.tree import text_tree
 from core.rounds.causes import Cause
-from core.rounds.draft import CHILDLESS, NOT_ASKED, Candidates, Draft, Proposal
+from core.rounds.draft import CHILDLESS, MAX_BUDGET, NOT_ASKED, Candidates, Draft, Proposal
 from core.rounds.round import (
     ACCEPTED,
     REJECTED,
@@ -114,6 +114,8 @@ def test_a_larger_budget_has_longer_lists_only_where_the_budget_is_their_length(
         record = replace(a_round([0, 1], 40, proposal), probe=ranks)
         assert record.wanted_rank == 9 and record.stop_reason is why
         assert replace(record, budget=9).stop_reason is Cause.OUTSIDE  # the draft would be the same
+    far = replace(ranks, rank_q=np.array([1, MAX_BUDGET + 1], np.int32))  # no budget lists so many
+    assert replace(a_round([0, 1], 40, by_depth(wide)), probe=far).stop_reason is Cause.OUTSIDE
     record = a_round([0, 1], 40, by_depth(wide))
     assert record.wanted_rank is None and record.stop_reason is Cause.OUTSIDE
     nothing = replace(ranks, rank_q=np.zeros(2, np.int32))
