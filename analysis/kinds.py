@@ -183,7 +183,7 @@ _COLUMNS = (
 # Of the fields that samples are read by: "text" and the like are in other files, too.
 _PROMPTS = tuple(
     ({name}, PROMPTS)
-    for name in ("question", "instruction", "problem", "question_content", *CHAT_FIELDS, TURNS)
+    for name in ("question", "instruction", "problem", "question_content", *CHAT_FIELDS, *TURNS)
 )
 
 
