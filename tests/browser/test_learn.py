@@ -843,7 +843,7 @@ def test_a_chapter_leads_to_run_with_its_settings_and_back(
     page.get_by_role("button", name="Follow along in Run").click()
     expect(prompt).to_have_value(asked["prompt"])
     expect(prompt).to_be_focused()
-    expect(settings).to_contain_text(f"TreeFlash {asked['0.budget']}")
+    expect(settings).to_contain_text(f"TreeFlash B {asked['0.budget']}")
     expect(page.locator("#ds-settings")).to_be_hidden()  # it would lie over the examples
     line = page.locator(".ds-from-course")
     expect(line).to_contain_text("Press Start to follow along.")
