@@ -19,11 +19,6 @@ class Prompt:
     source: str = ""
     more: tuple[str, ...] = ()
 
-    @property
-    def first(self) -> Prompt:
-        """The first turn alone."""
-        return replace(self, more=())
-
     def answered(self, answer: str) -> Prompt:
         """The next turn: the chat so far with its answer, and what the user asks then."""
         chat, (asked, *more) = chat_of(self.text), self.more
