@@ -10,10 +10,9 @@ const BIG = 300; // a tree of more nodes is redrawn less often while it streams
 
 export class Alone {
   /** changed() is called when another round is shown, or could be. rounds: the table of them, where
-   *  a range is selected. */
-  constructor(pane, changed, source, rounds) {
-    this.pane = pane;
-    this.changed = changed;
+   *  a range is selected. opensAt(pane): the round at which a recorded run is shown first. */
+  constructor(pane, changed, source, rounds, opensAt) {
+    Object.assign(this, { pane, changed, opensAt });
     this.follow = true; // null: if its file turns out to be still written
     this.chosen = 0; // how often a round was gone to
     this.going = null; // the round that is shown as soon as its tree is here
@@ -39,7 +38,7 @@ export class Alone {
     this.measures.stale();
     this.strip.append(this.pane.rounds, 0);
     if (this.pane.shown) this._show(this.pane.at);
-    else if (this.pane.rounds.length) this._reach(0);
+    else if (this.pane.rounds.length) this._reach(this.opensAt(this.pane));
     else this._draw();
   }
 
@@ -149,10 +148,10 @@ export class Alone {
   _followLatest() {
     const last = this.pane.rounds.length - 1,
       feed = this.pane.feed;
-    // A trace opens at its first round; a live run is followed, and so is a file that goes on.
+    // A live run is followed, and so is a file that goes on.
     if (feed.run.source === "file" && this.pane.at < 0 && !feed.decoding) {
       this.follow = feed.active ? null : false;
-      return this._reach(0);
+      return this._reach(this.opensAt(this.pane));
     }
     const busy =
       feed.active && this.pane.rounds[last].drafted >= BIG && performance.now() - this.drawn < 450;

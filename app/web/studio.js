@@ -122,7 +122,7 @@ export class Studio {
     panes.forEach((pane, at) => pane.rename(LETTERS[at]));
     this.guide = comparing
       ? new Together(panes, changed, source, isWanted)
-      : new Alone(panes[0], changed, source, this.rounds);
+      : new Alone(panes[0], changed, source, this.rounds, (pane) => this.opening.at(pane));
     this.frame.arrange(panes, this.guide, (pane) => this.runs.part(pane));
     for (const pane of panes)
       if (!pane.chip.hidden && pane.feed.run) this.status.run(pane, comparing ? pane.letter : "");

@@ -13,6 +13,7 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import Page, Route, expect
 
+from app.studio import runs
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests.browser.steps import (
@@ -59,6 +60,31 @@ def test_results_link_has_what_is_chosen_and_the_order(visit: Open):
     expect(place.locator("tbody tr")).to_have_count(len(rows))
     assert place.locator("tbody tr").all_inner_texts() == rows
     expect(place.locator("th[aria-sort=descending]")).to_contain_text("τ")
+
+
+TITLES = """window.titles = new Set();
+const look = () => {
+  const title = document.querySelector("#ds-scope .ds-round-title");
+  const [round] = title?.textContent.match(/^Round \\d+/) ?? [];
+  if (round) titles.add(round);
+};
+new MutationObserver(look).observe(document, { childList: true, subtree: true });"""
+
+
+@pytest.mark.parametrize("named", ["trace=chat-dart&round=4", "view=run"])
+def test_the_round_to_be_seen_is_the_first_that_is_drawn(
+    visit: Open, address: str, named: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(runs, "ROWS_AT_ONCE", 400)  # the rest comes once a tree has been drawn
+    page = visit(f"{address}/#view=learn")
+    page.add_init_script(TITLES)
+    page.goto("about:blank")
+    page.goto(f"{address}/#{named}")
+    page.locator(".ds-node.root").locator("visible=true").first.wait_for()
+    page.wait_for_load_state("networkidle")
+    seen = page.evaluate("[...titles]")
+    assert len(seen) == 1
+    assert seen != ["Round 1"]
 
 
 def test_an_example_s_link_has_round_node_and_drawing(visit: Open, address: str):

@@ -50,6 +50,14 @@ export class Opening {
     studio.runs.open(tickets);
   }
 
+  /** The number of the round at which a recorded run is shown first: of the one that is asked for,
+   * else of the best of an example that the page itself opens. */
+  at({ feed, rounds }) {
+    const named = (this.studio.link.wanted?.round ?? 0) - 1;
+    if (named >= 0) return named < rounds.length ? named : 0;
+    return this.coming.has(feed.ticket) ? bestOf(rounds) : 0;
+  }
+
   /** Somebody chose these from the shelf, whoever opened them before. */
   chosen(tickets) {
     const others = keptTickets(UNASKED).filter((ticket) => !tickets.includes(ticket));
@@ -64,7 +72,7 @@ export class Opening {
     best.sort((a, b) => b.pane.rounds[b.at].accepted - a.pane.rounds[a.at].accepted);
     const isShown = await this.studio.reach(best[0].at, best[0].pane);
     if (!isShown || panes.length > 1) return; // of several it would take long
-    panes[0].tree.frame(false); // no glide: nobody saw the round before
+    panes[0].tree.frame(false); // no glide: of a long run the best of its beginning was shown
     unroll(panes[0].tree.svg);
   }
 
