@@ -951,6 +951,30 @@ def hydra_plus_drafter(
     return HydraPlusDrafter(made, *embedding_and_head(family), (3,))
 
 
+DRAFTERS = {  # a small one of every kind
+    "dflash": dflash_drafter,
+    "treeflash": treeflash_drafter,
+    "dspark": dspark_drafter,
+    "dflash2": dflash2_drafter,
+    "xpress": xpress_drafter,
+    "domino": domino_drafter,
+    "dart": dart_drafter,
+    "pld": pld_drafter,
+    "suffix": suffix_drafter,
+    "ngram-mod": ngram_mod_drafter,
+    "sps": sps_drafter,
+    "lookahead": lookahead_drafter,
+    "eagle2": feature_drafter,
+    "eagle3": eagle_drafter,
+    "peagle": parallel_drafter,
+    "medusa": medusa_drafter,
+    "hydra": hydra_drafter,
+    "mtp": mtp_drafter,
+    "gemma4-assistant": assistant_drafter,
+    "uno": uno_drafter,
+}
+
+
 def moved(drafter, device):
     """A copy of the drafter whose networks lie on the device."""
     drafter = copy.deepcopy(drafter)
