@@ -8,6 +8,7 @@ export class Lanes {
   /** onPick(place) when somebody presses there. */
   constructor(onPick) {
     this.svg = s("svg.ds-lanes", { "aria-hidden": "true", preserveAspectRatio: "none" });
+    this.here = s("rect.here", { x: 0, y: 0, width: 1 });
     this.names = h("div.ds-lane-names", { "aria-hidden": "true" });
     this.element = h("div.ds-lanes-row", this.names, this.svg);
     scrub(this.svg, (share) => onPick(Math.floor(share * this.reach)));
@@ -21,7 +22,7 @@ export class Lanes {
     this.names.replaceChildren(...names);
     this.svg.setAttribute("viewBox", `0 0 ${reach} ${height}`);
     this.svg.style.height = `${height}px`;
-    this.here = s("rect.here", { y: 0, width: 1, height, x: 0 });
+    this.here.setAttribute("height", height);
     const drawn = lanes.map((paths, at) =>
       s(
         "g",
