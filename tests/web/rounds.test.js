@@ -92,6 +92,15 @@ test("a row says what the round holds, and null where the trace has nothing", ()
   assert.deepEqual([shown(ROWS[0]).ms, shown(ROWS[0]).token], ["100", "␣a"]);
 });
 
+test("the column in extending.md takes its value from a round", async () => {
+  const text = readFileSync(new URL("../../docs/extending.md", import.meta.url), "utf8"),
+    [, entry] = text.match(/```js\n(\{ name: .*?\},)\n```/s),
+    source = `data:text/javascript,export default [${encodeURIComponent(entry)}]`,
+    [column] = (await import(source)).default;
+  assert.equal(column.of(ROUNDS[0]), 2);
+  assert.deepEqual(Object.keys({ ...COLUMNS[0], ...column }), Object.keys(COLUMNS[0]));
+});
+
 test("τ has two decimals with and without an interval, times of zero are unknown", () => {
   assert.equal(tauWords({ tau: 2, low: 2, high: 2 }), "2.00 [2.00, 2.00]");
   assert.equal(tauWords({ tau: 2, low: null, high: null }), "2.00");

@@ -2,7 +2,7 @@
 // heading sorts them.
 
 import { ViewInAddress } from "../address.js";
-import { button, clear, estimate, h, number, ratio } from "../dom.js";
+import { button, clear, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { awaited, banner, card, choice, folding, menu } from "../parts.js";
 import { pictureButtons } from "../save/buttons.js";
@@ -10,87 +10,18 @@ import { fileName } from "../save/files.js";
 import { setHeads, sorted, sortHead } from "../sorting.js";
 import { lookAt, lookedAt } from "../studio/shelf.js";
 import { Turns } from "../turns.js";
+import { COLUMNS, columnsFor } from "./columns.js";
 import { OpenedFile } from "./opened.js";
 import { aboutOf, COMMAND, choicesOf, OWN, rowsOf } from "./rows.js";
 import { savedScatter, scatterIn } from "./scatter.js";
 
-const SHOWN_DEPTHS = 5;
 const LABELS = {
   temperature: (value) => (value ? `T = ${value}` : "greedy (T = 0)"),
   source: (value) => (value === "all" ? "all prompts" : value),
   budget: (value) => (value === OWN ? "each method's own budget" : `budget ${value}`),
 };
-// name, heading, what it means in few words below it, and in full where it is pointed at.
-const COLUMNS = [
-  { name: "method", words: "Method" },
-  {
-    name: "tau",
-    words: "τ",
-    says: "tokens a round",
-    title: "tokens per round: accepted + 1, with a 95 % interval over prompts",
-    key: (r) => r.tau,
-  },
-  {
-    name: "speed",
-    words: "speed",
-    says: "÷ plain decoding",
-    title: "tokens per second ÷ plain decoding's, the median over prompts",
-    key: (r) => r.speed,
-  },
-  {
-    name: "tvd",
-    words: "TVD by depth",
-    says: "how far q is from p: 0 to 1",
-    title: "mean ½ Σ |q − p| at depths 1, 2, …",
-    key: (r) => r.tvd[0],
-    up: true,
-  },
-  {
-    name: "coverage",
-    words: "top 16 by depth",
-    says: "p of the drafter's 16 best",
-    title: "mean p of the drafter's 16 best tokens",
-    key: (r) => r.coverage[0],
-  },
-  {
-    name: "draft",
-    words: "draft ms",
-    says: "a round",
-    title: "drafting and building, a round",
-    key: (r) => r.draft_ms,
-    up: true,
-  },
-  {
-    name: "round",
-    words: "round",
-    says: "÷ a plain token",
-    title: "time of a round ÷ time of one token of plain decoding",
-    key: costOf,
-    up: true,
-  },
-  {
-    name: "generate",
-    words: "÷ generate",
-    says: "transformers' own",
-    title: "tokens per second ÷ those of transformers' generate, the median over prompts",
-    key: (r) => r.generate,
-  },
-  {
-    name: "same",
-    words: "as plain",
-    says: "same text",
-    title: "timed runs with plain decoding's own tokens",
-    key: (r) => r.timed && r.same / r.timed,
-  },
-];
-
-const BLANK = "  \u2007\u2008\u2007\u2007"; // as wide as the two spaces and digits of a depth
 const FIRST = ["tau", "speed"]; // columns of a phone, until all are wanted: view.css
 const BY_SPEED = COLUMNS.find(({ name }) => name === "speed");
-
-function costOf(row) {
-  return row.forward_ms && row.round_ms ? row.round_ms / row.forward_ms : null;
-}
 
 export function mount({ element, server }) {
   new Results(element, server);
@@ -125,8 +56,7 @@ export class Results {
 
   /** What an address names, or the usual choices. */
   _show({ sort, ...named }) {
-    const sortable = COLUMNS.filter(({ key }) => key);
-    this.order = sortable.find(({ name }) => name === sort) ?? BY_SPEED;
+    this.order = COLUMNS.find(({ name }) => name === sort) ?? BY_SPEED;
     for (const [name, values] of Object.entries(this.options)) {
       const sizes = values.filter((value) => value !== OWN),
         usual = (name === "budget" && sizes.at(-1)) || values[0];
@@ -166,8 +96,7 @@ export class Results {
   _make(answer, name) {
     this.rows = answer.rows;
     this.ran = this.rows.every((row) => row.ran);
-    const isBeside = this.rows.some((row) => row.generate);
-    this.columns = COLUMNS.filter(({ name }) => name !== "generate" || isBeside);
+    this.columns = columnsFor(this.rows);
     this.options = choicesOf(this.rows);
     const pick = ([name, values]) => {
       const words = values.map((value, at) => [at, LABELS[name](value)]);
@@ -229,13 +158,12 @@ export class Results {
       .map(([name, value]) => LABELS[name](value))
       .join(" · ");
     const head = this.columns.map((column) => {
-      if (!column.key) return h("th", column.words);
       const made = sortHead(column, { name, down: !up }, () => this._sort(column));
       made.append(h("small", column.says));
       return made;
     });
     if (!FIRST.includes(name)) this._widen(true);
-    setHeads(this.head, head);
+    setHeads(this.head, [h("th", "Method"), ...head]);
     this.lines.replaceChildren(...rows.map((row) => line(row, most, this)));
   }
 
@@ -265,42 +193,12 @@ function told(about) {
 }
 
 function line(row, most, { columns, ran }) {
-  const cost = costOf(row),
-    beside = columns.some((column) => column.name === "generate");
-  const cells = [
-    h("td", tauBar(row, most)),
-    h("td", ratio(row.speed || null)),
-    depths(row.tvd),
-    depths(row.coverage),
-    h("td", number(row.draft_ms, 1)),
-    h("td", ratio(cost)),
-    beside && h("td", ratio(row.generate || null)),
-    h("td", row.timed ? `${row.same} of ${row.timed}` : "–"),
-  ].filter(Boolean);
   const about = [
     row.size === OWN && row.budget > 1 && `B = ${row.budget}`,
     row.knows ? `q depends on the ${row.knows}` : "no drafter",
     row.ran && !ran && `in ${row.texts} real runs`,
   ];
-  const words = about.filter(Boolean).join(", ");
+  const words = about.filter(Boolean).join(", "),
+    cells = columns.map(({ cell }) => h("td", cell(row, most)));
   return h("tr", h("th", row.title, h("small", words)), cells);
-}
-
-/** τ as a number, and a bar with its interval, where it has one. */
-function tauBar({ tau, low, high }, most) {
-  const at = (value) => `${(100 * value) / most}%`,
-    bar = h("i.ds-tau-bar"),
-    whisker = h("b.ds-tau-whisker");
-  bar.style.width = at(tau);
-  whisker.style.left = at(low ?? tau);
-  whisker.style.width = at(high - low);
-  const title = estimate(tau, low, high);
-  return h("span.ds-tau", { title }, h("span", number(tau)), h("span.ds-tau-lane", bar, whisker));
-}
-
-/** A cell with a place for each depth: fewer of them stand below the same depths of other rows. */
-function depths(values) {
-  const told = values.slice(0, SHOWN_DEPTHS).map((value) => number(value)),
-    blank = BLANK.repeat(SHOWN_DEPTHS - told.length);
-  return h("td", told.length ? told.join("  ") + blank : "–");
 }

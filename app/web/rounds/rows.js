@@ -10,49 +10,62 @@ const inOneLine = (text) => text.replaceAll("\n", "⏎");
 const spaced = (label) => label.replaceAll("␣", " ").replaceAll("⏎", "\n"); // as text has it
 
 /** name: in a filter, and also: another one there; head: over the column; tex: that in LaTeX,
- * where it differs; kind: how the values are compared. */
+ * where it differs; kind: how the values are compared; of(round, place): the value, null or
+ * undefined where it is not known. place: {letter, at} of the round. Without a head it is the name,
+ * without a kind they are numbers. */
 export const COLUMNS = [
-  { name: "run", head: "run", kind: "text", about: "the run's letter" },
-  { name: "round", head: "round", kind: "number", about: "the round's number, from 1" },
-  { name: "text", head: "text", kind: "text", about: "what the round added to the text" },
-  { name: "accepted", head: "accepted", kind: "number", about: "accepted drafted nodes" },
-  { name: "nodes", head: "nodes", kind: "number", about: "drafted nodes, the root left out" },
-  { name: "depth", head: "depth", kind: "number", about: "of the deepest drafted node" },
-  { name: "cause", head: "cause of loss", kind: "cause", about: "why the walk ended there" },
+  { name: "run", kind: "text", about: "the run's letter", of: (_, { letter }) => letter },
+  { name: "round", about: "the round's number, from 1", of: (_, { at }) => at + 1 },
+  {
+    name: "text",
+    kind: "text",
+    about: "what the round added to the text",
+    of: ({ text }) => text.map(([piece, came]) => (came === "p" ? "" : piece)).join(""),
+  },
+  { name: "accepted", about: "accepted drafted nodes", of: (round) => round.accepted },
+  { name: "nodes", about: "drafted nodes, the root left out", of: (round) => round.offered },
+  { name: "depth", about: "of the deepest drafted node", of: (round) => round.depth },
+  {
+    name: "cause",
+    head: "cause of loss",
+    kind: "cause",
+    about: "why the walk ended there",
+    of: (round) => round.cause,
+  },
   {
     name: "token",
     also: "bonus",
     head: "bonus token",
     kind: "text",
     about: "the target's own token where the walk ended",
+    of: ({ ghost }) => ghost && spaced(ghost.label),
   },
   {
     name: "tvd",
     head: "TVD 1",
-    kind: "number",
     about: "½ Σ |q − p| over the vocabulary at depth 1",
+    of: (round) => round.tvd[0],
   },
   {
     name: "tvd_path",
     head: "TVD path",
-    kind: "number",
     about: "mean TVD of the depths that the round observed",
+    of: (round) => mean(round.tvd),
   },
   ...[1, 4, 16].map((width) => ({
     name: `c${width}`,
     head: `C${[...String(width)].map((digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]).join("")}`,
     tex: `$C_{${width}}$`,
-    kind: "number",
     about: `coverage at depth 1: p of q's ${width === 1 ? "best token" : `${width} best tokens`}`,
+    of: (round) => round.coverage?.[width],
   })),
   {
     name: "ms",
     also: "time",
-    head: "ms",
-    kind: "number",
     about: "of all stages: draft, build, verify, commit",
+    of: (round) => milliseconds(took(round)),
   },
-];
+].map((column) => ({ head: column.name, kind: "number", ...column }));
 
 const KEPT = new WeakMap(); // round → its row: a round never changes
 
@@ -62,35 +75,23 @@ export function rowsOf(runs) {
     rounds.map((round, at) => {
       const kept = KEPT.get(round);
       if (kept?.run === letter && kept.at === at) return kept;
-      const row = rowOf(round, at, letter, causes);
+      const row = rowOf(round, { letter, at }, causes);
       KEPT.set(round, row);
       return row;
     }),
   );
 }
 
-function rowOf(round, at, letter, causes) {
-  const added = round.text.filter(([, came]) => came !== "p"),
-    seconds = took(round),
-    row = {
-      round: at + 1,
-      run: letter,
-      text: added.map(([text]) => text).join(""),
-      accepted: round.accepted,
-      nodes: round.offered,
-      depth: round.depth,
-      cause: round.cause ?? null,
-      token: round.ghost ? spaced(round.ghost.label) : null,
-      tvd: round.tvd[0] ?? null,
-      tvd_path: mean(round.tvd),
-      c1: round.coverage?.[1] ?? null,
-      c4: round.coverage?.[4] ?? null,
-      c16: round.coverage?.[16] ?? null,
-      ms: seconds === null ? null : 1000 * seconds,
-    };
-  const said = causes?.[row.cause] ?? row.cause ?? "";
-  const searched = [row.text, row.token ?? "", said].join("\n").toLowerCase();
-  return { ...row, at, source: round, said, searched, faults: round.faults ?? [] };
+function rowOf(round, place, causes) {
+  const values = COLUMNS.map(({ name, of }) => [name, of(round, place) ?? null]),
+    row = Object.fromEntries(values),
+    said = causes?.[row.cause] ?? row.cause ?? "",
+    searched = [row.text, row.token ?? "", said].join("\n").toLowerCase();
+  return { ...row, at: place.at, source: round, said, searched, faults: round.faults ?? [] };
+}
+
+function milliseconds(seconds) {
+  return seconds === null ? null : 1000 * seconds;
 }
 
 /** The mean; null of nothing, and where one of the values is not known. */
