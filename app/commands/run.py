@@ -42,10 +42,10 @@ def main(args: Options) -> int:
 def _job(args: Options, prompts: Sequence[Prompt]) -> Decoding[RunRequest]:
     """Check the settings, then load the models: a typo must not cost half a minute."""
     request = common.request_of(args, args.method, args.budget)
-    request.check()
-    engine = common.load_engine(args, [request.method])
+    chosen = request.resolved.chosen
+    engine = common.load_engine(args, [chosen.name])
     check_turns(prompts, engine.prepare())
-    method = engine.load(request.resolved.chosen)
+    method = engine.load(chosen)
     target = engine.target(method)
     if target.device.type == "cuda" and target.no_graph_reason is not None:
         say(f"{args.model} is read without CUDA graphs: {target.no_graph_reason}")
