@@ -19,9 +19,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from analysis.measures import metrics, packed
+from analysis.measures import metrics, packed, packing
 from analysis.measures.checkpoints import pairs
-from analysis.measures.packed import Done, pack, parts_of
+from analysis.measures.packed import parts_of
+from analysis.measures.packing import Done, pack
 from analysis.measures.tables import Tables
 from app.trace_files import read_tables
 from core.journal import alone
@@ -42,8 +43,8 @@ LINES = ("rounds", "nodes", "positions")  # what every other table of a report i
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Parts of few rounds: a folder of some traces has several."""
-    monkeypatch.setattr(packed, "BATCH", 5)
-    monkeypatch.setattr(packed, "PART", 40)
+    monkeypatch.setattr(packing, "BATCH", 5)
+    monkeypatch.setattr(packing, "PART", 40)
 
 
 @pytest.fixture(scope="module")
@@ -436,7 +437,7 @@ def here_and_elsewhere(folder: Path, tmp_path: Path, elsewhere) -> tuple[Done, D
 def test_parts_that_others_make_in_any_order_are_those_of_one_process(
     folder, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(packed, "SHARE_BYTES", 20_000)
+    monkeypatch.setattr(packing, "SHARE_BYTES", 20_000)
     (folder / "bad.jsonl").write_text("{}\n")
     shares = []
 
@@ -459,7 +460,7 @@ def test_parts_that_others_make_in_any_order_are_those_of_one_process(
 def test_a_share_that_failed_is_named_by_its_files_and_packed_the_next_time(
     folder, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(packed, "SHARE_BYTES", 20_000)
+    monkeypatch.setattr(packing, "SHARE_BYTES", 20_000)
 
     def elsewhere(given):
         for share in given:

@@ -37,7 +37,7 @@ from analysis.experiments.sweep_folder import open_folder
 from analysis.experiments.sweep_table import read_results
 from analysis.experiments.variants import Variant
 from analysis.kinds import kind_of
-from analysis.measures import packed
+from analysis.measures import packed, packing
 from app.commands.prompts import read_prompt_file
 from core.chat import chat_of, last_message
 from core.decoding.dumps import read_dump
@@ -398,7 +398,7 @@ def make_dump(folder: Path) -> Path:
 def make_pack(folder: Path) -> Path:
     run = folder / "run.jsonl"
     write_trace(run, Trace(make_header(), tuple(make_run(2, 4)), {}))
-    packed.pack([run], folder / "pack", read_trace)
+    packing.pack([run], folder / "pack", read_trace)
     (table,) = (folder / "pack").glob("*.nodes.parquet")
     return table
 

@@ -20,7 +20,7 @@ from core.traces.reader import read_trace
 from core.traces.schema import Trace
 
 if TYPE_CHECKING:
-    from analysis.measures.packed import Made, Share
+    from analysis.measures.packing import Made, Share
     from app.ray_workers import Cluster
 
 SHOWN = 5  # files that are not traces, named
@@ -41,7 +41,8 @@ class Options(Large, Placement):
 
 
 def main(args: Options) -> int:
-    from analysis.measures.packed import is_free, is_pack, pack
+    from analysis.measures.packed import is_free, is_pack
+    from analysis.measures.packing import pack
 
     if args.out.exists() and not args.out.is_dir():
         raise UserError(f"{args.out} is a file: name a folder for the pack")
