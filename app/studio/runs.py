@@ -1,7 +1,7 @@
 """Runs: the worker that decodes them one after the other, the queue before it, those on view.
 
 A run is known by an unguessable ticket and by nothing else. The page asks for what is new by
-ticket, or watches it (``routes.Events``); viewing, stepping and saving never wait for the worker. A
+ticket, or watches it (``events.Events``); viewing, stepping and saving never wait for the worker. A
 run that no page watches or asks for is stopped after some seconds: its page is gone.
 """
 

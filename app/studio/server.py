@@ -25,13 +25,14 @@ from app.studio.access import Access, Token
 from app.studio.api import decoding
 from app.studio.components import EARLY_HEAD, HEAD, MODULES_JS, SCRIPT, SHEET, Studio, script, sheet
 from app.studio.engine import LiveEngine, ModelChoice
+from app.studio.events import Events
 from app.studio.examples import Examples, TraceList, address_end
 from app.studio.faults import UPLOAD, Faults, failed
 from app.studio.files import MAX_UPLOAD, MAX_UPLOADS, UPLOAD_SECONDS
 from app.studio.guard import Guard
 from app.studio.methods import Methods
 from app.studio.page import Page
-from app.studio.routes import Events, pdf_of_picture
+from app.studio.routes import pdf_of_picture
 from app.studio.runs import Runs
 from app.studio.served import ServedPage, listening
 from app.studio.tabs import TABS

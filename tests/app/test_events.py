@@ -15,9 +15,9 @@ pytest.importorskip("gradio")
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from app.studio import routes
+from app.studio import events
 from app.studio import run as module
-from app.studio.routes import Events
+from app.studio.events import Events
 from app.studio.run import DONE, STOPPED
 from app.studio.runs import Runs
 from core.decoding.request import RunRequest
@@ -30,7 +30,7 @@ Messages = list[dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(routes, "LOOK_EVERY", 0.005)
+    monkeypatch.setattr(events, "LOOK_EVERY", 0.005)
 
 
 def complete(work: Coroutine[Any, Any, T]) -> T:
