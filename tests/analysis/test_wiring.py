@@ -48,8 +48,9 @@ from core.methods.medusa.drafter import MedusaDrafter
 from core.methods.medusa.model import MedusaConfig, MedusaModel
 from core.methods.method import DepthOptions
 from core.methods.mtp import MtpOptions
+from core.methods.mtp.config import MtpConfig
 from core.methods.mtp.drafter import MtpDrafter
-from core.methods.mtp.model import MtpConfig, head_of
+from core.methods.mtp.model import head_of
 from core.methods.peagle.drafter import ParallelDrafter
 from core.methods.xpress.model import XPressModel
 from core.models.cache import additive_mask

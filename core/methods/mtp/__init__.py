@@ -5,8 +5,8 @@ A row of a layer is a projection of the norm of the *next* token's embedding bes
 hidden state: the target's last one. A single layer is run again on its own hidden states behind the
 root. Where there are several, each drafts one depth. Embedding and head are the target's.
 
-Light. ``model`` is the network, its layouts and how it is loaded, ``drafter`` the network at work,
-``training`` how the target's own last layer becomes such a head.
+Light. ``config`` has sizes and layouts, ``model`` the network and how it is loaded, ``drafter`` the
+network at work, ``training`` how the target's own last layer becomes such a head.
 """
 
 from __future__ import annotations

@@ -20,16 +20,8 @@ from core.learning.corpus import Blocks, Corpus
 from core.learning.shards import Document
 from core.learning.student import DrafterTraining, Student, TrainingRun
 from core.methods.mtp import MtpTrainingOptions
-from core.methods.mtp.model import (
-    FORM,
-    MtpConfig,
-    MtpHead,
-    Stored,
-    on_last_layer,
-    read_state,
-    save,
-    to_json,
-)
+from core.methods.mtp.config import MtpConfig
+from core.methods.mtp.model import FORM, MtpHead, Stored, on_last_layer, read_state, save
 from core.models import checkpoint
 from core.models.adapter import PARTS
 from core.models.cache import additive_mask
@@ -171,7 +163,7 @@ class MtpTraining(DrafterTraining):
 
     def ship(self, trained: Path, folder: Path) -> None:
         config = FORM.load_config(trained)
-        checkpoint.write(folder, to_json(config), read_state(trained, config), small=True)
+        checkpoint.write(folder, config.to_json(), read_state(trained, config), small=True)
 
 
 TRAINING = MtpTraining()

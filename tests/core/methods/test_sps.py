@@ -19,7 +19,7 @@ from core.drafting.session import FactorisedSession
 from core.errors import UserError
 from core.learning.shards import Document
 from core.learning.student import TrainingRun
-from core.methods.mtp.model import MtpConfig
+from core.methods.mtp.config import MtpConfig
 from core.methods.registry import choose, find_method
 from core.methods.sps import SpsTrainingOptions
 from core.methods.sps.model import (
