@@ -110,6 +110,7 @@ class Placed:
             "type": "scatter", "mode": mode, "marker": marker, "legendgroup": self._group,
             "x": [p and p.x + self.aside for p in points], "y": [p and p.y for p in points],
             "line": {"color": self.colour, "dash": _DASHES[self.slot % SLOTS], "width": 2},
+            "cliponaxis": False,  # a marker at the end of an axis is whole
         }  # fmt: skip
         if not self.series.band and any(p and p.low is not None for p in points):
             made["error_y"] = {

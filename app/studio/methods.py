@@ -101,7 +101,7 @@ class Methods:
 
     def described(self) -> dict[str, Any]:
         """The options of every choice as a page draws them: ``methods`` has their places in
-        ``options`` by method and builder."""
+        ``options`` by method and builder. ``about``: what each method drafts, in words."""
         found = {m: {b: self.options(m, b) for b in self._builders(m)} for m in self.names}
         options = dict.fromkeys(o for own in found.values() for each in own.values() for o in each)
         place = {option: at for at, option in enumerate(options)}
@@ -109,7 +109,10 @@ class Methods:
             method: {builder: [place[o] for o in each] for builder, each in own.items()}
             for method, own in found.items()
         }
-        return {"options": [_described(option) for option in options], "methods": methods}
+        chosen = {name: find_method(name) for name in self.names}
+        about = {n: f"{m.title}: {m.about}" if m.about else "" for n, m in chosen.items()}
+        drawn = [_described(option) for option in options]
+        return {"options": drawn, "methods": methods, "about": about}
 
     def changes(
         self, method: object, builder: object, values: Mapping[str, Any]

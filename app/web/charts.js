@@ -78,7 +78,7 @@ export class LengthChart {
       line = HIGH - (tau ?? 0) * unit,
       d = tau ? `M0 ${line.toFixed(2)}H${Math.max(this.bars.least, rounds.length)}` : "";
     this.bars.draw(rounds, (r) => [r.accepted * unit, unit], s("path.tau", { d }));
-    this.label.textContent = tau ? `τ ${number(tau)}` : "";
+    this.label.textContent = tau ? "τ" : ""; // its value is a tile beside it
     this.label.style.top = `${Math.max(0, (line / HIGH) * 100)}%`;
   }
 }

@@ -71,7 +71,9 @@ def test_a_page_is_told_the_options_of_every_choice(mine: str):
     methods = Methods.of([mine])
     told = methods.described()
     assert json.loads(json.dumps(told, allow_nan=False)) == told
-    assert tuple(told["methods"]) == methods.names
+    assert tuple(told["methods"]) == tuple(told["about"]) == methods.names
+    assert told["about"]["treeflash"] == "TreeFlash: a tree that knows the token before"
+    assert told["about"][mine] == ""
     for method, builders in told["methods"].items():
         assert {*builders} == {OWN, *BUILDERS} if methods.takes_builders(method) else {OWN}
         for builder, places in builders.items():

@@ -152,8 +152,10 @@ def test_run_again_brings_back_each_column_s_builder_and_options(visit: Open):
     open_form(page, "ds-c")
     pick(page, "#ds-slot-a", "Plain")
     expect(first.locator("details")).to_be_hidden()
+    expect(first.locator("p.ds-soft")).to_contain_text("Plain: one token per forward")
     pick(page, "#ds-slot-b", "none")
     expect(second.locator("details")).to_be_hidden()
+    expect(second.locator("p.ds-soft")).to_have_text("")
     page.locator("#ds-c-open-settings").click()  # the settings lie over the menu
     from_menu(page.locator("#ds-view-compare"), "Run again").click()
     expect(first.get_by_label("Builder", exact=True)).to_have_value("opt-tree")

@@ -26,8 +26,8 @@ from core.traces.schema import Header
 
 FIXED, THRESHOLD = "k tokens", "all with p ≥ t"
 SAY = f"""(graph, pace, tokens, threshold, length) =>
-  (graph ? "D " + graph : "plain") +
-  (pace === "{FIXED}" ? " · k " + tokens : " · p ≥ " + threshold) + " · " + length + " tokens ⚙"
+  (graph ? "Spiffy D " + graph : "plain") + " · " + length + " tokens" +
+  (pace !== "{FIXED}" ? ", p ≥ " + threshold : tokens > 1 ? ", " + tokens + " a step" : "") + " ⚙"
 """  # what the button above the settings says
 MISSING = (
     "The denoiser's weights are not here, so live runs are off; traces of denoising runs open."
@@ -99,7 +99,7 @@ def _inputs(settings: gr.Button) -> dict[str, Component]:
     )  # fmt: skip
     told: Any = [inputs["graph"], pace, tokens, threshold, inputs["length"]]
     gr.on([part.change for part in told], None, told, settings, js=SAY, **QUIET)
-    settings.value = f"D {BUDGETS[-1]} · k 1 · 64 tokens ⚙"
+    settings.value = f"Spiffy D {BUDGETS[-1]} · 64 tokens ⚙"
     return inputs | {"pace": pace, "tokens": tokens, "threshold": threshold}
 
 

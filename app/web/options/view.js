@@ -1,4 +1,4 @@
-// A method's builder and options: inputs of those of the method on view, made when it is chosen.
+// What the method on view drafts, and inputs of its builder and options, made when it is chosen.
 // The component's value is what `options_value` of app/studio/forms.py says.
 
 import { h } from "../dom.js";
@@ -30,16 +30,18 @@ class MethodOptions {
     this.fields = h("div.ds-fields");
     const words = h("summary", "Builder and options");
     this.fold = h("details", { hidden: true }, words, this.builder, this.fields);
-    element.replaceChildren(this.fold);
+    this.about = h("p.ds-soft");
+    element.replaceChildren(this.about, this.fold);
   }
 
   /** Draw the inputs of the method that the value names. */
   async draw() {
-    const { methods = {}, options, error } = await offers(this.server),
+    const { methods = {}, about = {}, options, error } = await offers(this.server),
       { method } = this.props.value, // now: it may be another one
       own = methods[method] ?? {},
       isFree = Object.keys(own).length > 1;
     this.fieldsOf = (builder) => (own[builder] ?? []).map((at) => options[at]);
+    this.about.textContent = about[method] ?? "";
     this.builder.replaceChildren(isFree ? this._builder(Object.keys(own)) : "");
     this._draw();
     if (error && method) this.fields.append(h("p", error));
