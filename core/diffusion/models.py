@@ -36,7 +36,7 @@ from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, BlockL
 from core.errors import UserError
 from core.methods.loading import shipped
 from core.models import adapter as adapters
-from core.models import checkpoint, embedded, presets
+from core.models import checkpoint, configs, embedded, presets
 from core.models.fast_layers import use_fast_layers
 from core.models.hub import Source, loading_model, shards
 from core.models.language import SPLIT, Language, compute_dtype, load_language, pick_device
@@ -103,7 +103,7 @@ def load_diffusion(
         return _load_denoiser(name, folder, device, report)
     source = presets.preset_of(name).target
     folder = source.config_folder()
-    raw = checkpoint.read_config(folder, "diffusion")
+    raw = configs.read_config(folder, "diffusion")
     if raw.get("format") in (adapters.FORMAT, adapters.UNGATED):
         return _load_denoiser(name, folder, device, report)
     form = _checkpoint_form(name, raw)

@@ -17,7 +17,7 @@ from core.json_input import read_json
 from core.methods.method import DrafterInfo, find_drafter, lazy
 from core.methods.names import DRAFTERS
 from core.models import checkpoint
-from core.models.checkpoint import LayoutError
+from core.models.configs import LayoutError
 from core.models.hub import config_file
 
 LONGEST = 60  # characters of a name out of a file

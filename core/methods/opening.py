@@ -16,7 +16,7 @@ from core.methods.layouts import looks_like, named_drafter, told_kind
 from core.methods.loading import check_checkpoint, check_map, checkpoint_config, form_of
 from core.methods.method import drafter_source, find_drafter, lazy
 from core.methods.names import DRAFTERS
-from core.models import checkpoint, embedded, presets
+from core.models import checkpoint, configs, embedded, presets
 from core.models.gguf import check_header
 from core.models.gguf_layout import GgufHeader
 from core.models.hub import CONFIG, WEIGHTS, Source, config_file, loading_model
@@ -157,7 +157,7 @@ def _config_of(name: str, file: Path, layout: Any) -> str:
 
 
 def _of_folder(name: str, folder: Path, dtypes: tuple[Any, ...]) -> Opening:
-    checkpoint.read_config(folder, "model", config_file(folder))
+    configs.read_config(folder, "model", config_file(folder))
     kind, found, why = told_kind(folder), (), ""
     if kind is not None:
         try:

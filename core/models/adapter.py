@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from core.declared import MAX_COUNT
 from core.errors import UserError
-from core.models import checkpoint
+from core.models import checkpoint, configs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -88,12 +88,12 @@ def save_adapter(
 
 def load_config(folder: Path) -> AdapterConfig:
     """Raises UserError when the folder holds no denoiser's config."""
-    raw = checkpoint.read_config(folder, "denoiser")
+    raw = configs.read_config(folder, "denoiser")
     if raw.get("format") == UNGATED:
         raise UserError(f"{folder} holds a denoiser of an earlier version: train it anew")
     if raw.get("format") != FORMAT:
         raise UserError(f"{folder} holds no denoiser: the format in its config is not {FORMAT!r}")
-    with checkpoint.as_user_error(folder, "denoiser"):
+    with configs.as_user_error(folder, "denoiser"):
         known = {name: raw[name] for name in AdapterConfig.__dataclass_fields__ if name in raw}
         return AdapterConfig(**known)
 

@@ -20,7 +20,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from core.errors import UserError
-from core.models.checkpoint import Form, as_user_error
+from core.models.checkpoint import Form
+from core.models.configs import as_user_error
 from core.models.gguf import LAYOUT, ORIGIN, holds_floats
 from core.progress import Progress
 

@@ -32,7 +32,7 @@ from transformers.utils import logging
 from core.declared import MAX_SAID
 from core.errors import UserError
 from core.models.cache import Memory, StaticKV, StaticLayer, grouped_attention
-from core.models.checkpoint import check_numbers
+from core.models.configs import check_numbers
 from core.models.hub import Source
 from core.models.tokenizer_limits import check_tokenizer
 from core.progress import Progress, silent

@@ -14,7 +14,7 @@ from typing import Any
 from core.errors import UserError
 from core.methods.mtp import COUNTS
 from core.methods.mtp.config import KIND, MtpConfig
-from core.models.checkpoint import as_user_error
+from core.models.configs import as_user_error
 from core.models.gguf import HEAD, ORIGIN, WITH_HEAD, read_config, write_head
 from core.models.gguf import LAYOUT as WRITTEN
 from core.models.gguf_layout import GgufHeader

@@ -28,7 +28,7 @@ from core.json_input import read_json
 from core.methods.loading import check_fits
 from core.methods.mtp.config import KIND, LAYOUTS, MtpConfig, one_alone
 from core.methods.sps.model import Pair, changed, merge, model_of_layers, shared
-from core.models import checkpoint
+from core.models import checkpoint, configs
 from core.models.adapter import PARTS
 from core.models.cache import StaticKV
 from core.models.checkpoint import DrafterForm
@@ -167,7 +167,7 @@ class MtpForm(DrafterForm[MtpConfig]):
 
     def load_config(self, folder: Path) -> MtpConfig:
         """Raises UserError for a folder whose config names no head."""
-        config = checkpoint.load_config(folder, KIND, MtpConfig.of)
+        config = configs.load_config(folder, KIND, MtpConfig.of)
         if config.rank or not any(folder.glob("*.safetensors")):
             return config
         names = checkpoint.stored_shapes(folder)
@@ -180,12 +180,12 @@ class MtpForm(DrafterForm[MtpConfig]):
             if config.depths > 1 and not layout.several:
                 raise UserError(f"{folder}: {one_alone(config.depths, layout)}")
             return replace(config, layout=layout)
-        raise checkpoint.LayoutError(f"{folder} holds no tensor of an MTP head")
+        raise configs.LayoutError(f"{folder} holds no tensor of an MTP head")
 
     def outline(self, folder: Path) -> nn.Module:
         """The network, or the change to the target's last layer, without its weights."""
         config = self.load_config(folder)
-        with checkpoint.on_meta(folder, KIND):
+        with configs.on_meta(folder, KIND):
             if config.rank:
                 return Stored(config)
             if not config.depths:
@@ -267,7 +267,7 @@ def load_head(language: Language, folder: Path, fast: bool = True) -> MtpHead:
     config, model = FORM.load_config(folder), language.model
     check_fits(folder, language, config)
     state = read_state(folder, config)
-    with checkpoint.on_meta(folder, KIND):
+    with configs.on_meta(folder, KIND):
         head = on_last_layer(model, config) if config.rank else head_of(model, config)
         own: nn.Module = Stored(config) if config.rank else head
     checkpoint.check_state(own, state, folder)

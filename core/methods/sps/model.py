@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from core.declared import MAX_COUNT
 from core.errors import UserError
 from core.methods.sps.translation import shared_tokens
-from core.models import checkpoint
+from core.models import checkpoint, configs
 from core.models.adapter import PARTS
 from core.models.checkpoint import DrafterForm
 from core.models.hub import Source
@@ -128,15 +128,15 @@ class DraftForm(DrafterForm[DraftConfig]):
 
     def load_config(self, folder: Path) -> DraftConfig:
         """Raises UserError for a folder that holds neither kind."""
-        if checkpoint.read_config(folder, KIND).get("format") == FORMAT:
-            return checkpoint.load_config(folder, KIND, DraftConfig.of)
+        if configs.read_config(folder, KIND).get("format") == FORMAT:
+            return configs.load_config(folder, KIND, DraftConfig.of)
         _config(folder)
         return DraftConfig()
 
     def outline(self, folder: Path) -> nn.Module:
         """The model, or the adapter, without its weights."""
         config = self.load_config(folder)
-        with checkpoint.on_meta(folder, KIND):
+        with configs.on_meta(folder, KIND):
             if config.layers is not None:
                 return DraftAdapter(config)
             from transformers import AutoModelForCausalLM
@@ -180,7 +180,7 @@ FORM = DraftForm()
 
 def load_adapter(folder: Path, config: DraftConfig) -> DraftAdapter:
     """The trained part of a folder's first layers. Raises UserError for tensors that do not fit."""
-    with checkpoint.on_meta(folder, KIND):
+    with configs.on_meta(folder, KIND):
         made = DraftAdapter(config)
     state = checkpoint.read_state(folder) if config.rank else {}
     return checkpoint.fill(made, state, folder).requires_grad_(False)
@@ -283,7 +283,7 @@ def shared(module: nn.Module) -> nn.Module:
 def _config(folder: Path) -> Any:
     from core.models.hugging_face import load_config as load_hugging_face
 
-    with checkpoint.as_user_error(folder, KIND):
+    with configs.as_user_error(folder, KIND):
         try:
             return load_hugging_face(Source(str(folder)))
         except OSError as error:

@@ -20,8 +20,9 @@ from torch.nn import functional as F
 
 from core.errors import UserError
 from core.methods.dflash.model import DFlashConfig, DFlashModel
-from core.models import checkpoint
-from core.models.checkpoint import DrafterForm, LayoutError
+from core.models import checkpoint, configs
+from core.models.checkpoint import DrafterForm
+from core.models.configs import LayoutError
 from core.models.language import Language
 from core.models.layers import RMSNorm
 
@@ -121,8 +122,8 @@ def parts(folder: Path) -> dict[str, Path]:
 
     One of ours may share its backbone with the DFlash folder beside it. Raises UserError.
     """
-    raw = checkpoint.read_config(folder, "TreeFlash")
-    with checkpoint.as_user_error(folder, "TreeFlash"):
+    raw = configs.read_config(folder, "TreeFlash")
+    with configs.as_user_error(folder, "TreeFlash"):
         own = raw.get("treeflash_config") or {}
         if own.get("ar_approximation", "swiglu") != "swiglu":
             raise UserError(f"the head {own['ar_approximation']!r} is not a SwiGLU")
@@ -139,7 +140,7 @@ class TreeFlashForm(DrafterForm[DFlashConfig]):
 
     def load_config(self, folder: Path) -> DFlashConfig:
         """Raises UserError when the folder holds no readable TreeFlash config."""
-        return checkpoint.load_config(folder, "TreeFlash", DFlashConfig.from_json)
+        return configs.load_config(folder, "TreeFlash", DFlashConfig.from_json)
 
     def folders(self, folder: Path) -> list[Path]:
         """Every folder that holds the checkpoint's weights."""
@@ -156,7 +157,7 @@ class TreeFlashForm(DrafterForm[DFlashConfig]):
         ug = self.read_shapes(folder).get("ar_approximation.ug.weight", ())
         if len(ug) != 2:
             raise LayoutError(f"{folder}: tensor ar_approximation.ug.weight is missing")
-        with checkpoint.on_meta(folder, "TreeFlash"):
+        with configs.on_meta(folder, "TreeFlash"):
             return TreeFlashModel(config, ug[0] // 2)
 
     def load_model(

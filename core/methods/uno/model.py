@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from core.errors import UserError
 from core.methods.sps.model import model_of_layers, shared
-from core.models import adapter, checkpoint
+from core.models import adapter, checkpoint, configs
 from core.models.adapter import MASK, PARTS, GatedAdapter, check_pairs
 from core.models.checkpoint import DrafterForm
 from core.models.hub import CONFIG, config_file
@@ -93,7 +93,7 @@ def _named(stored: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if (own := _STORED.fullmatch(name)) is not None:
             name = f"layers.{own[1]}.{own[2]}.{own[3].lower()}"
         elif name != MASK and not _OWN.fullmatch(name):
-            raise checkpoint.LayoutError(
+            raise configs.LayoutError(
                 f"{folder}: the tensor {name} is no low-rank part of a projection"
             )
         found[name] = value
@@ -108,8 +108,8 @@ class UnoForm(DrafterForm[UnoConfig]):
         if (name := config_file(folder)) == CONFIG[0]:
             own = adapter.load_config(folder)
             return UnoConfig(own.rank, own.scale, own.mask_token_id, own.block_size, False)
-        raw = checkpoint.read_config(folder, KIND, name)
-        return checkpoint.parsed(raw, folder, KIND, UnoConfig.of_peft)
+        raw = configs.read_config(folder, KIND, name)
+        return configs.parsed(raw, folder, KIND, UnoConfig.of_peft)
 
     def read_shapes(self, folder: Path) -> dict[str, tuple[int, ...]]:
         """Shapes of the tensors, by ``layers.N.PART.a`` and ``.b``. Raises UserError."""

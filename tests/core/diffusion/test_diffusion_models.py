@@ -16,7 +16,7 @@ from core.diffusion.models import llada_name, load_diffusion
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, BlockLayout
 from core.errors import UserError
 from core.models import adapter as adapters
-from core.models import checkpoint, embedded
+from core.models import configs, embedded
 from core.models.adapter import AdapterConfig, load_adapter, save_adapter
 from core.models.hub import SMALL_FILES, Source
 from tests.helpers import diffusion_reference as reference
@@ -539,7 +539,7 @@ def test_a_broken_adapter_is_an_error(tmp_path, base, spoil, why):
     tensors = adapter_tensors(base.model)
     save_adapter(tmp_path, tensors, adapter_config(), small=False)
     tensors = load_file(tmp_path / "adapter.safetensors")
-    config = checkpoint.read_config(tmp_path, "denoiser")
+    config = configs.read_config(tmp_path, "denoiser")
     spoil(tensors, config)
     save_file(tensors, tmp_path / "adapter.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(config))

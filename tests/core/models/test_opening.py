@@ -20,7 +20,7 @@ from core.methods.loading import form_of
 from core.methods.names import DRAFTERS
 from core.methods.opening import opening
 from core.methods.registry import find_drafter
-from core.models import checkpoint, recurrent
+from core.models import configs, recurrent
 from core.models.hub import CONFIG, Source
 from core.models.language import load_language
 from core.models.outline import outline
@@ -458,7 +458,7 @@ def test_doctor_says_what_a_state_costs(tmp_path, doctor, monkeypatch):
 def test_doctor_says_nothing_of_states_where_there_are_none(tmp_path, doctor):
     _, printed = doctor(folder_of(tmp_path, toys.config("llama").to_dict()))
     assert "opens as a target" in printed.out and "state" not in printed.out
-    assert checkpoint.read_config(tmp_path, "x")["model_type"] == "llama"
+    assert configs.read_config(tmp_path, "x")["model_type"] == "llama"
 
 
 def test_a_target_whose_weights_are_cut_does_not_open(tmp_path, capsys):

@@ -22,7 +22,7 @@ from core.methods.loading import check_checkpoint, form_of
 from core.methods.opening import opening
 from core.methods.registry import choose, find_drafter
 from core.models import presets
-from core.models.checkpoint import check_config, plain
+from core.models.configs import check_config, plain
 from core.models.hub import Source
 from core.models.language import target_config
 from core.models.layers import Rope, Rotary
