@@ -225,7 +225,7 @@ _KEYS = (
     ({"rows", "timed", "max_new_tokens"}, TABLE),
     ({"rows", "roofline", "repeats"}, "a result of `bench --json`"),
     ({"wiring", "checkpoint", "code"}, "a result of `diagnose --json`"),
-    ({"engine", "by_depth", "sentences"}, "a result of `trace import --json`"),
+    ({"engine", "by_depth", "accepted_of_drafted"}, "a result of `trace import --json`"),
     ({"prompt", "method", "token_ids"}, "a result of `run --json`: --trace keeps its trees"),
     ({"prompt", "nfe"}, "a result of `denoise run --json`: --trace keeps its calls"),
     ({"method", "budget", "exact"}, "a result of `whatif --json`"),

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from analysis.engines.rounded import fitted, kept_by
 from analysis.engines.served import read_served
-from analysis.measures.counts import Counts, Served, sentences, summed
+from analysis.measures.counts import Counts, Served, summed
+from analysis.measures.counts_in_words import sentences
 from analysis.numbers import UNKNOWN, number
 from app.cli import main
 from app.report.counted import PLACES, sheets

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from analysis.engines.served import read_served
 from analysis.engines.trees import write_trees
 from analysis.kinds import COUNTS, kind_of
-from analysis.measures.counts import by_place, sentences, strip
+from analysis.measures.counts import by_place, strip
+from analysis.measures.counts_in_words import sentences
 from app.cli import main
 from app.report.counted import sheets, strips
 from core.errors import UserError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ def main(args: Options) -> int:
     from analysis.engines.served import read_served
     from analysis.engines.trees import write_trees
     from analysis.kinds import TREES, kind_of
+    from analysis.measures.counts_in_words import sentences
     from analysis.numbers import plural
 
     if kind_of(args.file) == TREES:
@@ -53,15 +55,16 @@ def main(args: Options) -> int:
     counts = read_served(args.file)
     if args.out is not None:
         raise UserError(f"{args.file} holds counts without trees: no trace can be made of them")
+    said = list(sentences(counts))
     if args.json:
-        print(json.dumps(counts.to_json()))
+        print(json.dumps(counts.to_json() | {"sentences": said}))
     else:
-        _show(counts)
+        _show(counts, said)
     return 0
 
 
-def _show(counts: Counts) -> None:
-    from analysis.measures.counts import LABEL, sentences
+def _show(counts: Counts, said: Sequence[str]) -> None:
+    from analysis.measures.counts import LABEL
 
     out = console()
     out.print(f"{counts.engine}, {LABEL}", style="bold")
@@ -73,4 +76,4 @@ def _show(counts: Counts) -> None:
         out.print(f"\n{title}", style="bold")
         out.print(one_line(marks, STRIP), soft_wrap=True)
     out.print()
-    print_lines(out, sentences(counts), 600)
+    print_lines(out, said, 600)

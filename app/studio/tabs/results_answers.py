@@ -57,7 +57,8 @@ NO_WEIGHTS = "its weights are not here"
 def counts(file: Path) -> dict[str, Any]:
     """An engine's counts of its drafts, as ``trace import`` shows them."""
     from analysis.engines.served import read_served
-    from analysis.measures.counts import LABEL, sentences
+    from analysis.measures.counts import LABEL
+    from analysis.measures.counts_in_words import sentences
 
     found = read_served(file)
     told = _told(found.engine, LABEL, list(sheets(found)), list(sentences(found)))
