@@ -162,6 +162,18 @@ def test_nothing_moves_once_it_is_seen_while_the_page_opens(
     assert page.evaluate(MOVED) == []
 
 
+def test_a_longer_sentence_does_not_move_the_tree_in_a_small_window(visit: Open, address: str):
+    """Of the rounds 2 and 6 the sentence has three lines."""
+    size = {"width": 601, "height": 900}
+    page = visit(f"{address}/#trace=code-ddtree-16&round=1", viewport=size)
+    tops = set()
+    for number in range(1, 8):
+        expect(title(page)).to_have_text(at_round(number))
+        tops.add(page.evaluate("document.querySelector('.ds-tree').getBoundingClientRect().top"))
+        page.keyboard.press("ArrowRight")
+    assert len(tops) == 1
+
+
 def test_the_course_begins_with_its_figure_on_the_first_screen(visit: Open, address: str):
     page = visit(f"{address}/#learn=1.1", viewport={"width": 390, "height": 844}, has_touch=True)
     lane, steps = page.locator(".ds-lane .ds-boxes").first, page.locator(".ds-lesson-controls")
