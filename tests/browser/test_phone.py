@@ -169,7 +169,11 @@ def test_a_longer_sentence_does_not_move_the_tree_in_a_small_window(visit: Open,
     tops = set()
     for number in range(1, 8):
         expect(title(page)).to_have_text(at_round(number))
-        tops.add(page.evaluate("document.querySelector('.ds-tree').getBoundingClientRect().top"))
+        tops.add(
+            page.evaluate(
+                "document.querySelector('#ds-scope .ds-tree').getBoundingClientRect().top"
+            )
+        )
         page.keyboard.press("ArrowRight")
     assert len(tops) == 1
 
