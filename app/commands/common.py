@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.commands.options import Model, RequestOptions, checkpoint
+from app.commands.options import Model, RequestOptions
 from app.terminal import ProgressBar, one_line, quiet_libraries
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -17,7 +17,7 @@ from core.lines import Limits
 from core.methods.registry import split
 from core.models import presets
 from core.models.embedded import NAME as EMBEDDED
-from core.models.hub import config_file
+from core.models.hub import Source, config_file
 from core.models.presets import Value
 from core.rounds.round import Round
 from core.traces.reader import read_trace
@@ -53,11 +53,17 @@ def template_of(args: Model) -> dict[str, Value]:
     return {name: words.get(value.lower(), value) for name, value in args.template}
 
 
+def check_drafter(name: str | None) -> str | None:
+    """A drafter's folder, GGUF file or hub id. Raises UserError for any other name."""
+    if name is not None and not _here_or_on_hub(Source.checked(name)):
+        raise UserError(f"there is no drafter folder {name}")
+    return name
+
+
 def check_weights(methods: Sequence[str]) -> None:
-    """Raises UserError as ``options.checkpoint`` for the checkpoints that the methods name."""
+    """Raises UserError as ``check_drafter`` for the checkpoints that the methods name."""
     for method in methods:
-        if weights := split(method)[1]:
-            checkpoint(weights)
+        check_drafter(split(method)[1] or None)
 
 
 def read_one(path: Path, limits: Limits) -> Trace:
@@ -99,7 +105,7 @@ def find_preset(name: str) -> presets.Preset:
     model, or a bare word."""
     preset = presets.preset_of(name)
     target, folder = preset.target, preset.target.folder
-    if preset == presets.Preset(name, target) and not target.may_be_there:
+    if preset == presets.Preset(name, target) and not _here_or_on_hub(target):
         raise UserError(
             f"there is no preset, folder or model {name!r} "
             f"(presets: {', '.join(presets.shipped_presets())}; a model of the hub is ORG/NAME)"
@@ -109,19 +115,26 @@ def find_preset(name: str) -> presets.Preset:
     return preset
 
 
+def _here_or_on_hub(source: Source) -> bool:
+    """Whether it is a folder or GGUF file here, or ORG/NAME; a bare word is none of them, though
+    the hub has some."""
+    return source.is_local or "/" in source.name
+
+
 def load_engine(args: Model, methods: Sequence[str] = (), ends: bool = False) -> Engine:
     """The engine with its target loaded, or its ``ends`` alone, progress shown. The first time,
     that takes a minute.
 
     The drafters of ``methods`` are compared with the target before anything heavy is loaded.
     """
+    drafter = check_drafter(args.drafter)
     check_weights(methods)
     with ProgressBar("preparing " + args.model) as progress:
         progress.at(None, "loading libraries")
         quiet_libraries()
         from core.decoding.engine import Engine
 
-        engine = Engine(args.model, args.device, args.drafter, template_of(args), ends)
+        engine = Engine(args.model, args.device, drafter, template_of(args), ends)
         engine.check(*methods)
         engine.prepare(progress.at)
         engine.fetch(*methods, report=progress.at)

@@ -13,7 +13,6 @@ from core.lines import LIMITS, UNLIMITED, Limits
 from core.methods.names import METHODS
 from core.methods.registry import find_method, runnable
 from core.models.embedded import NAME as EMBEDDED
-from core.models.hub import Source
 from core.ranges import Range
 from core.rounds.draft import MAX_BUDGET
 
@@ -42,13 +41,6 @@ def method(text: str) -> str:
             f"{text} is a file or a folder, not a method: `report` says what traces show, "
             "and METHOD@FOLDER names a drafter's checkpoint"
         ) from None
-    return text
-
-
-def checkpoint(text: str) -> str:
-    """A drafter's folder, GGUF file or hub id. Raises UserError for any other name."""
-    if not Source.checked(text).may_be_there:
-        raise UserError(f"there is no drafter folder {text}")
     return text
 
 
@@ -124,7 +116,6 @@ class Model(CommandOptions):
         None,
         "the drafter's checkpoint: a folder, a GGUF file or a Hugging Face id (default: the "
         "preset's, or the one that ships)",
-        read=checkpoint,
         metavar="PATH|ID",
     )
     template: tuple[tuple[str, str], ...] = option(

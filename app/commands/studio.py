@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app import trace_files
 from app.command_line import option, words
-from app.commands.common import template_of
+from app.commands.common import check_drafter, template_of
 from app.commands.options import Model, method
 from app.object_stores import here
 from app.terminal import say
@@ -78,6 +78,6 @@ def _serve(args: Options, files: trace_files.TraceFiles) -> None:
         if error.name != "gradio":
             raise
         raise UserError("the studio needs gradio: pip install -r requirements.txt") from None
-    model = ModelChoice(args.model, args.device, args.drafter, template_of(args))
+    model = ModelChoice(args.model, args.device, check_drafter(args.drafter), template_of(args))
     access = Access.of(args.host, args.allow_host, args.token_hours)
     serve(args.host, args.port, model, args.methods, files, access)

@@ -25,9 +25,9 @@ from core.models.configs import (
     LayoutError,
     check_numbers,
     checked,
-    load_config,
     on_meta,
     parsed,
+    parsed_at,
 )
 from core.models.int8 import compress, expand, expanded_shapes
 from core.tensor_files import TensorFile, TensorPlace, open_tensors
@@ -347,7 +347,7 @@ class Form(DrafterForm[C], Generic[C, Model]):
 
     def load_config(self, folder: Path) -> C:
         """Raises UserError when the folder holds no such checkpoint."""
-        config = load_config(folder, self.kind, self.parse)
+        config = parsed_at(folder, self.kind, self.parse)
         if not any(folder.glob("*.safetensors")):
             return config
         return self._sized(config, folder, lambda: self.read_shapes(folder))

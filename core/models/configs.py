@@ -72,19 +72,19 @@ def plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def load_config(folder: Path, kind: str, parse: Callable[[dict[str, Any]], T]) -> T:
+def parsed_at(folder: Path, kind: str, parse: Callable[[dict[str, Any]], T]) -> T:
     """The folder's config, parsed. Raises UserError when it cannot be read or parsed, or has a
     value that no network can be made of."""
     return parsed(read_config(folder, kind), folder, kind, parse)
 
 
 def parsed(raw: dict[str, Any], where: Path, kind: str, parse: Callable[[dict[str, Any]], T]) -> T:
-    """A config, parsed. Raises UserError as ``load_config``, with ``where`` for the folder."""
+    """A config, parsed. Raises UserError as ``parsed_at``, with ``where`` for the folder."""
     return checked(where, kind, lambda: parse(raw))
 
 
 def checked(where: Path, kind: str, make: Callable[[], T]) -> T:
-    """The config that ``make`` makes. Raises UserError as ``load_config``."""
+    """The config that ``make`` makes. Raises UserError as ``parsed_at``."""
     with as_user_error(where, kind):
         config = make()
         check_config(config)

@@ -89,12 +89,6 @@ class Source:
         return self.folder is not None or self.gguf is not None
 
     @property
-    def may_be_there(self) -> bool:
-        """Whether it is a folder or GGUF file here, or ORG/NAME; a bare word is none of them,
-        though the hub has some."""
-        return self.is_local or "/" in self.name
-
-    @property
     def reference(self) -> str:
         """The folder or hub id that transformers' loaders take beside ``revision``."""
         return str(self.folder or self.name)

@@ -108,7 +108,7 @@ def test_a_path_without_a_trace_is_refused_in_a_sentence(tmp_path: Path):
 def test_the_command_refuses_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr("app.commands.studio._serve", lambda *_: pytest.fail("went on"))
+    monkeypatch.setattr("app.commands.studio.check_drafter", lambda _: pytest.fail("went on"))
     assert cli.main(["studio", str(tmp_path / "nowhere.jsonl")]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("draftscope: there is no file") and err.count("\n") == 1

@@ -74,6 +74,7 @@ def carry_out(args: Sweep, conclude: Callable[[Folder], int]) -> int:
 
 def _check_place(args: Sweep) -> None:
     """Raises UserError for a place the sweep cannot run in."""
+    common.check_drafter(args.drafter)
     common.check_weights(args.methods)
     args.cluster(args.device)
 

@@ -167,7 +167,7 @@ class MtpForm(DrafterForm[MtpConfig]):
 
     def load_config(self, folder: Path) -> MtpConfig:
         """Raises UserError for a folder whose config names no head."""
-        config = configs.load_config(folder, KIND, MtpConfig.of)
+        config = configs.parsed_at(folder, KIND, MtpConfig.of)
         if config.rank or not any(folder.glob("*.safetensors")):
             return config
         names = checkpoint.stored_shapes(folder)

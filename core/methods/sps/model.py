@@ -129,7 +129,7 @@ class DraftForm(DrafterForm[DraftConfig]):
     def load_config(self, folder: Path) -> DraftConfig:
         """Raises UserError for a folder that holds neither kind."""
         if configs.read_config(folder, KIND).get("format") == FORMAT:
-            return configs.load_config(folder, KIND, DraftConfig.of)
+            return configs.parsed_at(folder, KIND, DraftConfig.of)
         _config(folder)
         return DraftConfig()
 

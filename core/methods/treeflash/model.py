@@ -140,7 +140,7 @@ class TreeFlashForm(DrafterForm[DFlashConfig]):
 
     def load_config(self, folder: Path) -> DFlashConfig:
         """Raises UserError when the folder holds no readable TreeFlash config."""
-        return configs.load_config(folder, "TreeFlash", DFlashConfig.from_json)
+        return configs.parsed_at(folder, "TreeFlash", DFlashConfig.from_json)
 
     def folders(self, folder: Path) -> list[Path]:
         """Every folder that holds the checkpoint's weights."""
