@@ -220,12 +220,12 @@ _FORMATS = {
     "draftscope-ngram": "a store of n-grams, which `model ngram` made for DART",
     "draftscope-sweep": "the plan of a grid: its results.parquet opens under Results",
 }
-_BENCHED = (
+BENCHED = (
     "a result of SGLang's bench_serving, whose accept_length is a mean of the server without the "
     "counts behind it: its responses (meta_info) and its log have them"
 )
 _KEYS = (
-    ({"accept_length", "output_throughput"}, _BENCHED),
+    ({"accept_length", "output_throughput"}, BENCHED),
     ({"round_trees"}, TREES),
     ({"rows", "timed", "max_new_tokens"}, TABLE),
     ({"rows", "roofline", "repeats"}, "a result of `bench --json`"),
@@ -257,7 +257,7 @@ _TEXT: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(  # the surest sign firs
             "a log of vLLM before its V1 engine, which also counted tokens after a rejection as "
             "accepted: no acceptance by place follows from it",
         ),
-        (r'^\{.*"output_throughput": .*"accept_length": ', _BENCHED),  # it may hold Infinity
+        (r'^\{.*"output_throughput": .*"accept_length": ', BENCHED),  # it may hold Infinity
         (
             r"Per-position acceptance \(%\)",
             "what `vllm bench serve` prints: give the JSON file of its --save-result",

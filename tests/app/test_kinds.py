@@ -83,10 +83,13 @@ def test_what_is_an_engines_counts_is_what_is_read_as_such(name, value, tmp_path
 
 
 @pytest.mark.parametrize("rate", ["8.0", "Infinity"])  # the second is its default
-def test_a_result_of_sglangs_benchmark_has_no_counts(rate: str, tmp_path: Path):
+def test_a_result_of_sglangs_benchmark_has_no_counts(rate: str, tmp_path: Path, capsys):
     line = f'{{"backend": "sglang", "request_rate": {rate}, "output_throughput": 140.2, '
     path = write(tmp_path, "bench.jsonl", line + '"accept_length": 2.87}\n')
     assert "a mean of the server" in kind_of(path)
+    for command in ("trace import", "report"):
+        assert main([*command.split(), str(path)]) == 2
+        assert "a mean of the server" in capsys.readouterr().err
 
 
 def test_tables_of_calibrate_and_of_a_grid(tmp_path):

@@ -42,11 +42,14 @@ class Options(CommandOptions):
 def main(args: Options) -> int:
     from analysis.engines.served import read_served
     from analysis.engines.trees import write_trees
-    from analysis.kinds import TREES, kind_of
+    from analysis.kinds import BENCHED, TREES, kind_of
     from analysis.measures.counts_in_words import sentences
     from analysis.numbers import plural
 
-    if kind_of(args.file) == TREES:
+    kind = kind_of(args.file)
+    if kind == BENCHED:  # before its Infinity is refused as no number of JSON
+        raise UserError(f"{args.file} is {kind}")
+    if kind == TREES:
         if args.out is None or not args.out.name.endswith(ENDINGS):
             raise UserError("these are trees: name a trace for them, --out FILE.jsonl.gz")
         rounds = plural(write_trees(args.file, args.out), "round")
