@@ -116,7 +116,8 @@ export class Permalink {
       return;
     }
     wanted.isComing = true; // until then the address stays as it is
-    const isShown = await (comparing && place ? guide.go(place - 1) : this.studio.reach(at));
+    const { studio } = this, // there it stays, where the run goes on, too
+      isShown = await (comparing && place ? guide.go(place - 1) : studio.choose(panes[0], at));
     if (this.wanted !== wanted) return; // another place was named
     this.wanted = null;
     const row = namedRow(node);

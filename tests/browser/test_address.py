@@ -4,6 +4,8 @@ returns to what was on view."""
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,12 @@ pytest.importorskip("playwright")
 from playwright.sync_api import Page, Route, expect
 
 from app.studio import runs
+from core.decoding.request import RunRequest
+from core.rounds.round import Round
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests.browser.steps import (
+    FRAMES,
     PROMPT,
     Open,
     at_round,
@@ -28,7 +33,7 @@ from tests.browser.steps import (
     tab,
     title,
 )
-from tests.helpers.fakes import make_header, make_run
+from tests.helpers.fakes import FakeEngine, make_header, make_run
 
 pytestmark = pytest.mark.browser
 
@@ -120,6 +125,31 @@ def test_a_live_run_s_link_runs_its_request_again(visit: Open):
     expect(title(again)).to_have_text(at_round(2))
     expect(again.locator(PROMPT)).to_have_value("hello & goodbye = “all”")
     expect(again.locator("#ds-open-settings")).to_contain_text("16")
+
+
+def test_a_link_s_round_stays_on_view_when_it_was_the_newest_of_a_run_that_goes_on(
+    visit: Open, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+):
+    page = visit()
+    run(page, "two rounds and a rest", budget=16)
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    url = settled(page, "round=2", "made=")
+    seen, rounds = threading.Event(), engine._rounds
+
+    def resting(request: RunRequest) -> Generator[Round, None, None]:
+        for record in rounds(request):
+            if record.index == 2:
+                seen.wait(60)
+            yield record
+
+    monkeypatch.setattr(engine, "_rounds", resting)
+    again = visit(url)
+    expect(title(again)).to_have_text(at_round(2))
+    seen.set()
+    expect(state(again)).to_have_attribute("data-state", "done")
+    again.evaluate(FRAMES)
+    expect(title(again)).to_have_text(at_round(2))
 
 
 def test_a_file_s_link_says_that_the_file_is_needed(visit: Open, tmp_path: Path):
