@@ -359,11 +359,11 @@ def _new_ticket() -> str:
 
 
 def _told(run: StudioRun) -> int:
-    """A number that grows with the rounds. While a file is read, only when there are two fifths
-    more: a page lays out all of a run's text for each piece of news of it."""
+    """A number that grows with the rounds. While a file is read, only when there are twice as many:
+    a page lays out all of a run's text for each piece of news of it."""
     count = len(run.rounds)
     is_read = run.source == "file" and run.state == RUNNING and run.reading != BEING_WRITTEN
-    return int(2 * math.log2(count)) if is_read and count else count
+    return count.bit_length() if is_read else count
 
 
 def _follow(run: StudioRun) -> bool:

@@ -336,7 +336,7 @@ def test_a_stream_that_goes_on_after_its_page_has_left_keeps_no_run():
     assert not runs._runs[late].stop.is_set(), "another page's stream, which may come back"
 
 
-def test_a_file_that_is_read_is_news_when_it_has_grown_by_two_fifths():
+def test_a_file_that_is_read_is_news_when_it_has_doubled():
     """A page lays out all of a run's text for each piece of news of it."""
     runs = Runs(FakeEngine())
     made = {
@@ -354,7 +354,7 @@ def test_a_file_that_is_read_is_news_when_it_has_grown_by_two_fifths():
             run.rounds.append(record)
             seen[run.ticket].add(runs.mark(run.ticket))
     assert {name: len(marks) for name, marks in seen.items()} == {
-        "read": 8,
+        "read": 5,
         "written": 16,
         "live": 16,
     }
