@@ -122,11 +122,8 @@ def _here_or_on_hub(source: Source) -> bool:
 
 
 def load_engine(args: Model, methods: Sequence[str] = (), ends: bool = False) -> Engine:
-    """The engine with its target loaded, or its ``ends`` alone, progress shown. The first time,
-    that takes a minute.
-
-    The drafters of ``methods`` are compared with the target before anything heavy is loaded.
-    """
+    """The engine with its target loaded, or its ``ends`` alone, and the drafters of ``methods``
+    brought here; progress shown. The first time, that takes a minute."""
     drafter = check_drafter(args.drafter)
     check_weights(methods)
     with ProgressBar("preparing " + args.model) as progress:
@@ -135,7 +132,5 @@ def load_engine(args: Model, methods: Sequence[str] = (), ends: bool = False) ->
         from core.decoding.engine import Engine
 
         engine = Engine(args.model, args.device, drafter, template_of(args), ends)
-        engine.check(*methods)
-        engine.prepare(progress.at)
-        engine.fetch(*methods, report=progress.at)
+        engine.prepare(progress.at, methods)
     return engine

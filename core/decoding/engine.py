@@ -97,15 +97,21 @@ class Engine:
         self._targets: dict[tuple[int, ...], Target] = {}
         self._place = Place()  # of the one text that all targets read
 
-    def prepare(self, report: Progress = silent) -> Language:
-        """Load the target if it is not loaded yet; safe to call from several threads."""
+    def prepare(self, report: Progress = silent, methods: Sequence[str] = ()) -> Language:
+        """Load the target if it is not loaded yet; safe to call from several threads.
+
+        The drafters of ``methods`` are compared with the target before anything heavy is loaded,
+        and are brought here after it. Raises UserError as ``check``.
+        """
+        self.check(*methods)
         with self._lock:
             if self._language is None:
                 ancestor_mask(builders.warm_up())  # both are compiled before the first round
                 load = load_ends if self.ends else load_language
                 self._language = load(self.model, self.device, report, template=self.template)
                 report(1.0, "ready")
-            return self._language
+        self.fetch(*methods, report=report)
+        return self._language
 
     def check(self, *methods: str) -> None:
         """Compare the methods' drafters with the target by their small files: no weight is read.
