@@ -21,7 +21,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from analysis.numbers import share
+from analysis.numbers import plural, share
 from app.table_texts import FORMS, TableForm
 from core.visible import JOINERS, flowing
 
@@ -30,6 +30,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 GAP, LEAST, SHORT = 2, 12, 8  # cells between columns, of one of words, of a head of one line
 WHOLE = 1_000_000  # cells of a line that nothing cuts
 SPARSE_SECONDS = 10.0
+LEFT_OUT = 5  # files that are left out, named
 SOON = 2.0  # seconds of reading or computing of which nothing is said
 LIBRARIES = {"huggingface_hub": "HF_HUB_VERBOSITY", "transformers": "TRANSFORMERS_VERBOSITY"}
 
@@ -61,6 +62,15 @@ def console(stream: IO[str] | None = None, tables: TableForm | None = None) -> C
 def say(sentence: str) -> None:
     """One line on stderr, for people."""
     print(flowing(sentence), file=sys.stderr, flush=True)
+
+
+def say_left_out(whys: Sequence[str]) -> int:
+    """Say why each file is left out, of the first few; returns the exit code: 1 where one is."""
+    for why in whys[:LEFT_OUT]:
+        say(f"left out: {one_line(why, 400)}")
+    if more := len(whys[LEFT_OUT:]):
+        say(f"and {plural(more, 'more file')}")
+    return 1 if whys else 0
 
 
 def print_lines(out: Console, sentences: Iterable[str], limit: int = 400) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from core.errors import UserError, WrongKind, reading
 from core.files import by_name, distinct
-from core.lines import LIMITS, Limits, open_regular
+from core.lines import Limits, open_regular
 from core.progress import Steps, part
 from core.traces.reader import TraceReader, named_like_traces, read_trace, traces_in
 from core.traces.schema import Header, Trace
@@ -91,19 +91,23 @@ def find_traces(paths: Sequence[Path], empty: bool = False) -> TraceFiles:
     return TraceFiles(tuple(files[:MAX_FILES]), len(files), tuple(paths))
 
 
-def read_all(paths: Sequence[Path], report: Steps, limits: Limits = LIMITS) -> dict[str, Trace]:
+def read_all(
+    paths: Sequence[Path], report: Steps, limits: Limits, left_out: list[str]
+) -> dict[str, Trace]:
     """The traces by name: the file's, with enough of its folders where two files share one.
 
-    Raises UserError for a path that is not a trace, or a folder without any.
+    A folder's file that is not a trace is left out, and ``left_out`` gets a sentence on why. Raises
+    UserError for a path that is not a trace, or a folder without any.
     """
-    files = list(trace_paths(paths))
-    traces = list(_read(files, report, limits))
-    return dict(zip(_names(map(str, files)), traces, strict=True))
+    found = list(_read(paths, report, limits, left_out))
+    names = _names(str(file) for file, _ in found)
+    return {name: trace for name, (_, trace) in zip(names, found, strict=True)}
 
 
-def read_tables(paths: Sequence[Path], report: Steps, limits: Limits = LIMITS) -> Tables:
-    """The tables of these traces, folders of traces, and packs. Raises UserError as ``read_all``
-    does."""
+def read_tables(
+    paths: Sequence[Path], report: Steps, limits: Limits, left_out: list[str]
+) -> Tables:
+    """The tables of these traces, folders of traces, and packs; the rest as ``read_all``."""
     from analysis.measures.packed import is_pack, parts_of
     from analysis.measures.parts import RecordedPart
     from analysis.measures.tables import Tables
@@ -116,9 +120,9 @@ def read_tables(paths: Sequence[Path], report: Steps, limits: Limits = LIMITS) -
             files += [str(part.folder / each.file) for part in found for each in part.sources]
             parts += found
         else:
-            own = list(trace_paths(list(some)))
-            files += map(str, own)
-            parts.append(RecordedPart(list(_read(own, report, limits))))
+            own = list(_read(list(some), report, limits, left_out))
+            files += [str(file) for file, _ in own]
+            parts.append(RecordedPart([trace for _, trace in own]))
     often = Counter(map(os.path.realpath, files))
     if len(often) < len(files):
         twice = next(file for file, count in often.items() if count > 1)
@@ -138,11 +142,22 @@ def trace_paths(paths: Sequence[Path]) -> Iterable[Path]:
     return distinct(files).values()
 
 
-def _read(files: Sequence[Path], report: Steps, limits: Limits) -> Iterator[Trace]:
+def _read(
+    paths: Sequence[Path], report: Steps, limits: Limits, left_out: list[str]
+) -> Iterator[tuple[Path, Trace]]:
+    files, bad = list(trace_paths(paths)), list[UserError]()
     for done, file in enumerate(files):
         at = part(report, done, len(files), file.name)
         at(0.0)
-        yield read_trace(file, limits, at)
+        try:
+            trace = read_trace(file, limits, at)
+        except UserError as why:
+            if file in paths or len(bad) + 1 == len(files):
+                raise
+            bad.append(why)
+            continue
+        yield file, trace
+    left_out += map(str, bad)
 
 
 def _names(files: Iterable[str]) -> list[str]:

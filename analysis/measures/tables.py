@@ -57,6 +57,17 @@ class Tables:
         runs = (run for part in self.parts for run in part.runs)
         return dict(zip(self.names, runs, strict=True))
 
+    def copies(self) -> list[list[str]]:
+        """Names of runs with the same header, time of creation included, and the same text: most
+        likely a file and its copies."""
+        found: dict[tuple[str, bytes], list[str]] = {}
+        for name, run in self.about.items():
+            if run.header.created and len(run.text):
+                found.setdefault((run.header.created, run.text.tobytes()), []).append(name)
+        headers = {name: run.header for name, run in self.about.items()}
+        alike = ([n for n in names if headers[n] == headers[names[0]]] for names in found.values())
+        return [names for names in alike if len(names) > 1]
+
     @cached_property
     def labels(self) -> dict[str, str]:
         """Each run's label in tables over methods (see ``labels.method_labels``)."""

@@ -13,7 +13,7 @@ from app.commands.common import collected_at
 from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Large, Set, method
 from app.object_stores import here
 from app.report.advised import advice_sheets, size_words
-from app.terminal import ProgressBar, console, one_line, print_lines, say
+from app.terminal import ProgressBar, console, one_line, print_lines, say, say_left_out
 from app.trace_files import read_all
 from core.errors import UserError, writing
 from core.files import replacing
@@ -60,7 +60,8 @@ def main(args: Options) -> int:
     from analysis.frames import plain_rows
 
     times = read_step_times(args.cost)
-    shorter = _recorded(args, sizes_of(times, args.budget))
+    left_out = list[str]()
+    shorter = _recorded(args, sizes_of(times, args.budget), left_out)
     batches = sorted(set(args.batch))
     found = advise(shorter, times, batches)
     chosen = choices(found)
@@ -74,11 +75,12 @@ def main(args: Options) -> int:
         _show(found, chosen, shorter, said, given)
     if args.out is not None:
         _write(found, shorter, args.out)
-    return 0
+    return say_left_out(left_out)
 
 
-def _recorded(args: Options, choose: Choose) -> Shorter:
-    """Read what the files say of shorter drafts, whichever kind they are."""
+def _recorded(args: Options, choose: Choose, left_out: list[str]) -> Shorter:
+    """Read what the files say of shorter drafts, whichever kind they are; ``left_out`` as for
+    ``read_all``."""
     from analysis.engines.served import read_served
     from analysis.engines.texts import is_trace
     from analysis.experiments import shorter
@@ -93,7 +95,8 @@ def _recorded(args: Options, choose: Choose) -> Shorter:
     traces = [path for path in args.files if path.is_dir() or is_trace(path)]
     if traces and len(traces) == len(args.files):
         with ProgressBar("reading traces", late=True) as progress:
-            return shorter.of_traces(read_all(traces, progress.at, args.limits), choose)
+            found = read_all(traces, progress.at, args.limits, left_out)
+            return shorter.of_traces(found, choose)
     first, *others = args.files
     if traces or others:
         raise UserError("name traces, or one file of an engine's counts")

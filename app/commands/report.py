@@ -20,7 +20,7 @@ from app.report.gates import GATED, Gate, gate
 from app.report.sections import REPORT, cautions, notes
 from app.report.shown import ReportPart, parts, show
 from app.report.trained import show_trained
-from app.terminal import ProgressBar, console, one_line, print_lines, say
+from app.terminal import ProgressBar, console, one_line, print_lines, say, say_left_out
 from app.trace_files import read_tables
 from core.errors import UserError, writing
 from core.files import replacing
@@ -77,10 +77,11 @@ def main(args: Options) -> int:
     if args.trained is not None:
         if args.out is not None or args.gate:
             raise UserError("--trained compares two curves: leave --out and --gate out")
-        show_trained(args.trained, args.traces, args.json, args.limits, args.tables)
-        return 0
+        return show_trained(args.trained, args.traces, args.json, args.limits, args.tables)
     with ProgressBar("reading traces", late=True) as progress:
-        tables = read_tables(args.traces, progress.at, args.limits)
+        left_out = list[str]()
+        tables = read_tables(args.traces, progress.at, args.limits, left_out)
+    code = say_left_out(left_out)
     from analysis.measures import metrics
 
     with ProgressBar("making tables", len(metrics.TABLES), late=True) as progress:
@@ -104,7 +105,7 @@ def main(args: Options) -> int:
     missed = [line for each in args.gate for line in each.missed(tables)]
     for line in missed:
         say(line)
-    return 1 if missed else 0
+    return 1 if missed else code
 
 
 def _say_changed(paths: Sequence[Path]) -> None:

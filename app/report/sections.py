@@ -334,9 +334,16 @@ def notes(tables: Tables) -> Iterator[str]:
 
 
 def cautions(tables: Tables) -> Iterator[str]:
-    """Sentences to be read before any number: traces with faults, settings that split runs."""
+    """Sentences to be read before any number: traces with faults, copies,
+    settings that split runs."""
     for name, run in tables.about.items():
         if run.mark:
             yield f"{name}: {run.mark}."
+    for first, *copies in tables.copies():
+        others = copies[0] if len(copies) == 1 else f"{len(copies)} more ({copies[0]}, …)"
+        yield (
+            f"{first} and {others} have the same header, time of creation included, and the same "
+            "text: they may be copies of one run, and each counts."
+        )
     for sentence in split_by({name: run.header for name, run in tables.about.items()}):
         yield f"{sentence}."

@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.numbers import interval, number
 from app.table_texts import TableForm
-from app.terminal import FittingTable, ProgressBar, console, one_line, print_lines
+from app.terminal import FittingTable, ProgressBar, console, one_line, print_lines, say_left_out
 from app.trace_files import read_tables
 from core.errors import UserError
 from core.lines import LIMITS, Limits
@@ -21,8 +21,8 @@ def show_trained(
     as_json: bool = False,
     limits: Limits = LIMITS,
     form: TableForm | None = None,
-) -> None:
-    """Print the two curves, or one JSON object. Raises UserError."""
+) -> int:
+    """Print the two curves, or one JSON object; returns the exit code. Raises UserError."""
     from analysis.drafters.trained import read_accuracy, sentences, trained_and_served
     from analysis.engines.served import read_served
     from analysis.frames import plain_rows
@@ -41,18 +41,20 @@ def show_trained(
         if not each.by_depth:
             raise UserError(f"{name} tells no acceptance by place: nothing can be compared")
     with ProgressBar("reading traces", late=True) as progress:
-        tables = read_tables(traces, progress.at, limits) if traces else None
+        gone = list[str]()
+        tables = read_tables(traces, progress.at, limits, gone) if traces else None
     found = trained_and_served(curves, tables, counts)
     left_out = [(file.name, cut), *((name, each.notes) for name, each in counts.items())]
     notes = [f"{name}: {note}" for name, told in left_out for note in told]
     said = [*notes, *sentences(found)]
     if as_json:
         print(json.dumps({"table": plain_rows(found), "sentences": said}))
-        return
+        return say_left_out(gone)
     out = console(tables=form)
     heads = ("", "text", "measure", "depth", "share", "95 %", "over")
     out.print(FittingTable(heads, list(_rows(found)), left=heads[:3]))
     print_lines(out, said)
+    return say_left_out(gone)
 
 
 def _rows(found: Any) -> Iterator[tuple[str, ...]]:

@@ -26,6 +26,8 @@ from analysis.measures.packing import Done, pack
 from analysis.measures.tables import Tables
 from app.trace_files import read_tables
 from core.journal import alone
+from core.lines import LIMITS
+from core.progress import silent
 from core.stats import MANY, middle_interval, ratio_interval, resample
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
@@ -69,7 +71,7 @@ def folder(made, tmp_path) -> Path:
 
 
 def tables(*paths: Path) -> Tables:
-    return read_tables(paths, lambda done, file: None)
+    return read_tables(paths, silent, LIMITS, [])
 
 
 def update(folder: Path, into: Path) -> Done:

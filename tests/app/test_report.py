@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,6 +48,7 @@ from tests.helpers import fakes
 from tests.helpers.small_traces import NOTHING, fake_trace, plain_round
 
 GOLDEN = ROOT / "tests" / "golden" / "trace-v1.jsonl"
+SHIPPED = ASSETS / "traces"
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +212,56 @@ def test_bad_input_is_one_sentence(call, tmp_path):
         code, _, err = call(*words)
         assert code == 2, words
         assert err.splitlines()[-1].startswith("draftscope: ") and "Traceback" not in err
+
+
+def damaged(folder: Path, into: Path) -> Path:
+    """A copy of a folder of traces, with an empty file and a damaged one beside them."""
+    shutil.copytree(folder, into)
+    (into / "empty.jsonl").touch()
+    lines = gzip.decompress((SHIPPED / "chat-dart.jsonl.gz").read_bytes()).splitlines(True)
+    (into / "torn.jsonl").write_bytes(b"".join([*lines[:5], b"\0\0\n", *lines[5:]]))
+    return into
+
+
+def test_a_damaged_file_of_a_folder_is_left_out_and_named(call, folder, tmp_path):
+    runs = damaged(folder, tmp_path / "runs")
+    whole = call("report", folder, "--json")[1]
+    code, out, err = call("report", runs, "--json")
+    assert code == 1 and out == whole
+    assert err.splitlines()[-2:] == [
+        "left out: empty.jsonl is empty, not a trace",
+        "left out: torn.jsonl, line 6 is not JSON: not a trace",
+    ]
+    for trace in runs.glob("ddtree*"):
+        trace.unlink()
+    code, _, err = call("trace", "export", runs, "--to", "profile", "--out", tmp_path / "p.json")
+    assert code == 1 and "left out: empty.jsonl" in err and (tmp_path / "p.json").is_file()
+    assert call("report", folder)[0] == 0
+
+
+def test_a_damaged_file_that_is_named_is_refused_and_so_is_a_folder_of_nothing_else(
+    call, folder, tmp_path
+):
+    runs = damaged(folder, tmp_path / "runs")
+    code, out, err = call("report", runs, runs / "torn.jsonl")
+    assert (code, out) == (2, "") and "torn.jsonl, line 6" in err
+    for trace in runs.glob("*.gz"):
+        trace.unlink()
+    code, out, err = call("report", runs)
+    assert (code, out) == (2, "") and "torn.jsonl, line 6" in err
+
+
+def test_copies_of_a_run_are_named(call, tmp_path):
+    (tmp_path / "copy.jsonl").write_bytes(
+        gzip.decompress((SHIPPED / "chat-dart.jsonl.gz").read_bytes())
+    )
+    for name in ("chat-dart", "chat-ddtree-16"):
+        shutil.copy(SHIPPED / f"{name}.jsonl.gz", tmp_path)
+    out = call("report", tmp_path)[1]
+    assert "chat-dart.jsonl.gz and copy.jsonl have the same header" in out
+    assert out.count("have the same header") == 1
+    (tmp_path / "copy.jsonl").unlink()
+    assert "the same header" not in call("report", tmp_path)[1]
 
 
 def test_every_engines_name_is_computed_as_it_says(folder):

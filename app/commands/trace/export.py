@@ -15,7 +15,7 @@ from app.command_line import REQUIRED, option, words
 from app.commands.common import pick
 from app.commands.options import Large
 from app.object_stores import here, is_copy
-from app.terminal import ProgressBar, say
+from app.terminal import ProgressBar, say, say_left_out
 from app.trace_files import find_traces, read_all
 from app.view.drawing import tree_drawing
 from app.view.shapes import INCH, DrawnAs, Ground, Paper
@@ -118,9 +118,10 @@ def main(args: Options) -> int:
             raise UserError(takes)
         if folder := next((path for path in args.files if path.is_dir()), None):
             raise UserError(f"{folder} is a folder, and {takes}: `--to site` takes folders")
+    left_out = list[str]()
     with ProgressBar(f"to {args.to}", late=True) as progress:
         if form.most is None:
-            named = list(read_all(args.files, progress.at, args.limits).items())
+            named = list(read_all(args.files, progress.at, args.limits, left_out).items())
         else:
             at = partial(progress.at, note="reading")
             named = [(str(path), read_trace(path, args.limits, at)) for path in args.files]
@@ -130,17 +131,18 @@ def main(args: Options) -> int:
     for name, trace in named:
         if trace.mark:
             say(f"{name}: {trace.mark}")
+    code = say_left_out(left_out)
     out = args.out or _beside(args.files[0], form, args)
     if str(out) == "-":
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
-        return 0
+        return code
     if any(out.exists() and path.samefile(out) for path in args.files):
         raise UserError(f"{out} is the trace itself: name another file with --out")
     with writing(out), replacing(out) as file:
         file.write_bytes(data)
     print(f"{out}: {len(data):,} bytes")
-    return 0
+    return code
 
 
 def _beside(path: Path, form: ExportFormat, args: Options) -> Path:

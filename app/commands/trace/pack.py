@@ -13,7 +13,7 @@ from analysis.numbers import plural
 from app.command_line import REQUIRED, option, words
 from app.commands.options import Large, Placement
 from app.object_stores import here
-from app.terminal import ProgressBar, one_line, say
+from app.terminal import ProgressBar, one_line, say, say_left_out
 from app.trace_files import trace_paths
 from core.errors import UserError, writing
 from core.traces.reader import read_trace
@@ -22,8 +22,6 @@ from core.traces.schema import Trace
 if TYPE_CHECKING:
     from analysis.measures.packing import Made, Share
     from app.ray_workers import Cluster
-
-SHOWN = 5  # files that are not traces, named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,18 +54,14 @@ def main(args: Options) -> int:
     with writing(args.out), ProgressBar("packing traces") as progress:
         elsewhere = cluster and partial(_packed_on, cluster, read, progress)
         done = pack(files, args.out, read, progress.at, elsewhere)
-    for why in done.refused[:SHOWN]:
-        say(f"left out: {one_line(why, 400)}")
-    more = len(done.refused) - SHOWN
-    if more > 0:
-        say(f"and {plural(more, 'more file')}")
+    code = say_left_out(done.refused)
     if done.gone:
         say(f"gone, and no longer in the pack: {plural(done.gone, 'trace')}")
     size = sum(file.stat().st_size for file in args.out.iterdir())
     added = f"{plural(done.added, 'trace')} packed ({plural(done.rounds, 'round')})"
     name = one_line(str(args.out), 200)
     say(f"{added}, {done.kept} there before: {name} has {size / 1e6:,.1f} MB")
-    return 1 if done.refused else 0
+    return code
 
 
 def _packed_on(
