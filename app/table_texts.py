@@ -37,8 +37,9 @@ _LATEX = str.maketrans(
             "÷": r"\div", "→": r"\rightarrow", "≈": r"\approx", "α": r"\alpha",
         }.items()
     }
-    | {digit: f"$_{number}$" for number, digit in enumerate("₀₁₂₃₄₅₆₇₈₉")}
 )  # fmt: skip
+_BELOW = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
+_DIGITS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 
 
 def _markdown_text(text: str) -> str:
@@ -46,8 +47,13 @@ def _markdown_text(text: str) -> str:
     return _MARKDOWN.sub(lambda at: f"\\{at[1]}" if at[1] else f"{at[2]}\\", flat)
 
 
+def _latex_text(text: str) -> str:
+    flat = _LINES.sub(" ", text).translate(_LATEX)
+    return _BELOW.sub(lambda at: f"$_{{{at[0].translate(_DIGITS)}}}$", flat)
+
+
 def _latex_line(cells: Iterable[str]) -> str:
-    line = " & ".join(_LINES.sub(" ", cell).translate(_LATEX) for cell in cells)
+    line = " & ".join(map(_latex_text, cells))
     # behind the \\ of the line before, these would be its arguments
     return f"{'{}' if line[:1] in ('[', '*') else ''}{line} \\\\\n"
 

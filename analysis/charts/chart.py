@@ -96,6 +96,7 @@ def _title(about: About, shown: Sequence[Series], choice: str) -> Json:
         told.append(f"n = {min(counts)}" + (f" to {max(counts)}" if len(set(counts)) > 1 else ""))
     told += ["95 % intervals"] * any(point.low is not None for point in points)
     told += [f"faint: n < {FEW_SEEN}"] * any(count < FEW_SEEN for count in counts)
+    told += [f"hollow: {why}" for why in dict.fromkeys(point.doubt for point in points) if why]
     small = html.escape(", ".join(filter(None, told)))
     # Anchored at its middle: below one that hangs from its top Plotly leaves an empty line.
     return {

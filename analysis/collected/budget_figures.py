@@ -31,7 +31,7 @@ def tau_by_budget(curves: Mapping[str, Sequence[SimulatedRun]], style: Style = A
     lines = [
         Series(name, tuple(
             Point(run.budget, run.tau, doubt=doubt(run.exact)) for run in runs
-        ))
+        ), total="1 text, simulated")
         for name, runs in curves.items()
     ]  # fmt: skip
     says = (
@@ -44,6 +44,8 @@ def tau_by_budget(curves: Mapping[str, Sequence[SimulatedRun]], style: Style = A
 def tau_over_texts(curves: Mapping[str, Frame], style: Style = AUTO) -> go.Figure:
     """The same over several texts: a table of ``many_texts.whatif_texts`` for each setting. A point
     says which text differs most."""
+    count = max((int(table["texts"].max()) for table in curves.values()), default=0)
+    total = f"{plural(count, 'text')}, simulated"
     lines = [
         Series(
             name,
@@ -54,10 +56,10 @@ def tau_over_texts(curves: Mapping[str, Frame], style: Style = AUTO) -> go.Figur
                 "",
             ),
             band=True,
+            total=total,
         )
         for name, table in curves.items()
     ]
-    count = max((int(table["texts"].max()) for table in curves.values()), default=0)
     says = f"Tokens per forward pass of the target over {plural(count, 'text')}, simulated. " + (
         "The band is the 95 % interval across texts." if count >= FEW_UNITS else TOO_FEW
     )

@@ -71,7 +71,7 @@ def _drawing(
     width, height = look.size(deepest, drawn.height)
     made = Drawing(width, height, headline(record), (*shapes, *look.heads()))
     meanings = GRAPH_MEANINGS if isinstance(record.draft, BlockDraft) else MEANINGS
-    return with_legend(made, meanings) if legend else made
+    return with_legend(made, meanings, bool(drawn.chips)) if legend else made
 
 
 def _labels(record: Round, drawn: Fold) -> Iterator[tuple[int, str]]:
@@ -118,6 +118,7 @@ def _stop(record: Round) -> Told:
 # ── the legend ───────────────────────────────────────────────────────────────────────────────────
 
 MEANINGS = {
+    "root": ("●", "root: the text's last token"),
     ACCEPTED: (SIGNS[ACCEPTED], "accepted"),
     REJECTED: (SIGNS[REJECTED], "rejected"),
     UNREACHED: (SIGNS[UNREACHED], "unreached"),
@@ -125,8 +126,10 @@ MEANINGS = {
     GHOST: (STOP, "bonus: the target's own token"),
     "q": ("", "q, drafter"),
     "p": ("", "p, target"),
+    "sum": ("Σ", "sum over the siblings in +n"),
 }
 GRAPH_MEANINGS = MEANINGS | {
+    "root": ("●", "the block before the call"),
     GHOST: (STOP, "where the model went on"),
     "q": ("", "q, by the ranking that was known"),
 }
@@ -134,13 +137,19 @@ KEY_W, KEY_H, LINE, LETTER = 26, 16, 20, 6.7  # a sign, a line of signs, and a l
 NARROW = 320  # a narrower drawing has a wider legend
 
 
-def with_legend(drawing: Drawing, meanings: Mapping[str, tuple[str, str]] = MEANINGS) -> Drawing:
-    """The drawing with the meanings of its signs below it, in as many lines as its width needs."""
+def with_legend(drawing: Drawing, meanings: Mapping[str, tuple[str, str]], folded: bool) -> Drawing:
+    """The drawing with the meanings of its signs below it, in as many lines as its width needs.
+    ``folded``: it has chips with sums."""
     groups = [shape for shape in drawing.shapes if isinstance(shape, Group)]
     parts = [part for group in groups for part in group.parts]
     held = {part.paint for part in parts if isinstance(part, Box)}
+    bare = {"root", "sum"} if folded else {"root"}  # they stand without a box
     marks = {part.text: part.help for part in parts if isinstance(part, Words) and part.help}
-    entries = [(paint, *told) for paint, told in meanings.items() if paint in held]
+    entries = [
+        (paint if paint in held else "", *told)
+        for paint, told in meanings.items()
+        if paint in held | bare
+    ]
     entries += [("", mark, help) for mark, help in sorted(marks.items())]
     width = max(drawing.width, NARROW)
     letters = int((width - 2 * MARGIN - KEY_W - 6) / LETTER)

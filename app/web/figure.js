@@ -228,7 +228,8 @@ export class Figure {
     return painted({ data: traces, layout: { ...layout, ...labels } }, colourOf, times);
   }
 
-  /** The figure with its title for a paper, as SVG: {text, width, height}. */
+  /** The figure with its title for a paper, as SVG: {text, width, height}. The rings are of what is
+   * on view, so they are left out. */
   async _picture() {
     const { toImage } = await plotly(),
       width = wideFor(this.box.clientWidth, LEAST),
@@ -239,7 +240,10 @@ export class Figure {
       { updatemenus, ...rest } = layout,
       annotations = namesApart(layout, size.height / (TYPE * times)),
       ground = { paper_bgcolor: NONE, plot_bgcolor: NONE };
-    const figure = { data, layout: { ...rest, annotations, ...ground, ...size } };
+    const figure = {
+      data: data.filter(({ meta }) => !meta?.live),
+      layout: { ...rest, annotations, ...ground, ...size },
+    };
     const text = await toImage(figure, { format: "svg", imageDataOnly: true, ...size });
     return { text, ...size };
   }

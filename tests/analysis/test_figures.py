@@ -249,6 +249,7 @@ def test_a_file_says_what_was_chosen_and_of_how_many_each_point_is():
         Series("one", [few, many], choice="K = 1"),
         Series("one", [many], choice="K = 8"),
         Series("one", [Point(1, 0.5)], "bars", choice="<b>", total="9 rounds"),
+        Series("one", [Point(1, 0.5, doubt="not exact")] * 2, choice="K = 9"),
     ]
     layout = as_json(chart(replace(ABOUT, chosen="K = 8"), series))["layout"]
     shown = [button["args"][1]["title"] for button in layout["updatemenus"][0]["buttons"]]
@@ -257,6 +258,7 @@ def test_a_file_says_what_was_chosen_and_of_how_many_each_point_is():
         f"K = 1, n = 2 to 31, 95 % intervals, faint: n &lt; {FEW_SEEN}",
         "K = 8, n = 31, 95 % intervals",
         "&lt;b&gt;, 9 rounds",
+        "K = 9, hollow: not exact",
     ]
 
 

@@ -155,6 +155,8 @@ def test_a_curve_and_its_axis_hold_what_its_runs_told(texts):
         )
         says = figure["layout"]["meta"]["says"]
         assert ("The band is" in says) == table["low"].notna().all() == (texts >= 5)
+    many = "1 text" if texts in (0, 1) else f"{texts} texts"
+    assert figure["layout"]["title"]["subtitle"]["text"].startswith(f"{many}, simulated")
     assert figure["layout"]["yaxis"]["range"][0] <= 1 < top
     assert top <= figure["layout"]["yaxis"]["range"][1] < 1.2 * top
 

@@ -131,7 +131,9 @@ def test_the_legend_says_what_is_there_and_nothing_else():
     assert told(tree_drawing(small_round())) == []
     assert MEANINGS[ACCEPTED][1] in told(whole) and MEANINGS[SIDE][1] not in told(whole)
     assert MEANINGS[SIDE][1] in told(tree_drawing(side_round(), legend=True))
-    assert told(tree_drawing(make_round(1, 8, method="ar"), legend=True))[:1] == ["accepted"]
+    assert told(tree_drawing(make_round(1, 8, method="ar"), legend=True))[1:2] == ["accepted"]
+    assert MEANINGS["root"][1] in told(whole) and MEANINGS["sum"][1] not in told(whole)
+    assert MEANINGS["sum"][1] in told(tree_drawing(make_round(1, 64), opened=(), legend=True))
     trace = read_trace(ROOT / "assets" / "traces" / "chat-treeflash.jsonl.gz")
     how = Explainer.of(trace.header)
     help = how.marks(trace.rounds[4]).help

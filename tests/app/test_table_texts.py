@@ -29,7 +29,7 @@ def test_columns_keep_their_sides_and_a_bar_is_left_out():
     table = ["", "τ C₁₆", " "], [["plain", "1.00", "▏"]], ["", " "]
     assert FORMS["markdown"](*table) == "\n|  | τ C₁₆ |\n| --- | ---: |\n| plain | 1.00 |\n"
     assert FORMS["latex"](*table) == (
-        "\\begin{tabular}{lr}\n\\hline\n & $\\tau$ C$_1$$_6$ \\\\\n\\hline\n"
+        "\\begin{tabular}{lr}\n\\hline\n & $\\tau$ C$_{16}$ \\\\\n\\hline\n"
         "plain & 1.00 \\\\\n\\hline\n\\end{tabular}\n"
     )
 

@@ -120,6 +120,16 @@ def test_drafts_of_a_column_have_type_that_is_read(
     assert 234 / float(root.attrib["viewBox"].split()[2]) >= DENSE
 
 
+def test_a_ring_of_the_page_is_in_no_file(visit: Open, address: str):
+    """Nothing in a file would say what it marks."""
+    page = visit(f"{address}/#view=whatif&text=fibonacci&budget=16")
+    chart = page.locator(".ds-figure:has(.main-svg)").first
+    expect(chart.locator(".point[style*='fill: none']")).to_be_visible()
+    button = chart.get_by_role("button", name="as SVG", include_hidden=True)
+    drawn = saved(page, button.element_handles()[0], "SVG")
+    assert drawn.count(b'class="point"') == chart.locator(".point").count() - 1 > 0
+
+
 def test_one_choice_of_ground_and_width_is_of_all_pictures(visit: Open, address: str):
     """Charts, trees and the server's figure are as wide as a column, and on nothing."""
     page = visit(f"{address}/#view=calibration&trace=chat-dart")

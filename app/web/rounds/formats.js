@@ -39,16 +39,28 @@ const TEX = {
   "–": "--",
   "−": "$-$",
   "…": "\\ldots{}",
-  // signs of what is not seen, which pdfLaTeX does not know
-  "⏎": "$\\hookleftarrow$",
   "␣": "\\textvisiblespace{}",
+  // signs that pdfLaTeX does not know
+  "⏎": "$\\hookleftarrow$",
   "⇥": "$\\to$",
   "∅": "$\\emptyset$",
+  τ: "$\\tau$",
+  "≤": "$\\leq$",
+  "≥": "$\\geq$",
+  "×": "$\\times$",
+  "±": "$\\pm$",
+  Σ: "$\\Sigma$",
+  "÷": "$\\div$",
+  "→": "$\\rightarrow$",
+  "≈": "$\\approx$",
+  α: "$\\alpha$",
 };
+const SIGNS = new RegExp(`[\\\\${Object.keys(TEX).slice(1).join("")}{}$&#_%]|[₀-₉]+`, "g");
+const below = (digits) => `$_{${[...digits].map((each) => each.charCodeAt(0) - 0x2080).join("")}}$`;
 
 function latexText(text) {
   return text
-    .replace(/[\\~^<>|–−…⏎␣⇥∅{}$&#_%]/g, (sign) => TEX[sign] ?? `\\${sign}`)
+    .replace(SIGNS, (sign) => TEX[sign] ?? (/[₀-₉]/.test(sign) ? below(sign) : `\\${sign}`))
     .replace(/[\r\n]+/g, " ");
 }
 
@@ -58,7 +70,7 @@ function latexTable(rows, columns) {
   const sides = columns.map(({ kind }) => (kind === "number" ? "r" : "l")).join("");
   return [
     `\\begin{tabular}{${sides}}\n\\hline\n`,
-    line(columns.map(({ head, tex }) => tex ?? latexText(head))),
+    line(columns.map(({ head }) => latexText(head))),
     "\\hline\n",
     ...rows.map((row) => line(columns.map((each) => latexText(cellText(row, each))))),
     "\\hline\n\\end{tabular}\n",

@@ -9,8 +9,7 @@ const NONE = "–"; // what stands for a value that is not recorded
 const inOneLine = (text) => text.replaceAll("\n", "⏎");
 const spaced = (label) => label.replaceAll("␣", " ").replaceAll("⏎", "\n"); // as text has it
 
-/** name: in a filter, and also: another one there; head: over the column; tex: that in LaTeX,
- * where it differs; kind: how the values are compared; of(round, place): the value, null or
+/** name: in a filter, and also: another one there; head: over the column; kind: how the values are compared; of(round, place): the value, null or
  * undefined where it is not known. place: {letter, at} of the round. Without a head it is the name,
  * without a kind they are numbers. */
 export const COLUMNS = [
@@ -55,7 +54,6 @@ export const COLUMNS = [
   ...[1, 4, 16].map((width) => ({
     name: `c${width}`,
     head: `C${[...String(width)].map((digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]).join("")}`,
-    tex: `$C_{${width}}$`,
     about: `coverage at depth 1: p of q's ${width === 1 ? "best token" : `${width} best tokens`}`,
     of: (round) => round.coverage?.[width],
   })),
