@@ -237,7 +237,7 @@ function linked(ticket) {
       guide,
       panes: [pane],
       runs: { open: (tickets) => opened.push(tickets) },
-      reach: (at) => went.push(at),
+      choose: (_, at) => went.push(at),
       complain: nothing,
       look: { restore: assert.fail },
     };
