@@ -109,12 +109,12 @@ def trace_bytes(trace: Trace, kind: str) -> bytes:
 
 
 def tree_file(
-    method: str, number: int, draw: Callable[..., Drawing], inches: float | None
+    method: str, name: str, draw: Callable[..., Drawing], inches: float | None
 ) -> FileJson:
-    """A round's tree as SVG, drawn for a ``paper`` so wide; None: as large as on the page."""
+    """A tree or graph as SVG, drawn for a ``paper`` so wide; None: as large as on the page."""
     width = inches and inches * INCH
     paper = Paper(ground="transparent", width=width)  # the page adds the ground: save/paper.js
-    return _file(method, f"round-{number}.svg", SVG, svg(draw(paper=paper), paper).encode())
+    return _file(method, f"{name}.svg", SVG, svg(draw(paper=paper), paper).encode())
 
 
 def graph_file(record: Round, form: object, method: str) -> FileJson:

@@ -197,7 +197,7 @@ class Routes:
         run, record = self._round(question)
         opened = None if question.whole else question.open
         draw = partial(tree_drawing, record, run.explainer, opened, question.legend)
-        return tree_file(run.method, record.number, draw, question.inches)
+        return tree_file(run.method, f"round-{record.number}", draw, question.inches)
 
     def _export(self, question: ExportedRun) -> Any:
         """A file of the run or of one of its rounds, by the form's name."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from analysis.numbers import ordinal, plural
@@ -244,28 +245,50 @@ def _chance(edit: Edit, left: Ranking | None) -> float | None:
     return finite(float(left.p[i, j])) if named == (edit.position, edit.token) else None
 
 
-def outline_view(graph: DraftGraph, rounds: Sequence[Round]) -> dict[str, Any]:
-    """A draft graph on its own, as the tree component draws it: a box per formula, and in how many
-    of these calls each was drafted and accepted."""
-    outline = graph.outline()
-    drafted, accepted = Counter[Formula](), Counter[Formula]()
-    for record in rounds:
-        for row, edits in enumerate(_draft(record).edits[1:], 1):
-            drafted[_formula(edits)] += 1
-            accepted[_formula(edits)] += row in record.verdict.path
-    formulas = [_formula(edits) for edits in outline.edits]
-    counts = [(accepted[f], drafted[f]) for f in formulas]
-    names = ["the block", *(visible(label(f), 60) for f in formulas[1:])]
-    status = [ACCEPTED if count else UNREACHED for count, _ in counts]
-    return _graph(outline, names) | {
+@dataclass(frozen=True, eq=False)
+class CountedGraph:
+    """A draft graph on its own. By row: the formula, its name, and in how many calls of a run it
+    was accepted and drafted; row 0 is the block."""
+
+    draft: BlockDraft
+    formulas: Sequence[Formula]
+    names: Sequence[str]
+    counts: Sequence[tuple[int, int]]
+
+    @staticmethod
+    def of(graph: DraftGraph, rounds: Sequence[Round]) -> CountedGraph:
+        draft = graph.outline()
+        drafted, accepted = Counter[Formula](), Counter[Formula]()
+        for record in rounds:
+            for row, edits in enumerate(_draft(record).edits[1:], 1):
+                drafted[_formula(edits)] += 1
+                accepted[_formula(edits)] += row in record.verdict.path
+        formulas = [_formula(edits) for edits in draft.edits]
+        names = ["the block", *(visible(label(f), 60) for f in formulas[1:])]
+        return CountedGraph(draft, formulas, names, [(accepted[f], drafted[f]) for f in formulas])
+
+    @property
+    def status(self) -> list[str]:
+        return [ACCEPTED if count else UNREACHED for count, _ in self.counts]
+
+    @property
+    def rates(self) -> list[float | None]:
+        return [count / of if of else None for count, of in self.counts]
+
+
+def outline_view(outline: CountedGraph) -> dict[str, Any]:
+    """It as the tree component draws it: a box per formula."""
+    formulas, counts, names = outline.formulas, outline.counts, outline.names
+    status, sources = outline.status, outline.draft.sources
+    return _graph(outline.draft, names) | {
         "title": "Draft graph of the run",
         "lines": [_formula_lines(f, *c) for f, c in zip(formulas, counts, strict=True)],
-        "q": [count / of if of else None for count, of in counts],
+        "q": outline.rates,
         "status": "".join(LETTERS[s] for s in status),
         "nodes": [
-            {"row": row, "name": names[row], "level": int(outline.depths[row]),
+            {"row": row, "name": names[row], "level": int(outline.draft.depths[row]),
              "status": status[row], "why": formula_words(formula, *counts[row]), "edits": [],
-             "parents": [[p, names[p], status[p]] for p in outline.sources[row]], "chance": None}
+             "parents": [[p, names[p], status[p]] for p in sources[row]], "chance": None}
             for row, formula in enumerate(formulas)
         ],
     }  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from analysis.numbers import plural
+from app.view.denoise import CountedGraph
 from app.view.explanation import Explainer
 from app.view.fold import Fold, fold, whole
 from app.view.layout import outline_rows
@@ -16,6 +17,7 @@ from app.view.shapes import GHOST, SCREEN, Box, Curve, Drawing, Edge, Group, Pap
 from app.view.tree import SIGNS, STOP, headline
 from app.view.values import finite
 from core.rounds.blocks import BlockDraft
+from core.rounds.draft import DraftRows
 from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round
 from core.visible import visible
 
@@ -55,7 +57,8 @@ def _drawing(
     end, depths = record.verdict.path[-1], record.draft.depths.tolist()
     heights = zip(drawn.rows, drawn.y.tolist(), strict=True)
     places = {row: look.place(depths[row], y) for row, y in heights}
-    shapes: list[Edge | Group] = list(_edges(record, places, look))
+    edges = _edges(record.draft, record.status, record.verdict.path, places, look)
+    shapes: list[Edge | Group] = list(edges)
     shapes += [look.node(places[row], told) for row, told in _told(record, drawn, explainer)]
     for chip in drawn.chips:
         place = look.place(depths[chip.parent] + 1, chip.y)
@@ -83,15 +86,20 @@ def _labels(record: Round, drawn: Fold) -> Iterator[tuple[int, str]]:
         yield depths[end] + 1, _stop(record).label
 
 
-def _edges(record: Round, places: Mapping[int, Point], look: Boxes | Lines) -> Iterator[Edge]:
+def _edges(
+    draft: DraftRows,
+    status: Sequence[str],
+    path: Sequence[int],
+    places: Mapping[int, Point],
+    look: Boxes | Lines,
+) -> Iterator[Edge]:
     """The edges by status, accepted ones last, so that they lie on top."""
-    curves: dict[str, list[Curve]] = {status: [] for status in reversed(SIGNS)}
-    walked = set(record.verdict.path)
+    curves: dict[str, list[Curve]] = {each: [] for each in reversed(SIGNS)}
+    walked = set(path)
     for row, place in places.items():
-        for parent in record.draft.sources[row]:
+        for parent in draft.sources[row]:
             off_path = row in walked and parent not in walked
-            status = UNREACHED if off_path else record.status[row]
-            curves[status] += look.curves(places[parent], place)
+            curves[UNREACHED if off_path else status[row]] += look.curves(places[parent], place)
     return (Edge(status, tuple(found)) for status, found in curves.items() if found)
 
 
@@ -115,6 +123,32 @@ def _stop(record: Round) -> Told:
     return Told(GHOST, STOP, label, f"{label}: {record.stop_reason.words}", chances)
 
 
+# ── a run's draft graph ──────────────────────────────────────────────────────────────────────────
+
+
+def outline_drawing(outline: CountedGraph, paper: Paper) -> Drawing:
+    """A run's draft graph for a paper, a line for each formula, with a legend."""
+    draft, told = outline.draft, list(_formulas(outline))
+    depths, (y, _) = draft.depths.tolist(), outline_rows(draft.parents.tolist())
+    labels = zip(depths, (each.label for each in told), strict=True)
+    look = Lines.of(labels, ("rate",), paper.pixels)
+    places = {row: look.place(depths[row], at) for row, at in enumerate(y.tolist())}
+    nodes = [look.node(places[row], each) for row, each in enumerate(told)]
+    shapes = (*_edges(draft, outline.status, (), places, look), *nodes, *look.heads())
+    width, height = look.size(max(depths), float(y.max()))
+    made = Drawing(width, height, "Draft graph of the run", shapes)
+    return with_legend(made, OUTLINE_MEANINGS, folded=False)
+
+
+def _formulas(outline: CountedGraph) -> Iterator[Told]:
+    """The block, and each formula with its counts; in the column, its rate."""
+    yield Told(ACCEPTED, "●", outline.names[0], outline.names[0], {})
+    rows = zip(outline.names, outline.counts, outline.status, outline.rates, strict=True)
+    for name, (accepted, drafted), status, rate in list(rows)[1:]:
+        words = f"{name} {accepted}/{drafted}"
+        yield Told(status, SIGNS[status], words, words, {"rate": rate})
+
+
 # ── the legend ───────────────────────────────────────────────────────────────────────────────────
 
 MEANINGS = {
@@ -132,6 +166,12 @@ GRAPH_MEANINGS = MEANINGS | {
     "root": ("●", "the block before the call"),
     GHOST: (STOP, "where the model went on"),
     "q": ("", "q, by the ranking that was known"),
+}
+OUTLINE_MEANINGS = {
+    "root": ("●", "the block before a call"),
+    ACCEPTED: (SIGNS[ACCEPTED], "accepted once or more"),
+    UNREACHED: (SIGNS[UNREACHED], "never accepted"),
+    "rate": ("", "rate, calls that accepted/drafted it"),
 }
 KEY_W, KEY_H, LINE, LETTER = 26, 16, 20, 6.7  # a sign, a line of signs, and a letter of a meaning
 NARROW = 320  # a narrower drawing has a wider legend

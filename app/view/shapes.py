@@ -39,6 +39,7 @@ BOXES = {
     GHOST: Paint("", "ghost", 1.6, (6, 4)),
     "q": Paint("", "ink", 0.8),
     "p": Paint("ink", ""),
+    "rate": Paint("ink", ""),
 }
 EDGES = {
     ACCEPTED: Paint("", "accepted", 3.0),

@@ -21,6 +21,7 @@ from app.studio.examples import Examples
 from app.studio.requested import OWN_AHEAD, denoising_of
 from app.view.comparison import differences
 from app.view.denoise import (
+    CountedGraph,
     draft_view,
     graph_of,
     graph_view,
@@ -29,8 +30,11 @@ from app.view.denoise import (
     outline_dot,
     outline_view,
 )
+from app.view.drawing import outline_drawing
 from app.view.layout import layered
 from app.view.rounds import header_view, round_line, tree_view
+from app.view.shapes import Group, Paper, Words
+from app.view.tree import SIGNS
 from core.diffusion.draft_graph import DraftGraph, make_graph
 from core.diffusion.nfe import count_nfe, denoised_tokens
 from core.diffusion.pace import Pace
@@ -252,7 +256,7 @@ def test_numbers_that_are_none_leave_as_null():
 
 
 def test_a_calibrated_graph_counts_what_became_of_its_formulas():
-    view = outline_view(GRAPH, SPIFFY)
+    view = outline_view(CountedGraph.of(GRAPH, SPIFFY))
     plain_json(view)
     assert all(type(key) is str for key in view["labels"])  # the server refuses others
     assert len(view["nodes"]) == len(GRAPH) + 1 and view["sources"][0] == []
@@ -270,6 +274,20 @@ def test_a_calibrated_graph_counts_what_became_of_its_formulas():
     )
     text = outline_dot(GRAPH)
     assert text.count("->") == sum(map(len, view["sources"])) and "c₁₁ c₂₁ c₃₁" in text
+
+
+def test_a_calibrated_graph_for_a_column_is_read_and_has_every_formula_with_its_counts():
+    outline, paper = CountedGraph.of(GRAPH, SPIFFY), Paper(width=234.0)
+    drawing = outline_drawing(outline, paper)
+    assert paper.is_read(drawing)
+    words = [part.text for shape in drawing.shapes if isinstance(shape, Group)
+             for part in shape.parts if isinstance(part, Words)]  # fmt: skip
+    for name, (accepted, drafted) in zip(outline.names[1:], outline.counts[1:], strict=True):
+        sign = SIGNS[ACCEPTED] if accepted else SIGNS[UNREACHED]
+        assert f"{sign} {name} {accepted}/{drafted}" in words
+    counts = [tuple(line[-1][1].split()[1::2]) for line in outline_view(outline)["lines"] if line]
+    assert counts == [tuple(map(str, pair)) for pair in outline.counts[1:]]
+    assert {"rate", "the block before a call", "never accepted"} <= set(words)
 
 
 def test_a_call_s_dot_names_every_edit_and_pathway():

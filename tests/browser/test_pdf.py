@@ -96,14 +96,15 @@ def test_charts_of_a_column_have_type_that_is_read(visit: Open, address: str, pl
 
 
 @pytest.mark.parametrize(
-    ("place", "menu"),
+    ("place", "menu", "calibrated"),
     [
-        ("view=whatif&budget=64", "Save this draft"),
-        ("view=denoise&trace=code-spiffy-10,code-denoise&round=5", "Save the graph"),
+        ("view=whatif&budget=64", "Save this draft", False),
+        ("view=denoise&trace=code-spiffy-10,code-denoise&round=5", "Save the graph", False),
+        ("view=denoise&trace=code-spiffy-10,code-denoise&round=5", "Save the graph", True),
     ],
 )
 def test_drafts_of_a_column_have_type_that_is_read(
-    visit: Open, address: str, place: str, menu: str
+    visit: Open, address: str, place: str, menu: str, calibrated: bool
 ):
     page = visit(f"{address}/")
     page.evaluate(
@@ -112,6 +113,9 @@ def test_drafts_of_a_column_have_type_that_is_read(
     page.goto(f"{address}/#{place}")
     page.reload()
     around = page.locator(".ds-menu", has=page.locator(f"summary[aria-label='{menu}']"))
+    if calibrated:
+        page.get_by_role("button", name="Calibrated").click()
+        expect(page.locator(".dn-graph.whole")).to_be_visible()
     around.locator("summary").click()
     with page.expect_download() as made:
         around.get_by_role("button", name="as SVG").click()

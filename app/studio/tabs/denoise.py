@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -11,14 +12,23 @@ from gradio.components import Component
 
 from app.studio import shipped
 from app.studio.components import QUIET, FormPlaces, Studio, Tab
+from app.studio.files import FileJson, tree_file
 from app.studio.forms import StartForm, prompt_bar
 from app.studio.methods import Methods, mapping
-from app.studio.questions import OfRun, Route
+from app.studio.questions import Inches, OfRun, Route
 from app.studio.requested import NO_GRAPH, OWN_AHEAD, denoising_of
 from app.studio.run import StudioRun
 from app.studio.tabs.run import form_tab, shared_updates
-from app.view.denoise import DENOISER, graph_of, outline_dot, outline_view
+from app.view.denoise import (
+    DENOISER,
+    CountedGraph,
+    graph_of,
+    outline_dot,
+    outline_view,
+)
+from app.view.drawing import outline_drawing
 from core.decoding.request import RunRequest
+from core.diffusion.draft_graph import DraftGraph
 from core.diffusion.draft_graph_search import BUDGETS
 from core.diffusion.request import DenoiseRequest
 from core.errors import UserError
@@ -34,8 +44,15 @@ MISSING = (
 )
 
 
+class Sketched(OfRun, frozen=True, kw_only=True):
+    inches: Inches
+
+
 def build(studio: Studio) -> None:
-    own = {"outline": Route(OfRun, lambda asked: outline(studio.runs.get(asked.ticket)))}
+    own = {
+        "outline": Route(OfRun, lambda asked: outline(studio.runs.get(asked.ticket))),
+        "sketch": Route(Sketched, lambda q: sketch(studio.runs.get(q.ticket), q.inches)),
+    }
     form_tab(studio, "denoise", "ds-d", denoise_form, own, (of_runs, updates), denoising=True)
 
 
@@ -134,7 +151,18 @@ def updates(form: DenoiseForm, _: Methods, filling: Mapping[str, Any]) -> dict[A
 
 def outline(run: StudioRun | None) -> dict[str, Any]:
     """A run's draft graph, drawn and as DOT, with what became of its formulas so far."""
+    graph, counted = _outline(run)
+    return {"graph": outline_view(counted), "dot": outline_dot(graph)}
+
+
+def sketch(run: StudioRun | None, inches: float) -> FileJson:
+    """The same as a picture for a paper so wide."""
+    _, counted = _outline(run)
+    return tree_file("calibrated", "graph", partial(outline_drawing, counted), inches)
+
+
+def _outline(run: StudioRun | None) -> tuple[DraftGraph, CountedGraph]:
     graph = graph_of(run.header.settings) if run is not None and run.header else None
     if run is None or graph is None:
-        return {"error": "this run has no draft graph"}
-    return {"graph": outline_view(graph, tuple(run.rounds)), "dot": outline_dot(graph)}
+        raise UserError("this run has no draft graph")
+    return graph, CountedGraph.of(graph, tuple(run.rounds))

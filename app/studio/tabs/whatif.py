@@ -248,7 +248,7 @@ class Simulations:
         simulation, run, record = self._run(question)
         explainer = Explainer.of(_header(simulation, run.budget))
         draw = partial(tree_drawing, record, explainer, legend=True)
-        return tree_file(simulation.method, record.number, draw, question.inches)
+        return tree_file(simulation.method, f"round-{record.number}", draw, question.inches)
 
     def _export(self, question: ExportedText) -> Any:
         """The draft that is shown, as DOT or GraphML."""

@@ -6,7 +6,7 @@ import { entry, folding, menu } from "../parts.js";
 import { pictureButtons, saveButton } from "../save/buttons.js";
 import { handOut, takeAnswer } from "../save/files.js";
 import { SMALLEST } from "../tree/camera.js";
-import { savedTree, wholeTree } from "../tree/whole.js";
+import { savedTree } from "../tree/whole.js";
 import { TreeView } from "../tree.js";
 import { Turns } from "../turns.js";
 
@@ -77,10 +77,12 @@ export class GraphCard {
     );
   }
 
-  /** The calibrated graph is no round, which the server could draw. */
   _picture() {
-    const asked = { ticket: this.run.feed.ticket, round: this.call };
-    return this.whole ? wholeTree(this.tree) : savedTree(this.tree, this.source.draw, asked);
+    const { ticket } = this.run.feed,
+      { sketch, draw } = this.source;
+    return this.whole
+      ? savedTree(this.tree, ({ inches }) => sketch({ ticket, inches }))
+      : savedTree(this.tree, draw, { ticket, round: this.call });
   }
 
   /** As graphviz reads it: the calibrated graph is here, a call's comes from the server. */

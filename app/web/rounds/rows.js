@@ -9,9 +9,9 @@ const NONE = "–"; // what stands for a value that is not recorded
 const inOneLine = (text) => text.replaceAll("\n", "⏎");
 const spaced = (label) => label.replaceAll("␣", " ").replaceAll("⏎", "\n"); // as text has it
 
-/** name: in a filter, and also: another one there; head: over the column; kind: how the values are compared; of(round, place): the value, null or
- * undefined where it is not known. place: {letter, at} of the round. Without a head it is the name,
- * without a kind they are numbers. */
+/** name: in a filter, and also: another one there; head: over the column; kind: how the values are
+ * compared; of(round, place): the value, null or undefined where it is not known. place: {letter,
+ * at} of the round. Without a head it is the name, without a kind they are numbers. */
 export const COLUMNS = [
   { name: "run", kind: "text", about: "the run's letter", of: (_, { letter }) => letter },
   { name: "round", about: "the round's number, from 1", of: (_, { at }) => at + 1 },

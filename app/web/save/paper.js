@@ -17,7 +17,7 @@ const TOLD =
   "For every picture that this browser saves here, as SVG, PNG or PDF. Width: such as 3.25 for " +
   "a column; empty: as large as on the page. Charts of 2.5 inches or more are drawn anew for " +
   "their width, with type of 7 points at least, and so are grids. A round for a paper has 6, and " +
-  "so have a draft of What-if and the drafts of a call. Narrower charts and other trees are " +
+  "so have a draft of What-if and the graphs of Denoise. Narrower charts and other trees are " +
   "scaled, and so is their type.";
 const RANGE = `a width is of ${LEAST} to ${MOST} inches`;
 const REFUSED = `Not followed: ${RANGE}. Pictures are as large as here.`;
