@@ -11,6 +11,7 @@ let presented = null; // the element that is
 let isFull = false; // the browser gave it the whole screen, not only its window
 let cameFrom = null; // what had the focus before
 let seen = null; // watches whether it is still in sight: another tab may have been opened
+let behind = []; // out of reach meanwhile
 
 /** Present an element, or leave off. */
 export function togglePresent(element) {
@@ -33,17 +34,21 @@ export function togglePresent(element) {
   strip?.focus({ preventScroll: true });
 }
 
-function stopPresenting() {
+/** Leave off, if something is presented; when it is done, the rest of the page takes the focus: a
+ *  browser gives it none while an element has the whole screen. */
+export async function stopPresenting() {
   const element = presented;
+  if (!element) return;
   presented = null;
   seen.disconnect();
   document.removeEventListener("fullscreenchange", onFullscreen);
   document.removeEventListener("keydown", onEscape, { capture: true });
   const full = document.fullscreenElement ? document.exitFullscreen() : Promise.resolve();
-  full.catch(() => {}).then(giveBack); // nothing else on the page takes the focus before
   isFull = false;
   element.querySelector(":scope > .ds-leave").remove();
   mark(element, false);
+  await full.catch(() => {});
+  giveBack();
 }
 
 /** The focus goes back to where it was, unless it went somewhere else meanwhile. */
@@ -52,10 +57,14 @@ function giveBack() {
   if (now === document.body || !now?.getClientRects().length) cameFrom?.focus();
 }
 
-/** What is behind it is out of reach meanwhile, and arrows scroll it where they step nothing. */
+/** What is behind it is out of reach meanwhile, and arrows scroll it where they step nothing. Left
+ *  off, it may be on the page no more. */
 function mark(element, on) {
-  for (let part = element; part !== document.body; part = part.parentElement)
-    for (const other of part.parentElement.children) if (other !== part) other.inert = on;
+  if (on)
+    for (let part = element; part !== document.body; part = part.parentElement)
+      behind.push(...[...part.parentElement.children].filter((other) => other !== part));
+  for (const other of behind) other.inert = on;
+  if (!on) behind = [];
   if (on) element.setAttribute("tabindex", "0");
   else element.removeAttribute("tabindex");
   element.classList.toggle(ON, on);

@@ -571,7 +571,7 @@ UNSEEN = """() => {
   const tree = document.querySelector(".ds-lesson-tree:not([hidden]) .ds-tree");
   const side = document.querySelector(".ds-lesson-side");
   const boxes = [...tree.querySelectorAll(".ds-node:not(.out) .box")],
-    spoken = [...side.querySelectorAll(".ds-product, .ds-queue li, .ds-mask .line")];
+    spoken = [...side.querySelectorAll(".ds-product, .ds-list li, .ds-queue li, .ds-mask .line")];
   return [
     ...boxes.filter((box) => !within(box, tree)),
     ...spoken.filter((part) => !within(part, side)),
@@ -590,6 +590,26 @@ def test_trees_and_what_the_words_speak_of_are_in_sight_at_1024_by_768(learn: Op
         page.evaluate(f"learn.go({chapter}, {step})")
         page.evaluate(FRAMES)
         assert page.evaluate(UNSEEN) == [], (chapter + 1, step + 1)
+
+
+# Parts of a lesson that do not show all they hold.
+SCROLLING = """() => [...document.querySelectorAll(".ds-lesson-text, .ds-lesson-side")]
+  .filter(({ scrollHeight, clientHeight }) => scrollHeight > clientHeight + 1)
+  .map(({ className }) => className)"""
+
+
+def test_no_words_and_no_table_scroll_when_presented_at_1024_by_768(visit: Open, address: str):
+    size = {"width": 1024, "height": 768}
+    page = visit(address + "#learn=1.1", viewport=size, reduced_motion="reduce")
+    expect(page.locator(".ds-lesson-title")).to_be_visible()
+    page.keyboard.press("p")
+    expect(page.locator(".ds-learn.ds-presenting")).to_be_visible()
+    for step in ("1.1", "1.6", "3.1", "5.10", "8.7", "8.8", "11.5"):
+        page.evaluate(f"window.location.hash = '#learn={step}'")
+        number = step.split(".")[1]
+        expect(page.locator(".ds-count")).to_have_text(re.compile(f"^{number} / "))
+        page.evaluate(FRAMES)
+        assert page.evaluate(SCROLLING) == [], step
 
 
 # How much of its room a figure takes, across and down: its boxes, or its masks.
@@ -860,7 +880,9 @@ def test_a_chapter_leads_to_run_with_its_settings_and_back(
     expect(page.locator(".ds-learn")).to_be_visible()
     count(page, "1 / 12")
     page.keyboard.press("p")
+    page.wait_for_function("() => document.fullscreenElement")
     page.get_by_role("button", name="Your own prompt").click()
+    expect(prompt).to_be_focused()  # what is typed is the prompt: it would press keys of the view
     page.get_by_role("button", name="Back to the course").click()
     expect(page.locator(".ds-learn.ds-presenting")).to_be_visible()
 

@@ -272,6 +272,15 @@ def test_presenting_ends_with_its_tab(visit: Open):
     expect(title(page)).to_be_visible()
 
 
+def test_the_page_is_in_reach_when_what_was_presented_is_gone(visit: Open):
+    page = visit(viewport=SCREEN)
+    settle(page)
+    page.keyboard.press("p")
+    page.wait_for_function(FULL)
+    page.locator(".ds-presenting").evaluate("(element) => element.remove()")
+    expect(page.locator(".ds-projecting, [inert]")).to_have_count(0)
+
+
 def test_keys_present_help_and_leave(visit: Open):
     page = visit(viewport=SCREEN)
     settle(page)

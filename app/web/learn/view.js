@@ -7,7 +7,7 @@ import { answered } from "../feed.js";
 import { goTo } from "../goto.js";
 import { awaited, banner } from "../parts.js";
 import { Player } from "../player.js";
-import { PRESENTED, togglePresent } from "../present.js";
+import { PRESENTED, stopPresenting, togglePresent } from "../present.js";
 import { keyHelp, listenToLesson } from "./keys.js";
 import { Knobs, placesFor, stateAt } from "./knobs.js";
 import { CourseNav } from "./nav.js";
@@ -230,8 +230,11 @@ export class Learn {
     if (!run || (this.step && !this.asking)) return [];
     const chapter = this.chapter + 1;
     const isPresented = () => this.nav.large.getAttribute("aria-pressed") === "true";
-    const open = (own) =>
-      this.goTo({ view: "run", filling: run.filling, chapter, own, presented: isPresented() });
+    const open = async (own) => {
+      const presented = isPresented();
+      if (presented) await stopPresenting();
+      this.goTo({ view: "run", filling: run.filling, chapter, own, presented });
+    };
     return [onward(run, this.goTo && open)];
   }
 
