@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
@@ -42,8 +42,18 @@ class _Console(Console):
 
     tables: TableForm | None = None
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; beside LaTeX's tables text is a comment, so that LaTeX reads all of it."""
+        if self.tables == "latex":
+            objects = tuple(_commented(o) if isinstance(o, str) else o for o in objects)
+        super().print(*objects, **options)
+
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
+
+
+def _commented(text: str) -> str:
+    return "\n".join(f"% {line}" if line else "" for line in text.split("\n"))
 
 
 def console(stream: IO[str] | None = None, tables: TableForm | None = None) -> Console:

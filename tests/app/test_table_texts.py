@@ -42,5 +42,8 @@ def test_a_report_has_every_table_whole_in_it(call):
     for table in tables:
         assert table.count("\\hline") == 3 and "\\end{tabular}\n" in table
         assert not set(table.split("\\end{tabular}")[0]) & set("−τ≥÷₁█▏")
-    sentences = [line for line in written.splitlines() if line.endswith(".")]
+    words = [line for text in written.split("\\begin{tabular}") for line in
+             text.split("\\end{tabular}")[-1].splitlines() if line]  # fmt: skip
+    assert all(line.startswith("% ") for line in words)  # else LaTeX would read it
+    sentences = [line.removeprefix("% ") for line in words if line.endswith(".")]
     assert sentences and set(sentences) <= set(read.splitlines())
