@@ -61,11 +61,13 @@ def test_rows_without_an_interval_have_their_bars_and_dots(visit: Open):
     page = visit()
     tab(page, "results")
     expect(page.locator(".ds-scatter .dot").first).to_be_visible()
+    expect(page.locator(".ds-scatter")).to_contain_text("with its 95 % interval")
     whole = json.loads(SHIPPED.read_text())
     rows = [row | {"low": None, "high": None} for row in whole["rows"]]
     drag(page, "drop", ("few.json", "", json.dumps(whole | {"rows": rows}).encode()))
     place = page.locator("#ds-results")
     expect(place.locator("h2 + span").last).to_have_text("few.json")
+    expect(page.locator(".ds-scatter")).not_to_contain_text("95 %")
     told = place.locator(".ds-tau").evaluate_all(
         "all => all.map((each) => [Number(each.firstChild.textContent), ...['bar', 'whisker'].map("
         "(name) => each.querySelector(`.ds-tau-${name}`).getBoundingClientRect().width)])"

@@ -72,7 +72,8 @@ function scatter(rows, size = USUAL, { wide, tall } = {}) {
   const ticks = Array.from({ length: Math.floor(widest) }, (_, i) =>
     words(null, x(i + 1), H - bottom + 1.4 * size, i + 1, "middle"),
   );
-  const end = W - 4,
+  const bars = points.some(({ low }) => low !== null) ? ", with its 95 % interval" : "",
+    end = W - 4,
     said = (text, top) => box(end - text.length * letter, top, text.length * letter, line);
   const places = named(
     points.map((row) => ({
@@ -101,7 +102,7 @@ function scatter(rows, size = USUAL, { wide, tall } = {}) {
     grid,
     ticks,
     words(null, 4, size, "speed, × plain decoding"),
-    words(null, (left + W - right) / 2, H - 0.5 * size, "τ: tokens a round", "middle"),
+    words(null, (left + W - right) / 2, H - 0.5 * size, `τ: tokens a round${bars}`, "middle"),
     words("says", end, y(1) - 0.5 * size, FASTER, "end"),
     words("says", end, y(1) + 1.25 * size, SLOWER, "end"),
     dots,
