@@ -24,6 +24,8 @@ const LETTER = 0.61; // and the width of a letter
 const DOT = 0.47; // of a line: room around a dot,
 const RADIUS = 0.34; // and the dot itself
 const LONGEST = 40; // letters of a name
+const TAU = "τ: tokens a round";
+const BARS = "with its 95 % interval";
 const FASTER = "faster than plain decoding";
 const SLOWER = "slower";
 
@@ -53,10 +55,13 @@ function scatter(rows, size = USUAL, { wide, tall } = {}) {
   const most = WIDEST * size,
     W = Math.min(wide || most, most),
     shape = W < SLIMMEST * size ? SLIM : W < PHONE * size ? NARROW : WIDE,
-    H = tall ? (tall * W) / (wide || W) : shape.tall * size,
-    [left, right, bottom] = [LEFT, shape.right, BOTTOM].map((each) => each * size),
+    points = rows.filter((row) => row.speed && row.tau);
+  const told = [TAU, ...(points.some(({ low }) => low !== null) ? [BARS] : [])],
+    axis = shape === SLIM ? told : [told.join(", ")],
+    more = (axis.length - 1) * LINE;
+  const H = tall ? (tall * W) / (wide || W) : (shape.tall + more) * size,
+    [left, right, bottom] = [LEFT, shape.right, BOTTOM + more].map((each) => each * size),
     [above, line, letter] = [TOP, LINE, LETTER].map((each) => each * size);
-  const points = rows.filter((row) => row.speed && row.tau);
   if (points.length < 2) return null;
   const widest = Math.max(2, ...points.map((row) => row.high ?? row.tau)),
     fastest = Math.max(1.2, 1.1 * Math.max(...points.map((row) => row.speed))),
@@ -72,8 +77,7 @@ function scatter(rows, size = USUAL, { wide, tall } = {}) {
   const ticks = Array.from({ length: Math.floor(widest) }, (_, i) =>
     words(null, x(i + 1), H - bottom + 1.4 * size, i + 1, "middle"),
   );
-  const bars = points.some(({ low }) => low !== null) ? ", with its 95 % interval" : "",
-    end = W - 4,
+  const end = W - 4,
     said = (text, top) => box(end - text.length * letter, top, text.length * letter, line);
   const places = named(
     points.map((row) => ({
@@ -102,7 +106,15 @@ function scatter(rows, size = USUAL, { wide, tall } = {}) {
     grid,
     ticks,
     words(null, 4, size, "speed, × plain decoding"),
-    words(null, (left + W - right) / 2, H - 0.5 * size, `τ: tokens a round${bars}`, "middle"),
+    axis.map((each, at) =>
+      words(
+        null,
+        (left + W - right) / 2,
+        H - 0.5 * size - (axis.length - 1 - at) * line,
+        each,
+        "middle",
+      ),
+    ),
     words("says", end, y(1) - 0.5 * size, FASTER, "end"),
     words("says", end, y(1) + 1.25 * size, SLOWER, "end"),
     dots,
