@@ -334,8 +334,7 @@ def notes(tables: Tables) -> Iterator[str]:
 
 
 def cautions(tables: Tables) -> Iterator[str]:
-    """Sentences to be read before any number: traces with faults, copies,
-    settings that split runs."""
+    """Sentences to be read before any number: faults, copies, settings that split runs."""
     for name, run in tables.about.items():
         if run.mark:
             yield f"{name}: {run.mark}."

@@ -19,13 +19,7 @@ from app.studio.questions import Inches, OfRun, Route
 from app.studio.requested import NO_GRAPH, OWN_AHEAD, denoising_of
 from app.studio.run import StudioRun
 from app.studio.tabs.run import form_tab, shared_updates
-from app.view.denoise import (
-    DENOISER,
-    CountedGraph,
-    graph_of,
-    outline_dot,
-    outline_view,
-)
+from app.view.denoise import DENOISER, CountedGraph, graph_of, outline_dot, outline_view
 from app.view.drawing import outline_drawing
 from core.decoding.request import RunRequest
 from core.diffusion.draft_graph import DraftGraph

@@ -56,7 +56,7 @@ function scatter(rows, size = USUAL, { wide, tall } = {}) {
     W = Math.min(wide || most, most),
     shape = W < SLIMMEST * size ? SLIM : W < PHONE * size ? NARROW : WIDE,
     points = rows.filter((row) => row.speed && row.tau);
-  const told = [TAU, ...(points.some(({ low }) => low !== null) ? [BARS] : [])],
+  const told = [TAU, ...(points.some(({ low }) => Number.isFinite(low)) ? [BARS] : [])],
     axis = shape === SLIM ? told : [told.join(", ")],
     more = (axis.length - 1) * LINE;
   const H = tall ? (tall * W) / (wide || W) : (shape.tall + more) * size,
