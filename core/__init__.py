@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-VERSION = "0.9.8"
+VERSION = "0.9.9"
 CREATOR = {"name": "draftscope", "version": VERSION}  # of the runs that are decoded here
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
