@@ -299,7 +299,7 @@ def _seen(
 ) -> Round:
     """The round with p, q, and what the target said where it is known.
 
-    deepest  the drafter's last depth in this step
+    deepest  the drafter's last depth in this step; 0: not known
     limits   ``read`` and ``beam``
     """
     verdict, count = record.verdict, len(record.draft)
@@ -314,8 +314,11 @@ def _seen(
             here["entropy"],
         )  # fmt: skip
         record = replace(record, target_probs=probs)
-    if "q_top" not in here or count == 1:
+    if count == 1:
         return record
+    if "q_top" not in here:  # the engine's length of a draft is known without q
+        last = deepest and max(deepest, int(record.draft.depths.max()))
+        return replace(record, draft=replace(record.draft, last=last))
     return _with_q(record, here, deepest, limits)
 
 

@@ -184,6 +184,7 @@ def test_what_is_left_out_is_unknown(monkeypatch, tmp_path, left_out):
         assert (r.target_probs is None) == ("p=0" in left_out)
         assert (r.proposal is None) == ("q=0" in left_out or not r.draft.nodes)
         assert r.probe is None
+        assert r.max_depth == (3 if r.draft.nodes else 0)  # the engine's, whatever else is kept
 
 
 @pytest.mark.parametrize("hook", vllm.HOOKS, ids=lambda hook: hook.need)
