@@ -11,6 +11,7 @@ cause of a missing token is unknown. Everything else of the report, the page and
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -104,7 +105,7 @@ class Recorder:
         """
         tokens, parents, path = map(self._whole, (tokens, parents, path))
         (bonus,) = self._whole([bonus])
-        self._check(tokens, parents, path)
+        self._check(tokens, parents, path, times)
         p, q = self._both(p, q, tokens)
         draft = self._drafted(tokens, parents, log_q, lists, q)
         answers = np.full(len(draft), -1, np.int64)
@@ -191,8 +192,16 @@ class Recorder:
             )
         return found
 
-    def _check(self, tokens: Sequence[int], parents: Sequence[int], path: Sequence[int]) -> None:
+    def _check(
+        self, tokens: Sequence[int], parents: Sequence[int], path: Sequence[int], times: Times
+    ) -> None:
         where = f"round {self._count + 1}"
+        for stage, seconds in vars(times).items():
+            if not 0 <= seconds < math.inf:  # no reader would open the file
+                raise UserError(
+                    f"{where} says that {stage} took {seconds} s: time.perf_counter() never goes "
+                    "back, as other clocks do"
+                )
         if not tokens or len(tokens) != len(parents):
             raise UserError(f"{where} has {len(tokens)} tokens and {len(parents)} parents")
         if self._count and tokens[0] != self._root:

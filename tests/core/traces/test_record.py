@@ -182,6 +182,12 @@ WRONG = {
     "a parent that does not stand before": lambda r: r.round([9, 4], [-1, 1], [0], 1),
     "is not a path from the root": lambda r: r.round([9, 4, 5], [-1, 0, 0], [0, 1, 2], 1),
     "path of round 1 is": lambda r: r.round([9, 4], [-1, 0], [], 1),
+    "round 1 says that draft took -0.01 s": lambda r: r.round(
+        [9, 4], [-1, 0], [0], 1, times=Times(draft=-0.01)
+    ),
+    "round 1 says that verify took nan s": lambda r: r.round(
+        [9, 4], [-1, 0], [0], 1, times=Times(verify=float("nan"))
+    ),
 }
 
 
