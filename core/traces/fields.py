@@ -121,10 +121,10 @@ class CountsLine(Struct):
 
     kind: Literal["round"]
     index: int
-    path: list[msgspec.Raw] = []
-    committed: list[msgspec.Raw] = []
+    path: list[Any] = []
+    committed: list[Any] = []
     times: TimesLine | None = None
-    block: dict[str, msgspec.Raw] | None = None
+    block: dict[str, Any] | None = None
 
 
 _DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (RoundLine, CountsLine)}

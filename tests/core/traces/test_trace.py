@@ -20,7 +20,7 @@ from core.errors import UserError
 from core.lines import Limits
 from core.rounds.causes import Cause
 from core.rounds.draft import Draft
-from core.rounds.round import Round, Verdict
+from core.rounds.round import Round, Times, Verdict
 from core.traces.reader import TraceReader, read_ends, read_trace
 from core.traces.schema import FORMAT, VERSION, Trace, summary
 from core.traces.writer import TraceWriter, round_to_json, write_trace
@@ -222,6 +222,16 @@ def test_the_ends_of_a_trace_are_its_header_and_footer_whatever_is_between(tmp_p
     assert ends.footer is not None and (ends.footer["rounds"], ends.footer["more"]) == (1, 1)
     with pytest.raises(UserError):
         read_trace(path)
+
+
+def test_the_ends_of_a_trace_say_what_is_wrong_as_its_rounds_do(tmp_path):
+    path, said = tmp_path / "t.jsonl", r"line 2: times\.draft must be .* at least 0, not -0\.5"
+    writer = TraceWriter(path, small_trace().header)
+    writer.write(replace(full_round(), times=Times(draft=-0.5)))
+    writer.close()
+    for read in (read_trace, read_ends):
+        with pytest.raises(UserError, match=said):
+            read(path)
 
 
 def test_a_cut_at_every_byte_loses_the_cut_line_only():
