@@ -45,11 +45,13 @@ SITE = (*STYLES, *(f"learn/{name}" for name in LEARN), "offline/site.css")
 
 @dataclass(frozen=True)
 class WrittenSite:
-    """A site's runs and bytes. ``left_out``: a sentence for each file that is not in it."""
+    """A site's runs and bytes. ``left_out``: why a file is not in it; ``copies``: a sentence for
+    each file that another one is a copy of."""
 
     runs: int
     size: int
     left_out: tuple[str, ...]
+    copies: tuple[str, ...]
 
 
 def write_site(
@@ -70,7 +72,7 @@ def write_site(
     with alone(made, "export"), writing(folder):
         _empty(made)
         (made / RUNS).mkdir()
-        found, left_out = dict[str, dict[str, Any]](), list[str]()
+        found, left_out, copies = dict[str, dict[str, Any]](), list[str](), list[str]()
         headers = dict[str, Header]()
         for at, file in enumerate(files):
             done = part(report, at, len(files), file.label)
@@ -78,11 +80,12 @@ def write_site(
             try:
                 name, trace = _read(file, limits)
                 if name in found:
-                    raise UserError(f"it is the same file as {found[name]['label']}")
+                    copies.append(f"{file.label} is the same file as {found[name]['label']}")
+                    continue
                 pack = packed_run(trace, plain, weight(trace) <= DETAILED, done)
                 (made / RUNS / f"{name}.js").write_text(_data(pack), "ascii")
             except UserError as error:
-                left_out.append(f"{file.label} is left out: {error}")
+                left_out.append(f"{file.label}: {error}")
                 continue
             found[name], headers[name] = _line(name, file, trace), trace.header
         if not found:
@@ -95,7 +98,7 @@ def write_site(
         _empty(made)
         remove(made)  # the lock last: once it is gone, another export may begin
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return WrittenSite(len(found), size, tuple(left_out))
+    return WrittenSite(len(found), size, tuple(left_out), tuple(copies))
 
 
 def _read(file: TraceFile, limits: Limits) -> tuple[str, Trace]:

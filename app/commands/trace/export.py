@@ -168,10 +168,11 @@ def _site(args: Options) -> int:
     found = find_traces(args.files)
     with ProgressBar("writing runs") as progress:
         written = write_site(args.out, found.files, args.limits, args.plain, progress.at)
-    for sentence in (*written.left_out, *filter(None, [found.note])):
+    for sentence in (*written.copies, *filter(None, [found.note])):
         say(sentence)
+    code = say_left_out(written.left_out)
     print(f"{args.out / INDEX}: {plural(written.runs, 'run')}, {written.size:,} bytes")
-    return 0
+    return code
 
 
 # ── what each writes; imports are made when needed: a CSV needs no networkx ──────────────────────
