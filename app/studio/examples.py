@@ -35,7 +35,7 @@ from core.visible import flowing, visible
 
 TRACES = ASSETS / "traces"
 HEADING = "From the command line"
-MAX_LABEL, MAX_PROMPT, MAX_TROUBLE = 160, 120, 200  # characters that are shown of each
+MAX_LABEL, MAX_PROMPT, MAX_TROUBLE, MAX_ASKED = 160, 120, 200, 60  # characters that are shown
 QUIET, LOOK = 30.0, 0.2  # seconds: after which a file no longer grows, between two looks at one
 BEING_WRITTEN = "being written"  # a file without a footer: more may come
 MAX_EXAMPLE_PROMPT = 400
@@ -163,19 +163,25 @@ def result_of(ends: Trace) -> str:
 
 @dataclass(frozen=True)
 class FileLine:
-    """The line on a file, as far as it is read. ``trouble``: why it cannot be opened."""
+    """The line on a file, as far as it is read. ``trouble``: why it cannot be opened.
+
+    asked  the served request's id and its tag, where the header tells them
+    """
 
     title: str = ""
     prompt: str = ""
     denoising: bool = False
     result: str = "…"
     trouble: str = ""
+    asked: tuple[str, ...] = ()
+    tau: float | None = None
 
     def to_json(self, file: TraceFile) -> dict[str, Any]:
         return {
             "name": file.name,
             "label": visible(file.label, MAX_LABEL),
-            "words": self.trouble or f"{self.title} · {self.result}",
+            "words": self.trouble or " · ".join((self.title, self.result, *self.asked)),
+            "tau": self.tau,
             "prompt": self.prompt,
             "opens": not self.trouble,
         }
@@ -252,11 +258,11 @@ class TraceList:
                 line, file = self._lines.get(name), self._files.get(name)
             if line is None or file is None:
                 continue
-            result = _result(file)
+            result, tau = _result(file)
             with self._lock:
                 self._read[name] = at
                 if name in self._lines:
-                    self._lines[name] = replace(line, result=result)
+                    self._lines[name] = replace(line, result=result, tau=tau)
 
 
 def _line(file: TraceFile) -> FileLine:
@@ -264,7 +270,9 @@ def _line(file: TraceFile) -> FileLine:
         header = file.header()
         title = title_of(header)
         prompt = flowing(last_message(header.prompt_text), MAX_PROMPT)
-        return FileLine(title, prompt, is_denoising(header.method))
+        told = (header.settings.get(name) for name in ("request", "tag"))
+        asked = tuple(flowing(each, MAX_ASKED) for each in told if each and isinstance(each, str))
+        return FileLine(title, prompt, is_denoising(header.method), asked=asked)
     except Exception as error:
         return FileLine(trouble=_trouble(error))
 
@@ -277,16 +285,17 @@ def _changed(path: Path) -> int:
         return 0
 
 
-def _result(file: TraceFile) -> str:
+def _result(file: TraceFile) -> tuple[str, float | None]:
+    """The words on how a file ended, and τ where that is known."""
     try:
         ends = read_ends(file.path)
     except Exception as error:
-        return _trouble(error)
+        return _trouble(error), None
     if ends.footer is None:
-        return BEING_WRITTEN if _is_new(_changed(file.path)) else "interrupted"
+        return BEING_WRITTEN if _is_new(_changed(file.path)) else "interrupted", None
     if ends.mark:
-        return visible(ends.mark, MAX_TROUBLE)
-    return result_of(ends)
+        return visible(ends.mark, MAX_TROUBLE), None
+    return result_of(ends), None if is_denoising(ends.header.method) else ends.footer["tau"]
 
 
 def _trouble(error: Exception) -> str:

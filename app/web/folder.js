@@ -1,5 +1,7 @@
 // The files of a folder: which of them open here.
 
+import { sorted } from "./sorting.js";
+
 export const TRACES = /\.jsonl(\.gz)?$/;
 export const MOST = 24; // files that are opened at once, as many as the shelf holds
 export const POOLED = 500; // traces that are measured together at once
@@ -7,16 +9,18 @@ const OTHERS = /^(calibration|results)\.(parquet|csv)$|^table\.json$|\.safetenso
 const TEXTS = /\.(json|log)$/; // of anything, so they are looked at last
 const LOOKED = 2000; // files of a folder
 
-/** Of a folder's files those that open here, and how many are left out. A checkpoint is its config;
- * JSON and logs are sent where there is nothing that says by its name what it is. */
-export function chosenOf(files) {
-  const config = files.find(({ path }) => /^[^/]+\/config\.json$/.test(path)),
+/** Of a folder's files those that open here, by their names, and how many are left out. Of a
+ * checkpoint it is the config; JSON and logs are sent where there is nothing that says by its name
+ * what it is. */
+export function chosenOf(found) {
+  const files = sorted(found, ({ path }) => path), // a browser gives them in any order
+    config = files.find(({ path }) => /^[^/]+\/config\.json$/.test(path)),
     traces = files.filter(({ path }) => TRACES.test(path)),
     others = files.filter(({ path }) => OTHERS.test(path.split("/").pop()));
   const some = [traces, others, files.filter(({ path }) => TEXTS.test(path))],
-    found = config ? [config] : (some.find(({ length }) => length) ?? []),
-    most = found === traces ? POOLED : MOST;
-  return { chosen: found.slice(0, most), left: Math.max(0, found.length - most) };
+    opens = config ? [config] : (some.find(({ length }) => length) ?? []),
+    most = opens === traces ? POOLED : MOST;
+  return { chosen: opens.slice(0, most), left: Math.max(0, opens.length - most) };
 }
 
 /** All files below a dropped entry, as {file, path}. */

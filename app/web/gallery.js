@@ -4,6 +4,7 @@
 import { button, h, plural, runName } from "./dom.js";
 import { exampleOf } from "./named.js";
 import { compareTicked, tickBox, wordFilter } from "./parts.js";
+import { sorted } from "./sorting.js";
 import { keepList, keptList } from "./storage.js";
 import { Turns } from "./turns.js";
 
@@ -82,6 +83,7 @@ export class Gallery {
       this.told.set(name, words);
       this._tell(name, words);
     }
+    this._order(entry.files);
   }
 
   _tell(name, words) {
@@ -111,8 +113,7 @@ export class Gallery {
   /** Files given on the command line: a click opens one; those that are ticked open together. */
   _given({ topic, note, files }) {
     const cards = files.map((file) => this._file(file)),
-      elements = cards.map((card) => card.element),
-      list = h("div.ds-cards.ds-given", elements);
+      list = h("div.ds-cards.ds-given");
     this.given = new Map(files.map((file, at) => [file.name, cards[at].open]));
     this.told = new Map(files.map(({ name, words }) => [name, words]));
     const together = compareTicked(list, cards, (ticked) =>
@@ -123,10 +124,37 @@ export class Gallery {
     const tools = h(
       "div.ds-cards.ds-given-tools",
       files.length > MANY_FILES ? wordFilter("Filter the files", cards) : null,
+      this._lowest(),
       together,
     );
     section.lastChild.replaceWith(tools, list);
+    Object.assign(this, { cards, list });
+    this._order(files);
     return section;
+  }
+
+  /** A button that puts the files that accepted least first; `lowest` stays where files come. */
+  _lowest() {
+    const title = "Put the files with the smallest τ first";
+    this.first = button("Lowest τ first", { title }, () => {
+      this.lowest = !this.lowest;
+      this._order(this.files);
+    });
+    return this.first;
+  }
+
+  /** The cards by their files' names, or by τ: those without one come last. */
+  _order(files) {
+    this.files = files;
+    const taus = new Map(files.map(({ name, tau }) => [name, tau]));
+    this.first.hidden = files.filter(({ tau }) => tau !== null).length <= MANY_FILES;
+    this.first.setAttribute("aria-pressed", String(!!this.lowest));
+    const cards = this.lowest ? sorted(this.cards, ({ name }) => taus.get(name)) : this.cards,
+      elements = cards.map((card) => card.element);
+    if (elements.every((element, at) => element === this.list.children[at])) return;
+    const had = document.activeElement;
+    this.list.replaceChildren(...elements);
+    if (this.list.contains(had)) had.focus();
   }
 
   _file({ name, label, words, prompt, opens }) {

@@ -128,7 +128,8 @@ def test_a_name_tells_nothing_of_the_path_and_stays(tmp_path: Path):
 def folder(tmp_path: Path) -> Path:
     """A good trace, a denoising one, one cut off, and some that are broken or hostile."""
     pytest.importorskip("gradio")
-    put(tmp_path / "good.jsonl.gz", make_header("why?", "ddtree"))
+    asked = {"request": "chatcmpl-7", "tag": "nightly"}
+    put(tmp_path / "good.jsonl.gz", make_header("why?", "ddtree", **asked))
     put(tmp_path / "plain.jsonl", make_header("what?", "denoise"))
     put(tmp_path / HOSTILE, make_header("<b>\x1b", "/home/ada/<i>mine.py", budget={"a": [1]}))
     cut = put(tmp_path / "cut.jsonl").read_bytes().splitlines(keepends=True)
@@ -158,7 +159,9 @@ def test_every_file_is_listed_with_what_it_is_or_why_not(folder: Path):
     listed = TraceList(find_traces([folder]))
     group = read(listed)
     assert group["topic"] == HEADING and len(group["files"]) == 7
-    assert group["good.jsonl.gz"]["words"].startswith("DDTree B 64 · τ ")
+    tau = group["good.jsonl.gz"]["tau"]  # a request is found by the id that its server logged
+    assert group["good.jsonl.gz"]["words"] == f"DDTree B 64 · τ {tau:.2f} · chatcmpl-7 · nightly"
+    assert group["cut.jsonl"]["tau"] is group["odd.jsonl"]["tau"] is None
     assert group["good.jsonl.gz"]["prompt"] == "why?" and group["good.jsonl.gz"]["opens"]
     assert group["cut.jsonl"]["words"].endswith("interrupted") and group["cut.jsonl"]["opens"]
     assert "line 3 is not JSON" in group["later.jsonl"]["words"] and group["later.jsonl"]["opens"]

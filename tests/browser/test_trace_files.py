@@ -19,7 +19,8 @@ from playwright.sync_api import Browser, Page, expect
 from analysis.numbers import number
 from app.trace_files import TraceFiles, find_traces
 from core import ASSETS
-from core.traces.reader import read_trace
+from core.files import by_name
+from core.traces.reader import read_ends, read_trace
 from core.traces.writer import TraceWriter
 from tests.browser.steps import Open, at_round, served, state, tab, title
 from tests.helpers.fakes import FakeEngine, make_header, make_run
@@ -124,3 +125,20 @@ def test_a_run_that_a_server_writes_is_listed_and_followed_as_it_comes(
         writer.finish()
         expect(title(page)).to_have_text(at_round(3))
         expect(state(page)).to_have_text("recorded")
+
+
+def test_the_files_that_accepted_least_come_first_where_that_is_asked(
+    browser: Browser, tmp_path: Path
+):
+    for path in sorted((ASSETS / "traces").glob("chat-*.jsonl.gz"))[:13]:
+        shutil.copy(path, tmp_path)
+    taus = {path.name: read_ends(path).footer["tau"] for path in tmp_path.iterdir()}
+    with served(FakeEngine(), files=find_traces([tmp_path])) as address:
+        page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
+        page.goto(address)
+        group = page.get_by_role("region", name=GROUP).locator("visible=true")
+        group.get_by_role("button", name="Lowest τ first").click()
+        names = group.locator(".ds-example b")
+        expect(names).to_have_text(sorted(sorted(taus), key=taus.__getitem__))
+        group.get_by_role("button", name="Lowest τ first").click()
+        expect(names).to_have_text(sorted(taus, key=by_name))

@@ -20,6 +20,10 @@ test("of a folder its traces are sent, of a checkpoint the config alone", () => 
   assert.deepEqual(chosen("m/deep/config.json", "m/run.jsonl"), ["m/run.jsonl"]);
 });
 
+test("a folder's files come by their names, whatever the browser's order", () => {
+  assert.deepEqual(chosen("r/run-10.jsonl", "r/run-2.jsonl"), ["r/run-2.jsonl", "r/run-10.jsonl"]);
+});
+
 test("more files than are opened are counted", () => {
   const many = (count, ending) => Array.from({ length: count }, (_, at) => `r/${at}${ending}`),
     counted = (...all) => {
