@@ -27,6 +27,7 @@ from core.errors import UserError, WrongKind, reading
 from core.lines import open_regular
 from core.readers import Item, json_values
 
+RECORDER = "Draftscope's recorder"
 MAX_DEPTH = 1 << 10
 LOOKED_AT = 100  # lines of a file that is named as JSON and is not
 Json = dict[str, Any]
@@ -62,8 +63,9 @@ def _of_values(values: Sequence[Item], path: Path) -> tuple[list[Served], str, l
     drafted, notes = drafting(values)
     records, wrong = _each(drafted, path)
     kind = "iteration" if any(is_iteration(value) for value, _ in values) else "response"
-    if records and all(each.engine == NAME for each in records):
-        kind = "profile"
+    engines = {each.engine for each in records}
+    if len(engines) == 1:
+        kind = {NAME: "profile", RECORDER: "recording"}.get(*engines, kind)
     return records, kind, [*notes, *wrong]
 
 
@@ -230,6 +232,17 @@ class _VllmBench(Struct):
         places = tuple(round(rate * rounds) for rate in rates)
         drafted, accepted = self.spec_decode_draft_tokens, self.spec_decode_accepted_tokens
         return Served("vLLM", rounds, drafted, accepted, places=places or None)
+
+
+class _Recorded(Struct):
+    """A server's totals, which the recorder writes beside its traces."""
+
+    drafts: Count
+    draft_tokens: Count
+    accepted_tokens: Count
+
+    def served(self, response: Json) -> Served:
+        return Served(RECORDER, self.drafts, self.draft_tokens, self.accepted_tokens)
 
 
 class _LMStudio(Struct, rename="camel"):
@@ -399,4 +412,5 @@ _FORMS: tuple[tuple[Callable[[Json], Json], Any], ...] = (
     (lambda r: _with("numDraftTokens", _part(r, STATS)), IterationStats),
     (_tensorrt_part, RequestStats),
     (lambda r: _with("marginal_accept_rates", r), Profile),
+    (lambda r: _with("broken_requests", r), _Recorded),
 )

@@ -17,7 +17,7 @@ import numpy as np
 
 from core.stats import wilson
 
-LABEL = "counts that the engine reported, without trees"
+LABEL = "counts without trees"
 FULLY = 0.99  # of the accepted tokens are in the places that a record lists: it lists all of them
 _UNDRAFTED = ("LM Studio",)  # engines whose counts do not tell a draft from none
 
@@ -117,8 +117,8 @@ class Depth:
 class Counts:
     """All that one file counts, together.
 
-    kind      "response", "log line", "iteration", "page", "dump" or "profile"; ``records``: how
-              many of them
+    kind      "response", "log line", "iteration", "page", "dump", "profile" or "recording";
+              ``records``: how many of them
     full      whether every draft had all places: True, False, or None where it is not told
     exact     whether a round counts only at places that it drafted. Otherwise, and unless all
               drafts are full, conditional shares from place 2 on are lower bounds

@@ -22,6 +22,8 @@ from draftscope_recorder import channel, listening, measuring, options, vllm, wr
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from analysis.engines.served import read_served
+from analysis.kinds import COUNTS, kind_of
 from core.rounds.draft import Draft
 from core.rounds.round import Round, Verdict, new_tokens
 from core.traces.reader import read_trace
@@ -122,6 +124,16 @@ def test_rows_are_those_that_adaptive_verification_left(monkeypatch, tmp_path):
             np.testing.assert_allclose(
                 r.target_probs.log_p[1:], p[tokens[:-1], tokens[1:]], atol=1e-5
             )
+
+
+def test_a_server_s_totals_are_read_as_an_engine_s_counts_are(monkeypatch, tmp_path):
+    """They are all that is left of traces that ``max_mb`` removed."""
+    fake = fakes.FakeV1()
+    record(monkeypatch, tmp_path, fake, prompts(5))
+    found = read_served(tmp_path / "run.json")
+    counts = {"drafts": found.rounds, "draft_tokens": found.drafted}
+    assert counts | {"accepted_tokens": found.accepted} == fake.counts
+    assert (found.kind, kind_of(tmp_path / "run.json")) == ("recording", COUNTS)
 
 
 def test_ranks_that_share_the_requests_are_not_recorded(tmp_path, caplog):
