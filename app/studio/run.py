@@ -17,6 +17,7 @@ from app.studio.requested import Said, said_of
 from app.view.explanation import Explainer
 from app.view.rounds import header_view, round_line, tree_view
 from core.errors import UserError
+from core.methods.registry import shown_title
 from core.rounds.round import Round
 from core.traces.reader import TraceReader
 from core.traces.schema import Header, Trace
@@ -178,6 +179,7 @@ class StudioRun:
             "header": header_view(self.header) if self.header is not None and not since else None,
             "started": self.header is not None,
             "source": self.source,
+            "method": visible(shown_title(self.method)),  # known before there is a header
             "made": self.made if not since else None,
             "first": since,
             "rounds": lines,

@@ -65,10 +65,11 @@ export class Pane {
     return this.feed.rounds;
   }
 
-  /** The run, and what sets it apart from another of the method beside it. */
+  /** The run, and what sets it apart from another of the method beside it; one that waits has a
+   *  method and no header. */
   get title() {
-    const header = this.feed.header;
-    if (!header) return "–";
+    const { header, run } = this.feed;
+    if (!header) return run?.method ?? "";
     return runName(header) + (this.apart ? ` ${this.apart}` : "");
   }
 
@@ -135,6 +136,7 @@ export class Pane {
 
   /** Say in the canvas what the run waits for; "": for nothing. */
   wait(words) {
+    if (!this.feed.header) this.name.textContent = this.title;
     if (!words && !this.away.classList.contains("waiting")) return;
     this.away.classList.toggle("waiting", !!words);
     say(this.away, words);
@@ -159,7 +161,7 @@ export class Pane {
     this.shared.textContent = "";
     say(this.away, why);
     this.why.hidden = true;
-    this.heading.textContent = "No round here";
+    this.heading.textContent = this.rounds.length ? "No round here" : "No round yet";
     this.svgButton.disabled = this.menu.button.disabled = true;
     return why;
   }

@@ -374,6 +374,8 @@ def test_stop_stops_both(visit: Open):
     expect(state(page).first).to_have_attribute("data-state", "running")
     expect(state(page).nth(1)).to_have_attribute("data-state", "waiting")
     expect(state(page).nth(1)).to_have_text("B: 1 run ahead")
+    expect(page.locator(".ds-run-name:visible").last).to_have_text("DART")
+    expect(page.locator(".ds-round-title:visible").last).to_have_text("No round yet")
     expect(page.locator(".ds-away:visible").last).to_have_text("This run waits for its turn.")
     page.locator("#ds-c-stop").click()
     expect(state(page)).to_have_text(["A: stopped", "B: stopped"])

@@ -55,7 +55,7 @@ export function describe(status, panes) {
     words = panes.length > 1 ? unlike(panes.map(({ feed }) => feed.header)) : aboutRun(header);
   status.tell(header, words, lengthOf(header));
   for (const pane of panes) {
-    pane.name.textContent = pane.feed.header ? pane.title : "";
+    pane.name.textContent = pane.title;
     pane.name.title = aboutRun(pane.feed.header);
   }
 }
