@@ -65,7 +65,7 @@ def _of_values(values: Sequence[Item], path: Path) -> tuple[list[Served], str, l
     kind = "iteration" if any(is_iteration(value) for value, _ in values) else "response"
     engines = {each.engine for each in records}
     if len(engines) == 1:
-        kind = {NAME: "profile", RECORDER: "recording"}.get(*engines, kind)
+        kind = {NAME: "profile", RECORDER: "recording"}.get(engines.pop(), kind)
     return records, kind, [*notes, *wrong]
 
 

@@ -118,6 +118,8 @@ class Runner(Listener):
     offered  q of the drafts that the next step verifies: request → (rows of logits [K, V])
     rules    of ``rejection_sample_method``, those that the runner has; it takes others and verifies
              by ``standard``
+    planned  how long the drafts are that this step verifies, and that it makes for the next one: a
+             schedule by batch size changes it; 0: as configured
     """
 
     rules: ClassVar[tuple[str, ...]] = ("standard", "synthetic", "fly", "block")
@@ -127,6 +129,7 @@ class Runner(Listener):
     calls: list[Any] | None = None
     since: float = 0.0
     drafting: float = 0.0
+    planned: tuple[int, int] = (0, 0)
 
     # ── hooks ────────────────────────────────────────────────────────────────────────────────────
 
@@ -149,7 +152,8 @@ class Runner(Listener):
         return own(output, *args, **more)
 
     def scheduled(self, output: Any) -> None:
-        """Requests that begin and end with this step."""
+        """Requests that begin and end with this step, and how long its drafts are."""
+        self.planned = self.planned[1], getattr(output, "num_spec_tokens_to_schedule", 0)
         for name in output.finished_req_ids:
             self.offered.pop(name, None)
             self.end(name)
@@ -226,7 +230,7 @@ class Runner(Listener):
         now = time.perf_counter()
         facts = {
             "rows": rows.facts,
-            "deepest": self.config.speculative_config.num_speculative_tokens,
+            "deepest": self.planned[0] or self.config.speculative_config.num_speculative_tokens,
             "draft": self.drafting,
             "verify": now - self.since,
         }

@@ -7,6 +7,7 @@ A model is a table [V, V] of logits: row t is what follows token t.
 from __future__ import annotations
 
 import io
+import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,11 +97,19 @@ def request(name: str, prompt: list[int], most: int = 24, **sampling: object) ->
 class Fake:
     """The common part of both runners: the scheduler around them.
 
-    counts  drafts, draft_tokens, accepted_tokens, as vLLM's metrics have them
+    counts    drafts, draft_tokens, accepted_tokens, as vLLM's metrics have them
+    schedule  how long the drafts are that each step makes, again and again; (): ``places``
     """
 
-    def __init__(self, kind: str = "steps", places: int = 3, temperature: float = 0.0):
+    def __init__(
+        self,
+        kind: str = "steps",
+        places: int = 3,
+        temperature: float = 0.0,
+        schedule: tuple[int, ...] = (),
+    ):
         self.target, self.kind, self.places = table(1), kind, places
+        self.lengths = itertools.cycle(schedule or (places,))
         self.q = table(2, self.target)
         self.temperature = temperature
         self.random = torch.Generator().manual_seed(7)
@@ -139,11 +148,14 @@ class Fake:
                 finished_req_ids={r.name for r in finished},
                 scheduled_new_reqs=news,
                 total_num_scheduled_tokens=len(self.running),
+                num_spec_tokens_to_schedule=next(self.lengths),
             )
             self.execute_model(output)
             finished = []
             if self.running:
                 self.step(part)
+                for r in self.running:
+                    r.drafts = r.drafts[: output.num_spec_tokens_to_schedule]
                 finished = [r for r in self.running if r.done]
                 self.running = [r for r in self.running if not r.done]
 

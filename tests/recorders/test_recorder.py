@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 from analysis.engines.served import read_served
 from analysis.kinds import COUNTS, kind_of
+from core.rounds.causes import Cause
 from core.rounds.draft import Draft
 from core.rounds.round import Round, Verdict, new_tokens
 from core.traces.reader import read_trace
@@ -134,6 +135,22 @@ def test_a_server_s_totals_are_read_as_an_engine_s_counts_are(monkeypatch, tmp_p
     counts = {"drafts": found.rounds, "draft_tokens": found.drafted}
     assert counts | {"accepted_tokens": found.accepted} == fake.counts
     assert (found.kind, kind_of(tmp_path / "run.json")) == ("recording", COUNTS)
+
+
+@pytest.mark.parametrize("left_out", ["", ",q=0"])
+@pytest.mark.parametrize("runner", [fakes.FakeV1, fakes.FakeV2])
+def test_a_draft_that_a_schedule_made_shorter_ended_at_its_last_depth(
+    monkeypatch, tmp_path, runner, left_out
+):
+    """vLLM drafts less in large batches: a walk through all of it lacked depth, not width."""
+    fake = runner(schedule=(2, 1, 3))
+    traces, totals = record(monkeypatch, tmp_path, fake, prompts(4), left_out)
+    assert {k: totals[k] for k in fake.counts} == fake.counts
+    rounds = [r for t in traces.values() for r in t.rounds if r.draft.nodes]
+    assert {r.draft.nodes for r in rounds} == {1, 2, 3}
+    assert all(r.max_depth == r.draft.nodes for r in rounds)
+    whole = {r.stop_reason for r in rounds if r.accepted == r.draft.nodes and not r.ends_inside}
+    assert whole == {Cause.BEYOND}
 
 
 def test_ranks_that_share_the_requests_are_not_recorded(tmp_path, caplog):
