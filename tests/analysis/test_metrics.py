@@ -25,6 +25,7 @@ from analysis.measures.tables import Tables
 from analysis.measures.tokens import CLASSES, token_class
 from analysis.measures.units import mean_interval
 from app.report.sections import PAIRED
+from core import ASSETS
 from core.rounds.causes import Cause
 from core.rounds.draft import Candidates, Draft, Proposal
 from core.rounds.round import Round, TargetProbs, Times, Verdict
@@ -664,6 +665,17 @@ def test_words_of_other_engines_are_labels_unless_they_name_the_single_runs():
         "ddtree B=64 drafter=one", "ddtree B=64 drafter=two",
         "ddtree B=64 kind=mtp drafter=two",
     ]  # fmt: skip
+
+
+def test_a_round_that_drafted_nothing_had_no_best_token():
+    """Prompt lookup drafted in 20 of 62 rounds; in the others its best token was not taken."""
+    trace = read_trace(ASSETS / "traces" / "chat-pld.jsonl.gz")
+    bare = [replace(r, draft=replace(r.draft, proposal=None), probe=None) for r in trace.rounds]
+    without = [at for at, each in enumerate(bare) if not each.draft.nodes]
+    for rounds in (trace.rounds, tuple(bare)):
+        positions = Tables.of(replace(trace, rounds=rounds)).positions
+        best = positions.query("depth == 1")["best"].iloc[without]
+        assert len(best) == 42 and (best == 0).all()
 
 
 def test_ranks_that_are_not_known_count_nowhere(tmp_path):
