@@ -27,7 +27,7 @@ from analysis.measures.units import mean_interval
 from app.report.sections import PAIRED
 from core import ASSETS
 from core.rounds.causes import Cause
-from core.rounds.draft import Candidates, Draft, Proposal
+from core.rounds.draft import NOT_ASKED, Candidates, Draft, Proposal
 from core.rounds.round import Round, TargetProbs, Times, Verdict
 from core.stats import (
     FEW_SEEN,
@@ -668,11 +668,15 @@ def test_words_of_other_engines_are_labels_unless_they_name_the_single_runs():
 
 
 def test_a_round_that_drafted_nothing_had_no_best_token():
-    """Prompt lookup drafted in 20 of 62 rounds; in the others its best token was not taken."""
+    """Prompt lookup drafted in 20 of 62 rounds; in the others its best token was not taken, also
+    where it was not asked for one."""
     trace = read_trace(ASSETS / "traces" / "chat-pld.jsonl.gz")
-    bare = [replace(r, draft=replace(r.draft, proposal=None), probe=None) for r in trace.rounds]
-    without = [at for at, each in enumerate(bare) if not each.draft.nodes]
-    for rounds in (trace.rounds, tuple(bare)):
+    drafts = [each.draft for each in trace.rounds]
+    none = [replace(d.proposal, after=np.full(len(d), NOT_ASKED, np.int32)) for d in drafts]
+    drafts = [replace(d, proposal=each) for d, each in zip(drafts, none, strict=True)]
+    unasked = [replace(r, draft=d) for r, d in zip(trace.rounds, drafts, strict=True)]
+    without = [at for at, draft in enumerate(drafts) if not draft.nodes]
+    for rounds in (trace.rounds, tuple(unasked)):
         positions = Tables.of(replace(trace, rounds=rounds)).positions
         best = positions.query("depth == 1")["best"].iloc[without]
         assert len(best) == 42 and (best == 0).all()
