@@ -41,7 +41,8 @@ def figure(drawing: Drawing, paper: Paper, form: Form) -> bytes:
     width = paper.width or drawing.width * POINT
     size = f'width="{width:.2f}pt" height="{width * drawing.height / drawing.width:.2f}pt"'
     data = _by_cairo(svg(drawing, large).encode(), form)
-    return re.sub(rb'width="[0-9.]+pt" height="[0-9.]+pt"', size.encode(), data, count=1)
+    # cairo 1.18 writes no unit there, earlier ones "pt"
+    return re.sub(rb'width="[0-9.]+(pt)?" height="[0-9.]+(pt)?"', size.encode(), data, count=1)
 
 
 def pdf(picture: bytes) -> bytes:

@@ -106,6 +106,15 @@ def test_outlines_are_those_of_large_letters_at_any_width():
     assert b'width="40.00pt" height="6.00pt"' in small
 
 
+@pytest.mark.parametrize("unit", ["pt", ""])
+def test_outlines_have_their_width_whichever_cairo_drew_them(monkeypatch, unit: str):
+    """Version 1.16 writes "pt" behind the size, 1.18 nothing."""
+    head = f'<svg xmlns="{SPACE[1:-1]}" width="6400{unit}" height="960{unit}"/>'
+    monkeypatch.setattr(figures, "_by_cairo", lambda *_: head.encode())
+    drawn = ElementTree.fromstring(figure(Drawing(400, 60, "", ()), Paper(width=40.0), "svg"))
+    assert (drawn.attrib["width"], drawn.attrib["height"]) == ("40.00pt", "6.00pt")
+
+
 @pytest.mark.usefixtures("librsvg")
 def test_a_transparent_ground_is_no_ground():
     drawing = tree_drawing(small_round())
